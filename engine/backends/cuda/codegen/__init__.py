@@ -1,1 +1,1 @@
-"""From Python functions to machine code: instructions, specialising, compiling, keeping."""
+"""From Python kernel functions to machine code: instructions, specialisation, compilation, cache."""

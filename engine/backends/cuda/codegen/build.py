@@ -1,9 +1,8 @@
-"""Compiling kernels to machine code of a GPU, which needs no GPU: Numba-CUDA's front end, NVVM, and
-nvJitLink's assembler.
+"""Compiles kernels to GPU machine code with Numba-CUDA's front end, NVVM and nvJitLink. No GPU is needed.
 
-Nothing here is imported where kernels are taken from the cache (`cubin_cache`). Numba-CUDA's own names that
-are used (`_compile_pyfunc_with_fixup`, the dispatcher's `get_current_device`) are private to it: its version
-is pinned.
+This module is imported only when a kernel is missing from the cache (`cubin_cache`). It uses
+private names of Numba-CUDA (`_compile_pyfunc_with_fixup`, the dispatcher's
+`get_current_device`), so the version of Numba-CUDA is pinned.
 """
 
 from __future__ import annotations
@@ -32,23 +31,21 @@ _NUMBA = {"i": types.int32, "r": types.uint32, "l": types.int64, "f": types.floa
 
 
 _FIRSTS = (75, 100)
-"""Capabilities that NVVM translates for: but for the device's name, it makes one text of a kernel for all
-from one to the next.
+"""The capabilities that NVVM translates for. Between one and the next, the PTX differs only in the `.target`.
 """
 
 
 class _NoDevice:
-    """Stands for the GPU that Numba-CUDA would ask for its capability; kernels are compiled for several,
-    here for none.
-    """
+    """Replaces the GPU whose capability Numba-CUDA asks for while it compiles."""
 
     compute_capability = (7, 5)
 
 
 def build(kernel: Kernel, capabilities: Sequence[int] = CAPABILITIES) -> dict[int, Built]:
-    """Machine code of one kernel for each of the capabilities that it supports.
+    """Compile one kernel for each of the given capabilities that it supports.
 
-    Raises `BuildError` where it uses float64.
+    Raises `BuildError` if the kernel computes in float64, if the linker reports no resource usage, or if
+    Numba's old CUDA target is installed instead of numba-cuda.
     """
     if getattr(cuda, "implementation", "") != "NVIDIA":
         raise BuildError(
@@ -67,7 +64,7 @@ def build(kernel: Kernel, capabilities: Sequence[int] = CAPABILITIES) -> dict[in
 
 
 def _numba_function(kernel: Kernel) -> tuple[FunctionType, dict[str, Op]]:
-    """The kernel as Numba takes it, and the instructions in it whose text depends on the device, by name."""
+    """The kernel as a function that Numba accepts, and its device-dependent instructions by name."""
     later: dict[str, Op] = {}
 
     def leaf(name: str, value: Any) -> Any:
@@ -103,33 +100,33 @@ def _front_end(kernel: Kernel, function: FunctionType) -> Any:
 
 
 def _converge(library: Any) -> None:
-    """Mark every function and declaration: the compiler must not move a call into a branch, or double it,
-    where threads may meet in it.
+    """Mark every function and declaration as convergent, so that the compiler neither moves a call into a
+    branch nor duplicates it where threads synchronise.
 
-    Numba marks none, so only the instructions themselves would hold it back, and only once they are inlined.
+    Numba marks none. The inline instructions are marked, but they only protect a function once it is inlined.
     Source: LLVM Language Reference, "convergent": "front ends for such languages should mark all functions".
     """
     for module in library.modules:
         for function in module.functions:
-            if not function.name.startswith("llvm."):  # whose own definition says it
+            if not function.name.startswith("llvm."):  # intrinsics declare their own attributes
                 function.attributes.add("convergent")
 
 
 def _first(capability: int) -> int:
-    """The capability that NVVM translates for in the place of this one."""
+    """The entry of `_FIRSTS` that NVVM translates for when this capability is the target."""
     return max(first for first in _FIRSTS if first <= capability)
 
 
 def _translated(kernel: Kernel, library: Any, capability: int) -> str:
-    """What NVVM makes of a kernel, without Numba's own variable."""
+    """The PTX that NVVM generates for a kernel, without Numba's own environment variable."""
     (ptx,) = library.get_asm_strs(cc=(capability // 10, capability % 10))
     return re.sub(r"^\.common .*NumbaEnv.*$", "", ptx.replace(library._entry_name, kernel.name), flags=re.M)
 
 
 def _completed(kernel: Kernel, ptx: str, later: Mapping[str, Op], capability: int) -> str:
-    """The text for one device, with the instructions that depend on it.
+    """The PTX for one capability, with the device-dependent instructions filled in.
 
-    Raises `BuildError` where it computes in float64.
+    Raises `BuildError` if it computes in float64.
     """
     ptx = re.sub(r"^\.target sm_\d+", f".target sm_{capability}", ptx, count=1, flags=re.M)
     ptx = _MARK.sub(lambda mark: _put(later[mark[1]].text_for(capability), mark[2].split(", ")), ptx)
@@ -163,24 +160,24 @@ def _found(pattern: str, log: str, kernel: Kernel) -> re.Match[str]:
 
 
 _MARK = re.compile(r"\{@(\w+) ([^}]*)\}")
-"""An instruction whose text depends on the device, as it goes through the front end: its name and its
-operands.
-"""
+"""A device-dependent instruction as it passes through the front end: its name and its operands."""
 
 
 def _put(text: str, operands: Sequence[str]) -> str:
-    """An instruction's text, in a scope of its own, with registers for $0, $1 ...; nothing for no text."""
+    """An instruction's text in its own scope, with registers for $0, $1 ...; an empty text stays empty."""
     return _scoped(re.sub(r"\$(\d+)", lambda place: operands[int(place[1])], text)) if text else ""
 
 
 def _scoped(text: str) -> str:
-    """A few instructions in one text have names of their own, which must not meet: braces make a scope."""
+    """Put the text in braces, which make a scope, so that register names of
+    different instructions cannot clash.
+    """
     return text if text.startswith("{") else "{" + text + "}"
 
 
 @cache
 def _instruction(op: Op) -> Any:
-    """A Numba intrinsic that puts the instruction in, or a mark where its text depends on the device."""
+    """A Numba intrinsic that inserts the instruction, or a mark if its text depends on the device."""
     results = [_NUMBA[letter] for letter in op.outs]
     returned = (
         types.void
@@ -222,7 +219,7 @@ def _instruction(op: Op) -> Any:
 
 
 def _shared(size: int) -> Any:
-    """A Numba intrinsic for the address of shared memory."""
+    """A Numba intrinsic that returns the 32-bit address of `size` bytes of shared memory."""
 
     def memory(context: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Where kernels' machine code is kept: compiled once for a device, then taken from disk without any compiler.
+"""The cache of machine code: each kernel is compiled once for a device, then read from disk.
 
-First from what was compiled beforehand (`prebuild`, the folder `resources/cubins`), else from a folder of the
-user's cache. Its name is a hash of the sources of this package and of the compiler's versions, because no
-compiler's own cache notices a change in another file.
+Kernels that were compiled ahead of time (`prebuild`, folder `resources/cubins`) are used first, then those in
+the user's cache folder. The folder's name is a hash of this package's sources and the compiler versions,
+because a compiler's own cache does not notice changes in other files.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from engine.platform.whole_file import write_whole
 STAGE = "Preparing the GPU kernels"
 COMPILERS = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 KEPT_VERSIONS = 3
-"""Folders of other sources or compilers that stay, the latest used ones: two checkouts side by side do not
-push each other out.
+"""How many folders of other sources or compilers are kept, the most recently used first, so that two
+checkouts do not evict each other.
 """
 MANIFEST = "manifest.json"
 _HASH = 32
@@ -37,12 +37,12 @@ _HOST_ONLY = frozenset({
     "cubin_cache", "dequantised", "device", "driver", "torch_device", "kept_memory", "launcher", "nvml",
     "prebuild", "proven", "torch_program", "trial", "workers",
 })  # fmt: skip
-"""Modules of this package that no kernel's code depends on."""
+"""Modules of this package that do not affect the machine code of any kernel."""
 
 
 @cache
 def sources() -> str:
-    """A hash of everything that kernels are made of."""
+    """A hash of all sources that kernels are built from."""
     here = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for source in [*sorted(here.rglob("*.py")), *sorted(here.parent.glob("*.py"))]:
@@ -52,7 +52,7 @@ def sources() -> str:
 
 
 def compiler() -> str:
-    """The versions of what compiles, as `name version` each; nothing is imported."""
+    """The versions of the compiler packages, each as `name version`. Imports none of them."""
     return ", ".join(f"{name} {_version(name)}" for name in COMPILERS)
 
 
@@ -64,7 +64,9 @@ def _version(name: str) -> str:
 
 
 def file_name(kernel: Kernel) -> str:
-    """Of a kernel's machine code: its name, and a hash of all that specialises it."""
+    """The file name for a kernel's machine code: the kernel's name and a hash
+    of everything that specialises it.
+    """
     constants = sorted((name, _told(value)) for name, value in kernel.constants.items())
     body = f"{kernel.body.__module__}.{kernel.body.__qualname__}"
     told = repr((kernel.name, body, kernel.parameters, kernel.threads, kernel.blocks, constants))
@@ -72,8 +74,8 @@ def file_name(kernel: Kernel) -> str:
 
 
 def _told(value: Any) -> str:
-    """A constant, without addresses: functions and instructions by their names, whose sources are hashed
-    anyway.
+    """A constant as text without memory addresses. Functions and instructions are given by name, since their
+    sources are hashed anyway.
     """
     named = getattr(value, "__qualname__", None) or getattr(value, "name", None)
     return f"{getattr(value, '__module__', '')}.{named}" if named else repr(value)
@@ -81,7 +83,7 @@ def _told(value: Any) -> str:
 
 @cache
 def prebuilt() -> Path | None:
-    """The folder of kernels that were compiled beforehand from these very sources, or None."""
+    """The folder of kernels that were compiled ahead of time from exactly these sources, or None."""
     import resources
 
     for place in resources.__path__:
@@ -99,9 +101,9 @@ def _told_sources(folder: Path) -> str:
 
 
 class Binaries:
-    """The process's machine code, by kernel and target.
+    """The machine code of this process, by kernel and target.
 
-    `folder` is where it is kept on disk; by default in the user's cache.
+    `folder` is the parent folder on disk; the default is in the user's cache.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -110,7 +112,7 @@ class Binaries:
 
     @property
     def folder(self) -> Path | None:
-        """Of this version of sources and compiler, or None where nothing can be kept."""
+        """The folder for these sources and compiler versions, or None if nothing can be stored."""
         name = f"cuda-{hashlib.sha256(f'{sources()} {compiler()}'.encode()).hexdigest()[:16]}"
         if self._named is None:
             return code_folder(name)
@@ -119,11 +121,10 @@ class Binaries:
         return folder
 
     def ready(self, kernels: Iterable[Kernel], capability: int) -> Iterator[Loading]:
-        """Compile what is missing for a device of this compute capability; yields progress when there is
-        something to do.
+        """Compile the missing kernels for a device of this compute capability, and yield progress.
 
-        It may be closed between two kernels; what was compiled stays. Raises `BuildError` where a kernel
-        cannot be compiled.
+        Yields nothing if no kernel is missing. The generator may be closed between two kernels; what it has
+        compiled is kept. Raises `BuildError` if a kernel cannot be compiled.
         """
         wanted = target(capability)
         folder = self.folder
@@ -150,8 +151,10 @@ class Binaries:
             outcomes.close()  # type: ignore[attr-defined]
 
     def cubin(self, kernel: Kernel, capability: int) -> bytes:
-        """A kernel's machine code (or PTX, see `target`) for a device of this compute capability, compiled
-        now where it must be.
+        """A kernel's machine code (or PTX, see `target`) for this compute
+        capability, compiled now if necessary.
+
+        Raises `BuildError` if it cannot be compiled.
         """
         wanted = target(capability)
         image = self._found(kernel, wanted, self.folder)
@@ -162,7 +165,7 @@ class Binaries:
         return image
 
     def _found(self, kernel: Kernel, wanted: Target, folder: Path | None) -> bytes | None:
-        """From memory, from what was compiled beforehand, or from disk."""
+        """Look in memory, then in the kernels compiled ahead of time, then on disk."""
         key = kernel.name, wanted.folder
         if key not in self._images:
             for place in (prebuilt(), folder):
@@ -176,18 +179,18 @@ class Binaries:
         image = wanted.image(built)
         self._images[kernel.name, wanted.folder] = image
         if folder is not None:
-            with suppress(OSError):  # a full disk: it is compiled again next time
+            with suppress(OSError):  # the disk is full: it is compiled again next time
                 write(folder / wanted.folder / file_name(kernel), image)
 
 
 def write(file: Path, image: bytes) -> None:
-    """Keep machine code behind its hash; another process sees all of it, or nothing."""
+    """Write machine code with its hash in front. Another process sees either the whole file or none."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, hashlib.sha256(image).digest() + image, synced=False)
 
 
 def _read(file: Path) -> bytes | None:
-    """Machine code that `write` kept; None where there is none, or it was damaged."""
+    """Machine code that `write` stored, or None if it is missing or damaged."""
     try:
         data = file.read_bytes()
     except OSError:
@@ -197,7 +200,7 @@ def _read(file: Path) -> bytes | None:
 
 
 def _forget_old(folder: Path) -> None:
-    """Remove folders of other versions, but for the latest used ones; and mark this one as used."""
+    """Mark this folder as used, and remove all but the `KEPT_VERSIONS` most recently used others."""
     with suppress(OSError):
         os.utime(folder)
         others = [each for each in folder.parent.glob("cuda-*") if each != folder and each.is_dir()]
@@ -206,4 +209,4 @@ def _forget_old(folder: Path) -> None:
 
 
 BINARIES = Binaries()
-"""The process's own: machine code has no state, so models share it."""
+"""Shared by all models of the process, since machine code has no state."""

@@ -1,8 +1,8 @@
-"""What the instructions of `engine.backends.cuda.codegen.ptx` do, to Python numbers: fp16, bf16 and e4m3 in
+"""Emulates the instructions of `engine.backends.cuda.codegen.ptx` on Python numbers: fp16, bf16 and e4m3 as
 bits, matrix fragments, memory.
 
-"i" and "r" are Python ints, already wrapped to 32 bits, "f" np.float32. Only the tests' interpreter runs any
-of this.
+"i" and "r" are Python ints that are already wrapped to 32 bits; "f" is np.float32. Only the interpreter in
+the tests runs this code.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from engine.backends.cuda.codegen.words import int32
 
 M32 = 0xFFFFFFFF
 HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-"""Every fp16 number, by its bits."""
+"""Every fp16 number, indexed by its bits."""
 
 
 class Machine(Protocol):
-    """What emulations ask of the interpreter about the thread that runs: its memory, and an exchange among
-    its warp's lanes.
+    """What the emulation needs from the interpreter: the running thread, memory,
+    and an exchange within its warp.
     """
 
     @property
@@ -36,33 +36,31 @@ class Machine(Protocol):
     def threads(self) -> int: ...
 
     def load(self, address: int, size: int, shared: bool) -> bytes:
-        """`size` bytes; raises when they were not all allocated, or are not aligned to `size`."""
+        """Read `size` bytes. Raises if some are not allocated, or if the address is not aligned to `size`."""
         ...
 
     def store(self, address: int, data: bytes, shared: bool) -> None:
-        """The reverse."""
+        """Write `data`, with the same checks as `load`."""
         ...
 
     def add(self, address: int, value: int, shared: bool) -> int:
-        """Add to an int32 at once, as no other thread sees it between; gives what was there before."""
+        """Add to an int32 atomically; returns the previous value."""
         ...
 
     def exchange(self, value: Any) -> tuple[list[Any], int]:
-        """Wait for the whole warp: the values of its 32 lanes, and this lane's number.
+        """Wait for the whole warp; returns the values of its 32 lanes and this lane's number.
 
-        Lanes that diverged are an error.
-
-        All lanes get the same list, and no lane of another warp runs before each of them has either come to
-        the next meeting or ended.
+        It is an error if lanes have diverged. All lanes get the same list object. No lane of another warp
+        runs until each lane of this warp has reached its next exchange or ended.
         """
         ...
 
     def barrier(self) -> None:
-        """Wait for the whole block."""
+        """Wait for all threads of the block."""
         ...
 
     def shared(self, size: int) -> int:
-        """The address of `size` bytes of shared memory that belong to this place in the code."""
+        """The address of the `size` bytes of shared memory that belong to this place in the code."""
         ...
 
 
@@ -103,8 +101,8 @@ def e4m3_value(byte: int) -> np.float32:
 
 
 def fused(_: Machine, a: Any, b: Any, c: Any) -> np.float32:
-    # A product of two float32 is exact in float64; adding rounds once more, which is all but never seen in
-    # float32.
+    # The product of two float32 is exact in float64; the sum is rounded once more, which almost never changes
+    # the float32 result.
     return np.float32(float(a) * float(b) + float(c))
 
 
@@ -124,7 +122,7 @@ def permuted(_: Machine, a: int, b: int, select: int) -> int:
 
 def by_table(a: int, b: int, c: int, table: int) -> int:
     out = 0
-    for row in range(8):  # of the table: the bits of a, b and c that it is for
+    for row in range(8):  # a row of the table: the bits of a, b and c that it applies to
         if table >> row & 1:
             out |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
     return out & M32
@@ -158,11 +156,11 @@ def quietly(function: Callable[[Any], Any]) -> Callable[[Machine, Any], np.float
 def fragments(
     machine: Machine, halves: tuple[int, ...], sums: tuple[Any, ...], convert: Callable[[Any], Any]
 ) -> tuple[Any, ...]:
-    """m16n8k16: lane (g, t) = (lane / 4, lane % 4) holds A at rows g, g + 8, columns 2 t, 2 t + 1 (+ 8),
-    and B at such rows, column g.
+    """d = a b + c (m16n8k16). Lane (g, t) = (lane / 4, lane % 4) holds a at rows g, g + 8 and columns 2 t, 2
+    t + 1 (+ 8), and b at rows 2 t, 2 t + 1 (+ 8), column g.
     """
     lanes, me = machine.exchange(halves)
-    if _product[0] is not lanes:  # the first lane here works for all
+    if _product[0] is not lanes:  # the first lane to arrive computes the product for all lanes
         _product[:] = lanes, _warp_product(lanes, convert)
     g, column = me // 4, me % 4 * 2
     product = _product[1]
@@ -170,29 +168,29 @@ def fragments(
 
 
 _product: list[Any] = [None, None]
-"""What the lanes of the last exchange of `fragments` gave, and the product of it."""
+"""The list of the last exchange in `fragments`, and its product."""
 
 
 def _warp_product(lanes: list[tuple[int, ...]], convert: Callable[[Any], Any]) -> list[list[float]]:
-    numbers = convert(np.array(lanes, np.int64) & M32).reshape(8, 4, 6, 2)  # by g, t, word, half
+    numbers = convert(np.array(lanes, np.int64) & M32).reshape(8, 4, 6, 2)  # g, t, word, low or high
     a, b = np.zeros((16, 16)), np.zeros((16, 8))
     for i in range(4):
         a[i % 2 * 8 : i % 2 * 8 + 8, i // 2 * 8 : i // 2 * 8 + 8] = numbers[:, :, i].reshape(8, 8)
     for i in range(2):
         b[8 * i : 8 * i + 8] = numbers[:, :, 4 + i].reshape(8, 8).T
     with np.errstate(all="ignore"):
-        # Element by element, in the order of k: the same sum in every row and column, which a call of BLAS
-        # does not promise.
+        # Add elements in the order of k, so that every row and column is summed in the same way. BLAS does
+        # not guarantee this.
         return [[float(x) for x in row] for row in np.add.reduce(a[:, :, None] * b, axis=1)]
 
 
 def halves_of_words(words: Any) -> Any:
-    """float64 (..., 2) of the fp16 pairs in words, low halves first."""
+    """float64 (..., 2) of the fp16 pairs in words, low 16 bits first."""
     return np.stack([HALVES[words & 0xFFFF], HALVES[words >> 16]], axis=-1).astype(np.float64)
 
 
 def bf16s_of_words(words: Any) -> Any:
-    """The same of bf16."""
+    """float64 (..., 2) of the bf16 pairs in words, low 16 bits first."""
     return (
         np.stack([words << 16 & M32, words & 0xFFFF0000], axis=-1)
         .astype(np.uint32)
@@ -229,7 +227,7 @@ def votes(machine: Machine, flag: int) -> int:
 
 
 def reader(signature: str, size: int, numpy: str, shared_memory: bool = False) -> Callable[..., Any]:
-    if "f" in signature:  # through NumPy, so that numbers which are none keep their bits
+    if "f" in signature:  # through NumPy, so that NaNs keep their bits
 
         def load(machine: Machine, address: int) -> Any:
             values = np.frombuffer(machine.load(int(address), size, shared_memory), numpy)
@@ -263,5 +261,5 @@ def writer(numpy: str, shared_memory: bool = False) -> Callable[..., None]:
 
 
 def add_int(machine: Machine, address: int, value: int, *, shared_memory: bool) -> int:
-    """What was there before."""
+    """Add atomically; returns the previous value."""
     return machine.add(int(address), int(value), shared_memory)

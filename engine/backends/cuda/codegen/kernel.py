@@ -1,6 +1,4 @@
-"""What a kernel is: a plain function, the constants it is specialised with, and the bounds it promises to
-keep.
-"""
+"""A kernel: a plain function, the constants that specialise it, and its launch bounds."""
 
 from __future__ import annotations
 
@@ -13,19 +11,20 @@ from engine.backends.cuda.codegen.ptx import Registers, SharedMemory, Unrolled
 from engine.backends.cuda.codegen.written import globals_of, written_out
 
 Leaf = Callable[[str, Any], Any]
-"""Turns a global of a kernel (its name, its value) into what takes its place."""
+"""Maps a kernel's global (its name and value) to its replacement."""
 
 
 @dataclass(frozen=True)
 class Kernel:
     """One kernel, compiled or not.
 
-    `name` is unique and names all `constants`, which replace globals of `body` and of what it calls.
+    `name` is unique and identifies all `constants`, which replace globals of
+    `body` and of the functions it calls.
 
-    `parameters` is the signature, a letter for each argument: "l" int64 (addresses, offsets), "i" int32, "f"
-    float32. Blocks have `threads` threads, and `blocks` of them fit on a multiprocessor at once; `registers`
-    is the most that a thread may take, `min_capability` the compute capability it needs (80 for 8.0). `model`
-    names the operation that the tests' fake device runs instead.
+    `parameters` has one letter for each argument: "l" int64 (addresses, offsets), "i" int32, "f" float32. A
+    block has `threads` threads, and `blocks` blocks fit on a multiprocessor at once. `registers` is the
+    maximum for a thread. `min_capability` is the compute capability it needs (80 for 8.0). `model` names the
+    operation that the fake device of the tests runs instead.
     """
 
     name: str
@@ -46,7 +45,9 @@ class Kernel:
 
 
 _WRITTEN_OUT = Unrolled | Registers | SharedMemory | str
-"""Globals that make a function be written out; no kernel compares strings."""
+"""Globals that make a function be rewritten (`written_out`). Strings count because no
+kernel compares strings at run time.
+"""
 
 
 def specialised(
@@ -56,11 +57,11 @@ def specialised(
     write_out: bool = True,
     made: dict[Any, Any] | None = None,
 ) -> FunctionType:
-    """A copy of `function` whose globals are `constants` and what `leaf` makes of the others; what it calls
-    is copied likewise.
+    """A copy of `function` whose globals are `constants`, and `leaf` of the others;
+    functions it calls are copied the same way.
 
-    Loops over `static(range(...))` are written out, `registers` become variables and conditions on constants
-    are decided, unless `write_out` is False. `leaf` gets every copied function too, the called ones first.
+    Unless `write_out` is False, loops over `static(range(...))` are unrolled, `registers` become variables,
+    and conditions on constants are decided. `leaf` also gets every copied function, callees first.
     """
     made = {} if made is None else made
     assert isinstance(function, FunctionType)

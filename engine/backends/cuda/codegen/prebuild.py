@@ -1,8 +1,9 @@
-"""Compiling every kernel for every device beforehand: `python -m engine.backends.cuda.codegen.prebuild
-FOLDER`. Needs no GPU.
+"""Compiles every kernel for every device ahead of time.
 
-Put into a package's `resources/cubins`, the folder spares users the compiler and the wait; it counts only for
-the sources that it was made from.
+Run it with `python -m engine.backends.cuda.codegen.prebuild FOLDER`.
+
+It needs no GPU. If the folder is shipped as `resources/cubins`, users need neither the compiler nor the wait.
+It is only used with exactly the sources that it was built from.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ def prebuild(
     capabilities: Sequence[int] = CAPABILITIES,
     processes: int | None = None,
 ) -> int:
-    """Write machine code for all capabilities, and PTX where a generation that is not among them may come or
-    `TEGRA` takes it; returns how many files.
+    """Write machine code for all capabilities; returns the number of files.
 
-    Raises `BuildError`.
+    PTX is added where a later generation may follow or where `TEGRA` devices use it. Raises `BuildError`.
     """
     generations = {capability // 10: capability for capability in capabilities}
     last = {capability for generation, capability in generations.items() if generation + 1 not in generations}
@@ -52,13 +52,13 @@ def prebuild(
         "compiler": cubin_cache.compiler(),
         "registers, stack, spilled, shared": table,
     }
-    # Last, and behind everything: a folder that was left half done counts for nothing.
+    # The manifest is written last, so that an incomplete folder is ignored.
     (folder / cubin_cache.MANIFEST).write_text(json.dumps(manifest, indent=1), "utf-8")
     return files
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line."""
+    """Run the command line; returns the exit status."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("python -m engine.backends.cuda.codegen.prebuild FOLDER", file=sys.stderr)
         return 2

@@ -1,13 +1,13 @@
-"""The instructions that kernels are written in: each once, as PTX and as what it does to Python numbers.
+"""The instructions that kernels are written in, each as PTX and as an emulation on Python numbers.
 
-A kernel is a plain function that calls these objects. `engine.backends.cuda.codegen.build` puts a Numba
-intrinsic in the place of each; the interpreter of the tests puts `emulate` there. So kernels can be read,
-listed and interpreted where there is no Numba-CUDA.
+A kernel is a plain function that calls these objects. `engine.backends.cuda.codegen.build` replaces each with
+a Numba intrinsic, and the interpreter in the tests replaces each with its `emulate`. So kernels can be read,
+listed and interpreted without Numba-CUDA.
 
-Numbers are those of a letter: "i" int32, "r" uint32 (bits), "l" int64 (global addresses and offsets), "f"
-float32. Shared memory has 32-bit addresses of its own. Where Numba makes int64 of 32-bit arithmetic, say
-`int32(...)` or `uint32(...)`; a float without `float32(...)` would make the arithmetic float64, which `build`
-refuses. Source: PTX ISA 8.5, NVIDIA.
+A letter stands for a type: "i" int32, "r" uint32 (bits), "l" int64 (global addresses and offsets), "f"
+float32. Shared memory has 32-bit addresses of its own. Numba widens some 32-bit arithmetic to int64; write
+`int32(...)` or `uint32(...)` there. A float without `float32(...)` would make the arithmetic float64, which
+`build` rejects. Source: NVIDIA, PTX ISA 8.5.
 """
 
 from __future__ import annotations
@@ -51,11 +51,10 @@ from engine.backends.cuda.codegen.emulation import (
 class Op:
     """One instruction, or a few that belong together.
 
-    `text` is PTX with $0, $1 ... for results, then arguments; `since` has other texts by the least compute
-    capability (80 for 8.0) that they need. `outs` and `ins` are letters. `memory`: reads or writes memory
-    that others write, so keeps its place;
-    `convergent`: all lanes of the warp must come here together. `emulate(machine, *arguments)` gives the
-    results.
+    `text` is PTX with $0, $1 ... for the results, then the arguments; `since` maps a minimum compute
+    capability (80 for 8.0) to a different text. `outs` and `ins` are the letters of results and arguments.
+    With `memory` it keeps its place in the code. With `convergent` all lanes of the warp must execute it
+    together. `emulate(machine, *arguments)` returns the results.
     """
 
     name: str
@@ -69,7 +68,7 @@ class Op:
     min_capability: int = 75
 
     def __call__(self, *arguments: Any) -> Any:
-        """Kernels are never called as they are."""
+        """Raise `TypeError`: the instruction is replaced before a kernel runs."""
         raise TypeError(f"{self.name} runs on a device only")
 
     def text_for(self, capability: int) -> str:
@@ -80,37 +79,39 @@ class Op:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """`shared(size)` in a kernel: the 32-bit address of `size` bytes (a constant), aligned to 16; the same
-    for all of a block.
+    """`shared(size)` in a kernel: the 32-bit address of `size` bytes, aligned to 16
+    and the same for the whole block.
 
-    Each call with a size of its own in a function has memory of its own; there is one such call for a size.
+    `size` is a constant. A function may have several calls, each with a different
+    size, and each has its own memory.
     """
 
     size: int = 0
 
     def __call__(self, size: int) -> Any:
-        """Kernels are never called as they are."""
+        """Raise `TypeError`: the call is replaced before a kernel runs."""
         raise TypeError("shared memory is on a device only")
 
 
 class Unrolled:
-    """`for i in static(range(N))` in a kernel: the loop is written out before it is compiled; N must be
-    known then.
+    """`for i in static(range(N))` in a kernel: a loop that is unrolled before
+    compilation. N must be known then.
     """
 
     def __call__(self, values: range) -> range:
-        """In Python a loop like others."""
+        """In plain Python an ordinary range."""
         return values
 
 
 class Registers:
-    """`sums = registers(value, N)` in a kernel: N variables of one thread, read and written as `sums[i]`
-    where i is known before it is compiled, as in a `static` loop. They are no array: a function that takes
-    them whole is written out where it is called (`written`).
+    """`sums = registers(value, N)` in a kernel: N variables of one thread, read and written as `sums[i]`.
+
+    The index must be known before compilation, as in a `static` loop. They are not an array: a function that
+    takes them whole is inlined where it is called (`written`).
     """
 
     def __call__(self, value: Any, size: int) -> list[Any]:
-        """In Python a list."""
+        """In plain Python a list."""
         return [value] * size
 
 
@@ -145,7 +146,7 @@ pack_fp16 = Op(
     "ff",
     lambda _, low, high: half_bits(low) | half_bits(high) << 16,
 )
-"""Two float32, rounded to fp16: the first in the low bits."""
+"""Two float32 rounded to fp16, the first in the low bits."""
 pack_bf16 = Op(
     "pack_bf16",
     "cvt.rn.bf16x2.f32 $0, $2, $1;",
@@ -154,7 +155,7 @@ pack_bf16 = Op(
     lambda _, low, high: bf16_bits(low) | bf16_bits(high) << 16,
     min_capability=80,
 )
-"""The same to bf16; from compute capability 8.0 on."""
+"""Two float32 rounded to bf16, the first in the low bits. Needs compute capability 8.0."""
 e4m3_float = Op(
     "e4m3_float",
     "{.reg .b32 s, m; and.b32 s, $1, 0x80; shl.b32 s, s, 24; and.b32 m, $1, 0x7f; shl.b32 m, m, 20; or.b32 "
@@ -163,7 +164,9 @@ e4m3_float = Op(
     "r",
     lambda _, b: e4m3_value(int(b) & 255),
 )
-"""float32 of an e4m3 byte; NaN becomes 480. Its exponent and fraction moved into a float32's, times 2^120."""
+"""float32 of an e4m3 byte: exponent and fraction are moved to their place in a
+float32, times 2^120. NaN becomes 480.
+"""
 fma = Op("fma", "fma.rn.f32 $0, $1, $2, $3;", "f", "fff", fused)
 add_fp16x2 = Op("add_fp16x2", "add.rn.f16x2 $0, $1, $2;", "r", "rr", each_half(lambda a, b: a + b))
 mul_fp16x2 = Op("mul_fp16x2", "mul.rn.f16x2 $0, $1, $2;", "r", "rr", each_half(lambda a, b: a * b))
@@ -181,7 +184,7 @@ to_int = Op(
     "f",
     lambda _, x: int(np.rint(np.clip(np.float64(x), -(2.0**31), 2.0**31 - 1))),
 )
-"""Rounded to the nearest, of two the even one."""
+"""Round to the nearest integer, ties to even."""
 to_float = Op("to_float", "cvt.rn.f32.s32 $0, $1;", "f", "i", lambda _, x: np.float32(int(x)))
 maximum = Op(
     "maximum", "max.f32 $0, $1, $2;", "f", "ff", lambda _, a, b: np.fmax(np.float32(a), np.float32(b))
@@ -191,10 +194,11 @@ minimum = Op(
 )
 absolute = Op("absolute", "abs.f32 $0, $1;", "f", "f", lambda _, a: np.abs(np.float32(a)))
 dp4a = Op("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", "i", "rri", byte_products)
-"""c + the sum of four products of signed bytes."""
+"""c + the sum of the four products of signed bytes."""
 permute_bytes = Op("permute_bytes", "prmt.b32 $0, $1, $2, $3;", "r", "rrr", permuted)
-"""Bytes of two words, chosen by the selector's four lowest nibbles, 0 .. 7; 8 more: the byte's highest
-bit, eight times.
+"""Four bytes picked from the eight of two words by the selector's low four nibbles.
+
+A nibble of 0 .. 7 picks a byte; plus 8 it gives eight copies of that byte's top bit.
 """
 and_or = Op(
     "and_or",
@@ -220,8 +224,8 @@ mma_fp16 = Op(
         "$9}, {$10, $11, $12, $13};"
     },
 )
-"""d = a b + c of fp16 with float32 sums; a (16, 16) in words 0 .. 3, b (16, 8) in 4, 5, c in 6 .. 9, see
-`fragments`.
+"""d = a b + c of fp16 with float32 sums: a (16, 16) in arguments 0 .. 3, b (16, 8) in 4 and 5, c in 6 .. 9;
+for the layout see `fragments`.
 """
 mma_bf16 = Op(
     "mma_bf16",
@@ -233,7 +237,7 @@ mma_bf16 = Op(
     convergent=True,
     min_capability=80,
 )
-"""The same of bf16."""
+"""d = a b + c of bf16 with float32 sums; the arguments are those of `mma_fp16`."""
 
 transpose_b16 = Op(
     "transpose_b16",
@@ -244,8 +248,8 @@ transpose_b16 = Op(
     memory=True,
     convergent=True,
 )
-"""An (8, 8) matrix of 16-bit numbers, of which lane (g, t) = (lane / 4, lane % 4) holds row g, columns 2 t
-and 2 t + 1: transposed.
+"""Transpose an (8, 8) matrix of 16-bit numbers. Lane (g, t) = (lane / 4, lane % 4)
+holds row g, columns 2 t and 2 t + 1.
 """
 
 # --- where a thread is, and how threads meet ----------------------------------------------------------------
@@ -259,9 +263,9 @@ blocks_x = Op("blocks_x", "mov.u32 $0, %nctaid.x;", "i", "", lambda m: m.blocks[
 blocks_y = Op("blocks_y", "mov.u32 $0, %nctaid.y;", "i", "", lambda m: m.blocks[1])
 
 barrier = Op("barrier", "bar.sync 0;", "", "", lambda m: m.barrier(), memory=True, convergent=True)
-"""All threads of the block meet; what they wrote is seen by the others."""
+"""Wait for all threads of the block; what they wrote is visible to the others."""
 fence = Op("fence", "membar.gl;", "", "", lambda m: None, memory=True)
-"""What this thread wrote before is seen by other blocks before what it writes after."""
+"""Other blocks see what this thread wrote before the fence before they see what it writes after it."""
 
 
 def _shuffle(name: str, mode: str, letter: str, emulate: Callable[..., Any]) -> Op:
@@ -271,15 +275,15 @@ def _shuffle(name: str, mode: str, letter: str, emulate: Callable[..., Any]) -> 
 
 
 shfl_xor_f32 = _shuffle("shfl_xor_f32", "bfly", "f", from_xor)
-"""The float32 of the lane whose number is this one's, exclusive or the second argument."""
+"""The float32 of lane (this lane ^ argument)."""
 shfl_xor_u32 = _shuffle("shfl_xor_u32", "bfly", "r", from_xor)
 shfl_xor_i32 = _shuffle("shfl_xor_i32", "bfly", "i", from_xor)
 shfl_f32 = _shuffle("shfl_f32", "idx", "f", from_lane)
-"""The float32 of the lane that is named."""
+"""The float32 of the given lane."""
 shfl_u32 = _shuffle("shfl_u32", "idx", "r", from_lane)
 shfl_i32 = _shuffle("shfl_i32", "idx", "i", from_lane)
 shfl_up_f32 = _shuffle("shfl_up_f32", "up", "f", from_below)
-"""The float32 of the lane that is so many before this one; its own where there is none."""
+"""The float32 of the lane `distance` below this one, or this lane's own if there is none."""
 shfl_up_i32 = _shuffle("shfl_up_i32", "up", "i", from_below)
 ballot = Op(
     "ballot",
@@ -290,11 +294,13 @@ ballot = Op(
     memory=True,
     convergent=True,
 )
-"""A bit for each lane: whether its argument is not 0."""
+"""One bit for each lane: whether its argument is not 0."""
 wait_for_others = Op(
     "wait_for_others", "", "", "", lambda m: None, memory=True, since={90: "griddepcontrol.wait;"}
 )
-"""With programmatic dependent launch: what the kernels before wrote is there from here on. Else nothing."""
+"""With programmatic dependent launch, wait until the writes of earlier
+kernels are visible. Otherwise a no-op.
+"""
 let_others_start = Op(
     "let_others_start",
     "",
@@ -304,26 +310,23 @@ let_others_start = Op(
     memory=True,
     since={90: "griddepcontrol.launch_dependents;"},
 )
-"""With programmatic dependent launch: the next kernel may begin, up to its own `wait_for_others`.
-
-Else nothing.
+"""With programmatic dependent launch, the next kernel may start and run up to its
+`wait_for_others`. Otherwise a no-op.
 """
 unknown = Op("unknown", "mov.b32 $0, $1;", "i", "i", lambda _, x: int(x), memory=True)
-"""The same number, of which the compiler knows nothing: a loop over it is not unrolled, for the sake of
-its registers.
-"""
+"""The same number, but opaque to the compiler: a loop over it is not unrolled, which saves registers."""
 stay = Op("stay", "bar.warp.sync 0xffffffff;", "", "", lambda m: None, memory=True, convergent=True)
-"""Loads of memory that changes (`ld_`) are asked for where they stand, before this or after it: the
-assembler would put off those whose numbers a loop takes on its next turn.
+"""Keep loads of changing memory (`ld_`) on their side of this point. Otherwise the assembler delays those
+that are only used in the next iteration of a loop.
 """
 prefetch = Op("prefetch", "prefetch.global.L2 [$0];", "", "l", lambda m, a: None, memory=True)
-"""Ask for the cache line of an address, into the second-level cache."""
+"""Fetch the cache line of an address into the L2 cache."""
 
 # --- memory -------------------------------------------------------------------------------------------------
 
 
 def _loads(name: str, kind: str, letter: str, numpy: str, count: int = 1) -> tuple[Op, Op]:
-    """From memory that nothing writes while the kernel runs, and from memory that it or others write."""
+    """`ldg_NAME` for memory that nothing writes while the kernel runs, and `ld_NAME` for any memory."""
     vector, outs = f".v{count}" if count > 1 else "", letter * count
     target = "{" + ", ".join(f"${i}" for i in range(count)) + "}" if count > 1 else "$0"
     read = reader(outs, np.dtype(numpy).itemsize * count, numpy)
@@ -337,7 +340,7 @@ def _loads(name: str, kind: str, letter: str, numpy: str, count: int = 1) -> tup
 
 
 ldg_f32, ld_f32 = _loads("f32", "f32", "f", "<f4")
-"""`ldg_X` reads memory that no kernel writes while this one runs (the read-only cache), `ld_X` any."""
+"""`ldg_X` reads memory that no kernel writes while this one runs (the read-only cache); `ld_X` reads any."""
 ldg_f32x2, ld_f32x2 = _loads("f32x2", "f32", "f", "<f4", 2)
 ldg_f32x4, ld_f32x4 = _loads("f32x4", "f32", "f", "<f4", 4)
 ldg_u32, ld_u32 = _loads("u32", "b32", "r", "<u4")
@@ -356,7 +359,7 @@ ldg_stream = Op(
     memory=True,
     since={80: "ld.global.nc.L1::no_allocate.L2::128B.v4.b32 {$0, $1, $2, $3}, [$4];"},
 )
-"""16 bytes of weights, which are read once: they push nothing out of the first-level cache."""
+"""Load 16 bytes of weights, which are read only once, without allocating a line in the L1 cache."""
 ld_stream = Op(
     "ld_stream",
     "ld.global.L1::no_allocate.v4.b32 {$0, $1, $2, $3}, [$4];",
@@ -366,7 +369,7 @@ ld_stream = Op(
     memory=True,
     since={80: "ld.global.L1::no_allocate.L2::128B.v4.b32 {$0, $1, $2, $3}, [$4];"},
 )
-"""The same, which keep their place before a `stay`."""
+"""The same for changing memory, so that a `stay` keeps it in place."""
 ld_stream2 = Op(
     "ld_stream2",
     "ld.global.L1::no_allocate.v2.b32 {$0, $1}, [$2];",
@@ -398,7 +401,7 @@ st_u16 = Op(
 st_u8 = Op("st_u8", "st.global.u8 [$0], $1;", "", "lr", writer("<u1"), memory=True)
 
 lds_f32 = Op("lds_f32", "ld.shared.f32 $0, [$1];", "f", "i", reader("f", 4, "<f4", True), memory=True)
-"""`lds_` and `sts_`: shared memory."""
+"""`lds_` and `sts_` load from and store to shared memory."""
 lds_f32x2 = Op(
     "lds_f32x2", "ld.shared.v2.f32 {$0, $1}, [$2];", "ff", "i", reader("ff", 8, "<f4", True), memory=True
 )
@@ -443,8 +446,8 @@ add_i32 = Op(
     lambda m, a, v: add_int(m, a, v, shared_memory=False),
     memory=True,
 )
-"""Add to an int32 in memory, whole numbers only (their order does not matter); gives what was there
-before.
+"""Add to an int32 in global memory atomically; returns the previous value.
+Integers make the order irrelevant.
 """
 adds_i32 = Op(
     "adds_i32",

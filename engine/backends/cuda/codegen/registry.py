@@ -1,7 +1,7 @@
-"""Every kernel in every form that models ask for: what the gate compiles and looks at, for all devices,
-without one.
+"""Every kernel variant that models use, as a list that can be compiled and
+checked for all devices without a GPU.
 
-A kernel that is not listed here can still be compiled when a model with unusual sizes asks for it.
+A kernel that is not listed is compiled when a model with unusual sizes needs it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.backends.cuda.kernels.sampling import sampling
 
 
 def all_kernels() -> Iterator[Kernel]:
-    """Each one once."""
+    """Each kernel variant once."""
     yield from kv_write.variants()
     yield from gather.variants()
     yield from attention.variants()

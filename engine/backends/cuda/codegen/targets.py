@@ -1,6 +1,6 @@
-"""Which devices kernels are compiled for, and what comes of compiling one.
+"""The devices that kernels are compiled for, and the result of a compilation.
 
-Light: the compiler itself is in `build`.
+The compiler itself is in `build`, so importing this module is cheap.
 """
 
 from __future__ import annotations
@@ -12,20 +12,24 @@ from engine.errors import EngineError
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
 """Compute capabilities that kernels are built for, times ten: Turing to Blackwell.
 
-Code of one runs on later ones of its generation.
+Machine code runs on later devices of the same generation.
 """
 TEGRA = frozenset({72, 87, 101, 110})
-"""Compute capabilities of Jetson and its like: they take no machine code of other devices, whatever the
-generation."""
+"""Compute capabilities of Jetson and similar devices. They run no machine code of other
+devices, even of the same generation.
+"""
 
 
 class BuildError(EngineError):
-    """A kernel cannot be compiled, or breaks a promise; a fault of the program, not of its user."""
+    """A kernel cannot be compiled or breaks its bounds. This is a bug in the program, not a user error."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """One kernel for one compute capability: its machine code, and what it takes of the device."""
+    """One kernel for one compute capability: its machine code, PTX and resource usage.
+
+    `registers` is for one thread; `stack`, `spilled` and `shared` are in bytes.
+    """
 
     cubin: bytes
     ptx: str
@@ -37,8 +41,8 @@ class Built:
 
 @dataclass(frozen=True)
 class Target:
-    """What a device is given: kernels compiled for `capability`, as machine code or as PTX, from which its
-    driver makes it.
+    """What a device loads: kernels compiled for `capability`, as machine code or
+    as PTX for its driver to compile.
     """
 
     capability: int
@@ -46,20 +50,20 @@ class Target:
 
     @property
     def folder(self) -> str:
-        """sm_90, or compute_120."""
+        """sm_90, or compute_120 for PTX."""
         return f"{'sm' if self.machine_code else 'compute'}_{self.capability}"
 
     def image(self, built: Built) -> bytes:
-        """What the driver is given; PTX ends with a zero byte."""
+        """The bytes to give to the driver; PTX ends with a zero byte."""
         return built.cubin if self.machine_code else built.ptx.encode() + b"\0"
 
 
 def target(capability: int) -> Target:
-    """For a device of this compute capability.
+    """The target for a device of this compute capability.
 
-    Machine code runs on its own generation (the tens) from its capability on, but never on both desktop GPUs
-    and `TEGRA`; PTX runs on everything from its own on. Source: CUDA C++ Programming Guide, "Binary
-    Compatibility". Raises `BuildError` for devices before the first of `CAPABILITIES`.
+    Machine code runs on devices of its own generation (the tens) from its capability up, but desktop GPUs and
+    `TEGRA` do not share it. PTX runs on everything from its capability up. Source: CUDA C++ Programming
+    Guide, "Binary Compatibility". Raises `BuildError` for devices below the first of `CAPABILITIES`.
     """
     before = [each for each in CAPABILITIES if each <= capability]
     if not before:

@@ -1,4 +1,4 @@
-"""The fixed-width numbers of kernels."""
+"""The fixed-width number types of kernels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Cast:
-    """A fixed-width type: a conversion in kernels, "int32", "uint32", "int64" or "float32"."""
+    """A fixed-width type, used as a conversion in kernels: "int32", "uint32", "int64" or "float32"."""
 
     name: str
 
     def __call__(self, value: Any) -> Any:
-        """As the interpreter and plain Python see it; bits beyond the width fall away."""
+        """Convert as the interpreter and plain Python do; bits beyond the width are dropped."""
         if self.name == "float32":
             return np.float32(value)
         bits = 64 if self.name == "int64" else 32

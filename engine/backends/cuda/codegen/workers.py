@@ -1,9 +1,9 @@
-"""Compiling many kernels at once, in processes of their own: the compiler takes a second for each and holds
-Python's lock.
+"""Compiles many kernels at once in worker processes, since a kernel takes about
+a second with Python's lock held.
 
-A worker is a fresh interpreter that reads pickled kernels from its input and writes what came of them to its
-output. It does not run the program's main module again, as `multiprocessing` would, so scripts without a
-guard there are safe.
+A worker is a fresh interpreter that reads pickled kernels from its standard input and writes the outcomes to
+its standard output. Unlike `multiprocessing`, it does not run the program's main module again, so scripts
+need no `__main__` guard.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _START = (
 
 
 class _Pickler(pickle.Pickler):
-    """Instructions go by their name: they hold functions that cannot be pickled."""
+    """Pickles instructions by name, because they hold functions that cannot be pickled."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, ptx.Op):
@@ -47,11 +47,11 @@ class _Pickler(pickle.Pickler):
 def compiled(
     kernels: Sequence[Kernel], capabilities: Sequence[int], processes: int | None = None
 ) -> Iterator[tuple[Kernel, Outcome]]:
-    """Each kernel with its machine code for those of the capabilities that it supports, or why there is none,
-    in any order.
+    """Yield each kernel with its machine code for the capabilities it supports, or the error, in any order.
 
-    Over `processes` workers, by default one for each processor and four kernels. Where none can be started,
-    and for kernels that cannot be sent to one, it happens here. Workers end when the iterator is closed.
+    Runs `processes` workers; the default is one for each processor, at most `MOST_WORKERS`, and at most one
+    for every four kernels. If no worker can be started, or a kernel cannot be sent to one, it is compiled in
+    this process. Workers end when the iterator is closed.
     """
     sent, here = [], []
     for kernel in kernels:
@@ -78,7 +78,7 @@ def compiled(
 
 
 def outcome_of(kernel: Kernel, capabilities: Sequence[int]) -> Outcome:
-    """Compile one kernel in this process."""
+    """Compile one kernel in this process; errors are returned, not raised."""
     try:
         from engine.backends.cuda.codegen.build import build
     except ImportError as error:
@@ -91,7 +91,7 @@ def outcome_of(kernel: Kernel, capabilities: Sequence[int]) -> Outcome:
         return build(kernel, capabilities)
     except BuildError as error:
         return error
-    # of the front end, of NVVM or the linker, of a kernel's constants
+    # raised by the front end, by NVVM or the linker, or for a kernel's constants
     except (NumbaError, RuntimeError, ValueError) as error:
         return BuildError(f"The kernel {kernel.name} cannot be compiled: {str(error).strip()[:2000]}")
 
@@ -108,7 +108,7 @@ def _job(kernel: Kernel, capabilities: Sequence[int]) -> bytes | None:
 
 
 class _Pool:
-    """Workers, each served by a thread; what a worker that failed was given comes back with None."""
+    """Worker processes, each served by a thread. The kernel of a worker that failed comes back with None."""
 
     def __init__(self, jobs: Sequence[tuple[Kernel, bytes]], count: int) -> None:
         self.outcomes: queue.SimpleQueue[tuple[Kernel, Outcome | None]] = queue.SimpleQueue()
@@ -139,12 +139,12 @@ class _Pool:
                     self._working -= 1
                     others = self._working > 0
                 if others:
-                    return  # what is left is theirs; the last one hands it back to the caller
+                    return  # the others take the remaining jobs; the last worker returns them to the caller
         if process is not None and process.stdin is not None:
             process.stdin.close()
 
     def _started(self) -> subprocess.Popen[bytes] | None:
-        no_window = getattr(subprocess, "CREATE_NO_WINDOW", 0)  # Windows would open one for each
+        no_window = getattr(subprocess, "CREATE_NO_WINDOW", 0)  # or Windows opens one for each
         command = [sys.executable, "-c", _START, json.dumps(sys.path)]
         with self._lock:
             if self._closed:
@@ -175,7 +175,7 @@ class _Pool:
                 if pipe is not None:
                     try:
                         pipe.close()
-                    except OSError:  # what was still to be written to a worker that is gone
+                    except OSError:  # flushing data for a worker that has ended
                         continue
 
 
@@ -192,9 +192,9 @@ def _asked(process: subprocess.Popen[bytes], job: bytes) -> Outcome | None:
 
 
 def serve() -> None:
-    """A worker: until its input ends."""
+    """Run a worker until its standard input ends."""
     source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the compiler prints must not get among the answers
+    os.dup2(2, 1)  # output of the compiler must not mix with the answers
     while size := source.read(8):
         kernel, capabilities = pickle.loads(source.read(int.from_bytes(size, "little")))
         pickle.dump(outcome_of(kernel, capabilities), target, pickle.HIGHEST_PROTOCOL)

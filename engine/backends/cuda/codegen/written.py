@@ -1,9 +1,9 @@
-"""Kernels as they are before they are compiled: `static` loops written out, `registers` as variables, known
-conditions taken.
+"""Rewrites kernels before compilation: unrolls `static` loops, turns `registers` into variables, and decides
+conditions on constants.
 
-A function that is given `registers` is written out where it is called, as a statement or as all that an
-assignment takes: it has no other `return` than at its end, and its names become names of its own.
-Interpreted, it is a function that changes a list.
+A function that takes `registers` is inlined where it is called, either as a statement or as the whole right
+side of an assignment. It may return only at its end, and its names are made unique. The interpreter calls it
+as a function that changes a list.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.backends.cuda.codegen.ptx import Registers, SharedMemory, Unrolled
 
 
 def globals_of(function: FunctionType, constants: Mapping[str, Any]) -> dict[str, Any]:
-    """What the global names in a function stand for, `constants` before its module's own."""
+    """What the global names in a function refer to; `constants` override its module's globals."""
     around = {**function.__globals__, **constants}
     return {name: around[name] for name in function.__code__.co_names if name in around}
 
@@ -28,10 +28,9 @@ def globals_of(function: FunctionType, constants: Mapping[str, Any]) -> dict[str
 def written_out(
     function: FunctionType, constants: Mapping[str, Any]
 ) -> tuple[CodeType, dict[str, Any], set[int]]:
-    """The function's code, what its global names stand for, and the sizes of its shared memory.
+    """The function's new code, the values of its global names, and the sizes of its shared memory.
 
-    Raises `ValueError` where a loop, an index or a size is not known, or a function cannot be written out
-    where it is called.
+    Raises `ValueError` if a loop, an index or a size is not known, or if a function cannot be inlined.
     """
     definition = _definition(function)
     arguments = [ast.arg(argument.arg) for argument in definition.args.args]
@@ -59,7 +58,7 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
 
 
 def _stored(node: ast.AST) -> set[str]:
-    """The variables that are set."""
+    """The names of the variables that are assigned."""
     return {
         each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
     }
@@ -74,9 +73,9 @@ class _Renamed(ast.NodeTransformer):
 
 
 class _Writer(ast.NodeTransformer):
-    """Writes one function out.
+    """Rewrites one function.
 
-    `taken` are its own variables; `values` becomes what global names stand for.
+    `taken` are its own variables; `values` collects what its global names refer to.
     """
 
     def __init__(self, function: FunctionType, constants: Mapping[str, Any], taken: set[str]) -> None:
@@ -89,7 +88,7 @@ class _Writer(ast.NodeTransformer):
         self._adopt(function, taken)
 
     def _adopt(self, function: FunctionType, own: set[str]) -> None:
-        """Let a function's globals be known, but for names of its own."""
+        """Make a function's globals known, except for the names in `own`."""
         for name, value in globals_of(function, self._constants).items():
             if name in own:
                 continue
@@ -100,7 +99,7 @@ class _Writer(ast.NodeTransformer):
                 self._known[name] = value
 
     def statements(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Written out; never empty."""
+        """The rewritten statements; never empty."""
         out: list[ast.stmt] = []
         for statement in body:
             done = self.visit(statement)
@@ -178,7 +177,7 @@ class _Writer(ast.NodeTransformer):
         return self._in_place(function, node.value)[0]
 
     def _given_registers(self, node: ast.expr) -> FunctionType | None:
-        """The function that a call gives `registers` to, or None."""
+        """The function that a call passes `registers` to, or None."""
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             return None
         function = self.values.get(node.func.id)
@@ -186,7 +185,7 @@ class _Writer(ast.NodeTransformer):
         return function if given and isinstance(function, FunctionType) else None
 
     def _in_place(self, function: FunctionType, call: ast.Call) -> tuple[list[ast.stmt], ast.expr | None]:
-        """What a call does, written out, and what it returns."""
+        """The inlined body of a call, and its result."""
         definition = _definition(function)
         parameters, stored = [argument.arg for argument in definition.args.args], _stored(definition)
         if call.keywords or len(call.args) != len(parameters):
@@ -225,7 +224,7 @@ class _Writer(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         if not (isinstance(node.value, ast.Name) and node.value.id in self._registers):
-            # An entry of a constant table, so that it can be an index, too.
+            # An entry of a constant table becomes a literal, so that it can also be an index.
             found, value = self._value(node)
             return (
                 ast.Constant(value)

@@ -1,4 +1,4 @@
-"""What kernels of all kinds share: sums over a warp and a block, and the Walsh-Hadamard transform."""
+"""Device functions that kernels share: sums over a warp and a block, and the Walsh-Hadamard transform."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HADAMARD_SCALE = 1 / math.sqrt(GROUP)
 
 
 def warp_sum(x: Any) -> Any:
-    """The sum over the 32 lanes, the same bits in all of them."""
+    """The sum over the 32 lanes, bit-identical in all of them."""
     for stage in static(range(5)):
         x = x + shfl_xor_f32(x, int32(16 >> stage))
     return x
@@ -29,7 +29,10 @@ def warp_max(x: Any) -> Any:
 
 
 def block_sum(x: Any, memory: Any) -> Any:
-    """The sum over all threads, the same in each; `memory`: `WARPS` float32 of shared memory of its own."""
+    """The sum over the block's 32 WARPS threads, the same in each.
+
+    `memory` is the address of `WARPS` float32 of shared memory that nothing else uses.
+    """
     me = int32(thread())
     x = warp_sum(x)
     if (me & 31) == 0:
@@ -42,7 +45,7 @@ def block_sum(x: Any, memory: Any) -> Any:
 
 
 def hadamard(x: Any, lane: Any) -> Any:
-    """The orthonormal Walsh-Hadamard transform of 32 numbers, one a lane; it is its own inverse."""
+    """The orthonormal Walsh-Hadamard transform of 32 numbers, one per lane; it is its own inverse."""
     for stage in static(range(5)):
         other = shfl_xor_f32(x, int32(1 << stage))
         x = other - x if (lane & (1 << stage)) != 0 else other + x

@@ -1,8 +1,8 @@
-"""Mixture of experts, but for the products: choosing experts, a row for each choice, and the sum of what
-comes back.
+"""Mixture of experts without the products: choosing experts, repeating rows
+for them, and summing the results.
 
-Spread row t * used + j is row t for the j-th of its experts, the likeliest first. Source: Mixtral, arXiv
-2401.04088.
+Spread row t * used + j is row t for its j-th expert, the most likely first.
+Source: Mixtral, arXiv 2401.04088.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from engine.backends.graph.buffers import Buffer
 MOST_EXPERTS = 512
 THREADS = 128
 AT_ONCE = 4
-"""Spread rows that `_gather` has under way together."""
+"""Spread rows that `_gather` loads at once."""
 VALUES = 4
 NORMALISE = True
 
 
 def _sortable(bits: int) -> Any:
-    """A uint32 that is larger where the float32 of these bits is; 1, below all others, for what is no
-    number; never 0.
+    """A uint32 that orders like the float32 of these bits. NaN gives 1, below
+    all numbers; the result is never 0.
     """
     if uint32(bits & uint32(0x7FFFFFFF)) > uint32(0x7F800000):
         return uint32(1)
     if bits == uint32(0x80000000):
-        return uint32(0x80000000)  # -0 is as large as 0
+        return uint32(0x80000000)  # -0 equals 0
     if bits >= uint32(0x80000000):
         return uint32(bits ^ uint32(0xFFFFFFFF))
     return uint32(bits | uint32(0x80000000))
 
 
 def _number(key: int) -> Any:
-    """What `_sortable` was made from; no number for 1."""
+    """The float32 that `_sortable` was computed from; NaN for 1."""
     if key >= uint32(0x80000000):
         return bits_float(uint32(key ^ uint32(0x80000000)))
     return bits_float(uint32(key ^ uint32(0xFFFFFFFF)))
@@ -68,8 +68,11 @@ def _number(key: int) -> Any:
 def _route(
     logits: int, stride: int, ids: int, weights: int, used_stride: int, experts: int, used: int
 ) -> None:
-    """The `used` likeliest experts of a row (block, one warp), of equal ones the first, and their parts of
-    the softmax.
+    """The `used` most likely experts of a row and their weights. Grid (row), one warp.
+
+    logits: float32 (rows, experts), stride in bytes. ids int32 and weights float32: (rows, used), most likely
+    first, of equal ones the lower index, both with `used_stride`. The weights are a softmax over the used
+    experts with NORMALISE, otherwise over all experts.
     """
     wait_for_others()
     row, lane = int64(block_x()), int32(thread())
@@ -115,7 +118,7 @@ def _route(
 
 
 def _spread(x: int, stride: int, y: int, width: int, used: int) -> None:
-    """`used` copies of a row, one after the other. Block (row, chunk of 4 THREADS columns)."""
+    """Write `used` copies of each row, one after the other. Grid (row, chunk of 4 THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
@@ -128,9 +131,10 @@ def _spread(x: int, stride: int, y: int, width: int, used: int) -> None:
 def _gather(
     x: int, stride: int, weights: int, used_stride: int, residual: int, y: int, width: int, used: int
 ) -> None:
-    """y = residual + each spread row times its weight, added in order.
+    """y = residual + the sum over j of weights[j] times spread row j, added in order.
 
-    Block (row, chunk of 4 THREADS columns).
+    x, residual, y: float32 with rows of `stride` bytes. weights: float32 (rows, used).
+    Grid (row, chunk of 4 THREADS columns).
     """
     wait_for_others()
     row = int64(block_x())
@@ -156,7 +160,7 @@ def _gather(
 
 @cache
 def route_kernel(experts: int, normalise: bool) -> Kernel:
-    """See `_route`; for up to so many experts, which are rounded up to a power of two times 32."""
+    """The kernel `_route` for up to `experts` experts, rounded up to 32 times a power of two."""
     assert 0 < experts <= MOST_EXPERTS
     values = 1
     while 32 * values < experts:
@@ -190,7 +194,7 @@ def route_call(logits: Buffer, ids: Buffer, weights: Buffer, routing: Routing) -
 
 
 def spread_call(x: Buffer, y: Buffer) -> Call:
-    """y has `copies` rows for each row of x: that row. For floats and for records."""
+    """Write each row of x into the x.copies rows of y that belong to it."""
     assert (x.width, x.copies, x.on_logit_rows) == (y.width, 1, y.on_logit_rows)
     arguments = (x, x.stride, y, x.width, y.copies)
     return Call(
@@ -209,7 +213,7 @@ def gather_call(x: Buffer, weights: Buffer, residual: Buffer, y: Buffer) -> Call
 
 
 def variants() -> Iterator[Kernel]:
-    """For the registry."""
+    """The kernels that the registry lists."""
     for experts in (32, 64, 128, 256, 512):
         yield route_kernel(experts, True)
     yield route_kernel(64, False)

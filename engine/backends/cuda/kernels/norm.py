@@ -1,8 +1,8 @@
-"""RMS norm and layer norm of whole rows, one block each, alone or of a sum with the residual.
+"""RMS norm and layer norm of whole rows, one block per row, alone or after adding the residual.
 
-Sums are float32 and in an order that the width alone decides. What comes out is float32, or the packed
-activations that the next products take, or both. A row stays in registers up to `MOST_KEPT` columns; the
-passes over a longer one read it again. Sources: arXiv 1910.07467 (RMS norm), 1607.06450 (layer norm).
+Sums are float32, in an order that depends only on the width. The output is float32, packed activations, or
+both. A row of up to `MOST_KEPT` columns stays in registers; a longer one is read again in each pass. Sources:
+arXiv 1910.07467 (RMS norm), 1607.06450 (layer norm).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from engine.backends.cuda.lowering.call import Argument, Call
 from engine.backends.graph.buffers import Buffer
 
 SIZES = ((256, 1), (512, 2), (1024, 2))
-"""Threads of a block, and vectors of four columns that each of them keeps."""
+"""Threads of a block, and how many vectors of four columns each keeps in registers."""
 MOST_KEPT = 4 * SIZES[-1][0] * SIZES[-1][1]
 
 THREADS = 256
@@ -52,9 +52,7 @@ FORM = "none"
 
 @dataclass(frozen=True)
 class RowNorm:
-    """ "rms" or "layer", epsilon, and the addresses of weight and bias (0: none), float32 of a row's
-    width.
-    """
+    """A norm: "rms" or "layer", epsilon, addresses of weight and bias (0 for none), float32 (width,)."""
 
     kind: str
     eps: float
@@ -63,7 +61,7 @@ class RowNorm:
 
 
 def _load(value: Any, row: int, me: int, width: int) -> None:
-    """A thread's columns of an activation's row."""
+    """Load a thread's columns of an activation's row."""
     for k in static(range(VECTORS)):
         value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3] = load_four(
             row, int32(4 * (me + THREADS * k)), width
@@ -71,7 +69,7 @@ def _load(value: Any, row: int, me: int, width: int) -> None:
 
 
 def _load_fixed(value: Any, row: int, me: int, width: int) -> None:
-    """The same of weights."""
+    """Load a thread's columns of a weight."""
     for k in static(range(VECTORS)):
         value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3] = load_four_fixed(
             row, int32(4 * (me + THREADS * k)), width
@@ -90,7 +88,7 @@ def _write_normed(
     value: Any, factor: Any, bias: int, y: int, y_stride: int, record: int, packed_stride: int, row: int,
     me: int, memory: int, width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
-    """The norm of the row `value`, its weights in `factor`, to y and the packed activations."""
+    """Write the norm of the row `value`, with weights `factor`, to y and the packed activations."""
     if CENTRED:
         total = float32(0.0)
         for i in static(range(4 * VECTORS)):
@@ -120,15 +118,15 @@ def _norm(
     x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, packed_stride: int,
     width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
-    """y = (x - mean) / sqrt(var + eps) * weight (+ bias), the mean 0 for RMS norm; grid (row).
+    """y = (x - mean) / sqrt(var + eps) * weight (+ bias); for RMS norm the mean is taken as 0. Grid (row).
 
-    x, y float32 (rows, width), `width` at most 4 THREADS VECTORS; `inverse` is 1 / width; strides in bytes.
-    weight, bias float32 (width,), bias 0: none. y 0: only packed activations are written.
+    x, y: float32 (rows, width), strides in bytes, width <= 4 THREADS VECTORS; `inverse` = 1 / width. weight,
+    bias: float32 (width,), bias 0 for none. With y 0 only the packed activations are written.
     """
     row, me, memory = int64(block_x()), int32(thread()), int32(shared(256))
     value = registers(float32(0.0), 4 * VECTORS)
     factor = registers(float32(0.0), 4 * VECTORS)
-    # No kernel writes weights: they are read while the one before this may still run.
+    # No kernel writes weights, so they are read while the previous kernel may still run.
     _load_fixed(factor, weight, me, width)
     wait_for_others()
     _load(value, x + row * x_stride, me, width)
@@ -142,8 +140,10 @@ def _sum_norm(
     bias: int, y: int, y_stride: int, record: int, packed_stride: int, width: int, inverse: float,
     scale: float, post_eps: float, eps: float,
 ) -> None:  # fmt: skip
-    """total = x + scale * z, with POST x + scale * (RMS norm of z, weights `post`, `post_eps`); y and the
-    packed activations are the norm of total, as in `_norm`. Grid (row).
+    """total = x + scale * z; y and the packed activations are the norm of total. Grid (row).
+
+    With POST, z is replaced by its RMS norm with weights `post` and
+    `post_eps`. Other arguments as in `_norm`.
     """
     row, me, memory = int64(block_x()), int32(thread()), int32(shared(384))
     value = registers(float32(0.0), 4 * VECTORS)
@@ -176,7 +176,7 @@ def _long_norm(
     x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, packed_stride: int,
     width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
-    """`_norm` of any width: every pass reads the row, 4 THREADS columns at a time."""
+    """`_norm` for any width: each pass reads the row again, 4 THREADS columns at a time."""
     row, me, memory = int64(block_x()), int32(thread()), int32(shared(256))
     source = x + row * x_stride
     wait_for_others()
@@ -214,7 +214,10 @@ def _long_norm(
 
 @cache
 def norm_kernel(kind: str, width: int, record: str = "none") -> Kernel:
-    """See `_norm` and `_long_norm`; `kind` is "rms" or "layer", `record` "none", "halves" or "pairs"."""
+    """The kernel `_norm`, or `_long_norm` for wide rows. `kind` is "rms" or "layer".
+
+    `record` is the kind of packed activations, or "none".
+    """
     assert kind in ("rms", "layer")
     kept = [(threads, vectors) for threads, vectors in SIZES if width <= 4 * threads * vectors]
     threads, vectors = kept[0] if kept else SIZES[-1]
@@ -241,8 +244,9 @@ def norm_kernel(kind: str, width: int, record: str = "none") -> Kernel:
 
 @cache
 def sum_norm_kernel(kind: str, width: int, post: bool, record: str = "none") -> Kernel:
-    """See `_sum_norm`; `kind` of the norm of the sum is "rms" or "layer"; rows of at most `MOST_KEPT`
-    columns.
+    """The kernel `_sum_norm` for rows of at most `MOST_KEPT` columns.
+
+    `kind` is that of the norm of the sum, "rms" or "layer"; `record` as in `norm_kernel`.
     """
     assert kind in ("rms", "layer")
     threads, vectors = next((t, v) for t, v in SIZES if width <= 4 * t * v)
@@ -277,10 +281,10 @@ def norm_call(
     kind: str = "none",
     record: Buffer | None = None,
 ) -> Call:
-    """The norm of whole rows, into y and, or, into a record of that `kind`.
+    """The norm of whole rows, into y, into packed activations of that `kind`, or both.
 
-    `norm`: "rms" or "layer", and epsilon. `weight` and `bias` are addresses of float32 (x.width,); a bias of
-    0 is none.
+    `norm` is "rms" or "layer", and epsilon. weight, bias: addresses of float32
+    (x.width,); a bias of 0 means none.
     """
     name, eps = norm
     assert y is None or (y.width, y.copies, y.on_logit_rows) == (x.width, x.copies, x.on_logit_rows)
@@ -296,10 +300,10 @@ def sum_norm_call(
     z: Buffer, post: RowNorm | None, x: Buffer, scale: float, total: Buffer, norm: RowNorm,
     y: Buffer | None, kind: str = "none", record: Buffer | None = None,
 ) -> Call:  # fmt: skip
-    """total = x + scale * (z, or the norm `post` of z, "rms" alone); its `norm` into y and, or, into a record
-    of that `kind`.
+    """total = x + scale * z, and its `norm` into y, into packed activations of that `kind`, or both.
 
-    All are of one width, at most `MOST_KEPT`.
+    With `post`, z is replaced by that norm of it, which must be "rms". All rows have
+    the same width, at most `MOST_KEPT`.
     """
     assert (
         len({(b.width, b.copies, b.on_logit_rows) for b in (z, x, total, *(() if y is None else (y,)))}) == 1
@@ -317,15 +321,15 @@ def sum_norm_call(
 
 
 def variants() -> Iterator[Kernel]:
-    """For the registry."""
+    """The kernels that the registry lists."""
     for kind in ("rms", "layer"):
         for record in ("none", "fp16", "bf16x2"):
-            # Layer norms of rows beyond 4096 columns are all but gone.
+            # Layer norms of rows beyond 4096 columns are rare.
             for threads, vectors in SIZES if kind == "rms" or record == "none" else SIZES[:2]:
                 yield norm_kernel(kind, 4 * threads * vectors, record)
         yield norm_kernel(kind, MOST_KEPT + 1)
     yield norm_kernel("rms", MOST_KEPT + 1, "fp16")
-    # Models with a norm after each block, and those that scale what a block adds.
+    # For models with a norm after each block, and for those that scale a block's output.
     for record in ("none", "fp16", "bf16x2"):
         for width in (4096, MOST_KEPT):
             yield sum_norm_kernel("rms", width, True, record)

@@ -1,10 +1,9 @@
-"""Writing records: device functions for whatever kernel makes a row, and a kernel for rows that are there
-already.
+"""Writes packed activations: device functions for kernels that produce a row, and
+a kernel that packs existing rows.
 
-All share one arrangement of threads: each holds four neighbouring columns, the first of them a multiple of 4,
-and neighbouring lanes hold neighbouring columns, so sixteen lanes hold a block of 64, and a warp two. All
-lanes of a warp come to `write_fp16` and `write_bf16x2` together; lanes whose columns lie past the padded row
-write nothing.
+All use the same thread layout. Each thread holds four adjacent columns, the first a multiple of 4, and
+adjacent lanes hold adjacent columns; so 16 lanes hold a block of 64 columns. All lanes of a warp call
+`write_fp16` and `write_bf16x2` together; lanes past the padded row write nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +42,9 @@ FORM = "fp16"
 
 
 def rows_first(chunks: int = 1) -> Blocks:
-    """Blocks (row, chunk): rows may be more than 65535, which only a grid's first side allows."""
+    """Grid (row, chunk). Rows are in x because there may be more than 65535,
+    the limit of the other dimensions.
+    """
     return lambda rows: (rows, chunks, 1)
 
 
@@ -51,8 +52,9 @@ def rows_first(chunks: int = 1) -> Blocks:
 
 
 def load_four(row: int, column: int, width: int) -> Any:
-    """float32 at columns column .. column + 3 of an activation's row (an address, a multiple of 16), 0
-    from `width` on.
+    """float32 at columns column .. column + 3 of an activation's row, 0 from `width` on.
+
+    `row` is an address and a multiple of 16.
     """
     at = row + 4 * int64(column)
     if int32(column + 4) <= width:
@@ -68,7 +70,7 @@ def load_four(row: int, column: int, width: int) -> Any:
 
 
 def load_four_fixed(row: int, column: int, width: int) -> Any:
-    """The same of a weight or a table, which no kernel writes."""
+    """`load_four` for a weight or a table, which no kernel writes."""
     at = row + 4 * int64(column)
     if int32(column + 4) <= width:
         return ldg_f32x4(at)
@@ -83,7 +85,7 @@ def load_four_fixed(row: int, column: int, width: int) -> Any:
 
 
 def store_four(row: int, column: int, width: int, a: float, b: float, c: float, d: float) -> None:
-    """Write those of the four columns that lie before `width`."""
+    """Write those of the four columns that are below `width`."""
     at = row + 4 * int64(column)
     if int32(column + 4) <= width:
         st_f32x4(at, a, b, c, d)
@@ -100,17 +102,17 @@ def store_four(row: int, column: int, width: int, a: float, b: float, c: float, 
 
 
 def _larger(a: int, b: int) -> int:
-    """Of two uint32."""
+    """The larger of two uint32."""
     return a if a > b else b
 
 
 def write_fp16(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
-    """This thread's four columns of a "halves" record (`records`) at an address; of `width` columns, before
-    it is padded.
+    """Write this thread's four columns of an "fp16" row (`packed_activations`).
 
-    What lies past the width must be given as 0.
+    `record` is the row's address, `width` its columns before padding. Columns
+    past `width` must be given as 0.
     """
-    # As bits, magnitudes sort as numbers do, and what is not finite lies above all others.
+    # Compared as bits, magnitudes sort like numbers, and infinities and NaN come last.
     top = _larger(
         _larger(uint32(float_bits(absolute(a))), uint32(float_bits(absolute(b)))),
         _larger(uint32(float_bits(absolute(c))), uint32(float_bits(absolute(d)))),
@@ -119,7 +121,7 @@ def write_fp16(record: int, width: int, column: int, a: float, b: float, c: floa
     top = _larger(top, uint32(shfl_xor_u32(top, int32(4))))
     top = _larger(top, uint32(shfl_xor_u32(top, int32(2))))
     top = _larger(top, uint32(shfl_xor_u32(top, int32(1))))
-    exponent = uint32(top >> uint32(23))  # 127 more than e
+    exponent = uint32(top >> uint32(23))  # biased by 127
     scale, factor = uint32(0x7FC00000), uint32(0)
     if exponent < uint32(27):
         scale = uint32(0)
@@ -138,14 +140,14 @@ def write_fp16(record: int, width: int, column: int, a: float, b: float, c: floa
 
 
 def _missing(word: int, low: float, high: float) -> Any:
-    """bf16 of what two bf16 lack of the numbers that they round."""
+    """As bf16: the part of two float32 that their bf16 rounding in `word` loses."""
     return pack_bf16(
         low - bits_float(uint32(word << uint32(16))), high - bits_float(uint32(word & uint32(0xFFFF0000)))
     )
 
 
 def write_bf16x2(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
-    """The same of a "pairs" record; from compute capability 8.0 on."""
+    """Write this thread's four columns of a "bf16x2" row, as `write_fp16`; needs compute capability 8.0."""
     whole = int32(int32(int32(width + 63) >> 6) << 6)
     if column < whole:
         low, high = pack_bf16(a, b), pack_bf16(c, d)
@@ -158,9 +160,7 @@ def write_four(
     y: int, y_stride: int, record: int, packed_stride: int, row: int, width: int, column: int,
     a: float, b: float, c: float, d: float,
 ) -> None:  # fmt: skip
-    """This thread's four columns of a row, as float32 unless y is 0, and as packed activations of the kind
-    RECORD.
-    """
+    """Write this thread's four columns of a row: as float32 unless y is 0, and packed as FORM says."""
     if y != 0:
         store_four(y + row * y_stride, column, width, a, b, c, d)
     if FORM == "fp16":
@@ -170,7 +170,7 @@ def write_four(
 
 
 def _pack(x: int, x_stride: int, record: int, packed_stride: int, width: int) -> None:
-    """Packs rows. Grid (row, chunk of 4 THREADS columns)."""
+    """Pack rows. Grid (row, chunk of 4 THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
@@ -180,7 +180,7 @@ def _pack(x: int, x_stride: int, record: int, packed_stride: int, width: int) ->
 
 @cache
 def pack_kernel(kind: str) -> Kernel:
-    """See `_pack`; `kind` is "halves" or "pairs"."""
+    """The kernel `_pack` for `kind` "fp16" or "bf16x2"."""
     constants = {"THREADS": THREADS, "FORM": kind}
     return Kernel(
         f"pack_{kind}",
@@ -195,7 +195,7 @@ def pack_kernel(kind: str) -> Kernel:
 
 
 def pack_call(kind: str, x: Buffer, record: Buffer) -> Call:
-    """The records of all rows of x, into a `records.packed_buffer`."""
+    """Pack all rows of x into `record`, a buffer from `packed_activations.packed_buffer`."""
     arguments = (x, x.stride, record, record.stride, x.width)
     return Call(
         pack_kernel(kind), rows_first(chunks(x.width)), arguments, (x,), (record,), x.on_logit_rows, x.copies
@@ -208,15 +208,15 @@ def chunks(width: int, threads: int = THREADS) -> int:
 
 
 def capability_for(record: str) -> int:
-    """The compute capability that writing such records needs."""
+    """The compute capability, times ten, that writing this kind of packed activations needs."""
     return 80 if record == "bf16x2" else 75
 
 
 def wanted(
     kind: str, y: Buffer | None, record: Buffer | None
 ) -> tuple[tuple[Buffer | int, ...], tuple[Buffer, ...]]:
-    """Arguments y, its stride, record, its stride, of what a kernel is to write, 0 where it is not to; and
-    what it writes.
+    """The arguments y, its stride, record, its stride for a kernel's outputs (0 if
+    unused), and the buffers written.
     """
     assert (kind == "none") == (record is None)
     written = tuple(buffer for buffer in (y, record) if buffer is not None)
@@ -228,6 +228,6 @@ def wanted(
 
 
 def variants() -> Iterator[Kernel]:
-    """For the registry."""
+    """The kernels that the registry lists."""
     yield pack_kernel("fp16")
     yield pack_kernel("bf16x2")

@@ -1,9 +1,7 @@
-"""Kernels that take one element after the other: activations, sums, scales.
+"""Elementwise kernels: activations, sums, scales. Each thread holds four adjacent columns.
 
-Each thread has four neighbouring columns.
-
-Activations keep to their formulas for any finite number: exponentials may become infinite, but nothing is
-then subtracted or multiplied that would make them NaN.
+Activations follow their formulas for every finite input: an exponential may become infinite, but it is then
+never subtracted or multiplied in a way that gives NaN.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ FORM = "none"
 
 
 def exponential(x: float) -> Any:
-    """e^x, to some 2^-22 of it for small |x|; 0 and infinity where float32 ends."""
+    """e^x with a relative error of about 2^-22 for small |x|; underflows to 0 and overflows to infinity."""
     return exp2(float32(LOG2_E) * x)
 
 
@@ -66,12 +64,12 @@ def sigmoid(x: float) -> Any:
 
 
 def tanh(x: float) -> Any:
-    """To some 1e-6 of it.
+    """tanh(x) with a relative error of about 1e-6.
 
-    Its series up to 1/4 (Abramowitz and Stegun, 4.5.64), else by e^(-2 |x|), which is at most 1.
+    The series up to |x| = 1/4 (Abramowitz and Stegun, 4.5.64), else from e^(-2 |x|), which is at most 1.
     """
     size = absolute(x)
-    near = minimum(size, float32(0.25))  # the series of large numbers would overflow
+    near = minimum(size, float32(0.25))  # the series would overflow for large numbers
     square = near * near
     series = fma(
         square,
@@ -86,9 +84,9 @@ def tanh(x: float) -> Any:
 
 
 def gelu(x: float) -> Any:
-    """x Phi(x), Phi to 2e-7.
+    """x Phi(x), with an error of 2e-7 in Phi.
 
-    Source: erfc(z) = (a1 t + .. + a5 t^5) e^(-z^2), t = 1 / (1 + p z), z >= 0; Abramowitz and Stegun, 7.1.26.
+    erfc(z) = (a1 t + .. + a5 t^5) e^(-z^2), t = 1 / (1 + p z), z >= 0. Source: Abramowitz and Stegun, 7.1.26.
     """
     z = absolute(x) * float32(0.7071067811865476)
     t = reciprocal(fma(float32(0.3275911), z, float32(1.0)))
@@ -109,6 +107,7 @@ def silu(x: float) -> Any:
 
 
 def clamped_swiglu(gate: float, up: float) -> Any:
+    """(up + 1) gate sigmoid(1.702 gate), with gate at most 7 and up clamped to -7 .. 7."""
     gate = minimum(gate, float32(7.0))
     up = maximum(minimum(up, float32(7.0)), float32(-7.0))
     return (up + float32(1.0)) * gate * sigmoid(float32(1.702) * gate)
@@ -128,9 +127,10 @@ def _gated(
     packed_stride: int,
     width: int,
 ) -> None:
-    """activation(gate) * up, or activation(gate): floats unless y is 0, and a record.
+    """activation(gate) * up, or activation(gate) without GATED: as float32 unless
+    y is 0, and packed as FORM says.
 
-    Block (row, chunk of 4 THREADS columns).
+    Strides in bytes, rows of `width` columns. Grid (row, chunk of 4 THREADS columns).
     """
     wait_for_others()
     row = int64(block_x())
@@ -161,7 +161,7 @@ def _gated(
 def _add(
     x: int, x_stride: int, other: int, other_stride: int, y: int, y_stride: int, width: int, scale: float
 ) -> None:
-    """y = x + scale * other. Block (row, chunk of 4 THREADS columns)."""
+    """y = x + scale * other. Grid (row, chunk of 4 THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
@@ -173,7 +173,7 @@ def _add(
 
 
 def _soft_cap(x: int, x_stride: int, y: int, y_stride: int, width: int, scale: float, cap: float) -> None:
-    """y = cap tanh(scale x), or scale x. Block (row, chunk of 4 THREADS columns)."""
+    """y = cap tanh(scale x), or scale x without CAPPED. Grid (row, chunk of 4 THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
@@ -190,7 +190,11 @@ def _soft_cap(x: int, x_stride: int, y: int, y_stride: int, width: int, scale: f
 def _add_positions(
     x: int, x_stride: int, table: int, y: int, y_stride: int, width: int, position: int
 ) -> None:
-    """y = x + row `position` + r of the table, for row r. Block (row, chunk of THREADS columns)."""
+    """y = x + row (position + r) of the table, for row r. Grid (row, chunk of THREADS columns).
+
+    x, y: float32, strides in bytes; table: float32 (positions, width);
+    `position`: address of row 0's position.
+    """
     wait_for_others()
     row = int64(block_x())
     column = int32(block_y() * THREADS + thread())
@@ -205,7 +209,10 @@ def _add_positions(
 
 @cache
 def gated_kernel(activation: str, record: str = "none", gated: bool = True) -> Kernel:
-    """See `_gated`; `record` is "none", "halves" or "pairs". Without `gated` the second input is not read."""
+    """The kernel `_gated`. `record` is the kind of packed activations, or "none".
+
+    Without `gated` the second input is not read.
+    """
     assert activation in ACTIVATIONS
     assert gated or activation != "clamped_swiglu"
     constants = {"THREADS": THREADS, "ACTIVATION": activation, "FORM": record, "GATED": gated}
@@ -257,7 +264,7 @@ def gated_call(
     kind: str = "none",
     record: Buffer | None = None,
 ) -> Call:
-    """activation(gate) * up, into y and, or, into a record of that `kind`."""
+    """activation(gate) * up, into y, into packed activations of that `kind`, or both."""
     _alike(gate, up, y)
     outs, written = wanted(kind, y, record)
     arguments = (gate, gate.stride, up, up.stride, *outs, gate.width)
@@ -275,7 +282,7 @@ def gated_call(
 def activate_call(
     activation: str, x: Buffer, y: Buffer | None, kind: str = "none", record: Buffer | None = None
 ) -> Call:
-    """activation(x), into y and, or, into a record of that `kind`."""
+    """activation(x), into y, into packed activations of that `kind`, or both."""
     _alike(x, y)
     outs, written = wanted(kind, y, record)
     kernel = gated_kernel(activation, kind, False)
@@ -291,7 +298,7 @@ def activate_call(
 
 
 def add_call(x: Buffer, other: Buffer, y: Buffer, scale: float) -> Call:
-    """y = x + scale * other, all of one width."""
+    """y = x + scale * other, all of the same width."""
     _alike(x, other, y)
     arguments = (x, x.stride, other, other.stride, y, y.stride, x.width, scale)
     return Call(
@@ -300,7 +307,7 @@ def add_call(x: Buffer, other: Buffer, y: Buffer, scale: float) -> Call:
 
 
 def soft_cap_call(x: Buffer, y: Buffer, scale: float, cap: float) -> Call:
-    """y = cap tanh(scale x / cap); scale x where `cap` is 0."""
+    """y = cap tanh(scale x / cap), or scale x if `cap` is 0."""
     _alike(x, y)
     arguments = (x, x.stride, y, y.stride, x.width, scale / cap if cap else scale, cap)
     return Call(
@@ -315,8 +322,8 @@ def soft_cap_call(x: Buffer, y: Buffer, scale: float, cap: float) -> Call:
 
 
 def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
-    """y = x plus the table's row at each row's position; `table` is the address of (positions, width)
-    float32.
+    """y = x plus the table's row at each row's position; `table` is the
+    address of float32 (positions, width).
     """
     _alike(x, y)
     assert (x.copies, x.on_logit_rows) == (1, False)
@@ -325,7 +332,7 @@ def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
 
 
 def variants() -> Iterator[Kernel]:
-    """For the registry: what models ask for."""
+    """The kernels that the registry lists."""
     for record in ("none", "fp16", "bf16x2"):
         for activation in ("silu", "gelu_tanh", "clamped_swiglu"):
             yield gated_kernel(activation, record)

@@ -1,4 +1,4 @@
-"""RMS norm and layer norm of the parts of a row alone (the qk norm of heads), one warp each.
+"""RMS norm and layer norm of equal parts of a row (the qk norm of heads), one warp per part.
 
 Sources: arXiv 1910.07467 (RMS norm), 1607.06450 (layer norm).
 """
@@ -29,10 +29,10 @@ from engine.backends.cuda.lowering.call import Call
 from engine.backends.graph.buffers import Buffer
 
 HEADS_AT_ONCE = 4
-"""Warps of a block."""
+"""Warps of a block; each takes one head."""
 WARPS = 4
 VALUES = 4
-"""Columns of a part that a lane reads at once."""
+"""Columns that a lane reads at once."""
 CENTRED = False
 
 
@@ -40,11 +40,12 @@ def _qk_norm(
     x: int, x_stride: int, weight: int, bias: int, part_step: int, y: int, y_stride: int, parts: int,
     width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
-    """y = (x - mean) / sqrt(var + eps) * weight (+ bias) of each part, the mean 0 for RMS norm.
+    """y = (x - mean) / sqrt(var + eps) * weight (+ bias) of each part; for RMS norm the mean is taken as 0.
 
-    `parts` parts of `width` columns lie side by side in a row; `inverse` is 1 / width. `part_step` is the
-    bytes from a part's weights to those of the next, 0 where all share them. Grid (row, chunk of
-    HEADS_AT_ONCE parts), a warp a part.
+    Rows: x, y float32 with strides in bytes; a row holds `parts` parts of `width` columns;
+    `inverse` = 1 / width. Parameters: weight, bias float32 (width,), bias 0 for none; `part_step`
+    is the bytes from a part's weights to the next part's, 0 if all share them. Grid (row, chunk of
+    HEADS_AT_ONCE parts), one warp per part.
     """
     wait_for_others()
     row, lane = int64(block_x()), int32(int32(thread()) & 31)
@@ -83,7 +84,7 @@ def _qk_norm(
 
 @cache
 def qk_norm_kernel(kind: str) -> Kernel:
-    """See `_qk_norm`; `kind` is "rms" or "layer"."""
+    """The kernel `_qk_norm` for `kind` "rms" or "layer"."""
     assert kind in ("rms", "layer")
     constants = {"WARPS": HEADS_AT_ONCE, "VALUES": VALUES, "CENTRED": kind == "layer"}
     return Kernel(
@@ -94,8 +95,10 @@ def qk_norm_kernel(kind: str) -> Kernel:
 def qk_norm_call(
     norm: tuple[str, float], x: Buffer, weight: int, bias: int, y: Buffer, heads: int, shared_weight: bool
 ) -> Call:
-    """The norm of each of `heads` equal parts of a row; with `shared_weight` all have the same weight and
-    bias, of a part's length.
+    """The norm of each of `heads` equal parts of a row.
+
+    `norm` is "rms" or "layer", and epsilon. weight, bias: addresses of float32 (x.width,), or of one part's
+    length with `shared_weight`; a bias of 0 means none.
     """
     name, eps = norm
     assert (y.width, y.copies, y.on_logit_rows) == (x.width, x.copies, x.on_logit_rows)
@@ -109,6 +112,6 @@ def qk_norm_call(
 
 
 def variants() -> Iterator[Kernel]:
-    """For the registry."""
+    """The kernels that the registry lists."""
     yield qk_norm_kernel("rms")
     yield qk_norm_kernel("layer")

@@ -1,8 +1,7 @@
-"""Rotary position embedding of queries and keys in one launch, after their heads' norm where a model has one.
+"""Rotary position embedding of queries and keys in one launch, after the qk norm if the model has one.
 
-A warp takes a head of a row: each lane has pairs of columns that turn together, and columns past the table's,
-which stay as they are.
-Sources: RoFormer, arXiv 2104.09864, equation 34; norms as in `norms`.
+A warp takes one head of a row. Each lane holds pairs of columns that are rotated together, and columns beyond
+the table's, which stay unchanged. Sources: RoFormer, arXiv 2104.09864, equation 34; norms as in `qk_norm`.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ from engine.backends.graph.buffers import Buffer
 
 WARPS = 4
 PAIRS = 2
-"""Pairs of a lane, at most."""
+"""Maximum number of pairs per lane."""
 REST = 0
-"""Columns of a lane past the table's, at most."""
+"""Maximum number of unrotated columns per lane."""
 INTERLEAVED = False
 NORM = "none"
 
 
 @dataclass(frozen=True)
 class HeadNorm:
-    """The norm of each head: "rms" or "layer"; `weight`, and `bias` unless it is 0, are addresses of float32.
+    """The norm of each head, "rms" or "layer"; `weight` and `bias` are addresses of float32, bias 0 for none.
 
-    They are of a head's length where all share them (`shared`), or one head's after the other's.
+    They have the length of a head if all heads share them (`shared`), otherwise a vector for each head.
     """
 
     kind: str
@@ -59,7 +58,7 @@ class HeadNorm:
 
 
 class Rotated(NamedTuple):
-    """Queries or keys: `heads` heads in x from column `first` on, and y (rows, heads * D), where they go."""
+    """Queries or keys: `heads` heads in x from column `first` on, and the output y (rows, heads * D)."""
 
     x: Buffer
     y: Buffer
@@ -91,7 +90,11 @@ def _normalised(
     inverse: float,
     eps: float,
 ) -> None:
-    """A head's numbers, of which each lane has a few, by their norm and its weights, but for the bias."""
+    """Normalise a head's numbers in place, including the weights but not the bias.
+
+    Numbers of this lane: pairs (one, other) and unrotated columns (rest), with weights w_*. `half` pairs and
+    `width` columns per head; `inverse` = 1 / width.
+    """
     centre = float32(0.0)
     if NORM == "layer":
         total = float32(0.0)
@@ -121,7 +124,7 @@ def _normalised(
 def _write_rotated(
     one: Any, other: Any, rest: Any, c: Any, s: Any, target: int, bias: int, lane: int, half: int, width: int
 ) -> None:  # fmt: skip
-    """A head's numbers, with the norm's bias where there is one, turned by cosines c and sines s."""
+    """Add the norm's bias, rotate by the cosines c and sines s, and write a head's numbers to `target`."""
     for k in static(range(PAIRS)):
         i = int32(lane + 32 * k)
         if i < half:
@@ -144,12 +147,13 @@ def _rope(
     first1: int, heads1: int, step1: int, eps1: float, cos: int, sin: int, position: int, half: int,
     width: int, inverse: float,
 ) -> None:  # fmt: skip
-    """Heads of two parts, `width` columns each, of which the first 2 * half turn.
+    """Rotate the heads of two inputs: y = (a cos - b sin, b cos + a sin) for each
+    of the first `half` pairs (a, b).
 
-    Block (row, chunk of WARPS heads).
-
-    `first`: the first column in x; `step`: bytes from a head's weights to the next one's. `position`: address
-    of that of row 0.
+    Each input (0: queries, 1: keys): x and y with strides in bytes, norm weight and bias (0 for none),
+    `first` column in x, number of heads, `step` bytes from a head's weights to the next head's, epsilon.
+    Shared: cos, sin float32 (positions, half), the address of row 0's position, `half`, `width` columns per
+    head, `inverse` = 1 / width. Grid (row, chunk of WARPS heads).
     """
     row, lane = int64(block_x()), int32(int32(thread()) & 31)
     head = int32(block_y() * WARPS + (int32(thread()) >> 5))
@@ -168,7 +172,8 @@ def _rope(
         rest = registers(float32(0.0), REST)
         c = registers(float32(1.0), PAIRS)
         s = registers(float32(0.0), PAIRS)
-        # All is asked for before any of it is used; weights before the kernel that made the row has ended.
+        # Load everything before any of it is used, and the weights before the kernel that made the row has
+        # ended.
         w_one = registers(float32(0.0), PAIRS)
         w_other = registers(float32(0.0), PAIRS)
         w_rest = registers(float32(0.0), REST)
@@ -202,7 +207,10 @@ def _rope(
 
 @cache
 def rope_kernel(half: int, width: int, interleaved: bool, norm: str = "none") -> Kernel:
-    """See `_rope`; heads of `width` columns, tables of `half`; `norm` is "none", "rms" or "layer"."""
+    """The kernel `_rope` for heads of `width` columns; `half` is the width of the tables.
+
+    `norm` is "none", "rms" or "layer".
+    """
     assert norm in ("none", "rms", "layer")
     assert 0 < 2 * half <= width
     pairs, rest = -(-half // 32), -(-(width - 2 * half) // 32)
@@ -215,9 +223,9 @@ def rope_kernel(half: int, width: int, interleaved: bool, norm: str = "none") ->
 def rope_call(
     turned: Sequence[Rotated | tuple[Buffer, Buffer, int]], table: RotaryTable, cos: int, sin: int
 ) -> Call:
-    """Turn the heads of one or two parts, which are equally wide and have the same kind of norm, or none.
+    """Rotate the heads of one or two inputs, which must have the same head width and the same kind of norm.
 
-    `cos` and `sin` are the addresses of the table's numbers on the device.
+    `cos` and `sin` are the device addresses of the table's numbers.
     """
     parts, half = [Rotated(*part) for part in turned], table.cos.shape[1]
     assert 1 <= len(parts) <= 2
@@ -244,7 +252,7 @@ def rope_call(
 
 
 def variants() -> Iterator[Kernel]:
-    """For the registry: heads of 64, 128 and 256 columns, and of those that turn only in part."""
+    """The kernels that the registry lists: heads of 64, 128 and 256 columns, and partly rotated heads."""
     for interleaved in (False, True):
         for half, width in ((32, 64), (64, 128), (128, 256), (32, 128)):
             yield rope_kernel(half, width, interleaved)

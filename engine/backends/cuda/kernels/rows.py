@@ -1,4 +1,4 @@
-"""Kernels that only move rows and columns: 4-byte numbers of any kind, whose bits stay as they are."""
+"""Kernels that move rows and columns of 4-byte numbers of any type, without changing their bits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THREADS = 128
 
 
 def _columns(x: int, x_stride: int, start: int, y: int, y_stride: int, width: int) -> None:
-    """Columns from `start` on. Block (row, chunk of THREADS columns)."""
+    """Copy the `width` columns from `start` on. Grid (row, chunk of THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
     column = int32(block_y() * THREADS + thread())
@@ -34,7 +34,7 @@ def _columns(x: int, x_stride: int, start: int, y: int, y_stride: int, width: in
 
 
 def _permute(x: int, x_stride: int, order: int, y: int, y_stride: int, width: int) -> None:
-    """Column c of y is column order[c] of x. Block (row, chunk of THREADS columns)."""
+    """Column c of y is column order[c] of x, order int32 (width,). Grid (row, chunk of THREADS columns)."""
     row = int64(block_x())
     column = int32(block_y() * THREADS + thread())
     source = int32(0)
@@ -46,7 +46,7 @@ def _permute(x: int, x_stride: int, order: int, y: int, y_stride: int, width: in
 
 
 def _last_rows(x: int, y: int, stride: int, width: int, first_row: int) -> None:
-    """Rows from `first_row` on. Block (row, chunk of 4 THREADS columns)."""
+    """Copy the rows from `first_row` on. Grid (row, chunk of 4 THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
@@ -71,7 +71,7 @@ def last_rows_kernel() -> Kernel:
 
 
 def columns_call(x: Buffer, start: int, y: Buffer) -> Call:
-    """y = as many columns of x as y has, from `start` on."""
+    """Copy y.width columns of x, from `start` on, into y."""
     assert 0 <= start <= start + y.width <= x.width
     assert (x.copies, x.on_logit_rows) == (y.copies, y.on_logit_rows)
     arguments = (x, x.stride, start, y, y.stride, y.width)
@@ -81,9 +81,7 @@ def columns_call(x: Buffer, start: int, y: Buffer) -> Call:
 
 
 def permute_call(x: Buffer, order: int, y: Buffer) -> Call:
-    """Column c of y is column order[c] of x; `order` is the address of int32 (y.width,), each in 0 ..
-    x.width - 1.
-    """
+    """Column c of y is column order[c] of x; `order` is the address of int32 (y.width,), below x.width."""
     assert (x.copies, x.on_logit_rows) == (y.copies, y.on_logit_rows)
     arguments = (x, x.stride, order, y, y.stride, y.width)
     return Call(
@@ -92,7 +90,7 @@ def permute_call(x: Buffer, order: int, y: Buffer) -> Call:
 
 
 def last_rows_call(x: Buffer, y: Buffer) -> Call:
-    """y = the rows of x that want logits."""
+    """Copy the rows of x that need logits into y."""
     assert (x.width, x.copies, x.on_logit_rows) == (y.width, 1, False)
     assert (y.copies, y.on_logit_rows) == (1, True)
     arguments = (x, y, x.stride, x.width, Runtime.FIRST_ROW)
@@ -100,7 +98,7 @@ def last_rows_call(x: Buffer, y: Buffer) -> Call:
 
 
 def variants() -> Iterator[Kernel]:
-    """For the registry."""
+    """The kernels that the registry lists."""
     yield columns_kernel()
     yield permute_kernel()
     yield last_rows_kernel()

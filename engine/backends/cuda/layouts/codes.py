@@ -1,19 +1,18 @@
-"""Matrices of small integer codes, packed for tensor cores: the layout, and its packing.
+"""Matrices of small integer codes, packed for tensor cores: the layout, and how it is packed.
 
 A tile (16 rows) is a run of spans of 1, 2 or 4 blocks; a block is 64 columns. A span is a header (numbers of
-a whole span), then its blocks: bit planes of the codes, then the numbers of the block. Lane (g, t) = (lane /
-4, lane % 4) of a warp holds rows g and g + 8 of a tile. Slot j (0 .. 7) of a block are four codes of a lane:
-of rows g and g + 8 two neighbouring columns each, as the matrix instruction's operand a wants them (its step
-    j / 2, words 2 (j % 2) and 2 (j % 2) + 1). The first of the two columns is
-    32 (j / 4) + 8 t + 2 (j % 4)       where scales hold for 32 columns or more (`paired`): 16 bytes of x hold
-    two steps,
-    16 (j / 2) + 4 t + 2 (j % 2)       where they hold for 16.
+the whole span), then its blocks: bit planes of the codes, then the numbers of the block. Lane (g, t) = (lane
+/ 4, lane % 4) of a warp holds rows g and g + 8 of a tile. Slot j (0 .. 7) of a block is four codes of a lane:
+two adjacent columns of each of its rows, as the matrix instruction needs them in operand a (its step j / 2,
+words 2 (j % 2) and 2 (j % 2) + 1). The first of the two columns is
+  32 (j / 4) + 8 t + 2 (j % 4)   if scales apply to 32 columns or more (`paired`: 16 bytes of x, two steps),
+  16 (j / 2) + 4 t + 2 (j % 2)   if they apply to 16.
 
-A plane of w bits (4, 2, 1) has 128 w bytes: `w` words a lane. In a half of a word (low: the first column) a
-slot's row g lies at some bit, row g + 8 four bits above. A code as it is masked out is a subnormal fp16
-number, n 2^-24, of row g + 8 16 times that: no conversion is needed, and the factors are left for the end.
-Codes of 8 bits are one plane of bytes, two loads of four words; codes of "iq4" have a half of a word for a
-slot, whose nibbles are looked up; those of "fp4" have their bits where shifts make fp16 of them.
+A plane of w bits (4, 2, 1) has 128 w bytes: `w` words a lane. In each half of a word (low: the first column)
+a slot's row g starts at some bit, and row g + 8 four bits above. A masked code is a subnormal fp16 number, n
+2^-24, in row g + 8 times 16: it needs no conversion, and the factors are applied at the end. Codes of 8 bits
+are one plane of bytes, two loads of four words. Codes of "iq4" take half a word for a slot, whose nibbles are
+looked up. The bits of "fp4" codes are placed so that shifts make fp16 of them.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ import numpy.typing as npt
 from engine.backends.cuda.layouts.layout import ROWS, Bytes
 
 BLOCK = 64
-"""Columns."""
+"""Columns of a block."""
 WORDS = 14
-"""Words a lane holds of a block at most: 8 of codes, then 6 of numbers."""
+"""The maximum number of words that a lane holds of a block: 8 of codes, then 6 of numbers."""
 _NUMBERS = 8
 """The first word of numbers."""
 _PLANES = {
@@ -42,27 +41,30 @@ _PLANES = {
     6: ((4, 0), (2, 4)),
     8: ((8, 0),),
 }
-"""Of each width the planes: their bits, and the code's first bit in them."""
+"""For each width its planes: their bits, and the first bit of the code in them."""
 
 FP4_BITS, FP4_SIGNS = (9, 6, 0, 3), (15, 12, 14, 13)
-"""Of codes of "fp4" in a half of a word (first slot's rows g, g + 8, the second's): the lowest of their
-three bits, their sign.
+"""For codes of "fp4" in half a word (rows g, g + 8 of the first slot, then of the second): the lowest of
+their three bits, and their sign bit.
 """
 
 Numbers = npt.NDArray[Any]
 
 
 def iq4_index(codes: Any) -> Any:
-    """Where codes 0 .. 15 (one or two, in two bytes) of "iq4" lie in the table: bits 2 and 3 change places,
-    so that entries i and i + 8 are of one sign.
+    """The table index of "iq4" codes 0 .. 15 (one, or two in two bytes).
+
+    Bits 2 and 3 are swapped, so that entries i and i + 8 have the same sign.
     """
     return (codes & 0x303) | (codes >> 1 & 0x404) | (codes << 1 & 0x808)
 
 
 @dataclass(frozen=True)
 class CodeParts:
-    """Rows taken apart: codes uint8 (N, K); scales and lows of groups (N, K / group), bytes or fp16 as uint16
-    or float32; d and dmin (N, K / 256), fp16 as uint16.
+    """Rows taken apart: codes uint8 (N, K); scales and mins of groups (N, K /
+    group); d and dmin (N, K / 256).
+
+    scales and mins are bytes, fp16 as uint16, or float32; d and dmin are fp16 as uint16.
     """
 
     codes: Bytes
@@ -74,8 +76,10 @@ class CodeParts:
 
 @dataclass(frozen=True)
 class Region:
-    """Some words of a block: `words` (1, 2, 4) for each lane, or, of numbers, for each g; `at` bytes from the
-    block's start, or from the span's (`header`); they become the words `first` on of the `WORDS`.
+    """Some words of a block, or of a span's header: `words` (1, 2, 4) for each
+    lane (`each_lane`) or for each g.
+
+    They lie `at` bytes from the start and become the words from `first` on of the `WORDS`.
     """
 
     words: int
@@ -86,7 +90,7 @@ class Region:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of the region."""
         return (128 if self.each_lane else 32) * self.words
 
 
@@ -94,11 +98,12 @@ class Region:
 class CodeLayout:
     """A `WeightLayout` of codes of `bits` bits.
 
-    `group`: columns of one scale, `span`: blocks of a span. `scales`: "half" or "float", a number for each
-    group; "signed", "unsigned" and "nibbles", a byte for each group, times the span's d; "power", a byte e:
-    2^(e - 127); "one", the span's d alone. `mins`: ""; "half", a number that is added; "zero", fp16, taken
-    off the codes; "sub", bytes times the span's dmin, taken off. `zero`: a code n stands for n - `zero`.
-    `table`: "iq4" or "fp4", what codes of 4 bits stand for (then `zero` is that of the table's numbers).
+    `group`: columns per scale; `span`: blocks per span. `scales`: "half" or "float", a number for each
+    group; "signed", "unsigned" and "nibbles", a byte for each group, times the span's d; "power", a
+    byte e: 2^(e - 127); "one", the span's d alone. `mins`: "" none; "half", a number that is added;
+    "zero", fp16, subtracted from the codes; "sub", bytes times the span's dmin, subtracted. `zero`: a
+    code n stands for n - `zero`. `table`: "iq4" or "fp4", the numbers that codes of 4 bits stand for
+    (`zero` is then that of the table's numbers).
     """
 
     name: str
@@ -123,17 +128,17 @@ class CodeLayout:
 
     @property
     def paired(self) -> bool:
-        """See the module docstring."""
+        """Whether 16 bytes of x hold two steps (see the module docstring)."""
         return self.group >= 32
 
     @cached_property
     def planes(self) -> tuple[tuple[int, int], ...]:
-        """(bits, the code's first bit) of each plane."""
+        """(bits, first bit of the code) of each plane."""
         return _PLANES[self.bits]
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
-        """All, in the order of the words they become: planes, scales, lows, d, dmin."""
+        """All regions, in the order of their words: planes, scales, mins, d, dmin."""
         out: list[Region] = []
         sizes = {True: 0, False: 0}
 
@@ -159,7 +164,7 @@ class CodeLayout:
 
     @property
     def scale_words(self) -> int:
-        """Words for each g: of rows g and g + 8."""
+        """Words of scales for each g, for rows g and g + 8."""
         if self.scales == "half":
             return self.groups
         if self.scales == "float":
@@ -168,25 +173,26 @@ class CodeLayout:
 
     @cached_property
     def header_bytes(self) -> int:
-        """Of a span."""
+        """Bytes of a span's header."""
         return sum(r.size for r in self.regions if r.header)
 
     @cached_property
     def block_bytes(self) -> int:
-        """Without the header."""
+        """Bytes of a block without the header."""
         return sum(r.size for r in self.regions if not r.header)
 
     @property
     def span_bytes(self) -> int:
-        """With the header."""
+        """Bytes of a span with its header."""
         return self.header_bytes + self.span * self.block_bytes
 
     def tile_bytes(self, columns: int) -> int:
         return -(-columns // (BLOCK * self.span)) * self.span_bytes
 
     def place(self, width: int, slot: int, row: int) -> tuple[int, int]:
-        """The word of a plane, and the bit in the word's halves (for a table: in the whole word), of a slot's
-        code of row g or g + 8 (`row` 0, 1), first column.
+        """The word of a plane, and the bit in its halves (with a table: in the whole word), of a slot's code.
+
+        The code is that of the first column in row g or g + 8 (`row` 0, 1).
         """
         if self.table:
             return slot // 2, 16 * (slot % 2) + 4 * row
@@ -213,7 +219,7 @@ class CodeLayout:
         return out.reshape(-1)
 
     def _pack_codes(self, codes: Bytes, height: int, blocks: int) -> list[Bytes]:
-        """Each plane's words, as bytes."""
+        """The words of each plane, as bytes."""
         pairs = np.ascontiguousarray(codes).view("<u2").reshape(height, 2, 8, blocks, BLOCK // 2)
         if self.paired:  # rows, g, block, (step / 2, t, step % 2, word / 2) to slot, row, ..., g, t
             slots = pairs.reshape(height, 2, 8, blocks, 2, 4, 4).transpose(4, 6, 1, 0, 3, 2, 5)
@@ -246,10 +252,10 @@ class CodeLayout:
         return out
 
     def _pack_numbers(self, taken: CodeParts, height: int, blocks: int) -> list[Bytes]:
-        """Scales, lows, d, dmin: of rows g and g + 8 together."""
+        """Scales, mins, d, dmin, those of rows g and g + 8 together."""
 
         def by_row(values: Numbers | None, whole: int) -> Numbers:
-            """(N, n) to (tiles, blocks or spans, g, row, n of one)."""
+            """(N, n) to (tiles, blocks or spans, g, row, numbers of one)."""
             assert values is not None
             split = values.reshape(height, 2, 8, whole, -1)
             return split.transpose(0, 3, 2, 1, 4)

@@ -14,7 +14,7 @@ _TABLES = {IQ4_LEVELS: "iq4", FP4_LEVELS: "fp4", (): ""}
 
 
 def _taken(block: BlockType, raw: Bytes, rows: int, columns: int) -> CodeParts:
-    """How `CodeLayout` gets its `CodeParts` from file bytes."""
+    """The `CodeLayout.split` of a block type: `CodeParts` from file bytes."""
     parts = block.split(raw.reshape(rows * (columns // block.values), block.nbytes))
     codes, d = parts.codes.reshape(rows, columns), parts.d.reshape(rows, -1)
     dmin = None if parts.dmin is None else parts.dmin.reshape(rows, -1)
@@ -30,7 +30,7 @@ def _taken(block: BlockType, raw: Bytes, rows: int, columns: int) -> CodeParts:
 
 
 def _scales(block: BlockType) -> str:
-    """The kind of scales, as `CodeLayout` names them."""
+    """The kind of scales, as in `CodeLayout`."""
     if not block.scale_bits:
         return "power" if block.d == "e8m0" else "half" if block.values == 32 else "one"
     if block.signed:

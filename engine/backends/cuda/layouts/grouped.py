@@ -1,5 +1,5 @@
-"""The weight layouts of codes with a scale and a whole zero for each group of columns:
-`engine.weights.packed.grouped`'s types.
+"""The weight layouts of codes with a scale and an integer zero point for each group of columns: the
+types of `engine.weights.packed.grouped`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ UNITS = (32, 64, 128)
 
 
 def _taken(unit: int, half: bool) -> Callable[[Bytes, int, int], CodeParts]:
-    """From `unit` bytes of codes, a float32 scale and an int16 zero for each row and group; zeros up to
-    2048 are exact in fp16.
+    """The `CodeLayout.split` for `unit` bytes of codes, a float32 scale and an
+    int16 zero for each row and group.
+
+    Zeros up to 2048 are exact in fp16.
     """
 
     def split(raw: Bytes, rows: int, columns: int) -> CodeParts:
@@ -42,4 +44,4 @@ def _weight_layout(bits: int, unit: int, half: bool) -> CodeLayout:
 GROUPED_WEIGHT_LAYOUTS = tuple(
     _weight_layout(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS
 )
-"""Of all widths, units and kinds of scale; only those a model has are ever compiled."""
+"""All widths, units and kinds of scale. Only the kernels of those that a model has are compiled."""

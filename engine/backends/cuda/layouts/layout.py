@@ -1,8 +1,8 @@
-"""What a packed layout of weights is to the CUDA engine.
+"""The interface of a packed weight layout of the CUDA engine.
 
-A matrix (N, K) lies on the device as tiles of 16 rows (outputs), one after the other; N is padded to tiles
-and K to whole blocks of 64 columns, with zeros. A layout is data: `kernels.linear.variants` pairs it with the
-kernels that read it.
+A matrix (N, K) lies on the device as tiles of 16 rows (outputs), one after the other, padded with
+zeros: N to whole tiles, K to whole blocks of 64 columns. A layout is data:
+`kernels.linear.variants` pairs it with the kernels that read it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ ROWS = 16
 class WeightLayout(Protocol):
     """One packed layout.
 
-    `name` is lower case without an underscore; `record` is the kind of packed activations that its products
-    take.
+    `name` is lower case without an underscore; `record` is the kind of packed
+    activations that its products take.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def types(self) -> tuple[str, ...]:
-        """Names of the tensor types, as `RawTensor.type` has them."""
+        """Names of the tensor types, as in `RawTensor.type`."""
         ...
 
     @property
     def record(self) -> str:
-        """ "halves", "pairs" or "floats"."""
+        """Either "fp16", "bf16x2" or "fp32"."""
         ...
 
     def tile_bytes(self, columns: int) -> int:

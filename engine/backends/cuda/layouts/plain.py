@@ -1,8 +1,8 @@
-"""Matrices of plain numbers, bf16, fp16, float32 and e4m3 with scales: how they lie on the device.
+"""Matrices of plain numbers (bf16, fp16, float32, and e4m3 with scales) and how they lie on the device.
 
 bf16, fp16 and float32 lie as they do in a file, row after row, only padded with zeros to tiles of 16 rows and
-blocks of 64 columns: a warp reads whole 128-byte lines of 16 rows, and long steps multiply the same memory
-with torch, with nothing to unpack.
+blocks of 64 columns. A warp reads whole 128-byte lines of 16 rows, and torch multiplies large batches with
+the same memory, without unpacking.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ class Plain:
 
 @dataclass(frozen=True)
 class Fp8:
-    """A `WeightLayout` of e4m3 numbers with a scale for each `unit` columns of a row, 128 or 32
-    (`engine.weights.packed.fp8`).
+    """A `WeightLayout` of e4m3 numbers with a scale for each `unit` (128 or 32) columns of a row.
 
-    A tile is a run of 1024 bytes for each 64 columns, then, for each `unit` columns, the scales of its 16
-    rows, float32, times 2^8. Of 32 columns lane (g, t) has 16 bytes: row g, columns 8 t .. 8 t + 7, then row
-    g + 8. Of each four columns the second and third change places: two masks then make two words of fp16
-    pairs, each number times 2^-8, exactly.
+    The source is `engine.weights.packed.fp8`. A tile is 1024 bytes for each 64 columns, then, for each `unit`
+    columns, the float32 scales of its 16 rows times 2^8. Of 32 columns, lane (g, t) has 16 bytes: row g,
+    columns 8 t .. 8 t + 7, then row g + 8. Of each four columns the second and third are swapped, so that two
+    masks make two words of fp16 pairs, each number times 2^-8 exactly.
     """
 
     unit: int
@@ -66,7 +65,9 @@ class Fp8:
         return 1024 * blocks + 4 * ROWS * -(-64 * blocks // self.unit)
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """Raises `BadCheckpoint` for numbers beyond fp16, which large batches are multiplied in."""
+        """Pack `WeightLayout.pack`'s bytes; raises `BadCheckpoint` for numbers
+        beyond fp16, which large batches use.
+        """
         units = raw.size // (rows * (self.unit + 4))
         parts = raw.reshape(rows, units, self.unit + 4)
         blocks = -(-columns // 64)
@@ -98,4 +99,4 @@ BF16, FP16, FP32 = (
     Plain("fp32", ("F32",), "fp32"),
 )
 PLAIN_WEIGHT_LAYOUTS = (BF16, FP16, FP32, Fp8(128), Fp8(32))
-"""All of them. bf16 needs compute capability 8.0: older devices take such matrices as fp16."""
+"""All of them. bf16 needs compute capability 8.0; older devices take such matrices as fp16."""

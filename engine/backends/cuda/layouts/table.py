@@ -12,22 +12,23 @@ WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
     *GROUPED_WEIGHT_LAYOUTS,
     *PLAIN_WEIGHT_LAYOUTS,
 )
-"""All."""
+"""All layouts."""
 
 _BY_TYPE = {type_name: weight_layout for weight_layout in WEIGHT_LAYOUTS for type_name in weight_layout.types}
 _TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
 
 
 def weight_layout_of(tensor_type: str) -> WeightLayout | None:
-    """The layout that a tensor type is packed into as it is; None: it has none."""
+    """The layout that a tensor type is packed into directly, or None."""
     return _BY_TYPE.get(tensor_type)
 
 
 def weight_layout_for(tensor_type: str, capability: int = 80) -> WeightLayout:
-    """The layout that a tensor type is packed into, dequantised where it has none of its own: plain numbers
-    beyond fp16 to F32; the others to F16, whose error, 2^-11 of a weight, is far below that of quantised
-    types. Devices below compute capability 8.0 multiply no bf16: there it becomes F16, too, which holds bf16
-    exactly from 2^-17 to 65504.
+    """The layout that a tensor type is packed into, dequantised first if it has none of its own.
+
+    Types beyond the range or precision of fp16 go to F32, others to F16, whose error, 2^-11 of a weight, is
+    far below that of quantised types. BF16 also goes to F16 below compute capability 8.0, which cannot
+    multiply bf16; F16 holds bf16 exactly from 2^-17 to 65504.
     """
     if tensor_type == "BF16" and capability < 80:
         return _BY_TYPE["F16"]

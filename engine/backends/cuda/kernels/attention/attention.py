@@ -1,4 +1,4 @@
-"""Attention of few rows: which kernels take it, and the calls of them."""
+"""Small-batch attention: which kernels compute it, and their calls."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 
 MOST_SPLITS = 64
 PARAMETERS = "llllllll" + "ii" + "ff" + "i"
-"""Of both forms of the first kernel."""
+"""The signature of both forms of the first kernel."""
 
 
 def splits_for(kv_heads: int, sm_count: int) -> int:
-    """Blocks that the positions of one key/value head are shared out to: a power of two, about two blocks
-    a multiprocessor in all.
+    """Number of blocks for the positions of one key/value head: a power of two,
+    about two blocks per multiprocessor.
     """
     wanted, splits = 2 * sm_count // kv_heads, 1
     while 2 * splits <= min(wanted, MOST_SPLITS):
@@ -37,14 +37,14 @@ def splits_for(kv_heads: int, sm_count: int) -> int:
 
 
 def takes_mma(kind: CacheType, head_dim: int) -> bool:
-    """Whether tensor cores read these formats: octets must lie where one load reaches them."""
+    """Whether tensor cores read these formats: each octet must be aligned for one load."""
     plain = any(name not in QUANTISED for name in (kind.keys, kind.values))
     return kind.keys in OCTET_BYTES and kind.values in OCTET_BYTES and (not plain or head_dim % 8 == 0)
 
 
 @cache
 def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
-    """The first of the two kernels, see `mma._attend` and `plain._attend_plain`."""
+    """The first of the two kernels, `mma._attend` or `plain._attend_plain`."""
     if not takes_mma(kind, head_dim):
         return _plain_kernel(kind, head_dim)
     groups = -(-head_dim // GROUP)
@@ -61,7 +61,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         "VALUES": kind.values,
         "KEPT_FIRST": int("q4" in (kind.keys, kind.values)),
         "VBLOCKS": blocks,
-        "KP": -(-groups // (-(-groups // 4))),  # so many of a position's octets lie in registers at once
+        "KP": -(-groups // (-(-groups // 4))),  # octets of a position in registers at once
         "VP": -(-blocks // (-(-blocks // 2))),
         "FRAGMENTS": outputs,
         "STATE": outputs + 1024 * groups,
@@ -106,9 +106,9 @@ def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
 
 @cache
 def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Kernel:
-    """See `combine._combine`; `record` is "halves", "pairs" or "" for none."""
+    """The kernel `combine._combine`. `record` is the kind of packed activations, or "" for none."""
     groups = -(-head_dim // GROUP)
-    # Whole blocks of a record, or whole vectors, whatever the head dimension.
+    # Whole blocks of packed activations, or whole vectors, for any head dimension.
     heads = math.lcm(head_dim, COLUMNS if record else 4) // head_dim
     constants = {
         "D": head_dim,
@@ -146,13 +146,11 @@ def attention_calls(
     sm_count: int,
     floats: bool = True,
 ) -> tuple[Call, Call]:
-    """Attention of q (T, H * D), at most `SMALL_BATCH` rows, over a layer's keys and values, which lie at
-    `addresses` (see `store`).
+    """Attention of q (T, H * D), at most `SMALL_BATCH` rows, over a layer's keys and values at `addresses`.
 
-    The rows' own keys and values must be written. The result goes to y (T, H * D) float32, where `floats`,
-    and to `record`: a kind of `records`, "halves" or "pairs", and its buffer. `sinks` is the address of H
-    float32, or 0.
-    `sm_count`: the device's; the same for all calls of a program. The buffer between the two calls has
+    The rows' own keys and values must be written. The result goes to y (T, H * D) float32 with `floats`, and
+    to `record`, a kind of packed activations and its buffer. `sinks` is the address of H float32, or 0.
+    `sm_count` is the device's number of multiprocessors. The buffer between the two calls has
     `partial_numbers` float32 a row.
     """
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
@@ -188,12 +186,12 @@ def attention_calls(
 
 
 def partial_numbers(shape: AttentionShape, sm_count: int) -> int:
-    """float32 numbers of a row's partial results: an output of every head in every split."""
+    """float32 numbers of a row's partial results: an output of each head in each split."""
     return shape.heads * splits_for(shape.kv_heads, sm_count) * (-(-shape.head_dim // GROUP) * GROUP + HEAD)
 
 
 def variants() -> Iterator[Kernel]:
-    """For the registry."""
+    """The kernels that the registry lists."""
     for keys, values, dim in (
         ("fp16", "fp16", 64),
         ("fp16", "fp16", 128),

@@ -1,8 +1,9 @@
-"""Joining the splits of attention: out = sum of 2^(m_s - M) out_s / sum of 2^(m_s - M) l_s, turned back, as
-rows and as records.
+"""Combines the splits of attention: out = sum of 2^(m_s - M) out_s / sum of 2^(m_s - M) l_s.
 
-Source: flash-decoding's reduction. A sink adds 2^(sink - M) below the line. Only splits that had positions of
-the row are read, in their order from the row's first chunk on, so nothing depends on other rows.
+m_s, l_s, out_s are the maximum, sum and output of split s, M the largest m_s. A sink adds 2^(sink - M) to the
+denominator. The result is transformed back where values are, and written as float32 or packed. Only splits
+that contain positions of the row are read, in order from the row's first chunk, so nothing depends on other
+rows. Source: the reduction of flash-decoding.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ HADAMARD, FLOATS, FORM = 0, 1, ""
 
 
 def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: float, lane: int) -> float:
-    """One lane's dimension; `heads` is the address of a head's split 0, `sink` in base 2 or LOWEST."""
+    """One dimension of a head's output.
+
+    `heads` is the address of the head's split 0; `count` splits are read from `begin` on, modulo `splits`.
+    `sink` is a score in base 2, or LOWEST for none.
+    """
     one, two = float32(LOWEST), float32(LOWEST)
     one_sum, two_sum = float32(0.0), float32(0.0)
     size = int64(4 * (DP + HEAD))
@@ -78,7 +83,11 @@ def _combine(
     partial: int, partial_stride: int, y: int, y_stride: int, record: int, packed_stride: int, sinks: int,
     position: int, heads: int, splits: int, window: int,
 ) -> None:  # fmt: skip
-    """Block (HEADS heads, row)."""
+    """Combine the splits of HEADS heads of a row. Grid (HEADS heads, row).
+
+    Input: `partial`, stride in bytes. Outputs: y and the packed activations `record`, strides in bytes.
+    `sinks`: address of float32 (heads,) or 0; `position`: address of row 0's position; `window`: 0 for none.
+    """
     wait_for_others()
     base = shared(4 * WIDTH)
     lane, warp, row = int32(thread() & 31), int32(thread() >> 5), int64(block_y())

@@ -1,9 +1,8 @@
-"""Reading the key/value store: eight numbers of one position at once as fp16, or one as float32, in each of
-its formats.
+"""Reads the key/value cache in each of its formats: eight numbers of a position as fp16, or one as float32.
 
-An *octet* is the dimensions 8 o .. 8 o + 7 of one head at one position: 16 bytes of fp16, 8 of fp8 and q8, 4
-of q4 (see `store`). Numbers of fp8 come out at 2^-8 of what they are, q8 and q4 without their group's scale.
-Levels of q4 are rounded to fp16.
+An *octet* is the dimensions 8 o .. 8 o + 7 of one head at one position: 16 bytes in fp16, 8 in fp8 and q8, 4
+in q4 (see `kv_cache`). fp8 numbers come out times 2^-8, q8 and q4 numbers without their group's scale. Levels
+of q4 are rounded to fp16.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from engine.backends.cuda.kv_cache import KEYS, Layout
 from engine.backends.kv_formats import GROUP, QUANTISED
 
 OCTET_BYTES = {"fp16": 16, "fp8": 8, "q8": 8, "q4": 4}
-"""Formats that the tensor cores' kernel reads, and the bytes of eight of their numbers."""
+"""The formats that the tensor-core kernel reads, and the bytes of an octet."""
 FP8_FACTOR = 256.0
-"""What fp8 numbers lack when their bits are moved into fp16's places."""
+"""The inverse of the factor 2^-8 that fp8 numbers get when their bits are moved to those of fp16."""
 
 
 def octet_fp16(address: int) -> Any:
-    """Four words as they lie."""
+    """An octet of fp16, four words."""
     return ld_u32x4(address)
 
 
 def octet_bytes(address: int) -> Any:
-    """Two words."""
+    """An octet of bytes, two words."""
     a, b = ld_u32x2(address)
     return a, b, uint32(0), uint32(0)
 
 
 def octet_q4(address: int) -> Any:
-    """One word."""
+    """An octet of q4, one word."""
     return ld_u32(address), uint32(0), uint32(0), uint32(0)
 
 
@@ -58,7 +57,7 @@ def halves_fp16(a: int, b: int, c: int, d: int) -> Any:
 
 
 def _shifted(word: int) -> int:
-    """Two e4m3 in the upper bytes of 16 bits each: exponent and fraction to where fp16 has them."""
+    """Move exponent and fraction of two e4m3, in the upper bytes of 16 bits each, to their place in fp16."""
     return and_or(word, uint32(0x80008000), uint32(uint32(word >> uint32(1)) & uint32(0x3F803F80)))
 
 
@@ -74,7 +73,7 @@ def halves_fp8(a: int, b: int, c: int, d: int) -> Any:
 
 
 def halves_q8(a: int, b: int, c: int, d: int) -> Any:
-    """The codes; 0x6400 is 1024, whose last bits count by ones."""
+    """The codes as pairs of fp16. 0x6400 is 1024, where the last bit of fp16 counts 1."""
     x, y = uint32(a ^ uint32(0x80808080)), uint32(b ^ uint32(0x80808080))
     high, less = uint32(0x64646464), uint32(0xE480E480)  # -1152
     return (
@@ -86,13 +85,13 @@ def halves_q8(a: int, b: int, c: int, d: int) -> Any:
 
 
 def _levels(word: int) -> int:
-    """Two levels of the codes in the low four bits of each half: c + 3 c^3 / 512 with c = code - 8."""
+    """The levels of two codes in the low four bits of each half: c + 3 c^3 / 512 with c = code - 8."""
     c = add_fp16x2(and_or(word, uint32(0x000F000F), uint32(0x64006400)), uint32(0xE408E408))
     return mul_fp16x2(c, fma_fp16x2(mul_fp16x2(c, c), uint32(0x1E001E00), uint32(0x3C003C00)))
 
 
 def halves_q4(a: int, b: int, c: int, d: int) -> Any:
-    """The levels of the codes."""
+    """The levels of the codes as pairs of fp16."""
     return (
         _levels(a),
         _levels(uint32(a >> uint32(4))),
@@ -102,8 +101,10 @@ def halves_q4(a: int, b: int, c: int, d: int) -> Any:
 
 
 def element_fp32(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """float32 of one number (turned where the format is): `row` and `scales` of `store.Layout`, `block` the
-    page's address, `place` the position in it, or in the sequence.
+    """One number as float32, in the transformed basis if the format is quantised.
+
+    `block` is the page's address, `place` the position in the page or in the sequence, `row` and `scales` are
+    those of `kv_cache.Layout`. All `element_` functions take these arguments.
     """
     return ld_f32(block + int64(place & 255) * int64(row) + 4 * int64(dim))
 
@@ -122,18 +123,18 @@ def scale_word(block: int, place: int, group: int, scales: int, groups: int) -> 
 
 
 def no_scale(block: int, place: int, group: int, scales: int, groups: int) -> int:
-    """1, of formats that have none."""
+    """An fp16 1, for formats without scales."""
     return uint32(0x3C00)
 
 
 def times_scale(a: int, b: int, c: int, d: int, scale: int) -> Any:
-    """An octet times a scale in the low bits."""
+    """An octet times the scale in the low bits."""
     scale = permute_bytes(scale, scale, uint32(0x1010))
     return (mul_fp16x2(a, scale), mul_fp16x2(b, scale), mul_fp16x2(c, scale), mul_fp16x2(d, scale))
 
 
 def same(a: int, b: int, c: int, d: int, scale: int) -> Any:
-    """An octet that has no scale."""
+    """The octet itself, for formats without scales."""
     return a, b, c, d
 
 
@@ -143,7 +144,7 @@ def element_q8(block: int, place: int, dim: int, row: int, scales: int, groups: 
 
 
 def element_q4(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """See `element_fp32`; without a mean."""
+    """A number without its page's mean."""
     word = ld_u32(block + int64(place & 255) * int64(row) + 4 * int64(dim >> 3))
     shift = uint32(int32(int32(dim & 6) << 1) + int32(int32(dim & 1) << 4))
     c = to_float(int32(int32(uint32(uint32(word >> shift) & uint32(15))) - 8))
@@ -152,17 +153,17 @@ def element_q4(block: int, place: int, dim: int, row: int, scales: int, groups: 
 
 
 def kept_key(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """The first key, which q4 keeps whole: as `element_fp32` of position 0."""
+    """The number of the first key, which q4 stores whole."""
     return ld_f32(block + int64(scales) + int64(640 * groups) + 4 * int64(dim))
 
 
 def kept_value(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """The first value, likewise."""
+    """The number of the first value, which q4 stores whole."""
     return ld_f32(block + int64(scales) + int64(512 * groups) + 4 * int64(dim))
 
 
 def number_q4_key(block: int, position: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """A turned key of q4, whole: but for a sequence's first sixteen positions, its page's mean added."""
+    """A number of a q4 key in the transformed basis; from position 16 on its page's mean is added."""
     if position == 0:
         return kept_key(block, position, dim, row, scales, groups)
     x = element_q4(block, position, dim, row, scales, groups)
@@ -172,7 +173,7 @@ def number_q4_key(block: int, position: int, dim: int, row: int, scales: int, gr
 
 
 def number_q4_value(block: int, position: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """A turned value of q4."""
+    """A number of a q4 value in the transformed basis."""
     if position == 0:
         return kept_value(block, position, dim, row, scales, groups)
     return element_q4(block, position, dim, row, scales, groups)
@@ -190,7 +191,9 @@ _ELEMENTS = {
 
 
 def reading(layout: Layout, prefix: str) -> dict[str, Any]:
-    """Constants for a kernel that reads this side of the store; their names begin with "K_" or "V_"."""
+    """Constants for a kernel that reads this side of the cache; their names
+    begin with `prefix`, "K_" or "V_".
+    """
     constants: dict[str, Any] = {
         "BLOCK": layout.block,
         "ROW": layout.row,

@@ -1,13 +1,12 @@
-"""Attention of few rows by tensor cores: scores and weighted values of eight columns at once, 16 positions a
-warp and turn.
+"""Small-batch attention with tensor cores: scores and weighted values of eight columns,
+16 positions per warp and iteration.
 
-Scores are S^T = K Q^T: the fragments of a tile of 16 positions by 16 dimensions are what lanes load from the
-store, eight dimensions at once; queries, halved to a number of order one and split in two fp16 whose sum has
-22 bits, are the columns. Weights, rounded to fp16, are transposed in registers and take O^T = V^T P. Lane (g,
-t) = (lane / 4, lane % 4) has, of scores, positions g and g + 8 and columns 2 t and 2 t + 1, and of outputs
-the dimensions 64 j + 8 g + 2 i and the next for these columns, in accumulators 4 (4 j + i) .. + 3. Softmax
-runs along with a running maximum in base 2 (arXiv 2205.14135); a first key or value that q4 keeps whole is
-where the sums begin.
+Scores are S^T = K Q^T. Each lane loads eight dimensions at once, and a tile of 16 positions by 16 dimensions
+makes the fragments of operand a. Queries, scaled to order one and split into two fp16 with 22 bits together,
+are the columns. Weights, rounded to fp16, are transposed in registers for O^T = V^T P. Of scores, lane (g, t)
+= (lane / 4, lane % 4) holds positions g and g + 8 and columns 2 t and 2 t + 1; of outputs it holds the
+dimensions 64 j + 8 g + 2 i and the next for these columns, in accumulators 4 (4 j + i) .. + 3. Softmax keeps
+a running maximum in base 2 (arXiv 2205.14135). A first key or value that q4 stores whole starts the sums.
 """
 
 from __future__ import annotations
@@ -66,12 +65,12 @@ from engine.backends.cuda.kernels.attention.stage import (
 D, GROUPS, DP = 64, 2, 64
 HADAMARD = 0
 KEPT_FIRST = 0
-"""1 where q4 keeps a first key or value whole."""
+"""1 if q4 stores a first key or value whole."""
 VBLOCKS, KP, VP = 1, 2, 1
 """Blocks of 64 dimensions; groups of keys and blocks of values that are loaded at once."""
 FRAGMENTS, STATE, SHARED = 0, 0, 0
-"""Offsets in shared memory: of queries as fragments, of what warps tell each other; float32 queries and
-outputs begin at 0.
+"""Offsets in shared memory of the query fragments and of the warps' exchange;
+float32 queries, later outputs, are at 0.
 """
 K_BLOCK = K_ROW = K_SCALES = K_LIMIT = K_MEAN = K_Q4 = K_OCTET = K_OCTETS = 0
 V_BLOCK = V_ROW = V_SCALES = V_LIMIT = V_OCTET = V_OCTETS = 0
@@ -91,8 +90,10 @@ def _key_scores(
     a0: int, a1: int, a2: int, a3: int, b0: int, b1: int, b2: int, b3: int, one: int, two: int, fragment: int,
     s0: float, s1: float, s2: float, s3: float,
 ) -> Any:  # fmt: skip
-    """Scores s and those of a group's 32 dimensions; a and b are octets of positions g and g + 8, `one`
-    and `two` their scales.
+    """Scores s plus those of a group's 32 dimensions.
+
+    a and b are octets of positions g and g + 8, `one` and `two` their scales; `fragment` is
+    the address of the queries' fragments.
     """
     a0, a1, a2, a3 = K_halves(a0, a1, a2, a3)
     b0, b1, b2, b3 = K_halves(b0, b1, b2, b3)
@@ -108,7 +109,7 @@ def _key_scores(
 
 
 def _mean_scores(address: int, fragment: int, s0: float, s1: float, s2: float, s3: float) -> Any:
-    """The same of a page's mean, of which this lane has eight dimensions, in row 0 .. 7 of the fragments."""
+    """Scores s plus those of a page's mean, of which this lane loads eight dimensions, in rows 0 .. 7."""
     f0, f1, f2, f3 = ld_f32x4(address)
     f4, f5, f6, f7 = ld_f32x4(address + 16)
     m0, m1, m2, m3 = pack_fp16(f0, f1), pack_fp16(f2, f3), pack_fp16(f4, f5), pack_fp16(f6, f7)
@@ -134,7 +135,7 @@ def _value(block: int, octet: int, at: int) -> Any:
 
 
 def _value_scale(block: int, octet: int, at: int) -> int:
-    """Their scale, 1 where there is none."""
+    """The scale of these eight dimensions, 1 if the format has none."""
     octet = octet if octet < V_OCTETS else int32(V_OCTETS - 1)
     return V_scale(block, at, int32(octet >> 2), int32(V_SCALES), int32(GROUPS))
 
@@ -149,8 +150,9 @@ def _outputs(
     a: int, b: int, c: int, d: int, w0: int, w1: int, less_a: float, less_b: float, o0: float, o1: float,
     o2: float, o3: float
 ) -> Any:  # fmt: skip
-    """Outputs of two dimensions: what they were by the new maximum, and weights times words of values at 2
-    t, 2 t + 1, 2 t + 8, 2 t + 9.
+    """Outputs of two dimensions: o0 .. o3 scaled to the new maximum, plus weights times values.
+
+    a, b, c, d are words of values at positions 2 t, 2 t + 1, 2 t + 8, 2 t + 9; w0, w1 are the weights.
     """
     low, high = uint32(0x5410), uint32(0x7632)
     x0, x1, x2, x3 = (
@@ -174,8 +176,9 @@ def _softmax(
     top_b: float,
     seen: int,
 ) -> Any:
-    """Of a tile's sums of products, four a lane: new maxima, what earlier sums are worth by them, and
-    weights. `seen`: a bit each.
+    """New maxima, the factors of earlier sums, and the weights of a tile's four scores of this lane.
+
+    s0 .. s3 are sums of products; `seen` has a bit for each that is visible.
     """
     one, two, four, eight = (seen & 1) != 0, (seen & 2) != 0, (seen & 4) != 0, (seen & 8) != 0
     low = float32(LOWEST)
@@ -192,7 +195,7 @@ def _softmax(
 
 
 def _sees(p0: int, low_a: int, own_a: int, low_b: int, own_b: int) -> int:
-    """Bits of positions p0 and p0 + 8 for two columns."""
+    """Four bits: whether two columns see positions p0 and p0 + 8."""
     p1 = int32(p0 + 8)
     one, two = (
         int32(1) if p0 > low_a and p0 <= own_a else int32(0),
@@ -208,7 +211,9 @@ def _sees(p0: int, low_a: int, own_a: int, low_b: int, own_b: int) -> int:
 def _begin(
     out: Any, base: int, block: int, cap: float, g: int, t: int, warp: int, low_a: int, low_b: int
 ) -> Any:
-    """Where sums begin: with position 0, which q4 keeps whole. Outputs, and maxima and sums of weights."""
+    """Start the sums with position 0, which q4 stores whole: sets outputs,
+    returns maxima and sums of weights.
+    """
     top_a, top_b, one, two = begun(base, cap, t, warp, low_a, low_b)
     for m in static(range(8 * VBLOCKS)):
         value = first_value(block, int32(int32(8 * g) + 64 * (m // 8) + m % 8))
@@ -218,7 +223,7 @@ def _begin(
 
 
 def _load_keys(kw: Any, ks: Any, block: int, t: int, at0: int, at1: int, first: int) -> None:
-    """Octets and scales of two positions, of the groups from `first` on."""
+    """Load octets and scales of two positions, of the groups from `first` on."""
     for i in static(range(min(KP, GROUPS - first))):
         kw[8 * i], kw[8 * i + 1], kw[8 * i + 2], kw[8 * i + 3] = _key(block, int32(t + 4 * (first + i)), at0)
         kw[8 * i + 4], kw[8 * i + 5], kw[8 * i + 6], kw[8 * i + 7] = _key(
@@ -229,7 +234,7 @@ def _load_keys(kw: Any, ks: Any, block: int, t: int, at0: int, at1: int, first: 
 
 
 def _load_values(vw: Any, vs: Any, block: int, g: int, pair: int, last: int, first: int) -> None:
-    """Octets and scales of four positions, of the blocks of dimensions from `first` on."""
+    """Load octets and scales of four positions, of the blocks of dimensions from `first` on."""
     for n in static(range(4)):
         at = int32(min(int32(pair + (n & 1) + 8 * (n >> 1)), last) & 255)
         for j in static(range(min(VP, VBLOCKS - first))):
@@ -243,7 +248,7 @@ def _load_values(vw: Any, vs: Any, block: int, g: int, pair: int, last: int, fir
 def _add_scores(
     s: Any, means: Any, kw: Any, ks: Any, block: int, base: int, lane: int, t: int, first: int
 ) -> None:
-    """Scores, and those of the page's mean, with what was loaded of keys from group `first` on."""
+    """Add the scores of the loaded keys from group `first` on, and those of the page's mean."""
     for i in static(range(min(KP, GROUPS - first))):
         fragment = int32(base + FRAGMENTS + int32(lane << 4) + 1024 * (first + i))
         s[0], s[1], s[2], s[3] = _key_scores(
@@ -260,7 +265,7 @@ def _add_scores(
 def _add_values(
     out: Any, vw: Any, vs: Any, w0: int, w1: int, less_a: float, less_b: float, first: int
 ) -> None:
-    """Outputs with what was loaded of values from block `first` on, by the weights w."""
+    """Add the loaded values from block `first` on, times the weights w, to the outputs."""
     v = registers(uint32(0), 16)
     for j in static(range(min(VP, VBLOCKS - first))):
         for n in static(range(4)):
@@ -279,9 +284,7 @@ def _add_values(
 
 
 def _join(out: Any, base: int, g: int, t: int, warp: int) -> None:
-    """The warps' outputs, each by what it is worth beside the others, one warp after the other into shared
-    memory.
-    """
+    """Add the warps' outputs, scaled to the common maximum, into shared memory, one warp after the other."""
     less_a, less_b = share(base, int32(2 * t), warp), share(base, int32(int32(2 * t) + 1), warp)
     turn = int32(0)
     while turn < WARPS:
@@ -303,8 +306,12 @@ def _decode_loop(
     warp: int, low_a: int, own_a: int, low_b: int, own_b: int, factor_a: float, factor_b: float, cap: float,
     top_a: float, top_b: float, sum_a: float, sum_b: float,
 ) -> Any:  # fmt: skip
-    """The split's chunks up to `end`, a tile of 16 positions a warp and turn: outputs, and new maxima and
-    sums.
+    """Process the split's chunks up to `end`, a tile of 16 positions per warp: adds
+    to `out`, returns maxima and sums.
+
+    Cache: addresses of keys, values and the page table; `last` is the step's last position.
+    Of the two columns a and b: the last unseen position before the window, the row's own
+    position, score factor, maximum, sum.
     """
     g, t = int32(lane >> 2), int32(lane & 3)
     kw = registers(uint32(0), 8 * KP)
@@ -316,8 +323,8 @@ def _decode_loop(
     while chunk <= end:
         p0, place = int32(int32(int32(chunk << 6) + int32(warp << 4)) + g), block_of(pages, chunk)
         key_block, value_block = keys + place * K_BLOCK, values + place * V_BLOCK
-        # Positions past the step's last were perhaps never written: the last stands for them, at a weight of
-        # 0.
+        # Positions past the step's last may never have been written: the last one is read instead, with
+        # weight 0.
         at0, at1 = int32(min(p0, last) & 255), int32(min(int32(p0 + 8), last) & 255)
         pair = int32(int32(p0 - g) + int32(2 * t))
         for i in static(range(4)):
@@ -327,8 +334,9 @@ def _decode_loop(
             if h == 0 and VP == VBLOCKS:
                 _load_values(vw, vs, value_block, g, pair, last, 0)
             _add_scores(s, means, kw, ks, key_block, base, lane, t, h)
-        if K_Q4 == 1:  # noqa: SIM102 - this is known when the kernel is written out
-            # All of rows 0 .. 7 are the mean; the first sixteen positions have none, or any.
+        if K_Q4 == 1:  # noqa: SIM102 - the outer condition is constant
+            # Rows 0 .. 7 are all the mean. The first 16 positions have no mean, and the memory may hold
+            # anything.
             if p0 > 15:
                 s[0], s[1], s[2], s[3] = s[0] + means[0], s[1] + means[1], s[2] + means[0], s[3] + means[1]
         seen = _sees(p0, low_a, own_a, low_b, own_b)
@@ -349,8 +357,11 @@ def _attend(
     keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, position: int,
     pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
 ) -> None:  # fmt: skip
-    """Block (split, key/value head, columns): maxima, sums and outputs of the split's positions, for each
-    of the columns.
+    """Maximum, sum and output of each column over a split's positions. Grid (split, key/value head, columns).
+
+    Cache: addresses of keys, values, row 0's position and the page table. Input q float32 (rows, H D) and
+    output `partial`, strides in bytes. Numbers: rows, `ratio` query heads per key/value head, scale, soft cap
+    (0 for none), window (0 for none).
     """
     wait_for_others()
     base, start = shared(SHARED), ld_i32(position)

@@ -1,10 +1,9 @@
-"""What both forms of attention for few rows do alike: columns, turning, soft cap, and where partial results
-lie.
+"""What both small-batch attention kernels share: columns, reductions, soft cap,
+and the layout of partial results.
 
-A *column* is a query head at a row of the step. Those that share a key/value head are numbered row by row,
-and a block takes `COLUMNS` of them. Positions are shared out by chunks of 64: chunk c belongs to split c &
-(splits - 1), whatever the rows. So a column's sums are taken in one order, which its own position alone
-decides.
+A *column* is a query head at a row of the step. The columns that share a key/value head are numbered row by
+row, and a block takes `COLUMNS` of them. Positions are divided into chunks of 64: chunk c belongs to split c
+& (splits - 1), whatever the rows. So the order of a column's sums depends only on its own position.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from engine.backends.cuda.kernels.common import LOG2_E
 CHUNK = 64
 """Positions of a chunk: a quarter of a page."""
 HEAD = 4
-"""Numbers before a column's partial output: the maximum and the sum of its split, and two of no meaning."""
+"""Numbers before a column's partial output: maximum and sum of its split, and two unused."""
 LOWEST = -1.0e30
-"""Below every score that is a number; a finite one, for the compiler takes infinities to be impossible."""
+"""Below every score. Finite, because the compiler assumes that infinities do not occur."""
 
 
 def row_of(column: int, ratio: int) -> int:
@@ -42,14 +41,14 @@ def capped(score: float, cap: float) -> float:
 
 
 def rows_sum(x: float) -> float:
-    """Of the eight lanes that agree in their last two bits."""
+    """The sum over the eight lanes with the same last two bits."""
     for i in static(range(3)):
         x = x + shfl_xor_f32(x, int32(16 >> i))
     return x
 
 
 def rows_maximum(x: float) -> float:
-    """The largest of the eight lanes that agree in their last two bits."""
+    """The maximum over the eight lanes with the same last two bits."""
     for i in static(range(3)):
         x = maximum(x, shfl_xor_f32(x, int32(16 >> i)))
     return x

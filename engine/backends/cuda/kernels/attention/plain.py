@@ -1,8 +1,8 @@
-"""Attention of few rows in float32, number by number: for float32 stores, and for head dimensions that no
-wide load fits.
+"""Small-batch attention in float32 without tensor cores: for float32 caches, and for
+head sizes that do not fit wide loads.
 
-A block is one warp, which takes four columns over a split's positions, a few positions at once; lanes share
-out the dimensions. Positions, splits and partial results are those of `parts`.
+A block is one warp. It takes four columns over a split's positions, a few positions at a time; lanes divide
+the dimensions among them. Positions, splits and partial results are described in `parts`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ V_number: Any = element_fp32
 
 
 def _query(q: int, q_stride: int, index: int, ratio: int, dim: int) -> float:
-    """One number of a column's query, turned where keys are."""
+    """One number of a column's query, transformed if keys are; 0 past the head."""
     row = row_of(index, ratio)
     head = int32(int32(block_y() * ratio) + int32(index - int32(row * ratio)))
     x = float32(0.0)
@@ -52,7 +52,7 @@ def _query(q: int, q_stride: int, index: int, ratio: int, dim: int) -> float:
 
 
 def no_transform(x: float, lane: int) -> float:
-    """Queries of plain keys."""
+    """The identity, for keys in plain formats."""
     return x
 
 
@@ -60,7 +60,7 @@ Q_transform: Any = hadamard
 
 
 def _key(block: int, position: int, dim: int) -> float:
-    """0 for dimensions past the format's."""
+    """One number of a key; 0 for dimensions past the format's."""
     return (
         K_number(block, position, dim, int32(K_ROW), int32(K_SCALES), int32(GROUPS))
         if dim < K_LIMIT
@@ -69,7 +69,7 @@ def _key(block: int, position: int, dim: int) -> float:
 
 
 def _value(block: int, position: int, dim: int) -> float:
-    """0 for dimensions past the format's."""
+    """One number of a value; 0 for dimensions past the format's."""
     return (
         V_number(block, position, dim, int32(V_ROW), int32(V_SCALES), int32(GROUPS))
         if dim < V_LIMIT
@@ -92,8 +92,11 @@ def _attend_plain(
     keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, position: int,
     pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
 ) -> None:  # fmt: skip
-    """Block (split, key/value head, columns): maxima, sums and outputs of the split's positions, for each
-    of the columns.
+    """Maximum, sum and output of each column over a split's positions. Grid (split, key/value head, columns).
+
+    Cache: addresses of keys, values, row 0's position and the page table. Input q float32 (rows, H D) and
+    output `partial`, strides in bytes. Numbers: rows, `ratio` query heads per key/value head, scale, soft cap
+    (0 for none), window (0 for none).
     """
     wait_for_others()
     lane, start = thread(), ld_i32(position)

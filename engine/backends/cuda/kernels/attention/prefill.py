@@ -1,10 +1,8 @@
-"""Attention of many rows: keys and values that they see, gathered as plain numbers, and torch's products over
-them.
+"""Attention of a large batch: gathers the visible keys and values as plain numbers and multiplies with torch.
 
-Layers that see everything before them go through torch's flash attention in fp16, where the device has it for
-their heads. Others, and those with soft caps, sinks, windows that cut or stores of float32, go through
-`prefill_pieces`: torch would take them in float32, too, but with the scores of all positions at once,
-gigabytes in long prompts.
+Layers without soft cap, sinks, an effective window or a float32 cache use torch's flash attention in fp16 if
+the device supports it for their heads. All others use `prefill_pieces`: torch's float32 attention would hold
+the scores of all positions at once, gigabytes for long prompts.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 FLASH_CAPABILITY, FLASH_DIM = 80, 256
-"""What torch's flash attention needs: compute capability 8.0, and heads of up to so many dimensions."""
+"""What torch's flash attention needs: compute capability 8.0, and at most this head size."""
 _SINKS = prefill_pieces.PLACES
 _KEYS, _VALUES, _QUERIES = _SINKS + 1, _SINKS + 2, _SINKS + 3
 """Places of scratch memory."""
@@ -35,16 +33,17 @@ Gather = Callable[[Bound, int, int, bool], tuple["torch.Tensor", "torch.Tensor"]
 
 
 def takes_flash(capability: int, shape: AttentionShape) -> bool:
-    """Whether a GPU of this compute capability (times ten) would, with a build of torch that has it."""
+    """Whether flash attention supports this shape at this compute capability (times
+    ten), given a build that has it.
+    """
     return capability >= FLASH_CAPABILITY and shape.head_dim <= FLASH_DIM and shape.head_dim % 8 == 0
 
 
 def has_flash(device: Device, shape: AttentionShape) -> bool:
-    """Whether torch's flash attention takes heads of this shape in fp16 on a device; not every build of torch
-    has it.
+    """Whether torch's flash attention takes heads of this shape in fp16 on this
+    device; not every build has it.
 
-    Heads that are no whole vectors do not count: torch would copy the keys and values of all positions to
-    wider ones.
+    Head sizes that are not a multiple of 8 do not count: torch would copy all keys and values to wider ones.
     """
     if not takes_flash(device.capability, shape):
         return False
@@ -70,10 +69,10 @@ def prefill_attention(
     sinks: int,
     flash: bool,
 ) -> TorchCall:
-    """y = attention of q (T, H * D) over a layer's keys and values at `addresses`, the rows' own among them;
-    any number of rows.
+    """y = attention of q (T, H * D) over a layer's keys and values at `addresses`, for any number of rows.
 
-    `sinks` is the address of H float32, or 0; `flash` whether the device `has_flash` for this shape.
+    The rows' own keys and values must be written. `sinks` is the address of H float32, or 0; `flash` says
+    whether the device `has_flash` for this shape.
     """
     halves = flash and "fp32" not in (kind.keys, kind.values) and not (shape.soft_cap or sinks)
     gather = _gatherer(kind, addresses, shape)
@@ -129,7 +128,7 @@ def _gatherer(kind: CacheType, addresses: tuple[int, int], shape: AttentionShape
     """A function that gathers a layer's keys and values."""
 
     def gather(bound: Bound, first: int, count: int, halves: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """(count, G, D) each, of the positions from `first` on, in fp16 or float32."""
+        """Keys and values (count, G, D) of the positions from `first` on, in fp16 or float32."""
         import torch
 
         def side(side: str, name: str, address: int, place: int) -> torch.Tensor:
@@ -147,7 +146,7 @@ def _gatherer(kind: CacheType, addresses: tuple[int, int], shape: AttentionShape
 
 
 def _sinks(bound: Bound, address: int, heads: int) -> torch.Tensor:
-    """float32: what lies at an address, as a tensor."""
+    """The `heads` float32 at an address, copied into a tensor."""
     import torch
 
     room = bound.scratch(4 * heads, _SINKS)
@@ -159,15 +158,14 @@ def _sinks(bound: Bound, address: int, heads: int) -> torch.Tensor:
 def fused(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, room: torch.Tensor
 ) -> torch.Tensor:
-    """(T, H, D) by torch's fused attention: query (T, H, D) float32, keys and values (S, G, D) fp16, the last
-    of them the rows' own.
+    """Attention (T, H, D) with torch's fused kernel: query (T, H, D) float32, keys and values (S, G, D) fp16.
 
-    `room` is memory for the queries as fp16.
+    The last T keys are the rows' own. `room` is memory for the queries in fp16.
     """
     import torch
     from torch.nn.attention.bias import causal_lower_right
 
-    # Times the scale before they are rounded: queries are large where scores are, and fp16 ends at 65504.
+    # Scaled before rounding: queries are large where scores are, and fp16 ends at 65504.
     short = torch.mul(query, scale, out=room.view(keys.dtype).view(query.shape))
     q, k, v = (part.transpose(0, 1)[None] for part in (short, keys, values))
     ratio = query.shape[1] // keys.shape[1]

@@ -1,9 +1,9 @@
-"""Attention of many rows in float32, a piece of the positions after the other, in memory whose size no prompt
-changes.
+"""Attention of a large batch in float32, one piece of the positions after the
+other, in bounded scratch memory.
 
-Each row keeps the highest score so far, the sum of exponentials below it, and the values' sum under them; a
-piece with a higher score scales the two down. Source: Milakov and Gimelshein 2018, "Online normalizer
-calculation for softmax", algorithm 3.
+For each row it keeps the highest score so far, the sum of the exponentials relative to it, and the weighted
+sum of values; a piece with a higher score scales both sums down. Source: Milakov and Gimelshein 2018, "Online
+normalizer calculation for softmax", algorithm 3.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 PIECE = 1024
 """Positions of a piece."""
 ROWS_AT_ONCE = 512
-"""Rows whose scores over a piece are had at a time."""
+"""Maximum number of rows whose scores over a piece are computed at once."""
 SCORE_BYTES = 128 << 20
-"""Of these scores at most; of models with many heads, scores of fewer rows are had at a time."""
+"""Maximum size of these scores; with many heads fewer rows are computed at once."""
 _FLOOR = -1e30
-"""Stands for the highest score of a row that has seen nothing: below all scores, and minus infinity less it
-is no NaN."""
+"""The initial highest score of a row: below all scores, and finite, so that
+minus infinity less it is not NaN.
+"""
 _SCORES, _HEADS, _STATE, _MASKS = range(4)
 PLACES = 4
-"""Places of scratch memory that are taken, from 0 on."""
+"""Number of scratch places used, from 0 on."""
 
 
 def _rows_at_once(shape: AttentionShape) -> int:
@@ -37,7 +38,7 @@ def _rows_at_once(shape: AttentionShape) -> int:
 
 
 def scratch_sizes(shape: AttentionShape) -> dict[int, ScratchSize]:
-    """Scratch memory of all of it but for the gathered pieces."""
+    """Scratch memory for everything except the gathered pieces."""
     rows = _rows_at_once(shape)
     return {
         _SCORES: ScratchSize(4 * shape.heads * rows * PIECE),
@@ -48,11 +49,11 @@ def scratch_sizes(shape: AttentionShape) -> dict[int, ScratchSize]:
 
 
 class Softmax:
-    """The attention of `query` (T, H, D) float32, rows at positions from `position` on, into `out` of the
-    same shape.
+    """Attention of `query` (T, H, D) float32, rows at positions from `position`
+    on, into `out` of the same shape.
 
-    `scratch` gives memory as `Bound.scratch` does, by the `scratch_sizes`; `sinks` are H float32, scores that
-    all rows see and that have no value.
+    `scratch` gives memory as `Bound.scratch` does, in the sizes of `scratch_sizes`. `sinks` are H float32
+    scores that all rows see and that have no value, or None.
     """
 
     def __init__(
@@ -77,13 +78,13 @@ class Softmax:
         out.zero_()
 
     def pieces(self) -> Iterator[tuple[int, int]]:
-        """First position and length of each piece that some row sees."""
+        """Yield the first position and the length of each piece that some row sees."""
         window, end = self._shape.window, self._position + len(self._query)
         first = max(0, self._position - window + 1) if window else 0
         return ((start, min(PIECE, end - start)) for start in range(first, end, PIECE))
 
     def take(self, first: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Go on with a piece: keys and values (S, G, D) float32 of positions from `first` on."""
+        """Add a piece: keys and values (S, G, D) float32 of positions from `first` on."""
         window, step = self._shape.window, _rows_at_once(self._shape)
         for start in range(0, len(self._query), step):
             stop = min(start + step, len(self._query))
@@ -95,7 +96,7 @@ class Softmax:
                 )
 
     def _rows(self, start: int, stop: int, low: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Some rows over positions from `low` on, of which each of the rows sees some, or later rows do."""
+        """Add positions from `low` on for the rows start .. stop - 1. Some rows may see only part of them."""
         import torch
 
         shape, rows, seen = self._shape, stop - start, len(keys)
@@ -126,7 +127,10 @@ class Softmax:
         top.copy_(new)
 
     def _hide(self, scores: torch.Tensor, position: int, low: int) -> None:
-        """Minus infinity for positions from `low` on that rows from `position` on do not see."""
+        """Set the scores of positions that a row does not see to minus infinity.
+
+        `position` is that of the first row, `low` that of the first score.
+        """
         import torch
 
         rows, seen = scores.shape[2:]
@@ -141,13 +145,13 @@ class Softmax:
             scores.masked_fill_(torch.le(places, own - window, out=masks), -torch.inf)
 
     def _room(self, sizes: tuple[int, ...], place: int) -> torch.Tensor:
-        """float32 of these sizes in scratch memory."""
+        """float32 of this shape in scratch memory."""
         import torch
 
         size = 4 * math.prod(sizes)
         return self._scratch(size, place)[:size].view(torch.float32).view(sizes)
 
     def end(self) -> None:
-        """The values' sums become means: `out` is the attention."""
+        """Divide by the sums: `out` is now the attention."""
         rows, groups = len(self._query), self._shape.kv_heads
         self._out.view(rows, groups, -1, self._shape.head_dim).permute(1, 2, 0, 3).div_(self._total)

@@ -1,8 +1,8 @@
-"""What attention by tensor cores does before and after its loop: queries into shared memory, and warps'
-results out of it.
+"""What tensor-core attention does around its loop: loads queries into shared
+memory and writes results out of it.
 
-See `mma`. Shared memory holds, from 0 on, queries in float32 and later outputs; at FRAGMENTS the queries as
-fragments; at STATE what columns' scores lack, and later each warp's maxima and sums, eight of each.
+See `mma`. Shared memory holds float32 queries, later outputs, at 0; query fragments at FRAGMENTS; at STATE
+the columns' score factors and scores of position 0, later each warp's eight maxima and eight sums.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ COLUMNS = 8
 D, GROUPS, DP = 64, 2, 64
 HADAMARD = 0
 KEPT_FIRST = 0
-"""1 where q4 keeps a first key or value whole."""
+"""1 if q4 stores a first key or value whole."""
 FRAGMENTS, STATE = 0, 0
 K_ROW = K_SCALES = K_LIMIT = V_ROW = V_SCALES = V_LIMIT = 0
 K_FACTOR = V_FACTOR = 1.0
@@ -57,14 +57,16 @@ V_first: Any = element_fp16
 
 
 def _first_key(block: int, dim: int) -> float:
-    """Of position 0, turned where keys are; dimensions past the format's are 0."""
+    """A number of the key at position 0, transformed where keys are; 0 for dimensions past the format's."""
     if dim < K_LIMIT:
         return K_first(block, int32(0), dim, int32(K_ROW), int32(K_SCALES), int32(GROUPS))
     return float32(0.0)
 
 
 def first_value(block: int, dim: int) -> float:
-    """Of position 0, turned where values are, without their factor; dimensions past the format's are 0."""
+    """A number of the value at position 0, transformed where values are, divided
+    by V_FACTOR; 0 past the format's.
+    """
     if dim < V_LIMIT:
         return V_first(block, int32(0), dim, int32(V_ROW), int32(V_SCALES), int32(GROUPS)) * float32(
             1.0 / V_FACTOR
@@ -83,8 +85,11 @@ def stage(
     block: int,
     begins: int,
 ) -> None:
-    """Queries, turned, times a power of two each that brings them to order one, into shared memory; what
-    scores lack of them goes to STATE (8 numbers), and with `begins` scores of position 0 behind it.
+    """Load queries into shared memory: transformed where keys are, each scaled
+    by a power of two to order one.
+
+    The 8 factors that scores must be multiplied by go to STATE; with `begins`,
+    the scores of position 0 follow.
     """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     x = registers(float32(0.0), GROUPS)
@@ -115,7 +120,7 @@ def stage(
             sts_f32(int32(base + int32(4 * int32(int32(column * DP) + int32(lane + 32 * i)))), x[i])
         if lane == 0:
             sts_f32(int32(base + STATE + int32(4 * column)), factor)
-        if KEPT_FIRST == 1:  # noqa: SIM102 - the outer condition is known when the kernel is written out
+        if KEPT_FIRST == 1:  # noqa: SIM102 - the outer condition is constant
             if begins != 0:
                 total = float32(0.0)
                 for i in static(range(GROUPS)):
@@ -128,8 +133,8 @@ def stage(
 
 
 def fragments(base: int) -> None:
-    """Staged queries as the columns of `mma_fp16`: for each 16 dimensions two words of what fp16 has of
-    them, two of what it lacks.
+    """Turn loaded queries into columns of `mma_fp16`: per 16 dimensions two words
+    of fp16 and two of the remainder.
     """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     for k in static(range((2 * GROUPS + WARPS - 1) // WARPS)):
@@ -148,15 +153,16 @@ def fragments(base: int) -> None:
 
 
 def base_two(score: float, factor: float, cap: float) -> float:
-    """A sum of products as a score in base 2."""
+    """A sum of products as a score in base 2, with the soft cap if `cap` is not 0."""
     if cap > float32(0.0):
         return capped(score * factor, cap)
     return score * (factor * float32(LOG2_E))
 
 
 def told(base: int, top_a: float, top_b: float, sum_a: float, sum_b: float) -> None:
-    """Tell the other warps this one's maxima and sums, eight of each, once nobody reads fragments any
-    more.
+    """Write this warp's maxima and sums, eight of each, to shared memory.
+
+    All warps must have finished reading the staged state.
     """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     sum_a, sum_b = rows_sum(sum_a), rows_sum(sum_b)
@@ -170,14 +176,14 @@ def told(base: int, top_a: float, top_b: float, sum_a: float, sum_b: float) -> N
 
 
 def before(at: int, turn: int) -> Any:
-    """What earlier warps have summed."""
+    """The sums of earlier warps."""
     if turn > 0:
         return lds_f32x2(at)
     return float32(0.0), float32(0.0)
 
 
 def share(base: int, column: int, warp: int) -> float:
-    """What a warp's sums of a column are worth beside the other warps'."""
+    """The factor that scales a warp's sums of a column to the maximum over all warps."""
     at = int32(base + STATE + int32(4 * column))
     top = float32(LOWEST)
     for i in static(range(WARPS)):
@@ -186,7 +192,7 @@ def share(base: int, column: int, warp: int) -> float:
 
 
 def write_partial(base: int, partial: int, partial_stride: int, first: int, count: int, ratio: int) -> None:
-    """The block's maxima, sums and outputs, joined, to the partial results."""
+    """Combine the warps' maxima and sums, and write them and the outputs to the partial results."""
     me, i = thread(), int32(0)
     while i < count:
         row = row_of(int32(first + i), ratio)
@@ -212,23 +218,23 @@ def write_partial(base: int, partial: int, partial_stride: int, first: int, coun
 
 
 def own_position(column: int, first: int, count: int, start: int, ratio: int) -> int:
-    """The position of a column's row; of columns past the last that of the last."""
+    """The position of a column's row; columns past the last use the last one's."""
     return int32(start + row_of(int32(first + (column if column < count else int32(count - 1))), ratio))
 
 
 def unseen(own: int, window: int) -> int:
-    """The last position before a row that it does not see, -1 for none."""
+    """The last position before the window of a row, -1 if there is none."""
     low = int32(own - window)
     return low if window > 0 and low > -1 else int32(-1)
 
 
 def block_of(pages: int, chunk: int) -> int:
-    """Which block of the store a chunk of this key/value head lies in."""
+    """The index of the cache block that holds a chunk of this key/value head."""
     return int64(int32(ld_i32(pages + 4 * int64(chunk >> 2)) * blocks_y()) + block_y())
 
 
 def begun(base: int, cap: float, t: int, warp: int, low_a: int, low_b: int) -> Any:
-    """Scores of position 0, which the first warp begins with, and whether the two columns do."""
+    """Scores of position 0 for the two columns, and 1 if this warp starts with them, else LOWEST and 0."""
     score_a = base_two(lds_f32(int32(base + STATE + 32 + int32(8 * t))), float32(1.0), cap)
     score_b = base_two(lds_f32(int32(base + STATE + 36 + int32(8 * t))), float32(1.0), cap)
     here_a, here_b = warp == 0 and low_a < 0, warp == 0 and low_b < 0

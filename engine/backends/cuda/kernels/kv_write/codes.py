@@ -1,6 +1,6 @@
-"""Numbers of the key/value cache in kernels: limits, the 32-point transform across a warp, codes.
+"""Device functions for numbers of the key/value cache: clamping, rounding to e4m3, and the levels of q4.
 
-Defined in `backends.cache_rounding`.
+The rounding is defined in `backends.kv_rounding`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LARGEST = 65504.0
 E4M3_LARGEST = 448.0
 SHRINK = 1 / math.sqrt(GROUP)
 CURVE = 3 / 512
-"""Of `kv_formats.Q4_LEVELS`: code c + 8 stands for c + CURVE c^3."""
+"""The coefficient in `kv_formats.Q4_LEVELS`: code c + 8 has the level c + CURVE c^3."""
 INVERSE = (
     0.9945462079299726,
     -0.005399574469031219,
@@ -24,32 +24,33 @@ INVERSE = (
     -5.407242815494678e-07,
     1.943676786360371e-09,
 )
-"""y (sum of INVERSE[i] y^(2 i)) is the number whose nearest whole one is the code of y: at the borders
-between levels, which lie at h (1 + 3/4 CURVE) + CURVE h^3 for h = -7.5, -6.5 .. 6.5, it is within 0.0007 of
-h. Fitted by least squares of the largest error there.
+"""Coefficients of y (sum of INVERSE[i] y^(2 i)), which rounds to the code (less 8) of the level nearest to y.
+
+At the midpoints between levels, h (1 + 3/4 CURVE) + CURVE h^3 for h = -7.5, -6.5 .. 6.5, it is within 0.0007
+of h. Fitted to minimise the largest error there.
 """
 
 
 def number(x: Any) -> Any:
-    """x, or 0 where it is NaN. By its bits: comparisons of NaN are compiled as if there were none."""
+    """x, or 0 for NaN. Tested by its bits, because comparisons are compiled as if NaN did not occur."""
     return float32(0.0) if uint32(float_bits(x) & uint32(0x7FFFFFFF)) > uint32(0x7F800000) else float32(x)
 
 
 def limited(x: Any) -> Any:
-    """NaN becomes 0, and what fp16 cannot hold its largest number."""
+    """x with NaN as 0, clamped to the range of fp16."""
     return maximum(minimum(number(x), float32(LARGEST)), float32(-LARGEST))
 
 
 def e4m3_byte(x: Any) -> Any:
-    """The e4m3 number nearest to x, of two the even one, as a uint32: past 448 it is 448, of NaN 0.
+    """The nearest e4m3 number to x as a byte in a uint32, ties to even; clamped to +-448, NaN gives 0.
 
-    The same on all devices.
+    The result is the same on all devices.
     """
     x = maximum(minimum(number(x), float32(E4M3_LARGEST)), float32(-E4M3_LARGEST))
     bits = uint32(float_bits(x))
     size = uint32(bits & uint32(0x7FFFFFFF))
-    # 20 bits of the fraction go; the exponents' biases are 127 and 7. Below 2^-6 numbers are multiples of
-    # 2^-9.
+    # 20 bits of the fraction are dropped; the exponents' biases are 127 and 7. Below 2^-6, e4m3 numbers are
+    # multiples of 2^-9.
     whole = uint32(
         uint32(size + uint32(0x7FFFF) + uint32(uint32(size >> uint32(20)) & uint32(1))) >> uint32(20)
     )
@@ -59,6 +60,6 @@ def e4m3_byte(x: Any) -> Any:
 
 
 def level(code: Any) -> Any:
-    """What a code 0 .. 15 (uint32) of q4 stands for, exactly."""
+    """The level that a q4 code 0 .. 15 (uint32) stands for, exactly."""
     c = to_float(int32(code)) - float32(8.0)
     return c * fma(c * c, float32(CURVE), float32(1.0))

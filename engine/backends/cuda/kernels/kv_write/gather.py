@@ -1,6 +1,4 @@
-"""Plain keys or values of a run of positions out of the paged store, for attention by matrix products over
-long prompts.
-"""
+"""Gathers keys or values of a run of positions from the paged cache, for attention over long prompts."""
 
 from __future__ import annotations
 
@@ -52,7 +50,10 @@ HALVES = WHOLE = HADAMARD = ADDS_MEAN = False
 
 
 def _gather(store: int, pages: int, target: int, first: int, count: int) -> None:
-    """target (count, G, DIM) = the positions from `first` on. Block (256 chunks of 8 dimensions, head)."""
+    """target (count, G, DIM) = the numbers of the positions from `first` on.
+
+    Grid (chunk of THREADS octets, head); an octet is eight dimensions of one position.
+    """
     wait_for_others()
     item = int32(block_x() * THREADS + thread())
     live = item < count * CHUNKS
@@ -91,8 +92,8 @@ def _gather(store: int, pages: int, target: int, first: int, count: int) -> None
 
 
 def _put(at: Any, x: Any, inside: Any) -> None:
-    """One number of those that are no whole vectors."""
-    for _ in static(range(1)):  # a condition on a constant is taken where loops are written out
+    """Store one number if the head is not a whole number of octets."""
+    for _ in static(range(1)):  # in a loop, conditions on constants are decided before compilation
         if HALVES:
             if inside:
                 st_u16(at, pack_fp16(x, float32(0.0)))
@@ -101,7 +102,7 @@ def _put(at: Any, x: Any, inside: Any) -> None:
 
 
 def _transformed_back(block: Any, position: Any, chunk: Any) -> Any:
-    """Eight dimensions of a group, of which four neighbouring lanes have a quarter each."""
+    """Eight dimensions of a group after the inverse transform; four adjacent lanes hold the whole group."""
     slot = int32(position & 255)
     scale = half_float(ld_u16(block + int64(SCALES + 2 * (slot * GROUPS + (chunk >> 2)))))
     x = registers(float32(0.0), 8)
@@ -138,7 +139,7 @@ def _transformed_back(block: Any, position: Any, chunk: Any) -> Any:
 
 
 def _across(x: Any) -> Any:
-    """The transform's two stages between four lanes."""
+    """The two stages of the transform that exchange numbers between four lanes."""
     lane = thread() & 31
     for stage in static(range(2)):
         other = shfl_xor_f32(x, 1 << stage)
@@ -147,7 +148,7 @@ def _across(x: Any) -> Any:
 
 
 def _kept(at: Any, wanted: Any) -> Any:
-    """Four numbers, or zeros where they are of no meaning."""
+    """Four numbers, or zeros if there are none to read."""
     a, b, c, d = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
     if wanted:
         a, b, c, d = ld_f32x4(at)
@@ -155,7 +156,7 @@ def _kept(at: Any, wanted: Any) -> Any:
 
 
 def _byte(word: Any, shift: Any) -> Any:
-    """A signed byte, of which so many bits lie above."""
+    """The signed byte of a word that has `shift` bits above it."""
     return to_float(int32(int32(uint32(word << uint32(shift))) >> 24))
 
 
@@ -164,7 +165,7 @@ def _code(word: Any, shift: Any) -> Any:
 
 
 def _plain(row: Any, chunk: Any) -> Any:
-    """Eight numbers of a position, zeros behind its end."""
+    """Eight numbers of a position, zeros past the end of the head."""
     x = registers(float32(0.0), 8)
     at = row + int64(8 * NUMBER * chunk)
     if WHOLE and FORMAT == "fp16":
@@ -185,7 +186,7 @@ def _plain(row: Any, chunk: Any) -> Any:
 
 
 def _number(at: Any, place: Any, inside: Any) -> Any:
-    """One number, 0 behind the end."""
+    """One number, 0 past the end of the head."""
     x = float32(0.0)
     for _ in static(range(1)):  # as in `_put`
         if inside:
@@ -200,7 +201,7 @@ def _number(at: Any, place: Any, inside: Any) -> Any:
 
 @cache
 def gather_kernel(side: str, name: str, head_dim: int, halves: bool) -> Kernel:
-    """See `_gather`; the target is fp16 or float32."""
+    """The kernel `_gather` for one side and format; the target is fp16 with `halves`, otherwise float32."""
     layout = Layout(side, name, head_dim)
     turned = name in QUANTISED
     constants = {
@@ -225,9 +226,10 @@ def gather_call(
     *,
     halves: bool = True,
 ) -> Call:
-    """target (count, G, D), fp16 or with `halves` False float32, = a layer's "keys" or "values" of format
-    `name` at `address` (`CudaCache.addresses`) from position `first` on, turned back and with their means.
-    fp16 makes infinities of what it cannot hold.
+    """target (count, G, D) = one side of a layer's cache from position `first` on, as fp16 or float32.
+
+    `side` is "keys" or "values", in format `name` at `address`. The result is transformed back and includes
+    the means. Numbers beyond the range of fp16 become infinities.
     """
     kernel = gather_kernel(side, name, shape.head_dim, halves)
     chunks = -(-count * kernel.constants["CHUNKS"] // THREADS)
@@ -237,8 +239,8 @@ def gather_call(
 
 
 def variants() -> Iterator[Kernel]:
-    """What models ask for; long prompts need them."""
-    for halves in (True, False):  # float32 where there is no flash attention
+    """The kernels that the registry lists; long prompts need them."""
+    for halves in (True, False):  # float32 for layers without flash attention
         yield gather_kernel(KEYS, "fp16", 128, halves)
         for side in (KEYS, VALUES):
             for name in ("q8", "q4"):

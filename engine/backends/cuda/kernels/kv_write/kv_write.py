@@ -1,6 +1,6 @@
-"""Writing a step's keys and values into the paged store: one warp for each row, head and side.
+"""Writes a step's keys and values into the paged cache: one warp for each row, head and side.
 
-Layout: `store`.
+The layout is described in `kv_cache`; q4 and q8 keys use query-aware rounding (`kv_rounding`).
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ DIM = GROUPS = HEADS_AT_ONCE = SHARED = TAILS = WORDS = 1
 K_BLOCK = K_ROW = K_SCALES = V_BLOCK = V_ROW = V_SCALES = MEAN = FIRST = V_FIRST = 0
 SLACK = 1 / QUERY_ERROR_WEIGHT
 TINY = 1e-30
-"""Squared lengths up to this are none."""
+"""Squared lengths up to this count as 0."""
 
 
 def _element(vector: Any, dim: Any) -> Any:
-    """A head's number, 0 behind its end."""
+    """Number `dim` of a head's vector, 0 past its end."""
     x = ld_f32(vector + int64(4 * (dim if dim < DIM else DIM - 1)))
     return x if dim < DIM else float32(0.0)
 
@@ -79,15 +79,19 @@ def _block(base: Any, pages: Any, position: Any, size: Any) -> Any:
 
 
 def _unit(length: Any) -> Any:
-    """1 / the root of a squared length, or 0."""
+    """1 / sqrt(length) of a squared length, or 0 if it is at most TINY."""
     return rsqrt(length) if length > float32(TINY) else float32(0.0)
 
 
 def _put_entry(at: Any, x: Any, direction: Any, rest: Any) -> Any:
-    """A group's entries, and the aim's square in it; `rest` is that of later groups and the slack."""
+    """Write a group's entries of query-aware rounding to shared memory; returns the
+    direction's squared length in it.
+
+    `rest` is the squared length of the later groups plus the slack.
+    """
     lane = int32(thread() & 31)
     square = direction * direction
-    behind = square  # and all lanes above
+    behind = square  # lanes above are added
     for stage in static(range(5)):
         behind = behind + _above(behind, lane, 1 << stage)
     tail = rest + _above(behind, lane, 1)
@@ -96,13 +100,13 @@ def _put_entry(at: Any, x: Any, direction: Any, rest: Any) -> Any:
 
 
 def _above(x: Any, lane: Any, distance: Any) -> Any:
-    """x of the lane that is so many above, or 0."""
+    """x of the lane `distance` above, or 0 if there is none."""
     other = shfl_f32(x, int32(lane + distance))
     return other if lane + distance < 32 else float32(0.0)
 
 
 def _put_plain(at: Any, dim: Any, x: Any, format_bytes: Any) -> None:
-    """One number as it is, in 4, 2 or 1 bytes."""
+    """Store one number in a plain format of 4, 2 or 1 bytes."""
     if dim < DIM:
         if format_bytes == 4:
             st_f32(at + int64(4 * dim), x)
@@ -113,8 +117,10 @@ def _put_plain(at: Any, dim: Any, x: Any, format_bytes: Any) -> None:
 
 
 def _take_key(q: Any, k: Any, block: Any, position: Any, ratio: Any, entries: Any) -> None:
-    """One key, at k, whose queries lie at q one after the other: plain ones to memory, others as entries
-    to shared memory.
+    """One key at k: plain formats go to the cache, q8 and q4 become entries in shared memory.
+
+    Its `ratio` query heads are adjacent at q. `block` is the address of the
+    cache block that holds `position`.
     """
     lane = int32(thread())
     x = registers(float32(0.0), GROUPS)
@@ -159,7 +165,7 @@ def _take_key(q: Any, k: Any, block: Any, position: Any, ratio: Any, entries: An
 
 
 def _take_value(v: Any, block: Any, position: Any, entries: Any) -> None:
-    """One value, at v: q4 as entries to shared memory, others to memory."""
+    """One value at v: q4 becomes entries in shared memory, other formats go to the cache."""
     lane, slot = int32(thread()), int32(position & 255)
     x = registers(float32(0.0), GROUPS)
     for j in static(range(GROUPS)):
@@ -186,7 +192,7 @@ def _take_value(v: Any, block: Any, position: Any, entries: Any) -> None:
 
 
 def _means(keys: Any, pages: Any, position: Any, groups: Any) -> None:
-    """The mean of the page that holds a position, from the one before, by this block alone."""
+    """Compute the mean for the page of `position` from the page before it, with this block alone."""
     page = int32(position >> 8)
     here = _block(keys, pages, position, K_BLOCK)
     before = _block(keys, pages, int32(position - PAGE_TOKENS), K_BLOCK) if page > 0 else here
@@ -198,13 +204,15 @@ def _kv_write(
     q: int, q_stride: int, k: int, k_stride: int, v: int, v_stride: int, keys: int, values: int, start: int,
     pages: int, ratio: int, groups: int, first: int, alone: int,
 ) -> None:  # fmt: skip
-    """Keys and values of rows from `first` on, at positions from that at `start` on.
+    """Write keys and values of a step's rows from `first` on. Grid (head, row, side), one warp each.
 
-    Block (head, row, side) of one warp.
+    Inputs: q, k, v float32, strides in bytes. Cache: addresses of the layer's keys and values,
+    of row 0's position (`start`) and of the page table. Sizes: `ratio` query heads per
+    key/value head, `groups` of 32 dimensions.
 
-    `alone`: no other launch has made the mean that this step's q4 keys may need. Then a row behind a page's
-    start takes the step's rows before that start once more, makes the mean, and goes on: blocks that do so
-    write the same bytes to the same places.
+    `alone`: no other launch has computed the mean that this step's q4 keys may need. A row past a page's
+    start then first takes the step's rows before that start again and computes the mean. All blocks that do
+    so write the same bytes to the same places.
     """
     wait_for_others()
     let_others_start()
@@ -216,7 +224,7 @@ def _kv_write(
         before = int32(since - begin)
     for i in range(before + 1):
         own = int32(i) if i < before else row
-        if KEYS_Q4:  # known when it is compiled, what follows is not
+        if KEYS_Q4:  # the outer condition is a constant, the inner one is not
             again = lacks and i == before
             if again:
                 barrier()
@@ -244,7 +252,7 @@ def _kv_write(
 
 @cache
 def kv_write_kernel(keys: str, values: str, head_dim: int) -> Kernel:
-    """See `_kv_write`; formats as in `kv_formats`."""
+    """The kernel `_kv_write` for formats of `kv_formats` and heads of `head_dim` columns."""
     k, v = Layout(KEYS, keys, head_dim), Layout(VALUES, values, head_dim)
     entries = 32 * ENTRY * k.groups
     constants = {
@@ -273,15 +281,15 @@ def kv_write_kernel(keys: str, values: str, head_dim: int) -> Kernel:
 def kv_write_calls(
     kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape
 ) -> Operation:
-    """Write k, v (T, G D) into a layer's store (`CudaCache.addresses`); q (T, H D) steers the rounding of
-    q8 and q4 keys.
+    """Write k, v (T, G D) into a layer's cache at `addresses`; q (T, H D)
+    guides the rounding of q8 and q4 keys.
     """
     kernel = kv_write_kernel(kind.keys, kind.values, shape.head_dim)
     reads, writes = (q, k, v), touched(addresses)
     groups = Layout(KEYS, kind.keys, shape.head_dim).groups
 
     def call(first: int, count: int | None) -> Call:
-        """All rows of few, or `count` of many."""
+        """All rows of a small batch, or `count` rows of a large one from `first` on."""
         arguments = (q, q.stride, k, k.stride, v, v.stride, *addresses, Runtime.POSITION, Runtime.PAGES)
         numbers = (shape.heads // shape.kv_heads, groups, first, int(count is None))
         return Call(
@@ -306,8 +314,8 @@ def kv_write_calls(
 
 
 def segments(position: int, rows: int) -> Iterator[tuple[int, int, int]]:
-    """Rows whose q4 keys are differences from one mean: the first, how many, and the page whose mean must
-    be made before, or -1.
+    """Runs of rows whose q4 keys share a mean: first row, number of rows, and the page whose
+    mean must be computed before, or -1.
     """
     first = 0
     while first < rows:
@@ -319,7 +327,7 @@ def segments(position: int, rows: int) -> Iterator[tuple[int, int, int]]:
 
 
 def variants() -> Iterator[Kernel]:
-    """What models ask for."""
+    """The kernels that the registry lists."""
     yield kv_write_kernel("fp16", "fp16", 64)
     for keys, values in (("fp16", "fp16"), ("fp8", "fp8"), ("q8", "q8"), ("q8", "q4"), ("q4", "q4")):
         yield kv_write_kernel(keys, values, 128)

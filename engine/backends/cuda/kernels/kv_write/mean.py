@@ -1,5 +1,7 @@
-"""The mean that a page's q4 keys are differences from: of positions 1 .. 15 for the rest of the first page,
-of the whole page before for each later one. One warp for each group of 32 turned dimensions.
+"""The mean that is subtracted from a page's q4 keys.
+
+In the first page, keys from position 16 on use the mean of positions 1 .. 15; each later page uses the mean
+of the whole page before it. One warp for each group of 32 Hadamard-transformed dimensions.
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ from engine.core import PAGE_TOKENS
 
 GROUPS = K_BLOCK = K_SCALES = MEAN = FIRST = 0
 AT_ONCE = 4
-"""Positions of a lane whose codes are read before the first is used."""
+"""Positions per lane whose codes are loaded before the first is used."""
 LATER_SHARE = (PAGE_TOKENS - WHOLE_KEYS) / PAGE_TOKENS
 
 
 def mean_of_group(before: Any, here: Any, group: Any, page: Any) -> None:
-    """Write the mean of one group of the keys in the block at `before` into that at `here`, for page number
-    `page` of the sequence.
+    """Write the mean of one group of the keys in the block at `before` into the block at `here`.
 
-    For page 0 both are the same block. Lane (slice, word) adds up eight dimensions of every eighth position.
+    `page` is the page's number in the sequence; for page 0 both blocks are the same. Each lane sums one word
+    (eight dimensions) of every eighth position.
     """
     lane = int32(thread())
     part, word = int32(lane >> 2), int32(lane & 3)
@@ -65,7 +67,7 @@ def mean_of_group(before: Any, here: Any, group: Any, page: Any) -> None:
     if page == 0:
         mean = mine * float32(1 / (WHOLE_KEYS - 1))
     else:
-        # Of the first page the first sixteen are whole keys, and the very first is kept as it is.
+        # In the first page, the first 16 keys are stored without a mean, and the very first as float32.
         kept = ld_f32(before + int64(FIRST) + at) if page == 1 else float32(0.0)
         share = float32(LATER_SHARE) if page == 1 else float32(1.0)
         mean = fma(mine + kept, float32(1 / PAGE_TOKENS), share * ld_f32(before + int64(MEAN) + at))
@@ -73,26 +75,28 @@ def mean_of_group(before: Any, here: Any, group: Any, page: Any) -> None:
 
 
 def _codes(before: Any, row: Any, word: Any, wanted: Any) -> Any:
-    """A word of codes, and its scale, or 0 where the position is not wanted."""
+    """A word of codes, and its scale or 0 if the position is not counted."""
     codes = ld_u32(before + int64(16 * row + 4 * word))
     scale = half_float(ld_u16(before + int64(K_SCALES + 2 * row)))
     return codes, scale if wanted else float32(0.0)
 
 
 def _with_code(total: Any, word: Any, shift: Any, scale: Any) -> Any:
-    """total + what one code of a word stands for."""
+    """total + the level of one code of a word, times its scale."""
     return fma(level(uint32(uint32(word >> uint32(shift)) & uint32(15))), scale, total)
 
 
 def _sum_if(wanted: Any, total: Any, other: Any) -> Any:
-    """The sum over lanes of the same word, or `other`."""
+    """The sum over the lanes of the same word, or `other`."""
     for stage in static(range(3)):
         total = total + shfl_xor_f32(total, 4 << stage)
     return total if wanted else other
 
 
 def _key_mean(keys: int, pages: int, page: int) -> None:
-    """Block (group, head) of one warp: see `mean_of_group`."""
+    """Grid (group, head), one warp each: `mean_of_group` for page number
+    `page`, found through the page table.
+    """
     wait_for_others()
     heads, head = int32(blocks_y()), int32(block_y())
     here = int64(ld_i32(pages + int64(4 * page)))
@@ -106,7 +110,7 @@ def _key_mean(keys: int, pages: int, page: int) -> None:
 
 
 def mean_constants(head_dim: int) -> dict[str, Any]:
-    """Where `mean_of_group` finds things."""
+    """The offsets that `mean_of_group` uses."""
     layout = Layout(KEYS, "q4", head_dim)
     return {
         "GROUPS": layout.groups,
@@ -125,7 +129,7 @@ def key_mean_kernel(head_dim: int) -> Kernel:
 
 
 def key_mean_call(addresses: tuple[int, int], kv_heads: int, head_dim: int, page: int) -> Call:
-    """The mean for page number `page` of the sequence, whose keys before are written."""
+    """Compute the mean for page number `page` of the sequence; the keys it depends on must be written."""
     kernel = key_mean_kernel(head_dim)
     groups = Layout(KEYS, "q4", head_dim).groups
     own = touched(addresses)[:1]

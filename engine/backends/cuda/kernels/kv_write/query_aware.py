@@ -1,11 +1,10 @@
-"""Rounding of one head's vector at one position to q8 or q4 by one warp, entry after entry where an aim
-steers it.
+"""Rounds one head's vector at one position to q8 or q4 with one warp, entry by entry.
 
-The definition is `engine.backends.kv_rounding.steered`. Shared memory holds for each entry, 16 bytes each:
-the turned number r, its gain (what share of the error so far it makes up for), the aim's entry a, and a r;
-behind them for each group what of the aim is left after it, float32 in 16 bytes. A group's chain is serial:
-entry by entry the error e, so everything else is kept off it. The number of groups is an argument, for a loop
-of known length would be written out, which takes many more registers.
+The definition is `engine.backends.kv_rounding.rounded_keys`. Shared memory holds 16 bytes for each entry: the
+Hadamard-transformed number r, its gain (the share of the error so far that it compensates), the direction's
+entry a, and a r. After them comes one float32 per group, 16 bytes apart: the tail of the direction after the
+group. The error e makes the chain serial, so everything else is computed outside it. The number of groups is
+an argument because a loop of known length would be unrolled, which takes many more registers.
 """
 
 from __future__ import annotations
@@ -44,23 +43,22 @@ from engine.backends.cuda.kernels.kv_write.codes import CURVE, INVERSE
 from engine.backends.kv_formats import GROUP, Q4_EXTREME, Q4_LEVELS, SCALE_SHARES
 
 MAGIC = 12582912.0
-"""1.5 x 2^23: added to a small float32 it rounds that to a whole number, whose two's complement the lowest
-bits are.
+"""1.5 x 2^23: adding it rounds a small float32 to an integer, whose two's complement is in the lowest bits.
 """
 MAGIC_8 = MAGIC + 8
 Q8_AT_ONCE, Q4_AT_ONCE = 16, 8
-"""Entries that are read from shared memory before the chain begins."""
+"""Entries that are read from shared memory before the chain starts."""
 ENTRY = 16
 """Bytes of an entry."""
 Q4_FIRST = SCALE_SHARES[0] / Q4_LEVELS[0]
 Q4_STEP = (SCALE_SHARES[1] - SCALE_SHARES[0]) / Q4_LEVELS[0]
 I0, I1, I2, I3, I4 = INVERSE
 LOWEST, HIGHEST = -11.0, 9.25
-"""Beyond these all numbers have the lowest and the highest code of q4."""
+"""Numbers beyond these have the lowest and the highest q4 code."""
 
 
 def extreme(x: Any) -> Any:
-    """Of 32 lanes the number of largest magnitude; of two, the positive one."""
+    """The number of largest magnitude among 32 lanes; of two equal ones, the positive one."""
     top, bottom = x, x
     for stage in static(range(5)):
         top, bottom = (
@@ -71,17 +69,17 @@ def extreme(x: Any) -> Any:
 
 
 def q8_scale(x: Any) -> Any:
-    """The fp16 scale, bits, that makes the extreme of 32 lanes the lowest code."""
+    """The fp16 scale, as bits, that gives the extreme of 32 lanes the code -128."""
     return uint32(pack_fp16(extreme(x) * float32(-1 / 128), float32(0.0)))
 
 
 def inverse_of(scale: Any) -> Any:
-    """1 / scale, or 0."""
+    """1 / scale, or 0 if it is 0."""
     return float32(0.0) if scale == float32(0.0) else reciprocal(scale)
 
 
 def keep_plain_q8(x: Any, codes: Any, scales: Any) -> None:
-    """One group, lane i's x its entry i, each rounded to the nearest: codes and scale to memory."""
+    """Round one group to nearest, entry i in lane i, and write its codes and scale to the cache."""
     bits = q8_scale(x)
     wanted = minimum(maximum(x * inverse_of(half_float(bits)), float32(-128.0)), float32(127.0))
     st_u8(codes + int64(thread()), uint32(float_bits(fma(wanted, float32(1.0), float32(MAGIC)))))
@@ -90,7 +88,7 @@ def keep_plain_q8(x: Any, codes: Any, scales: Any) -> None:
 
 
 def keep_query_aware_q8(entries: Any, groups: Any, codes: Any, scales: Any) -> None:
-    """All groups of a vector: codes and scales to memory. Entries are overwritten."""
+    """Round all groups of a vector and write codes and scales to the cache. Overwrites the entries."""
     lane, error = int32(thread()), float32(0.0)
     for group in range(groups):
         base = int32(entries + group * (GROUP * ENTRY))
@@ -110,8 +108,8 @@ def keep_query_aware_q8(entries: Any, groups: Any, codes: Any, scales: Any) -> N
 
 
 def _q8_chain(base: Any, mine: Any, code: Any, error: Any) -> Any:
-    """So many entries, one after the other: this lane's code, if it is among them (else what it was), and
-    the error behind them.
+    """Q8_AT_ONCE entries in order: this lane's code if it is among them (else
+    unchanged), and the error after them.
     """
     wanted = registers(float32(0.0), Q8_AT_ONCE)
     gains = registers(float32(0.0), Q8_AT_ONCE)
@@ -125,7 +123,7 @@ def _q8_chain(base: Any, mine: Any, code: Any, error: Any) -> Any:
 
 
 def _q8_entry(wanted: Any, gain: Any, direction: Any, part: Any, mine: Any, code: Any, error: Any) -> Any:
-    """The error behind one entry; its code, if it is `mine`."""
+    """This entry's code if it is `mine` (else unchanged), and the error after it."""
     within = minimum(maximum(fma(-gain, error, wanted), float32(-128.0)), float32(127.0))
     whole = fma(within, float32(1.0), float32(MAGIC))
     return uint32(float_bits(whole)) if mine else uint32(code), fma(
@@ -134,12 +132,10 @@ def _q8_entry(wanted: Any, gain: Any, direction: Any, part: Any, mine: Any, code
 
 
 def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scales: Any) -> None:
-    """All groups of a vector: codes and scales to memory.
+    """Round all groups of a vector to q4 and write codes and scales to the cache.
 
-    Lanes try a scale each, 16 of them; the first of lowest cost is taken.
-
-    `tails` is where the groups' rests lie in shared memory, `words` room for four words of codes of each
-    lane.
+    Each of 16 lanes tries one scale; the one of lowest cost is taken, of equal ones the first. `tails` is the
+    address of the groups' tails in shared memory, `words` that of four words for each lane's codes.
     """
     lane, before = int32(thread()), float32(0.0)
     trial = int32(lane & 15)
@@ -173,8 +169,8 @@ def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scale
 
 
 def _q4_chain(base: Any, scale: Any, inverse: Any, error: Any, cost: Any) -> Any:
-    """Eight entries, one after the other, by this lane's scale: their word, the error behind them, and the
-    cost so far.
+    """Eight entries in order with this lane's scale: their word of codes, the error
+    after them, and the cost so far.
     """
     numbers = registers(float32(0.0), Q4_AT_ONCE)
     gains = registers(float32(0.0), Q4_AT_ONCE)
@@ -194,7 +190,7 @@ def _q4_chain(base: Any, scale: Any, inverse: Any, error: Any, cost: Any) -> Any
 def _q4_entry(
     x: Any, gain: Any, direction: Any, part: Any, scale: Any, inverse: Any, error: Any, cost: Any
 ) -> Any:
-    """One entry's code, the error behind it, and the cost so far."""
+    """One entry's code, the error after it, and the cost so far."""
     wanted = fma(-(gain * inverse), error, x * inverse)
     wanted = minimum(maximum(wanted, float32(LOWEST)), float32(HIGHEST))
     square = wanted * wanted
@@ -213,5 +209,5 @@ def _q4_entry(
 
 
 def in_word(word: Any, code: Any, shift: Any) -> Any:
-    """A code of q4 in its place, which was empty."""
+    """The word with a q4 code added at an empty place."""
     return uint32(word | uint32(uint32(code) << uint32(shift)))

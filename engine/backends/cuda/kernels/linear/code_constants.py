@@ -11,13 +11,13 @@ from engine.backends.cuda.layouts.codes import CodeLayout, iq4_index
 from engine.backends.gguf_blocks import IQ4_LEVELS
 
 WAYS = 5
-"""The most that a layout has."""
+"""The maximum number of ways (`_ways`) of a layout."""
 
 
 def _table(name: str) -> tuple[int, ...]:
-    """Four words with a byte for each index of "iq4", 128 more than its number.
+    """The lookup table of "iq4": four words with one byte, level + 128, for each index.
 
-    See `looked_up` for what is turned over.
+    See `looked_up` for the bytes that are inverted.
     """
     entries = np.zeros(16, np.uint8)
     if name == "iq4":
@@ -76,23 +76,24 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
         "S_WORD": tuple(first_number + w for w, _ in places), "S_PLACE": tuple(p for _, p in places),
         "L_WORD": tuple(w for w, _ in mins), "L_PLACE": tuple(p for _, p in mins), "D_WORD": d,
         "M_WORD": d + 1,
-        # What the sums of x are multiplied with: minus the code of zero, or one.
+        # What the sums of x are multiplied by: minus the code of zero, or one.
         "SUM_LOW": (offset if weight_layout.zero else 1) * 0x10001,
         "SUM_HIGH": 0x10001
         * ((offset if plain else 0x8000 | 16 * weight_layout.zero) if weight_layout.zero
         else (1 if plain else 16)),
         "LOW_FACTOR": factor, "HIGH_FACTOR": factor if plain else factor / 16,
-        # Minus the smallest numbers of rows g and g + 8: what zeros of groups are multiplied with to be as
-        # their codes.
+        # Minus the smallest numbers of rows g and g + 8; times a group's zeros they give zeros in units of
+        # codes.
         "Z_ONES": (0x80018001, high_one * 0x10001) if groups == 2 else (0x8001 | high_one << 16,) * 2,
         **_ways(weight_layout),
     }  # fmt: skip
 
 
 def _ways(weight_layout: CodeLayout) -> dict[str, Any]:
-    """The lanes' addresses in a tile, one for each way in which lanes share a region out: which region takes
-    which, and how far lanes are from each other in it; `W_INNER`: whether it moves with the first block of
-    two in a span of four.
+    """How lanes address a tile, one entry for each way in which lanes divide a region among them.
+
+    Gives the way of each region and the bytes between lanes. `W_INNER`: whether the address moves with the
+    first block of two in a span of four.
     """
     kinds = [(int(r.header), int(r.each_lane), r.words) for r in weight_layout.regions]
     ways = sorted(set(kinds))
@@ -108,8 +109,8 @@ def _ways(weight_layout: CodeLayout) -> dict[str, Any]:
 
 
 def _place(weight_layout: CodeLayout, row: int, group: int) -> tuple[int, int]:
-    """Of the scale of row g or g + 8 and a group: its word among those of scales, and which half or byte
-    it is there.
+    """The word, among the words of scales, of the scale of row g or g + 8 and a
+    group, and its half or byte there.
     """
     if weight_layout.scales == "half":
         return (row, group) if weight_layout.groups == 2 else (0, row)

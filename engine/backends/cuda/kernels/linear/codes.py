@@ -1,4 +1,4 @@
-"""Products of one to eight rows with packed codes (`multiply_codes`): which kernel a matrix takes."""
+"""Chooses the kernel that multiplies one to eight rows with packed codes (`multiply_codes`)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from engine.backends.cuda.layouts.codes import CodeLayout
 from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
 
 _TWELVE = ("q40", "q4k", "q41", "q50", "q51", "iq4nl", "iq4xs", "tq10", "tq20")
-"""Families that twelve warps a block, for small matrices, multiply with in 80 registers on every device."""
+"""Layouts for which twelve warps a block, used for small matrices, fit in 80 registers on every device."""
 _WIDE = {"q5k": 128, "grouped4u64": 128, "grouped8u32": 168}
-"""Families that do not come by with 80 registers."""
+"""The register limits of layouts that need more than 80."""
 
 
 def _light(weight_layout: CodeLayout) -> bool:
@@ -31,8 +31,8 @@ def _light(weight_layout: CodeLayout) -> bool:
 def variant(
     weight_layout: CodeLayout, tiles: int, columns: int, sm_count: int, experts: bool = False
 ) -> Variant:
-    """Two tiles a warp, where that leaves 20 warps for each multiprocessor; else one, and for small
-    matrices more warps along K.
+    """Two tiles a warp if that leaves 20 warps for each multiprocessor; otherwise one, and
+    for small matrices more warps along K.
     """
     if _light(weight_layout) and tiles // 2 * 4 >= 20 * sm_count:
         each, warps = 2, 4
@@ -46,7 +46,9 @@ _CHECKED = ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped
 
 
 def variants() -> Iterator[Kernel]:
-    """The products of usual types and of those with the most numbers; of other kernels a few."""
+    """The kernels that the registry lists: products of the usual types and of those with
+    the most numbers, and a few others.
+    """
     for weight_layout in WEIGHT_LAYOUTS:
         if isinstance(weight_layout, CodeLayout) and weight_layout.name in _CHECKED:
             yield kernel(weight_layout, 1, 8)
@@ -64,7 +66,7 @@ def variants() -> Iterator[Kernel]:
 
 @cache
 def kernel(weight_layout: CodeLayout, tiles: int, warps: int, experts: bool = False) -> Kernel:
-    """A product's kernel: `tiles` (1, 2) a warp, `warps` (even) a block of threads."""
+    """The kernel of a product, with `tiles` (1, 2) a warp and `warps` (even) a block."""
     assert warps % 2 == 0
     assert 2 * warps % weight_layout.span == 0
     ahead = 2 * warps // weight_layout.span * weight_layout.span_bytes

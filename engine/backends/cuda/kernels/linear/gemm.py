@@ -1,9 +1,10 @@
-"""Products of more than eight rows: a few more go through the kernels of eight (`gemm_passes`); else torch
-multiplies, with float32 sums, what its matrix units take: bf16, fp16 or float32.
+"""Products of more than eight rows: slightly more use the eight-row kernels
+(`gemm_passes`), others use torch.
 
-Matrices of plain numbers are multiplied where they lie; others are unpacked to fp16 first, a piece at a time,
-into memory that all share. x becomes bf16, rounded; or fp16, whose rows are brought near 1 by a power of two
-only where they have to be, so that the results seldom need a second touch; or stays float32.
+torch multiplies in bf16, fp16 or float32 with float32 sums. Plain matrices are used in place;
+others are first unpacked to fp16, a piece at a time, into shared scratch memory. x is rounded
+to bf16, or to fp16 with rows scaled by a power of two only where necessary, so that results
+rarely need scaling back, or stays float32.
 """
 
 from __future__ import annotations
@@ -45,23 +46,25 @@ if TYPE_CHECKING:
     import torch
 
 UNPACKED_BYTES = 512 << 20
-"""Of a matrix that is unpacked at a time, at most."""
+"""Maximum size of the unpacked part of a matrix."""
 _WEIGHT, _X, _FACTORS, _CHOSEN, _RESULT, _RECORD = range(6)
 """Places of scratch memory."""
 
 
 def dense_type(weight: WeightSpec) -> str:
-    """What the matrix is multiplied as: "bf16", "fp16" or "fp32"."""
+    """The type the matrix is multiplied in: "bf16", "fp16" or "fp32"."""
     return weight.weight_layout.name if isinstance(weight.weight_layout, Plain) else "fp16"
 
 
 def _tiles_at_once(weight: WeightSpec) -> int:
-    """Of a matrix that is unpacked."""
+    """Tiles of the matrix that are unpacked at once."""
     return max(1, min(weight.tiles, UNPACKED_BYTES // (2 * ROWS * padded(weight.shape[1]))))
 
 
 def product_scratch(weight: WeightSpec) -> int:
-    """Bytes that its products of many rows need besides, whatever the rows: those it is unpacked into."""
+    """Bytes of scratch memory that products of a large batch unpack this matrix
+    into, whatever the rows; 0 if plain.
+    """
     return (
         0
         if isinstance(weight.weight_layout, Plain)
@@ -72,8 +75,9 @@ def product_scratch(weight: WeightSpec) -> int:
 def _scratch_sizes(
     weights: Sequence[WeightSpec], copies: int, experts: bool = False
 ) -> dict[int, ScratchSize]:
-    """What products of many rows need besides: matrices that are unpacked; for each row x in another type and
-    its factor; of experts the rows of one, too, and its results."""
+    """Scratch memory for products of a large batch: unpacked matrices, and for each row x in another type and
+    its factor; for experts also one expert's rows and results.
+    """
     scratch_sizes = {
         _WEIGHT: ScratchSize(max(product_scratch(weight) for weight in weights)),
         _RECORD: packed_scratch(weights),
@@ -98,8 +102,9 @@ def _dtype(kind: str) -> Any:
 
 @dataclass(frozen=True)
 class _Input:
-    """Rows of x as matrices of `kind` take them: `rows` (T, K); `factors` (T,), float32, is what their
-    products are multiplied with, None where all are 1.
+    """Rows of x in the type `kind` of the matrices: `rows` (T, K).
+
+    `factors` float32 (T,) are what the products are multiplied by, None if all are 1.
     """
 
     kind: str
@@ -108,7 +113,7 @@ class _Input:
 
 
 def _input(bound: Bound, x: Buffer, kind: str, rows: int) -> _Input:
-    """Made in the scratch places for x."""
+    """Convert x to `kind` in scratch memory."""
     import torch
 
     whole = padded(x.width)
@@ -128,9 +133,7 @@ def _input(bound: Bound, x: Buffer, kind: str, rows: int) -> _Input:
 
 
 def _multiply(device: Device, x: torch.Tensor, rows: torch.Tensor, y: torch.Tensor, add: bool) -> None:
-    """y (T, n) float32 = x (T, K) times rows (n, K) transposed, with float32 sums; `add`: on top of what y
-    holds.
-    """
+    """y (T, n) float32 = x (T, K) times rows (n, K) transposed, with float32 sums; `add` adds to y."""
     import torch
 
     if device.torch_device.type != "cuda":
@@ -145,7 +148,7 @@ def _multiply(device: Device, x: torch.Tensor, rows: torch.Tensor, y: torch.Tens
 
 
 def _product(bound: Bound, weight: WeightSpec, x: torch.Tensor, y: torch.Tensor, add: bool) -> None:
-    """y = x times the matrix transposed, in pieces where it is unpacked."""
+    """y = x W^T, in pieces if the matrix is unpacked; `add` adds to y."""
     assert isinstance(weight, CudaWeight)
     n, k = weight.shape
     whole = padded(k)
@@ -172,7 +175,7 @@ def _product(bound: Bound, weight: WeightSpec, x: torch.Tensor, y: torch.Tensor,
 
 
 def _kernels(weights: Sequence[WeightSpec], sm_count: int) -> list[Kernel]:
-    """Those that read the weights, and rows as fp16 for them."""
+    """The kernels that unpack the weights, convert rows to fp16 for them, and multiply in passes."""
     unpacking = [unpack_kernel(w.weight_layout) for w in weights]
     halves = [fp16_rows_kernel()] if any(dense_type(w) == "fp16" for w in weights) else []
     unique = dict.fromkeys(kernel for kernel in unpacking if kernel is not None)
@@ -180,14 +183,14 @@ def _kernels(weights: Sequence[WeightSpec], sm_count: int) -> list[Kernel]:
 
 
 def _grid(chunks: int, tiles: int) -> Blocks:
-    """A grid that knows nothing of rows."""
+    """A grid that does not depend on the rows."""
     return lambda _: (chunks, tiles, 1)
 
 
 def product_call(parts: Sequence[Part], x: Buffer, sm_count: int) -> TorchCall:
-    """For more than eight rows, what `linear.linear_call` is for few; x are float32 rows.
+    """What `linear.linear_call` is for a small batch, for more than eight rows; x are float32 rows.
 
-    Matrices may be of several weight layouts.
+    Matrices may have different weight layouts.
     """
 
     def run(bound: Bound) -> None:
@@ -227,8 +230,8 @@ def _part(bound: Bound, part: Part, x: _Input) -> None:
     add = bool(part.bias_address) or part.residual is not None
     factors = 0 if x.factors is None else x.factors.data_ptr()
     if add:
-        # What is added lies in y before the product, divided by the row's factor, which the result is
-        # multiplied with.
+        # The residual and the bias are put into y before the product, divided by the row's factor, since the
+        # result is multiplied by it.
         residual: tuple[Argument, Argument] = (
             (0, 0) if part.residual is None else (part.residual, part.residual.stride)
         )
@@ -250,12 +253,11 @@ def expert_product_call(
     bias_address: int = 0,
     bias_stride: int = 0,
 ) -> TorchCall:
-    """For more than eight rows, what `linear.expert_call` is for few: row r of y = row r of x (`copies`:
-    experts a row uses) times the matrix of the expert that ids (rows, used), int32, name for it, + that
-    expert's row of biases, float32 at an address.
+    """What `linear.expert_call` is for a small batch, for more than eight rows.
 
-    Rows of experts that are not of the table's weight layout are left alone. The ids are read to the host
-    once.
+    Row r of y = row r of x (`copies`: experts per row) times the matrix of the expert in ids (rows, used),
+    int32, plus that expert's bias, float32 at an address, `bias_stride` bytes a row. Rows of experts with
+    other weight layouts are not written. The ids are copied to the host, which waits for the device.
     """
     assert x.copies == y.copies == ids.width
     kind, weights = dense_type(table.first), table.weights
@@ -300,7 +302,7 @@ def expert_product_call(
 
 
 def _expert_in_passes(bound: Bound, weight: WeightSpec, x: Buffer, places: torch.Tensor, y: Buffer) -> None:
-    """The same as `_expert` for few rows, which are `x` itself."""
+    """`_expert` for so few rows that `short_passes` is not 0; x are the float32 rows."""
     import torch
 
     count, width, stride = len(places), weight.shape[0], x.stride
@@ -324,7 +326,7 @@ def _expert_in_passes(bound: Bound, weight: WeightSpec, x: Buffer, places: torch
 
 
 def _expert(bound: Bound, weight: WeightSpec, x: _Input, places: torch.Tensor, y: Buffer) -> None:
-    """The rows of y at `places`, those of x there times one expert's matrix."""
+    """The rows of y at `places` = the rows of x there times one expert's matrix."""
     import torch
 
     count, width = len(places), weight.shape[0]

@@ -1,8 +1,8 @@
-"""Products of a few more rows than one short step has: the kernels of eight rows, several times over, where
-that moves fewer bytes.
+"""Products of slightly more than eight rows: the eight-row kernels, several
+times, where that moves fewer bytes.
 
-Unpacking a matrix reads it, writes two bytes for each of its numbers and reads those again; a pass of eight
-rows just reads it.
+Unpacking a matrix reads it, writes two bytes for each number, and reads those again; a
+pass of eight rows just reads it once.
 """
 
 from __future__ import annotations
@@ -24,21 +24,19 @@ MOST_ROWS = 64
 
 
 def short_passes(weight: WeightSpec, rows: int) -> int:
-    """How many passes of the kernels of few rows move fewer bytes than unpacking the matrix; 0 where none
-    do.
-    """
+    """The number of small-batch passes for these rows if they move fewer bytes than unpacking, else 0."""
     passes, dense = -(-rows // SMALL_BATCH), 2 * ROWS * weight.tiles * padded(weight.shape[1])
     fewer = passes * weight.nbytes < weight.nbytes + 2 * dense
     return passes if fewer and rows <= MOST_ROWS and _is_packed(weight) else 0
 
 
 def _is_packed(weight: WeightSpec) -> bool:
-    """Whether torch cannot multiply with it as it lies."""
+    """Whether the matrix is packed, so that torch cannot multiply with it directly."""
     return not isinstance(weight.weight_layout, Plain)
 
 
 def passes_kernels(weights: Sequence[WeightSpec], sm_count: int) -> tuple[Kernel, ...]:
-    """Those that `multiply_in_passes` and `write_packed` launch."""
+    """The kernels that `multiply_in_passes` and `write_packed` launch."""
     packed = [weight for weight in weights if _is_packed(weight)]
     kernels = [linear_variant(w.weight_layout, w.tiles, w.shape[1], sm_count).kernel for w in packed]
     kinds = {weight.weight_layout.record for weight in packed} - {"fp32"}
@@ -46,7 +44,7 @@ def passes_kernels(weights: Sequence[WeightSpec], sm_count: int) -> tuple[Kernel
 
 
 def packed_scratch(weights: Sequence[WeightSpec]) -> ScratchSize:
-    """For the records of rows that several passes take."""
+    """Scratch memory for the packed activations of all passes."""
     width = weights[0].shape[1]
     kinds = {weight.weight_layout.record for weight in weights if _is_packed(weight)}
     return ScratchSize(
@@ -57,7 +55,9 @@ def packed_scratch(weights: Sequence[WeightSpec]) -> ScratchSize:
 def write_packed(
     bound: Bound, kind: str, x: tuple[Argument, int], width: int, rows: int, place: int
 ) -> tuple[Argument, int]:
-    """The records of x in scratch memory. Rows here are addresses, each with the bytes from row to row."""
+    """Pack the rows of x into scratch memory; returns address and stride. x is
+    an address and a stride in bytes.
+    """
     if kind == "fp32":
         return x
     stride = packed_buffer(kind, Buffer(width)).stride
@@ -76,8 +76,9 @@ def multiply_in_passes(
     bias: int = 0,
     residual: tuple[Argument, int] = (0, 0),
 ) -> None:
-    """y = x times the matrix transposed + bias (an address, or 0) + residual, for x of which these are the
-    records.
+    """y = x W^T + bias (an address, or 0) + residual, where `record` holds the packed activations of x.
+
+    `record`, y and `residual` are addresses with strides in bytes; a residual of 0 means none.
     """
     variant = linear_variant(weight.weight_layout, weight.tiles, weight.shape[1], bound.device.sm_count)
     blocks = -(-weight.tiles // variant.tiles)

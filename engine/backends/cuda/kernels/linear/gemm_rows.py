@@ -1,5 +1,5 @@
-"""Kernels around torch's matrix products: rows as fp16, and what lies in the result before and after a
-product. One block a row.
+"""Kernels around torch's matrix products: converting rows to fp16, and what is
+added or scaled. One block per row.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from engine.backends.cuda.lowering.call import Blocks
 
 THREADS = 256
 LEAST, MOST = 2.0**-10, 2.0**15
-"""A row whose largest magnitude lies between is converted as it is: what falls below fp16's normal numbers
-is less than 2^-15 of it.
+"""A row whose largest magnitude lies between these is converted unscaled: what falls below fp16's normal
+numbers is less than 2^-15 of it.
 """
 LOWEST, HIGHEST = 2.0**-100, 2.0**126
 
 
 def row_blocks(rows: int) -> Blocks:
-    """The grid for so many rows, which may be more than 65535."""
+    """A grid of one block per row, in x because there may be more than 65535."""
     return lambda _: (rows, 1, 1)
 
 
 def _largest(x: int, columns: int) -> Any:
-    """The largest magnitude of a row, known to all threads."""
+    """The largest magnitude of a row, the same in all threads."""
     top, column = float32(0.0), int32(thread())
     while column < columns:
         top = maximum(top, absolute(ld_f32(x + 4 * int64(column))))
@@ -66,8 +66,10 @@ def _largest(x: int, columns: int) -> Any:
 
 
 def _fp16_rows(x: int, x_stride: int, target: int, target_stride: int, factors: int, columns: int) -> None:
-    """x[row] = factor * target[row], fp16; the factor is 1, or a power of two near the largest magnitude
-    where that is far from 1.
+    """x[row] = factor * target[row], target fp16.
+
+    The factor is 1, or, if the largest magnitude is outside LEAST .. MOST, a power of two near it. x: float32
+    rows; `factors`: float32 (rows,); strides in bytes.
     """
     wait_for_others()
     row = int64(block_x())
@@ -79,7 +81,7 @@ def _fp16_rows(x: int, x_stride: int, target: int, target_stride: int, factors: 
         factor = (
             float32(LOWEST) if top < float32(LOWEST) else float32(HIGHEST) if top > float32(HIGHEST) else top
         )
-    # 1 / factor: its exponent, negative.
+    # 1 / factor: the exponent is negated.
     inverse = bits_float(uint32(uint32(254 << 23) - float_bits(factor)))
     if thread() == 0:
         st_f32(factors + 4 * row, factor)
@@ -100,7 +102,7 @@ def _fp16_rows(x: int, x_stride: int, target: int, target_stride: int, factors: 
 def _before(
     y: int, y_stride: int, residual: int, residual_stride: int, bias: int, factors: int, width: int
 ) -> None:
-    """y = (residual + bias) / factor of the row; factors at 0: all 1."""
+    """y = (residual + bias) / factor of the row; `factors` 0 means all are 1. Strides in bytes."""
     wait_for_others()
     row = int64(block_x())
     factor = ld_f32(factors + 4 * row) if factors != 0 else float32(1.0)
@@ -116,7 +118,7 @@ def _before(
 
 
 def _after(y: int, y_stride: int, factors: int, width: int) -> None:
-    """y *= factor of the row, where that is not 1."""
+    """y *= factor of the row, unless it is 1. The stride is in bytes."""
     wait_for_others()
     row = int64(block_x())
     factor = ld_f32(factors + 4 * row)
@@ -139,9 +141,7 @@ def _expert_biases(
     width: int,
     table: int,
 ) -> None:
-    """Row r of y += row e = ids[r / used, r % used] of the biases, where entry e of the table of addresses
-    is not 0.
-    """
+    """Row r of y += bias row e = ids[r / used, r % used], if entry e of the table of addresses is not 0."""
     wait_for_others()
     row = int32(block_x())
     token = int32(row // used)
@@ -186,7 +186,7 @@ def expert_biases_kernel() -> Kernel:
 
 
 def variants() -> Iterator[Kernel]:
-    """All of them."""
+    """The kernels that the registry lists."""
     yield fp16_rows_kernel()
     yield before_kernel()
     yield after_kernel()

@@ -1,20 +1,20 @@
-"""What kernels on packed matrices take and are: the same arguments for every weight layout.
+"""The arguments of kernels on packed matrices, which are the same for every weight layout.
 
 "l" is an int64 address or offset, "i" int32, "f" float32. A row of x is packed activations of the layout's
-kind (`kernels.packed_activations`).
+kind (`kernels.packed_activations`). Strides are in bytes.
 
-linear   `PARTS` times (weight l, y l, y's row stride in bytes l, bias l or 0, residual l or 0, its row stride
-         l, outputs N i; all 0 for a part that is absent), x l, x's row stride l, rows i (1 .. 8), columns K
-         i. y = x W^T + bias + residual. Grid (blocks): a block takes `Variant.tiles` tiles of one part; those
-         of the first part come first.
-experts  table of int64 addresses of the experts' weights l (0: of another layout, its rows are left alone),
-         N i, y l, its row stride l, biases l or 0, their row stride l, int32 ids l, their row stride l,
-         experts per row i, x l, its row stride l, K i. Grid (tiles, row of x): row r of x takes the expert
-         ids[r / used, r % used].
-unpack   weight l, first tile i, target l, its row stride l, K i. Writes fp16 rows, 16 for each tile, K padded
-         to 64; row 0 is the first row of `first tile`. Grid (chunks of `UNPACK_COLUMNS`, tile - first tile).
-embed    weight l, int32 token ids l, y l, its row stride l, scale f, K i: row r of y, float32, is scale times
-         row ids[r] of the matrix. Grid (1, r).
+  linear   `PARTS` times (weight l, y l, y's row stride l, bias l or 0, residual l or 0, its row stride l,
+           outputs N i; all 0 for an unused part), x l, x's row stride l, rows i (1 .. 8), columns K i.
+           y = x W^T + bias + residual. Grid (blocks): a block takes `Variant.tiles` tiles of one part; those
+           of the first part come first.
+  experts  table of int64 addresses of the experts' weights l (0: another layout, its rows are not written),
+           N i, y l, its row stride l, biases l or 0, their row stride l, int32 ids l, their row stride l,
+           experts per row i, x l, its row stride l, K i. Grid (tiles, row of x): row r of x takes the expert
+           ids[r / used, r % used].
+  unpack   weight l, first tile i, target l, its row stride l, K i. Writes fp16 rows, 16 for each tile, K
+           padded to 64; row 0 is the first row of `first tile`. Grid (chunks of `UNPACK_COLUMNS`, tile).
+  embed    weight l, int32 token ids l, y l, its row stride l, scale f, K i: row r of y, float32, is scale
+           times row ids[r] of the matrix. Grid (1, r).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EMBED = "llllfi"
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel, and the tiles that one of its blocks takes."""
+    """A kernel, and the number of tiles that one of its blocks computes."""
 
     kernel: Kernel
     tiles: int

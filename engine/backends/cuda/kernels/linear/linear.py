@@ -1,5 +1,5 @@
-"""Products of one to eight rows as recorded calls: y = x W^T (+ bias) (+ residual), several matrices at
-once, or one for each row.
+"""Products of one to eight rows as recorded calls: y = x W^T (+ bias) (+ residual), with up to three matrices
+at once, or one for each row.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from engine.backends.graph.buffers import Buffer
 
 @dataclass(frozen=True)
 class Part:
-    """One matrix of a launch: y = x W^T + bias (float32 on the device, at an address; 0: none) + residual;
-    y may be the residual.
+    """One matrix of a launch: y = x W^T + bias + residual.
+
+    `bias_address` is that of float32 (N,) on the device, 0 for none. y may be the residual.
     """
 
     weight: WeightSpec
@@ -27,8 +28,9 @@ class Part:
 
 
 def linear_call(parts: Sequence[Part], x_packed: Buffer, sm_count: int) -> Call:
-    """One launch for one to three matrices of one weight layout that share x, whose record
-    (`weight_layout.record`) is `x_packed`.
+    """One launch for one to three matrices of one weight layout that share x.
+
+    `x_packed` holds the packed activations of x, of the kind `weight_layout.record`.
     """
     first = parts[0].weight
     assert 1 <= len(parts) <= PARTS
@@ -72,11 +74,10 @@ def expert_call(
     bias_address: int = 0,
     bias_stride: int = 0,
 ) -> Call:
-    """Each row of `x_packed` (`copies`: the experts a row uses) times its expert's matrix, those of the
-    table's weight layout only.
+    """Each row of `x_packed` (`copies`: the experts per row) times its expert's matrix.
 
-    `ids` are int32 (rows, used), y has the records' copies. `bias_address`: float32 (experts, N) on the
-    device, `bias_stride` bytes a row.
+    Only experts of the table's weight layout are computed. `ids` are int32 (rows, used); y has as many copies
+    as `x_packed`. `bias_address`: float32 (experts, N) on the device, 0 for none, `bias_stride` bytes a row.
     """
     first, used = table.first, ids.width
     assert x_packed.copies == y.copies == used
@@ -99,6 +100,6 @@ def expert_call(
 
 
 def embed_call(weight: WeightSpec, y: Buffer, scale: float) -> Call:
-    """y (rows, K) = scale times the matrix's rows that the step's token ids name."""
+    """y (rows, K) = scale times the matrix's rows of the step's token ids."""
     arguments = (weight.address, Runtime.TOKENS, y, y.stride, scale, weight.shape[1])
     return Call(embed_kernel(weight.weight_layout), lambda rows: (1, rows, 1), arguments, (weight,), (y,))

@@ -1,14 +1,14 @@
-"""y = x W^T (+ bias) (+ residual) for one to eight rows of x, of packed codes, by tensor cores.
+"""y = x W^T (+ bias) (+ residual) for one to eight rows of x and packed codes, with tensor cores.
 
-A warp takes `TILES` tiles of 16 outputs and every `WARPS`th unit of two blocks of 64 columns of K; a block of
-threads is `WARPS` warps, whose sums are added up in their order at the end. The words of the unit after are
-asked for as soon as those of a block were taken, so that one or two blocks are under way; the first ones are
-asked for before the rows of x are there. The codes are operand a as they are (subnormal fp16), x is operand
-b: column n of the product is row n of x, so that no row meets another and its numbers are the same whatever
-rows are beside it. Zeros and minimums of groups are operands a, too, the same in all columns of the group.
+A warp takes `TILES` tiles of 16 outputs and every `WARPS`th unit of two blocks of 64 columns of K. A block of
+threads has `WARPS` warps, whose sums are added in order at the end. The words of the next unit are requested
+as soon as those of a block have been used, so one or two blocks are always in flight; the first ones are
+requested before the rows of x are ready. Codes are operand a as they are (subnormal fp16), x is operand b:
+column n of the product is row n of x, so rows do not mix and a row's result does not depend on the others.
+Zeros and minimums of groups are operands a, too, the same in all columns of the group.
 
-Budget: 80 registers with one tile a warp (24 warps on a multiprocessor), 96 with two (20 warps, with twice as
-many bytes under way), 128 for blocks of the most words (16 warps).
+Budget: 80 registers with one tile a warp (24 warps on a multiprocessor), 96 with two (20 warps, with twice
+the bytes in flight), 128 for blocks with the most words (16 warps).
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def x_words_of(x: int) -> Any:
 
 
 def sums_of(x: Any, ones: Any) -> Any:
-    """Four numbers for each group: sums of x times minus what the code 0 stands for, as the products' own
-    results lie.
+    """Four numbers for each group: sums of x times minus the code of zero, laid
+    out like the products' results.
     """
     sums = registers(float32(0.0), 16)
     for group in static(range(GROUPS if ZERO else 0)):
@@ -94,7 +94,7 @@ def sums_of(x: Any, ones: Any) -> Any:
 
 
 def mins_of(w: Any, x: Any) -> Any:
-    """What all groups' minimums times x come to, in units of the codes' products: it begins their sum."""
+    """The groups' minimums times x, in units of the codes' products; the block's sum starts with it."""
     d = registers(float32(0.0), 4)
     for group in static(range(GROUPS)):
         upper = min_code(w[L_WORD[group]], L_PLACE[group], 0)
@@ -104,8 +104,7 @@ def mins_of(w: Any, x: Any) -> Any:
                 upper, lower, upper, lower, x[2 * step], x[2 * step + 1], d[0], d[1], d[2], d[3]
             )
     for row in static(range(2)):
-        # Rows g + 8 are counted in units of `HIGH_FACTOR`; of bytes as they are those of rows g are
-        # `LOW_FACTOR`.
+        # Rows g + 8 are in units of `HIGH_FACTOR`; rows g, when minimums are bytes, in units of `LOW_FACTOR`.
         factor = float32(1.0 / (HIGH_FACTOR if row else LOW_FACTOR))
         if MINS == "sub":
             factor = float32(
@@ -116,7 +115,7 @@ def mins_of(w: Any, x: Any) -> Any:
 
 
 def block_product(words: Any, header: Any, x: Any, sums: Any, fixed: Any) -> Any:
-    """A tile's block times x without the scale of x: rows g (two columns of x), g + 8."""
+    """A tile's block times x, without the scale of x: two columns of x for row g, then for row g + 8."""
     w = registers(uint32(0), 14)
     for i in static(range(14)):
         w[i] = header[i] if IN_HEADER[i] else words[i]
@@ -158,12 +157,12 @@ def _ask_first(
     tiles: Any, header: Any, near: Any, far: Any, ways: Any, block: int, blocks: int,
     weight: int, tile_bytes: int, first_tile: int, outputs: int,
 ) -> None:  # fmt: skip
-    """Where the warp's tiles lie, and the words of their first two blocks."""
+    """Set the addresses of the warp's tiles, and request the words of their first two blocks."""
     for i in static(range(TILES)):
         tiles[i] = int64(weight + int64(min(int32(first_tile + i), int32((outputs - 1) >> 4))) * tile_bytes)
         header[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), 0, True, False)
         near[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), 0, False, True)
-        # A unit without a second block brings the first one twice.
+        # A unit without a second block loads the first one twice.
         second = int64(BLOCK_BYTES if int32(block + 1) < blocks else 0)
         far[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), second, False, True)
 
@@ -188,7 +187,7 @@ def _multiply(
 def _ask_next(
     tile: int, tiles: Any, header: Any, near: Any, coming: Any, ways: Any, block: int, blocks: int
 ) -> None:
-    """The words of a tile's next block, and the numbers of its unit."""
+    """Request the words of a tile's next block, and the header of its unit."""
     coming[tile] = header[tile]
     if block < blocks:
         coming[tile] = fetch(tiles[tile], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD, True, False)
@@ -196,7 +195,7 @@ def _ask_next(
 
 
 def _ones_of(nothing: int, outputs: int, x_stride: int, y_stride: int) -> Any:
-    """The operand whose products are sums of x, in four words that the compiler takes for different ones."""
+    """The operand whose products are sums of x, in four words that the compiler cannot merge."""
     return (
         uint32(nothing ^ uint32(SUM_LOW)), uint32(uint32(int32(outputs) >> 31) ^ uint32(SUM_HIGH)),
         uint32(uint32(x_stride >> 63) ^ uint32(SUM_LOW)), uint32(uint32(y_stride >> 63) ^ uint32(SUM_HIGH)),
@@ -207,7 +206,10 @@ def _product(
     weight: int, outputs: int, first_tile: int, y: int, y_stride: int, bias: int, residual: int,
     residual_stride: int, x: int, x_stride: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
-    """`TILES` tiles from `first_tile` on times all rows of x."""
+    """`TILES` tiles from `first_tile` on times all rows of x.
+
+    Arguments as in `interface`, for one part.
+    """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     g, t, last_row = int32(lane >> 2), int32(lane & 3), int32(rows - 1)
     blocks = int32((columns + 63) >> 6)
@@ -224,17 +226,18 @@ def _product(
     _ask_first(tiles, header, near, far, ways, block, blocks, weight, tile_bytes, first_tile, outputs)
     wait_for_others()
     let_others_start()
-    # Offsets of 32 bits, of which a thread can keep more than of addresses: eight rows of x are few bytes.
+    # 32-bit offsets, since a thread can keep more of them than addresses; eight rows of x are small enough.
     stride = int32(x_stride)
     mine = uint32(int32(min(g, last_row)) * stride + ((16 if PAIRED else 8) * t + 128 * block))
     scale_0 = uint32(int32(min(int32(2 * t), last_row)) * stride + (128 * blocks + 4 * block))
     scale_1 = uint32(int32(min(int32(2 * t + 1), last_row)) * stride + (128 * blocks + 4 * block))
-    # Nothing is negative; but the compiler does not know, and would make these words anew for each product.
+    # None of these is negative, but the compiler does not know it, so it does not rebuild the words for each
+    # use.
     nothing = uint32(int32(columns) >> 31)
     fixed = fixed_words(nothing)
     ones = _ones_of(nothing, outputs, x_stride, y_stride)
     block = int32(2 * warp)
-    while int32(block + 1) < blocks:  # alike for the lanes of a warp
+    while int32(block + 1) < blocks:  # the same for all lanes of a warp
         block = unknown(int32(block + 2 * WARPS))
         x_scale_0, later_0 = ld_f32x2(int64(x + int64(scale_0)))
         x_scale_1, later_1 = ld_f32x2(int64(x + int64(scale_1)))
@@ -244,7 +247,7 @@ def _product(
             _multiply(totals, i, near[i], header[i], x_words, sums, fixed, x_scale_0, x_scale_1)
             _ask_next(i, tiles, header, near, coming, ways, block, blocks)
         stay()
-        # Anew, as the address would take registers until here.
+        # Recomputed, because keeping the address would take registers until here.
         mine = uint32(unknown(int32(mine + 128)))
         x_words = x_words_of(int64(x + int64(mine)))
         sums = sums_of(x_words, ones)
@@ -275,7 +278,7 @@ def _sum_up(
     totals: Any, warp: int, g: int, t: int, outputs: int, first_tile: int,
     y: int, y_stride: int, bias: int, residual: int, residual_stride: int, rows: int,
 ) -> None:  # fmt: skip
-    """Add the warps' `totals` up, in their order, and store them."""
+    """Add up the warps' `totals` in order, and store them."""
     memory = shared(512 * TILES * WARPS)
     for i in static(range(TILES)):
         for j in static(range(4)):
@@ -294,7 +297,7 @@ def _sum_up(
 def store(
     memory: int, output: int, row: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int
 ) -> None:
-    """One number of y: the warps' sums, then what is added."""
+    """Store one number of y: the warps' sums, plus bias and residual."""
     total = float32(0.0)
     for i in range(WARPS):
         total = float32(total + lds_f32(int32(memory + i * (512 * TILES))))
@@ -312,7 +315,7 @@ def linear(
     outputs_1: int, weight_2: int, y_2: int, y_stride_2: int, bias_2: int, residual_2: int,
     residual_stride_2: int, outputs_2: int, x: int, x_stride: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
-    """`LINEAR` of `interface`: finds the block's part."""
+    """The `linear` kernel of `interface`: finds the block's part and multiplies."""
     group = int32(block_x())
     first, second = (
         int32((outputs + (16 * TILES - 1)) >> TILE_SHIFT),
@@ -360,7 +363,7 @@ def experts(
     table: int, outputs: int, y: int, y_stride: int, bias: int, bias_stride: int, ids: int, ids_stride: int,
     used: int, x: int, x_stride: int, columns: int,
 ) -> None:  # fmt: skip
-    """`EXPERTS` of `interface`: each row of x times the matrix of its expert."""
+    """The `experts` kernel of `interface`: each row of x times the matrix of its expert."""
     wait_for_others()
     spread = int32(block_y())
     row = int32(spread // used)

@@ -1,11 +1,11 @@
-"""How warps multiply weights of plain numbers with up to eight rows: bf16, fp16 and e4m3 on tensor cores,
-float32 with plain sums.
+"""How warps multiply plain weights with up to eight rows: bf16, fp16 and e4m3
+on tensor cores, float32 without.
 
-A block of `WARPS` warps has `TILES` tiles of 16 features; its warps take steps of 64 columns in turn and
-leave their sums in shared memory. Lane (g, t) = (lane / 4, lane % 4) has features g and g + 8. A matrix
-instruction wants 16 columns of a step, but not in their order: lane t gives eight neighbours, 8 t .. 8 t + 7
-of each 32, of weights and of x alike, so that a load brings 16 bytes. Rows beyond `rows` are computed as
-copies of the last one and dropped.
+A block of `WARPS` warps has `TILES` tiles of 16 features. Its warps take steps of 64 columns in
+turn and leave their sums in shared memory. Lane (g, t) = (lane / 4, lane % 4) has features g and g
++ 8. A matrix instruction needs 16 columns of a step, in any order that weights and x share: lane t
+gives the eight columns 8 t .. 8 t + 7 of each 32, so that a load is 16 bytes. Rows past `rows` are
+computed as copies of the last one and dropped.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ UNROLL = 1
 UNIT = 128
 
 SUMS = 160
-"""float32 words of a tile's sums: feature f of row r at 20 r + f, so that no two lanes meet in a bank."""
+"""float32 words of a tile's sums: feature f of row r is at 20 r + f, which avoids bank conflicts."""
 
 
 def _leave(sums: int, tile: int, d0: float, d1: float, d2: float, d3: float) -> None:
-    """A warp's sums of one tile, as a matrix instruction has them, to shared memory."""
+    """Store a warp's sums of one tile, laid out as a matrix instruction's result, to shared memory."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     at = int32(sums + 4 * (SUMS * (warp * TILES + tile) + 40 * (lane & 3) + (lane >> 2)))
     sts_f32(at, d0)
@@ -52,8 +52,9 @@ def _leave(sums: int, tile: int, d0: float, d1: float, d2: float, d3: float) -> 
 
 
 def _ask(a: Any, weight: int, tile_step: int, row_bytes: int, start: int, last: int) -> None:
-    """A turn's weights of two bytes into the registers `a`: of each step and tile 16 words, four of each
-    of two halves of two features.
+    """Load one iteration's 2-byte weights into `a`: 16 words for each step and tile.
+
+    These are four words each of two 32-column halves of two features.
     """
     for u in static(range(UNROLL)):
         at = 128 * int64(min(int32(start + u * WARPS), last))
@@ -71,7 +72,11 @@ def _ask(a: Any, weight: int, tile_step: int, row_bytes: int, start: int, last: 
 def multiply_bf16(
     tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int
 ) -> None:
-    """Weights bf16 (16, K64) by "pairs": both halves of x times the weights, exactly, with float32 sums."""
+    """Weights bf16 (16, K64) times "bf16x2" rows: both parts of x are multiplied, with float32 sums.
+
+    Arguments: address of the tile, bytes to the next tile (`tile_step`), packed rows x with stride in bytes,
+    number of rows and columns, shared memory for the sums. The other `multiply_` functions take the same.
+    """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     steps, last_row = int32((columns + 63) >> 6), int32(rows - 1)
     last = int32(steps - 1)
@@ -119,7 +124,7 @@ def multiply_bf16(
 def multiply_fp16(
     tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int
 ) -> None:
-    """Weights fp16 (16, K64) by "halves": the sums of 64 columns are scaled as those of x are."""
+    """Weights fp16 (16, K64) times "fp16" rows; the sums of 64 columns get the scales of x."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     steps, last_row = int32((columns + 63) >> 6), int32(rows - 1)
     last = int32(steps - 1)
@@ -165,7 +170,7 @@ def multiply_fp16(
 
 
 def _scales_of(x: int, x_stride: int, rows: int, half_bytes: int, lane: int) -> tuple[int, int]:
-    """Addresses of the scales of the two rows of which a lane has the sums."""
+    """Addresses of the scales of the two rows whose sums a lane holds."""
     even = int32(2 * (lane & 3))
     return (
         x + int64(min(even, int32(rows - 1))) * x_stride + half_bytes,
@@ -174,21 +179,19 @@ def _scales_of(x: int, x_stride: int, rows: int, half_bytes: int, lane: int) -> 
 
 
 def low_pair(word: int) -> Any:
-    """e4m3 bytes 0 and 2 as fp16, times 2^-8: sign, exponent and fraction one place lower."""
+    """e4m3 bytes 0 and 2 as fp16, times 2^-8: exponent and fraction move one bit down."""
     return and_or(uint32(word << 8), uint32(0x80008000), uint32(uint32(word << 7) & uint32(0x3F803F80)))
 
 
 def high_pair(word: int) -> Any:
-    """The same of bytes 1 and 3."""
+    """e4m3 bytes 1 and 3 as fp16, times 2^-8."""
     return and_or(word, uint32(0x80008000), uint32(uint32(word >> 1) & uint32(0x3F803F80)))
 
 
 def multiply_fp8(
     tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int
 ) -> None:
-    """Weights e4m3 (see `plain.Fp8`) by "halves"; the sums of `UNIT` columns, at most 64, get the scales
-    of both.
-    """
+    """Weights e4m3 (`layouts.plain.Fp8`) times "fp16" rows; the sums of 32 columns get the scales of both."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     steps, last_row = int32((columns + 63) >> 6), int32(rows - 1)
     last = int32(steps - 1)
@@ -250,9 +253,9 @@ def multiply_fp8(
 def multiply_fp32(
     tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int
 ) -> None:
-    """Weights float32 (16, K64) by float32 rows: lane t has columns 4 t .. 4 t + 3 of each 16.
+    """Weights float32 (16, K64) times float32 rows: lane t has columns 4 t .. 4 t + 3 of each 16.
 
-    Nothing of x beyond K is read.
+    Nothing of x past K is read.
     """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     t, whole = int32(lane & 3), int32(columns >> 5)

@@ -1,9 +1,9 @@
-"""Products of up to eight rows with matrices of plain numbers (`plain`): kernels of up to three matrices, and
-of experts.
+"""Products of up to eight rows with matrices of plain numbers: kernels for up
+to three matrices, and for experts.
 
-One block computes `TILES` tiles of 16 features of one matrix: its warps share out the columns
-(`multiply_plain`), then each feature's sums are added up in the order of the warps. So a row's result is the
-same to the last bit whatever rows and matrices are beside it.
+A block computes `TILES` tiles of 16 features of one matrix: its warps divide the columns among them
+(`multiply_plain`), then each feature's sums are added in the order of the warps. So a row's result is
+bit-identical whatever other rows and matrices are computed with it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ KIND = "bf16"
 SUM_BYTES = 4 * SUMS * WARPS
 multiply: Any = multiply_plain.multiply_bf16
 _WAVES = 4
-"""A block takes two tiles where each multiprocessor still gets this many blocks: half the reads of x."""
+"""A block takes two tiles, which halves the reads of x, if each multiprocessor still gets this many blocks.
+"""
 
 
 def _tile_bytes(columns: int) -> Any:
@@ -54,7 +55,7 @@ def _tile_bytes(columns: int) -> Any:
 
 
 def _ask_for(weight: int, columns: int) -> None:
-    """Have the lines that this warp reads first come near, which needs nothing of the kernels before."""
+    """Prefetch the lines that this warp reads first, which does not depend on earlier kernels."""
     lane, warp, steps = int32(thread() & 31), int32(thread() >> 5), int32((columns + 63) >> 6)
     if KIND == "fp8":
         step, at = (
@@ -83,7 +84,9 @@ def _finish(
     residual: int,
     residual_stride: int,
 ) -> None:
-    """Add the warps' sums, the bias and the residual up, for features `first` .. of `rows` rows."""
+    """Add the warps' sums, the bias and the residual for features from `first`
+    on of `rows` rows, and store them.
+    """
     index = int32(thread())
     tile, feature, row = (
         int32(index >> 7),
@@ -108,9 +111,9 @@ def _linear(
     weight2: int, y2: int, y_stride2: int, bias2: int, residual2: int, residual_stride2: int, features2: int,
     x: int, x_stride: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
-    """y = x W^T + bias + residual for up to three matrices of one width.
+    """y = x W^T + bias + residual for up to three matrices with the same number of columns.
 
-    Block (tiles of all matrices, one after the other).
+    Arguments as in `interface`. Grid (tiles of all matrices, one after the other).
     """
     sums = shared(SUM_BYTES)
     block, per_block = int32(block_x()), int32(16 * TILES)
@@ -122,7 +125,7 @@ def _linear(
     elif block >= end0:
         block, weight, features = int32(block - end0), weight1, features1
     first, tile_bytes = int32(per_block * block), _tile_bytes(columns)
-    # The last block of a matrix may have no second tile: it takes the first twice.
+    # The last block of a matrix may have no second tile: it computes the first twice.
     step = tile_bytes if first + 16 < features else int64(0)
     weight = weight + int64(TILES * block) * tile_bytes
     _ask_for(weight, columns)
@@ -130,7 +133,7 @@ def _linear(
     multiply(weight, step, x, x_stride, rows, columns, sums)
     let_others_start()
     barrier()
-    # Found anew: kept, it would take registers from the loop.
+    # Determined again, because keeping it would take registers from the loop.
     if block_x() >= end1:
         _finish(sums, first, features2, rows, y2, y_stride2, bias2, residual2, residual_stride2)
     elif block_x() >= end0:
@@ -143,9 +146,10 @@ def _experts(
     table: int, features: int, y: int, y_stride: int, biases: int, bias_stride: int,
     ids: int, ids_stride: int, used: int, x: int, x_stride: int, columns: int,
 ) -> None:  # fmt: skip
-    """Row r of y = row r of x times the matrix of expert `ids`[r / used, r % used]. Block (tiles, r).
+    """Row r of y = row r of x times the matrix of expert `ids`[r / used, r % used]. Grid (tiles, r).
 
-    `table` has the experts' addresses, 0 for those that another kernel computes.
+    Arguments as in `interface`. `table` holds the experts' addresses, 0 for
+    those that another kernel computes.
     """
     sums = shared(SUM_BYTES)
     row = int32(block_y())
@@ -175,7 +179,7 @@ _MULTIPLY: dict[str, Callable[..., None]] = {
 
 
 def constants(kind: str, unit: int, tiles: int) -> dict[str, Any]:
-    """Of both kernels; their model goes by KIND, UNIT and TILES."""
+    """The constants of both kernels; their model uses KIND, UNIT and TILES."""
     return {
         "KIND": kind, "UNIT": unit, "TILES": tiles, "UNROLL": 2 // tiles, "WARPS": WARPS,
         "SUM_BYTES": 4 * SUMS * WARPS * tiles, "multiply": _MULTIPLY[kind],
@@ -183,26 +187,26 @@ def constants(kind: str, unit: int, tiles: int) -> dict[str, Any]:
 
 
 REGISTERS = {"bf16": 112, "fp16": 96, "fp8": 96, "fp32": 128}
-"""A thread's: two blocks on a multiprocessor have 64 bytes or more a lane under way."""
+"""Registers of a thread. Two blocks on a multiprocessor have at least 64 bytes per lane in flight."""
 
 
 def linear_variant(kind: str, unit: int, tiles: int, sm_count: int) -> Variant:
-    """For matrices of `tiles` tiles; otherwise as `linear_kernel`."""
+    """The kernel for matrices of `tiles` tiles in all; other arguments as in `linear_kernel`."""
     count = 2 if kind != "fp32" and tiles >= 2 * _WAVES * sm_count else 1
     return Variant(linear_kernel(kind, unit, count), count)
 
 
 @cache
 def linear_kernel(kind: str, unit: int, tiles: int) -> Kernel:
-    """See `_linear`; `kind` is "bf16", "fp16", "fp8" (with `unit` columns a scale) or "fp32" (then `tiles`
-    is 1).
+    """The kernel `_linear`. `kind` is "bf16", "fp16", "fp8" (`unit` columns per
+    scale) or "fp32" (`tiles` 1 only).
     """
     return _kernel("linear", _linear, LINEAR, kind, unit, tiles)
 
 
 @cache
 def experts_kernel(kind: str, unit: int, tiles: int) -> Kernel:
-    """See `_experts`; otherwise as `linear_kernel`."""
+    """The kernel `_experts`; arguments as in `linear_kernel`."""
     return _kernel("experts", _experts, EXPERTS, kind, unit, tiles)
 
 

@@ -1,7 +1,6 @@
-"""Device functions that read blocks of packed codes: their words, the codes as operands of the matrix
-instruction, scales and minimums.
+"""Device functions that read blocks of packed codes: words, codes as matrix operands, scales and minimums.
 
-`layouts.codes` describes the layout; `code_constants` is what it comes to here.
+`layouts.codes` describes the layout; `code_constants` derives the constants used here.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ R_WAY = W_LANE = W_BYTES = W_INNER = (0,)
 
 
 def ways_of(block: int, lane: int) -> Any:
-    """A lane's offsets in a tile by the layout's ways (five, of which there are fewer), for the unit of
-    two blocks that `block` begins.
+    """A lane's offsets in a tile, one for each way (up to five), for the unit of
+    two blocks that starts at `block`.
     """
     at = registers(uint32(int32(block >> SPAN_SHIFT) * SPAN_BYTES), WAYS)
     for w in static(range(WAY_COUNT)):
@@ -56,10 +55,10 @@ def ways_of(block: int, lane: int) -> Any:
 
 
 def fetch(tile: int, ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
-    """The 14 words that a lane needs of a block: 8 of codes, 6 of numbers; those the layout lacks are 0.
+    """The 14 words that a lane needs of a block: 8 of codes, 6 of numbers; missing ones are 0.
 
-    Those of a span's header `inner` bytes on if `headers`, those of the block `inner` bytes into the unit if
-    `blocks`.
+    With `headers` those of the span header are loaded, `inner` bytes further on; with `blocks` those of the
+    block that starts `inner` bytes into the unit.
     """
     words = registers(uint32(0), 14)
     for r in static(range(REGIONS)):
@@ -94,16 +93,17 @@ def fetch(tile: int, ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
 
 
 def shifted(word: int, right: int) -> Any:
-    """To the right, or, by less than nothing, to the left; `right` is known."""
+    """Shift right by `right`, or left if it is negative; `right` is a constant."""
     if right >= 0:
         return uint32(word >> uint32(right))
     return uint32(word << uint32(-right))
 
 
 def fixed_words(nothing: int) -> Any:
-    """Numbers that a kernel keeps in registers: 2^23's high byte, then the table. `nothing` is 0, but the
-    compiler must not know: it would set such a register anew for each use, as an instruction takes but one
-    constant as it is.
+    """Constants that a kernel keeps in registers: the bits of 2^23, then the lookup table.
+
+    `nothing` is 0, but the compiler must not know it: it would load such a register again for each use, since
+    an instruction takes only one immediate constant.
     """
     if TABLE == "iq4":
         return (
@@ -115,19 +115,19 @@ def fixed_words(nothing: int) -> Any:
 
 
 def looked_up(four: int, fixed: Any) -> Any:
-    """The bytes that the four lowest nibbles stand for.
+    """Look up the four lowest nibbles in the table of 16 bytes.
 
-    A nibble of 8 or more takes eight times the highest bit of a byte of the first table, and, with that bit
-    turned over, the others of the second. The highest bits of the entries i and i + 8 are alike: they are 0
-    in the second table, whose bytes are turned over where they are 1 in the first.
+    For a nibble of 8 or more, the first table gives eight copies of a byte's top bit; with that bit inverted,
+    the nibble picks a byte of the second table. Entries i and i + 8 have the same top bit, so the second
+    table stores 0 there, and its bytes are inverted where the top bit is 1.
     """
     lower = permute_bytes(fixed[1], fixed[2], four)
     return uint32(lower ^ permute_bytes(fixed[3], fixed[4], uint32(four ^ uint32(0x88888888))))
 
 
 def fp4_code(word: int, which: int) -> Any:
-    """Two fp16 numbers, 2^-14 times those of e2m1: its bits are the lowest of the exponent and the highest
-    of the fraction, its sign.
+    """Two fp16 numbers, 2^-14 times those of e2m1, whose bits become the sign, the lowest bits of the
+    exponent and the top bit of the fraction.
     """
     bits = shifted(word, FP4_BITS[which] - 9)
     if FP4_SIGNS[which] - FP4_BITS[which] == 6:
@@ -136,7 +136,7 @@ def fp4_code(word: int, which: int) -> Any:
 
 
 def codes(word: int, right: int, more: int, more_right: int, fixed: Any) -> Any:
-    """Two fp16 codes of row g, and of row g + 8 (times 16, or as they are): words of operand a."""
+    """Two fp16 codes of row g, and of row g + 8 (times 16, or as they are), as words of operand a."""
     if TABLE == "fp4":
         first, second = fp4_code(word, right // 8), fp4_code(word, right // 8 + 1)
     elif BITS == 8 or TABLE != "":
@@ -152,15 +152,15 @@ def codes(word: int, right: int, more: int, more_right: int, fixed: Any) -> Any:
 
 
 def half_at(word: int, place: int) -> Any:
-    """The low or the high half of a word; `place` is known."""
+    """The low or the high half of a word as float32; `place` is a constant."""
     return half_float(word) if place == 0 else high_half_float(word)
 
 
 def of_byte(d: float, word: int, place: int, less: int, magic: int) -> Any:
-    """d times (a byte of a word - `less`), 0 or 128, rounded once; `place` and `less` are known.
+    """d times (a byte of a word - `less`), rounded once; `less` is 0 or 128, and `place` a constant.
 
-    The byte as bits of 2^23 (`magic`, its bits) is 2^23 + 256 n; d / 256 times what is too much is exact: 11
-    bits times 1 or 257.
+    With the byte in the bits of 2^23 (`magic`), the number is 2^23 + 256 n. The correction, d / 256 times
+    2^23 + 256 less, is exact: it is 11 bits times 1 or 257.
     """
     number = bits_float(permute_bytes(word, magic, uint32(0x7404 + 16 * place)))
     part = float32(d * float32(0.00390625))
@@ -168,7 +168,7 @@ def of_byte(d: float, word: int, place: int, less: int, magic: int) -> Any:
 
 
 def scale(word: int, place: int, d: int, row: int, magic: int) -> Any:
-    """A group's factor of its codes in row g or g + 8 (`row`)."""
+    """The factor of a group's codes in row g or g + 8 (`row`)."""
     if SCALES == "half":
         out = half_at(word, place)
     elif SCALES == "float":
@@ -176,7 +176,7 @@ def scale(word: int, place: int, d: int, row: int, magic: int) -> Any:
     elif SCALES == "one":
         out = half_at(d, row)
     elif SCALES == "power":
-        # 2^(e - 127); of e = 0 a number below the normal ones, which `fma` takes as it is.
+        # 2^(e - 127); for e = 0 it is subnormal, which `fma` handles.
         moved = int32(uint32(permute_bytes(word, uint32(0), uint32(0x0444 + 4096 * place)) >> uint32(1)))
         out = bits_float(uint32(max(moved, int32(0x400000))))
     elif SCALES == "signed":
@@ -189,7 +189,9 @@ def scale(word: int, place: int, d: int, row: int, magic: int) -> Any:
 
 
 def low(word: int, place: int, dmin: int, row: int, magic: int) -> Any:
-    """What is added for each 1 of x: the minimum; or, of "zero", what is taken off each code, negative."""
+    """What is added for each 1 of x: the minimum; with "zero", the zero that is
+    subtracted from each code, negated.
+    """
     if MINS == "half":
         out = half_at(word, place)
     elif MINS == "zero":
@@ -200,13 +202,14 @@ def low(word: int, place: int, dmin: int, row: int, magic: int) -> Any:
 
 
 def min_bytes(word: int) -> Any:
-    """Where "nibbles" share bytes with the scales', the lows' own."""
+    """The bytes of the minimums; with "nibbles" they share bytes with the scales."""
     return uint32(uint32(word >> uint32(4)) & uint32(0x0F0F0F0F)) if SCALES == "nibbles" else word
 
 
 def min_code(word: int, place: int, row: int) -> Any:
-    """A group's low in row g or g + 8 as a word of operand a, twice: "half" as it is, "zero" negative and as
-    codes of the row are, bytes as codes of row g.
+    """A group's minimum or zero in row g or g + 8 as a word of operand a, in both halves.
+
+    "half" as it is; "zero" negated and in units of the row's codes; bytes as codes of row g.
     """
     if MINS == "half":
         out = permute_bytes(word, uint32(0), uint32(0x3232 if place else 0x1010))

@@ -1,5 +1,5 @@
-"""Packed codes as plain numbers: rows of fp16 for torch's products of many rows, and single rows in
-float32 for embeddings.
+"""Unpacks packed codes to fp16 rows for torch's products of a large batch, and to
+single float32 rows for embeddings.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ LOW_FACTOR = HIGH_FACTOR = 1.0
 
 
 def value(code: float, factor: float, less: float, row: int) -> Any:
-    """What a code stands for: (n - zero) scale, or n scale + minimum; rounded as the file's own decoder
-    does, but for one rounding.
+    """The number that a code stands for: (n - zero) scale, or n scale + minimum.
+
+    It is rounded like the file format's own decoder, except for one rounding.
     """
     number = float32(code * (float32(HIGH_FACTOR) if row else float32(LOW_FACTOR)))
     if ZERO:
         out = float32(float32(number - float32(ZERO)) * factor)
     elif SCALES == "power":
-        out = fma(number, factor, float32(0.0))  # a factor below the normal numbers, too
+        out = fma(number, factor, float32(0.0))  # also right for subnormal factors
     elif MINS == "zero":
         out = float32(float32(number + less) * factor)
     elif MINS != "":
@@ -71,7 +72,7 @@ def whole_block(tile: int, block: int, lane: int) -> Any:
 
 
 def values_of(words: Any) -> Any:
-    """All numbers of a block that a lane holds: of row g the columns of slot 0, 1 ...; then of row g + 8."""
+    """All 32 numbers of a block that a lane holds: those of row g by slot, then those of row g + 8."""
     out = registers(float32(0.0), 32)
     fixed = fixed_words(uint32(0))
     factors = registers(float32(0.0), 8)
@@ -111,7 +112,7 @@ def values_of(words: Any) -> Any:
 
 
 def _unpack(weight: int, first: int, target: int, stride: int, columns: int) -> None:
-    """`UNPACK` of `interface`: a warp takes a block."""
+    """The `unpack` kernel of `interface`; a warp takes a block."""
     lane = int32(thread() & 31)
     g, t = int32(lane >> 2), int32(lane & 3)
     blocks, block = int32((columns + 63) >> 6), int32(block_x() * WARPS + (thread() >> 5))
@@ -142,7 +143,7 @@ def _unpack(weight: int, first: int, target: int, stride: int, columns: int) -> 
 
 
 def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, columns: int) -> None:
-    """`EMBED` of `interface`: warps take blocks in turn, of which four lanes hold the row."""
+    """The `embed` kernel of `interface`; warps take blocks in turn, and four lanes hold the row."""
     wait_for_others()
     lane = int32(thread() & 31)
     t = int32(lane & 3)

@@ -1,4 +1,4 @@
-"""Matrices of fp8 numbers as fp16 rows, and rows by token id of all plain numbers."""
+"""Unpacks fp8 matrices to fp16 rows, and looks up rows of all plain matrices by token id."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ THREADS = 256
 
 
 def _unpack(weight: int, first: int, target: int, target_stride: int, columns: int) -> None:
-    """e4m3 tiles to fp16 rows, 16 for each tile from `first` on. Block (512 columns, tile - first)."""
+    """The `unpack` kernel of `interface` for e4m3: 16 fp16 rows for each tile from `first` on."""
     warp, lane = int32(thread() >> 5), int32(thread() & 31)
     blocks = int32((columns + 63) >> 6)
     block = int32(8 * block_x() + warp)
@@ -65,7 +65,7 @@ def _four_pairs(at: int, first: int, second: int, scale: float) -> None:
 
 
 def _embed(weight: int, ids: int, y: int, y_stride: int, scale: float, columns: int) -> None:
-    """y = scale * row `ids`[row] of the matrix. Block (1, row); a thread takes four columns at a time."""
+    """The `embed` kernel of `interface`: y = scale * row `ids`[row]. A thread takes four columns."""
     wait_for_others()
     token = ld_i32(ids + 4 * int64(block_y()))
     blocks = int64((columns + 63) >> 6)
@@ -108,6 +108,6 @@ def unpack_kernel(unit: int) -> Kernel:
 
 @cache
 def embed_kernel(kind: str, unit: int) -> Kernel:
-    """See `_embed`; `kind` as in `plain.linear_kernel`."""
+    """The kernel `_embed`; arguments as in `plain.linear_kernel`."""
     constants = {"KIND": kind, "UNIT": unit or 128, "THREADS": THREADS}
     return Kernel(f"embed_{kind}{unit or ''}", _embed, EMBED, THREADS, 40, constants, 4, model="embed_plain")

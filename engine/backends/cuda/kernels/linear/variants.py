@@ -1,4 +1,4 @@
-"""Which kernels multiply, unpack and look rows up in a packed matrix: the pairs of layouts and kernels."""
+"""Pairs layouts with the kernels that multiply, unpack and look up rows in packed matrices."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from engine.backends.cuda.layouts.plain import PLAIN_WEIGHT_LAYOUTS, Fp8, Plain
 
 
 def linear_variant(layout: WeightLayout, tiles: int, columns: int, sm_count: int) -> Variant:
-    """For one to eight rows of x; `tiles` of all parts together."""
+    """For one to eight rows of x; `tiles` is the sum over all parts."""
     if isinstance(layout, CodeLayout):
         return codes.variant(layout, tiles, columns, sm_count)
     return plain.linear_variant(*_plain(layout), tiles, sm_count)
 
 
 def experts_variant(layout: WeightLayout, tiles: int, columns: int, sm_count: int) -> Variant:
-    """For rows of x that each have a matrix of their own; `tiles` of all rows of a small batch together."""
+    """For rows of x that each have their own matrix; `tiles` is the sum over all rows of a small batch."""
     if isinstance(layout, CodeLayout):
         return codes.variant(layout, tiles, columns, sm_count, experts=True)
     return Variant(plain.experts_kernel(*_plain(layout), 1), 1)
 
 
 def unpack_kernel(layout: WeightLayout) -> Kernel | None:
-    """To fp16 rows; None for plain numbers, which torch multiplies with as they lie."""
+    """The kernel that unpacks to fp16 rows; None for plain numbers, which torch multiplies with directly."""
     if isinstance(layout, CodeLayout):
         return unpack_codes.unpack_kernel(layout)
     return unpack_plain.unpack_kernel(layout.unit) if isinstance(layout, Fp8) else None
 
 
 def embed_kernel(layout: WeightLayout) -> Kernel:
-    """Rows by token id, in float32."""
+    """The kernel that looks up rows by token id, in float32."""
     if isinstance(layout, CodeLayout):
         return unpack_codes.embed_kernel(layout)
     return unpack_plain.embed_kernel(*_plain(layout))
@@ -49,7 +49,9 @@ def _plain(layout: WeightLayout) -> tuple[str, int]:
 
 
 def variants() -> Iterator[Kernel]:
-    """For the registry: all kernels of plain numbers, and those of packed codes that `codes` names."""
+    """The kernels that the registry lists: all for plain numbers, and those for
+    packed codes that `codes` names.
+    """
     for layout in PLAIN_WEIGHT_LAYOUTS:
         kind, unit = _plain(layout)
         for tiles in (1,) if kind == "fp32" else (1, 2):
