@@ -9,7 +9,8 @@ Three ways, each with the number that the house promises:
 - `LocalChat.stream` to the replay of the captured step, for one token (5 frames in 4 files): a tiny model on
   the CPU.
 
-A station is a module of ours with the function that is called in it; calls within one module are one station.
+A station is a module of ours with the function that is called in it. Calls within one module are one station,
+and so are calls of one object, whose methods may lie in the modules of several classes.
 The way is read off the call stacks that `sys.setprofile` sees. Where a stack begins in an event loop or in a
 thread, it is joined to the stack that started a timer, emitted a signal, asked for a repaint or queued a job
 from the same object.
@@ -25,7 +26,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -42,10 +42,11 @@ _TEXT_ROW = "desktop.views.transcript.row_widgets.base"
 
 
 class Station(NamedTuple):
-    """A function of ours on the way."""
+    """A function of ours on the way, and the object whose method it is, 0 for none."""
 
     module: str
     function: str
+    object: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,17 +65,23 @@ class Stack:
 
 
 class Walk(NamedTuple):
-    """A way through the program, calls in one module in a row counted once."""
+    """A way through the program, calls in one module or of one object in a row counted once."""
 
     stations: tuple[Station, ...]
 
     @classmethod
     def of(cls, calls: Iterator[Station]) -> Walk:
         """The way along these calls."""
-        return cls(tuple(next(group) for _, group in groupby(calls, key=lambda call: call.module)))
+        stations: list[Station] = []
+        last: Station | None = None
+        for call in calls:
+            if last is None or not (call.module == last.module or 0 != call.object == last.object):
+                stations.append(call)
+            last = call
+        return cls(tuple(stations))
 
     def __str__(self) -> str:
-        return "\n".join(f"  {i}. {module}: {name}" for i, (module, name) in enumerate(self.stations, 1))
+        return "\n".join(f"  {i}. {module}: {name}" for i, (module, name, _) in enumerate(self.stations, 1))
 
 
 def _module(frame: FrameType) -> str:
@@ -95,7 +102,7 @@ def _stack(frame: FrameType | None, ours: tuple[str, ...] = _OURS, target: objec
         frame = frame.f_back
     if not frames:
         return None
-    stations = tuple(Station(_module(each), each.f_code.co_name) for each in frames)
+    stations = tuple(Station(_module(each), each.f_code.co_name, _self(each)) for each in frames)
     called = id(target) if target is not None else 0
     return Stack(stations, _self(frames[0]), _self(frames[-1]), called, threading.get_ident())
 
@@ -266,7 +273,7 @@ def main() -> int:
         frames = walk_engine(write_gguf(Path(folder) / "tiny.gguf"))
     files = len({frame.module for frame in frames})
     print(f"stream() to replay: {len(frames)} frames in {files} files, promised 5 in 4")
-    print("\n".join(f"  {i}. {module}: {name}" for i, (module, name) in enumerate(frames, 1)))
+    print("\n".join(f"  {i}. {module}: {name}" for i, (module, name, _) in enumerate(frames, 1)))
     app.quit()
     return 0
 

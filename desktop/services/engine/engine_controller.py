@@ -17,7 +17,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from desktop.services.engine.cpu_yield import CpuYield
 from desktop.services.engine.model_host import AskModel, Describe, ModelHost, OpenChat
 from desktop.services.engine.stream_thread import CROWDED, ROOMY, Coalescing, Job, MakeGenerator, StreamThread
-from engine.core import ChatEvent, ChatRequest, Loading, ModelInfo, Prefill, Running, Text
+from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Running, Text
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["STATES", "EngineController"]
@@ -72,7 +72,11 @@ class EngineController(QObject):
         self._host = ModelHost(open_chat, describe)
         coalescing = Coalescing(_is_text, _joined, lambda event: isinstance(event, Running))
         self._worker = StreamThread("engine", self, coalescing, self._host.failed)
-        self._worker.yielded.connect(self._on_yielded)
+        self.yielded = self._worker.yielded
+        """(int job, object event), as the engine's thread emits it: a reply's text takes no way round."""
+        self.reply = 0
+        """The job of the last reply."""
+        self.yielded.connect(self._on_yielded)
         self._worker.finished.connect(self._on_finished)
         self._worker.failed.connect(self._on_failed)
         self._room = CpuYield(self)
@@ -120,21 +124,19 @@ class EngineController(QObject):
         self._stop("unload")
         self._start(_UNLOAD, self._host.unload, lambda *_: None)
 
-    def answer(
-        self, request: ChatRequest, event: Callable[[ChatEvent], None], ended: Callable[[str, str], None]
-    ) -> None:
-        """Run a reply, only in state "idle". `event` gets its events, texts that came soon after each other
-        as one; then `ended` the sentence and the details of an error, both empty if there was none.
+    def answer(self, request: ChatRequest, ended: Callable[[str, str], None]) -> None:
+        """Run a reply, only in state "idle". Its events come by `yielded` as those of job `reply`, texts that
+        came soon after each other as one; then `ended` gets the sentence and the details of an error, both
+        empty if there was none.
         """
         if self._state != "idle":
             raise RuntimeError(f"A reply cannot start in state {self._state!r}.")
         self._has_text, self.stopped_by = False, ""
-        self._start(
+        self.reply = self._start(
             _ANSWER,
             lambda stop: self._host.answer(request, stop),
             lambda _result, sentence, details: ended(sentence, details),
-            event,
-        )
+        ).id
 
     def run_in_background(self, make_generator: MakeGenerator) -> None:
         """Run a short task that needs the machine for itself, such as a measurement, without showing it in
@@ -242,8 +244,6 @@ class EngineController(QObject):
             self.progress.emit("Reading the prompt", event.done, event.total)
         elif isinstance(event, Text):
             self._has_text = True
-        if task is not None and task.event is not None:
-            task.event(event)
         self._update()
 
     @Slot(int, object)

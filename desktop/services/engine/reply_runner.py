@@ -77,6 +77,7 @@ class ReplyRunner(QObject):
     ) -> None:
         super().__init__(parent)
         self.engine = EngineController(open_chat, describe, self)
+        self.engine.yielded.connect(self._take)
         self._stores, self._messages = stores, messages
         self._reply: RunningReply | None = None
         self._model_name = ""
@@ -115,7 +116,7 @@ class ReplyRunner(QObject):
         leading: LeadingName | None = None, tail: str = "",
     ) -> ChatRequest:  # fmt: skip
         """Make ready for a reply into `message` (state "running" in the store), after the text it has;
-        returns the request for the engine, whose events go to `take` and `end`. Only while the engine is
+        returns the request for the engine, whose `ended` is `end`. Only while the engine is
         idle. Raises `StoreError` if the tokens of that text cannot be read: no reply runs then.
 
         `source` is the reply that the text comes from: the message as it was, or another one that it was
@@ -221,9 +222,10 @@ class ReplyRunner(QObject):
         else:
             self.unsaved.went_well()
 
-    def take(self, event: ChatEvent) -> None:
+    @Slot(int, object)
+    def _take(self, job: int, event: ChatEvent) -> None:
         """Handle an event of the running reply."""
-        if self._reply is None:
+        if self._reply is None or job != self.engine.reply:
             return
         if isinstance(event, Text):
             if text := self._reply.take(event):

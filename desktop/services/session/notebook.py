@@ -158,7 +158,7 @@ class Notebook:
         context.store.resume(source.id)
         begun = dataclasses.replace(source, text=head)
         request = self._turns.prepare(context, request, begun, source, tail=tail)
-        self._runner.engine.answer(request, self._runner.take, self._runner.end)
+        self._runner.engine.answer(request, self._runner.end)
         return self._turns.show(context) or True
 
     def document_request(self, head: str, ids: Sequence[int] = ()) -> ChatRequest:

@@ -308,5 +308,5 @@ class Turns:
             message = continued
         source = (beginning.source or beginning.message) if beginning is not None else None
         request = self.prepare(context, request, message, source, leading)
-        self._engine.answer(request, self._runner.take, self._runner.end)
+        self._engine.answer(request, self._runner.end)
         return self.show(context) or True

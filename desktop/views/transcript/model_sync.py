@@ -11,14 +11,13 @@ __all__ = ["ModelSync"]
 
 
 class ModelSync(QObject):
-    """Growing replies are collected until `sync`.
+    """Text of growing replies, which whoever owns this hands to `append`, is collected until `sync`.
 
-    `changed`: there is something to show; `grown`: a reply has more text; `renewed`: the whole conversation
-    was exchanged; `sent`: the user's own message was added at the end.
+    `changed`: there is something to show; `renewed`: the whole conversation was exchanged; `sent`: the user's
+    own message was added at the end.
     """
 
     changed = Signal()
-    grown = Signal()
     renewed = Signal()
     sent = Signal()
 
@@ -33,7 +32,6 @@ class ModelSync(QObject):
             model.rowsAboutToBeRemoved.connect(self._removing),
             model.rowsRemoved.connect(self.changed),
             model.dataChanged.connect(self._replaced),
-            model.text_appended.connect(self._appended),
         ]
 
     def reset(self) -> None:
@@ -48,6 +46,11 @@ class ModelSync(QObject):
             QObject.disconnect(connection)
         self._connections.clear()
         self.deleteLater()
+
+    def append(self, position: int, text: str) -> None:
+        """Take text that was appended to the message at `position`."""
+        self._messages.all[position].append(self.model.items()[position], text)
+        self._grown.add(position)
 
     def sync(self) -> None:
         """Make the rows of messages that have grown."""
@@ -72,8 +75,3 @@ class ModelSync(QObject):
         for position in range(top.row(), bottom.row() + 1):
             self._messages.update(position, self.model.items()[position])
         self.changed.emit()
-
-    def _appended(self, position: int, text: str) -> None:
-        self._messages.all[position].append(self.model.items()[position], text)
-        self._grown.add(position)
-        self.grown.emit()

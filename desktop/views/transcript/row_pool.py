@@ -13,7 +13,7 @@ from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.style import Style
 
-__all__ = ["EFFORT", "SCROLLING_EFFORT", "Column", "RowPool"]
+__all__ = ["EFFORT", "SCROLLING_EFFORT", "Arrangement", "Column", "RowPool"]
 
 _SPARE = 12
 EFFORT = 8_000
@@ -33,6 +33,20 @@ class Column:
     width: int
     height: int
     foot: int
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Rows in their column: `scroll()` is the scroll position that is asked for, `pinned()` the rows whose
+    widgets live on off the screen, `most` the microseconds of work that may be done.
+    """
+
+    layout: RowLayout
+    style: Style
+    column: Column
+    scroll: Callable[[], int]
+    pinned: Callable[[], Collection[Row]]
+    most: int = EFFORT
 
 
 class RowPool:
@@ -61,24 +75,15 @@ class RowPool:
         """The live rows below messages."""
         return [(row, widget) for row, widget in self.live.items() if row.kind is RowKind.FOOTER]
 
-    def arrange(
-        self,
-        layout: RowLayout,
-        style: Style,
-        column: Column,
-        scroll: Callable[[], int],
-        pinned: Collection[Row],
-        most: int = EFFORT,
-    ) -> int:
+    def arrange(self, plan: Arrangement) -> int:
         """Make, measure and place the rows within half a viewport of the screen, and keep those slightly
         further away.
 
-        Returns the scroll position, `scroll()`, after that.
-
-        Measuring changes heights and so the position; both are repeated until every row in reach has its true
-        height, or `most` microseconds of work are done: then the pool is `unfinished`, and rows that are not
-        ready are left out until the next frame.
+        Returns the scroll position after that. Measuring changes heights and so the position; both are
+        repeated until every row in reach has its true height, or as much work is done as may be: then the
+        pool is `unfinished`, and rows that are not ready are left out until the next frame.
         """
+        layout, style, column, pinned = plan.layout, plan.style, plan.column, plan.pinned()
         self.unfinished = False
         spent = 0
         reach = column.height // 2
@@ -90,7 +95,7 @@ class RowPool:
             if self._fit(row, style, column.width, fitted):
                 layout.moved(row.index)
         while True:
-            value = self._clamp(layout, column, scroll())
+            value = self._clamp(layout, column, plan.scroll())
             first = max(0, layout.at(value - reach))
             reached = layout.rows[first : layout.at(value + column.height + reach) + 1]
             lowest, top, bottom = -1, layout.at(value), layout.at(value + column.height)
@@ -100,7 +105,7 @@ class RowPool:
                     continue
                 if not (fitted and self.fitted(row) is not None):
                     effort = layout.effort(row)
-                    if spent and spent + effort > most:
+                    if spent and spent + effort > plan.most:
                         self.unfinished = True
                         continue
                     spent += effort

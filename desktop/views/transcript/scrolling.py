@@ -4,14 +4,14 @@ whatever changes around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 from PySide6.QtCore import QPoint
 
 from desktop.views.transcript.parts import TranscriptParts
-from desktop.views.transcript.row_pool import EFFORT, SCROLLING_EFFORT, Column
+from desktop.views.transcript.row_pool import EFFORT, SCROLLING_EFFORT, Arrangement, Column
 from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
 
@@ -68,7 +68,9 @@ class Place:
 
 
 class Scrolling:
-    """Owns the scroll position: `arrange` places the rows so that what the reader looks at does not move."""
+    """Owns the scroll position: `begin` and `end` enclose the placing of the rows, so that what the reader
+    looks at does not move.
+    """
 
     def __init__(self, parts: TranscriptParts) -> None:
         self._parts, self._messages, self._pool = parts, parts.messages, parts.pool
@@ -86,13 +88,12 @@ class Scrolling:
         width = max(120, min(style.column, wide - 2 * margin))
         return Column((wide - width) // 2, width, viewport.height(), style.px(1.6))
 
-    def arrange(self, load: Callable[[int], bool]) -> bool:
-        """Make, measure and place the rows on the screen; False when that is under way already.
-
-        `load(scroll position)` may exchange rows for others; it returns whether it did.
+    def begin(self) -> Arrangement | None:
+        """What the pool is to arrange; `end` takes the scroll position that comes of it. None while an
+        arrangement is under way.
         """
         if self._arranging:
-            return False
+            return None
         self._arranging = True
         messages, layout, column = self._messages, self._messages.layout, self.column()
         if column.width != messages.width:
@@ -104,10 +105,11 @@ class Scrolling:
         if self._anchor is None and not self.at_end and layout.rows:
             self.take_anchor()
         most = SCROLLING_EFFORT if perf_counter() - self._moved < _SCROLLS_S else EFFORT
-        value = self._pool.arrange(layout, messages.style, column, self._target, self._pinned(), most)
-        while load(value):
-            self._parts.selection.check()
-            value = self._pool.arrange(layout, messages.style, column, self._target, self._pinned(), most)
+        return Arrangement(layout, messages.style, column, self._target, self._pinned, most)
+
+    def end(self, value: int) -> None:
+        """The rows are placed for scroll position `value`."""
+        messages, layout, column = self._messages, self._messages.layout, self.column()
         bar = self._bar
         bar.setRange(0, max(0, layout.total + column.foot - column.height))
         bar.setEnabled(bar.maximum() > 0)  # a bar with nothing to scroll shows no handle
@@ -123,7 +125,6 @@ class Scrolling:
         ):
             self.take_anchor()  # now that its lines are known
         self._arranging = False
-        return True
 
     def _target(self) -> int:
         """The scroll position that the anchor asks for, `_END` without one."""

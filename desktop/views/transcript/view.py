@@ -134,12 +134,12 @@ class TranscriptView(QAbstractScrollArea):
     def set_model(self, model: MessagesModel) -> None:
         """Show another model."""
         if self._sync is not None:
+            self._sync.model.text_appended.disconnect(self._append)
             self._sync.stop()
         self._sync = sync = ModelSync(self._messages, model, self)
+        model.text_appended.connect(self._append)
         sync.changed.connect(self.schedule)
-        sync.grown.connect(self._arrange_now)
-        for changed in (sync.changed, sync.grown):
-            changed.connect(self.finding.chat_changed)
+        sync.changed.connect(self.finding.chat_changed)
         sync.renewed.connect(self._renewed)
         sync.sent.connect(self.scroll_to_end)
         sync.reset()
@@ -173,8 +173,13 @@ class TranscriptView(QAbstractScrollArea):
             # unlike a timer this comes before painting: other changes of the same moment are painted with it
             self._due.emit()
 
-    def _arrange_now(self) -> None:
-        """Arrange in this turn of the event loop: the engine's thread has throttled the text already."""
+    @Slot(int, str)
+    def _append(self, position: int, text: str) -> None:
+        """Show more text in this turn of the event loop: the engine's thread has throttled it already."""
+        if self._sync is None:
+            return
+        self._sync.append(position, text)
+        self.finding.chat_changed()
         if not self._waits or self._flush.isActive():
             self._waits = True
             self._flush.stop()
@@ -208,8 +213,14 @@ class TranscriptView(QAbstractScrollArea):
 
     def arrange(self) -> None:
         """Place the rows as they are now, and what lies over them."""
-        if not self.scrolling.arrange(self.inspection.load):
+        plan = self.scrolling.begin()
+        if plan is None:
             return
+        value = self.pool.arrange(plan)
+        while self.inspection.load(value):  # its rows were exchanged for others
+            self.selection.check()
+            value = self.pool.arrange(plan)
+        self.scrolling.end(value)
         # what is not ready comes with the next frame, also when the reader scrolls
         self._last = perf_counter()
         if self.pool.unfinished:
