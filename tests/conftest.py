@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import hypothesis
 import platformdirs
 import pytest
 from filelock import FileLock
@@ -29,6 +30,11 @@ _HANDED_ON = "INGLENOOK_TESTS_ENVIRON"
 """
 _REAL_ENVIRON: dict[str, str] = json.loads(os.environ.get(_HANDED_ON, "null")) or dict(os.environ)
 _network = Network()
+# examples are counted, not timed: on a loaded machine each takes as long as it takes
+hypothesis.settings.register_profile(
+    "inglenook", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("inglenook")
 _numbers = itertools.count()
 _home: tempfile.TemporaryDirectory[str]
 

@@ -42,7 +42,7 @@ def only(text: str, kind: Kind) -> Block:
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(TEXTS, st.data())
 def test_any_cut_gives_the_blocks_of_the_whole(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
@@ -59,7 +59,7 @@ def test_any_cut_gives_the_blocks_of_the_whole(text: str, data: st.DataObject) -
     assert splitter.blocks(ended=True) == split(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TEXTS)
 def test_sources_joined_are_the_text_and_no_block_is_empty(text: str) -> None:
     blocks = split(text)
@@ -67,7 +67,7 @@ def test_sources_joined_are_the_text_and_no_block_is_empty(text: str) -> None:
     assert all(block.source and block.closed for block in blocks)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(TEXTS, st.integers(1, 300))
 def test_plain_text_is_cut_without_loss(text: str, limit: int) -> None:
     pieces = split_plain(text, limit)

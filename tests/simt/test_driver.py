@@ -43,7 +43,7 @@ def test_a_gpu_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {
         "capability": 90,
         "total_memory": 141 * 10**9,
-        "processors": 132,
+        "sm_count": 132,
         "clock": 1980,
         "memory_clock": 3201,
         "bus": 6144,

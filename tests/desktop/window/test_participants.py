@@ -99,6 +99,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     assert hand.texts()[1].startswith(trace.text)
     assert len(trace) == 3
 
+    qtbot.waitUntil(window.chat.transcript.settled)
     rows = window.chat.transcript.viewport().findChildren(HeaderRow)
     shown = [row.accessibleName() for row in rows if row.row is not None]
     assert sorted(shown) == ["Ada", "Bea", "Cy"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.backends.base import AttentionShape
@@ -57,7 +57,6 @@ def test_bytes_of_a_position() -> None:
     assert bytes_per_position(cache_type("q8"), 3, 80) == 3 * 2 * (96 + 6)
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(["fp32", "fp16", "fp8", "q8", "q4"]),
     st.sampled_from(["fp32", "fp16", "fp8", "q8", "q4"]), st.integers(1, 4),
@@ -119,7 +118,6 @@ def test_fp8_rounds_to_the_nearest_number_of_its_table() -> None:
     assert rounded(torch.tensor([float("nan")]), "fp8").item() == 0
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(-6, 4))
 def test_transform_is_orthonormal_and_codes_are_bounded(seed: int, power: int) -> None:
     h = hadamard_matrix()

@@ -217,7 +217,7 @@ WORDS = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_endings_follow_the_text_forwards_and_back(data: st.DataObject) -> None:
     """After any steps the known ending completes the text, and is that of a set that never went back."""
@@ -283,7 +283,7 @@ def test_filters_without_an_end_and_those_that_contradict_each_other_promise_not
     assert Budget([]).fits(3, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text('ab{}[]":,1\\ ', max_size=30), st.integers(0, 30), st.integers(0, 30))
 def test_the_completer_goes_anywhere(text: str, first: int, second: int) -> None:
     """Asked about one continuation after another, with the text cut and lengthened between, it says what a

@@ -27,7 +27,7 @@ def token_of(data: bytes) -> int:
     return vocabulary_of(WORDS).texts.index(data)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_the_ending_is_that_of_the_text_after_any_steps(data: st.DataObject) -> None:
     """Whatever was asked, taken, tried and not taken, and taken back: the known ending completes just this
@@ -61,7 +61,7 @@ def test_the_ending_is_that_of_the_text_after_any_steps(data: st.DataObject) -> 
     assert budget.ending() == Budget([one]).ending()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     words=some_words("abcabd", 12),
     text=st.text("abcd", min_size=1, max_size=12),

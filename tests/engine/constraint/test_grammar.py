@@ -45,7 +45,7 @@ def expected(tokenizer: Tokenizer, language: Node) -> list[int]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     words=some_words("abé漢.ba\nbb", 20),
     expression=expressions(ALPHABET),
@@ -82,7 +82,7 @@ def test_masks_are_those_of_the_language(
             here = after_all(here, tokenizer.token_bytes(token))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     words=some_words("abé漢.ba\nbb"),
     expression=expressions(ALPHABET),
@@ -118,7 +118,7 @@ def test_what_is_taken_back_never_happened(
         one.rollback(len(states))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(words=some_words("ab12 .-é"), seed=st.integers(0, 999))
 def test_walks_end_in_matches(words: list[bytes], seed: int) -> None:
     pattern = r"(?:[ab]{1,3}é?|\d+(?:\.\d{1,2})?)(?: - [a-f0-9]{2,4}){0,2}"

@@ -107,7 +107,7 @@ def test_case_insensitive() -> None:
     assert text_of(tokenizer, walk(plain, tokenizer, random.Random(0))).decode() == "straße"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     words=some_words("aabé漢😀bb"),
     wanted=texts,
@@ -151,7 +151,7 @@ def test_masks_are_those_of_a_search(
             data += tokenizer.token_bytes(token)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(words=some_words("aabé漢😀bb"), wanted=texts, free=st.booleans(), seed=st.integers(0, 99))
 def test_what_is_taken_back_never_happened(
     words: list[bytes], wanted: list[str], free: bool, seed: int
@@ -223,7 +223,7 @@ def test_long_texts_and_many_choices() -> None:
     assert found in choices
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     words=st.lists(st.lists(st.sampled_from([0, 97, 0xFE, 0xFF]), max_size=4).map(bytes)),
     beginning=st.binary(min_size=1, max_size=2),

@@ -158,7 +158,7 @@ def test_special_tokens_are_hidden_unless_asked_for():
     assert ids_of(hidden) == ids_of(shown) == ids[:-1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.text(alphabet="abc 🦊é", max_size=30),
     st.lists(st.text(alphabet="abc 🦊", min_size=1, max_size=4), max_size=3),

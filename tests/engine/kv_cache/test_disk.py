@@ -156,7 +156,7 @@ def opened(path: Path) -> list[tuple[PageRecord | None, bytes | None]] | None:
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_damage_is_always_noticed(
     tmp_path_factory: pytest.TempPathFactory, good: Path, data: st.DataObject
 ) -> None:

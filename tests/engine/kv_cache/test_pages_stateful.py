@@ -221,5 +221,5 @@ class PagedMemory(RuleBasedStateMachine):
 
 TestPagedMemory = PagedMemory.TestCase
 TestPagedMemory.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -219,7 +219,7 @@ visit = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     visits=st.lists(visit, min_size=1, max_size=12),
     memory=st.sampled_from([0, 8, 12, 30]),

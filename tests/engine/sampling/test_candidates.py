@@ -27,7 +27,7 @@ def content(left: Candidates) -> dict[int, float]:
     return {left.id_at(i): float(score) for i, score in enumerate(left.scores()) if score > -np.inf}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.integers(0, 3000), st.integers(0, 300), st.integers(0, 2**32 - 1), st.integers(0, 3), st.floats(0, 0.9)
 )
@@ -149,7 +149,7 @@ def mask_of(allowed: np.ndarray, words: int, beyond: bool) -> np.ndarray:
     return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.one_of(st.integers(1, 200), st.integers(65_500, 65_700)), st.integers(0, 2**32 - 1),
     st.sampled_from([0.0, 0.001, 0.3, 0.97, 1.0]), st.integers(-3, 3), st.booleans(),

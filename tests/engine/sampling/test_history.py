@@ -20,7 +20,7 @@ change = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(-1, 20), st.lists(change, max_size=12), st.booleans())
 def test_counts_equal_counting_afresh(reach: int, changes: list[tuple[str, object]], as_tuple: bool) -> None:
     history, text = History(reach, 701), list[int]()
@@ -45,7 +45,7 @@ def test_many_unique_ids_arriving_one_by_one() -> None:
     assert set(history.counts.tolist()) == {1}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(-1, 6), st.integers(0, 7), st.lists(st.integers(0, 5), max_size=30), st.integers(0, 9))
 def test_strengths_fade_evenly(reach: int, fade: int, text: list[int], more: int) -> None:
     sampler = SamplerSettings(repetition_range=reach, repetition_decay=fade)

@@ -149,7 +149,7 @@ def run(scores: dict[int, float], case: exact.Case) -> dict[int, float]:
     return expected
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(
     st.lists(logit, min_size=1, max_size=10),
     texts,
@@ -188,7 +188,7 @@ def test_any_order_of_any_settings_is_what_the_formulas_say(
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32 - 1), texts, any_settings, st.sampled_from([40, 1500, 66_000]))
 def test_any_order_works_on_any_vocabulary(
     seed: int, history: list[int], sampler: SamplerSettings, size: int

@@ -74,7 +74,7 @@ def both(
     )
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=150)
 @given(
     usual, st.integers(0, (1 << 64) - 1), st.sampled_from(["model", "ties", "few", "equal", "far"]),
     st.floats(0.1, 12.0), st.integers(0, 1 << 40), st.integers(0, 3), st.sampled_from([0, 1, 5]),

@@ -36,7 +36,7 @@ def expected(text: Sequence[int], breakers: frozenset[int], least: int, reach: i
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(change, max_size=14), st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 3})]),
     st.integers(1, 4), st.sampled_from([0, 1, 2, 7, 30]), st.booleans(),

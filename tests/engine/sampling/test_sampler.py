@@ -238,7 +238,7 @@ def test_nothing_left_is_one_plain_sentence(restriction: dict[str, object], temp
     assert sampler.sample(np.zeros(6, np.float32), [1, 2]).id < 4  # the sampler goes on
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.integers(-40, 40).map(lambda eighths: eighths / 8), min_size=1, max_size=70), st.data(),
     st.booleans(), st.sampled_from([0.0, 1.0]),

@@ -33,7 +33,7 @@ def slow_places(text: list[int], run: list[int], limit: int) -> list[int]:
     return places[::-1][:limit]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(EDITS, st.integers(1, 5), st.integers(1, 5))
 def test_index_agrees_with_a_search(edits: list[list[int] | int], one: int, other: int) -> None:
     shortest, longest = sorted((one, other))
@@ -75,7 +75,7 @@ def slow_guess(reference: list[int], text: list[int], count: int, shortest: int,
     return best
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 3), max_size=90), EDITS, st.lists(st.integers(0, 3), max_size=30),
     st.integers(0, 6), st.lists(st.integers(1, 5), min_size=2, max_size=2),

@@ -74,7 +74,7 @@ def made(drawn: tuple[list[int], bool]) -> Distribution:
     return some(ids, [float(values[i]) for i in ids])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(DISTRIBUTIONS, DISTRIBUTIONS)
 def test_written_tokens_have_the_targets_distribution(
     p_drawn: tuple[list[int], bool], q_drawn: tuple[list[int], bool]
@@ -85,7 +85,6 @@ def test_written_tokens_have_the_targets_distribution(
     assert accepted == pytest.approx(np.minimum(dense(p, 9), dense(q, 9)).sum(), abs=2 / len(GRID))
 
 
-@settings(deadline=None)
 @given(DISTRIBUTIONS, DISTRIBUTIONS)
 def test_the_residual_is_what_the_guess_lacks(
     p_drawn: tuple[list[int], bool], q_drawn: tuple[list[int], bool]

@@ -165,7 +165,7 @@ def mutated(draw: st.DrawFn) -> Files:
     return files
 
 
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+relaxed = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def test_the_valid_ones_are_valid() -> None:

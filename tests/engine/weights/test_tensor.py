@@ -59,7 +59,7 @@ def test_pieces_are_those_of_the_whole(tmp_path: Path, type_name: str) -> None:
             np.testing.assert_array_equal(again, expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_chain_of_pieces(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     tensor = in_file(tmp_path_factory.mktemp("t"), "Q4_1")[0].part(1)

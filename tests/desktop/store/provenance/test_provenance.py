@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from desktop.store.caches.file_hashes import FileHashes, computed, identity, parts
@@ -32,7 +32,6 @@ def made(ids: tuple[int, ...], negative: tuple[int, ...] = (), **facts: object) 
     )
 
 
-@settings(deadline=None)
 @given(IDS, IDS, IDS)
 def test_packing_and_unpacking_change_nothing(
     ids: tuple[int, ...], before: tuple[int, ...], negative: tuple[int, ...]

@@ -192,7 +192,7 @@ class Changes(RuleBasedStateMachine):
         self.database.close()
 
 
-Changes.TestCase.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+Changes.TestCase.settings = settings(max_examples=40, stateful_step_count=15)
 test_every_order_of_changes = Changes.TestCase
 
 

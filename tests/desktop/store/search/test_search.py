@@ -103,7 +103,7 @@ def test_the_snippet_shows_the_word(store: ConversationStore) -> None:
     assert len(hit.snippet) < 110
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     query=st.text(max_size=40), text=st.text(min_size=1, max_size=60).filter(lambda text: "\0" not in text)
 )
@@ -224,7 +224,7 @@ def test_what_is_below_a_deleted_message_is_not_found_in_an_old_file(
     assert len(store.search("hidden")) == 1
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(st.characters(exclude_categories=()), max_size=30))
 def test_no_query_is_an_error_with_the_index(
     store: ConversationStore, database: Database, query: str

@@ -81,7 +81,7 @@ def test_values_round_trip_without_a_change_signal(qtbot, cls: type[Settings]) -
     told: list[tuple[str, object]] = []
     form.changed.connect(lambda name, value: told.append((name, value)))
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, suppress_health_check=list(HealthCheck))
     @given(values_of(cls))
     def check(value: Settings) -> None:
         form.show_values(value, sources(cls))

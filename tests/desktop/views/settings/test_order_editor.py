@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
@@ -48,7 +48,6 @@ def moved(source: int, target: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-@settings(deadline=None)  # the first call imports NumPy
 @given(st.lists(st.sampled_from([*NAMES, "unknown"])))
 def test_a_partial_order_is_completed_as_the_engine_does(given_names: list[str]) -> None:
     from engine.sampling import ordered_steps

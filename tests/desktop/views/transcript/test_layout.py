@@ -21,7 +21,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(CHANGES, st.integers(-9, 900))
 def test_tops_are_sums(changes: list[tuple[int, int, list[int]]], y: int) -> None:
     layout = RowLayout()

@@ -40,7 +40,7 @@ def shown(rows: list[Row]) -> list[tuple[object, ...]]:
     ]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(TEXTS, st.data())
 def test_grown_rows_are_the_rows_of_the_whole(text: str, data: st.DataObject) -> None:
     item = MessageItem(1, "assistant", "", running=True)
@@ -60,7 +60,7 @@ def test_grown_rows_are_the_rows_of_the_whole(text: str, data: st.DataObject) ->
     assert shown(message.rows) == shown(MessageRows(replace(item, running=False)).rows)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TEXTS)
 def test_all_rows_unfolded_copy_the_message(text: str) -> None:
     message = MessageRows(MessageItem(1, "assistant", text))

@@ -118,7 +118,7 @@ def test_products_of_extreme_scales(kind: str) -> None:
     size=st.sampled_from([1e-40, 1e-31, 1e-20, 1.0, 1e30]),
     blocks=st.integers(1, 4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @example(seed=85, size=1e-20, blocks=2)
 def test_activations_in_sixteen_bits(seed: int, size: float, blocks: int) -> None:
     """Records hold what the oracle says, and sums are those of the numbers. Numbers move by half a step at
@@ -168,7 +168,7 @@ def test_a_number_that_is_none_spoils_its_record(bad: float) -> None:
 
 
 @given(bits=st.integers(2, 6), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_codes_fill_their_words(bits: int, seed: int) -> None:
     """Every bit of every code is somewhere: words of zeros and of ones, and no two codes alike."""
     codes = np.random.default_rng(seed).integers(0, 1 << bits, (GROUP, 3), dtype=np.uint8)

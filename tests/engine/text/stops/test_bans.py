@@ -49,7 +49,7 @@ STRINGS = st.lists(st.text(ALPHABET, max_size=4), max_size=3)
 CUTS = st.lists(st.integers(0, 12), max_size=5)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(text=st.text(ALPHABET, max_size=12), strings=STRINGS, cuts=CUTS, ignore_case=st.booleans())
 def test_agrees_with_the_definition_whatever_the_chunks(
     text: str, strings: list[str], cuts: list[int], ignore_case: bool
@@ -66,7 +66,7 @@ def test_agrees_with_the_definition_whatever_the_chunks(
             assert hit.string in strings
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     strings=st.lists(st.text("ab", min_size=2, max_size=5), min_size=1, max_size=3),
     seed=st.integers(0, 1 << 16)
@@ -156,7 +156,7 @@ def test_nothing_banned(strings: list[str]) -> None:
     assert (gate.held, gate.finish()) == ("", "")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text("abc", max_size=12), cuts=CUTS)
 def test_banned_and_stop_strings_that_overlap(text: str, cuts: list[int]) -> None:
     """The stop matcher stands behind the gate and sees only cleared text."""

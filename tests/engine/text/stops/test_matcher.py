@@ -138,7 +138,7 @@ def mixed_search(text: str, strings: list[str], patterns: list[str]) -> tuple[in
     return None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     text=st.text("abc", max_size=16), strings=st.lists(st.text("abc", min_size=1, max_size=4), max_size=2),
     patterns=st.lists(st.sampled_from(EXPRESSIONS), max_size=2),
@@ -156,7 +156,7 @@ def test_strings_and_expressions_together(
         assert (released, matcher.matched.text if matcher.matched else None) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     text=st.text("abc", max_size=12), strings=st.lists(st.text("abc", min_size=1, max_size=4), max_size=2),
     patterns=st.lists(st.sampled_from(EXPRESSIONS), max_size=2), aside=st.text("abc", max_size=6),

@@ -66,7 +66,7 @@ def search(pattern: str, text: str, longest: int = 1024) -> tuple[int, int] | No
     return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(pattern=PATTERNS, text=TEXTS, later=st.lists(st.text("abc\n ", max_size=4), max_size=6))
 def test_what_is_certain_stays(pattern: str, text: str, later: list[str]) -> None:
     assume(_compiles(pattern))
@@ -91,7 +91,7 @@ def cut(text: str, draw: random.Random) -> list[str]:
     return [text[a:b] for a, b in itertools.pairwise([0, *places, len(text)])]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     pattern=PATTERNS, text=st.text("abc\n ", max_size=24), seed=st.integers(0, 1 << 16), keep=st.booleans()
 )
@@ -106,7 +106,7 @@ def test_any_chunks_give_what_a_search_of_the_whole_gives(
         assert streamed(pattern, chunks, keep) == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     pattern=PATTERNS,
     text=st.text("abc\n ", max_size=24),

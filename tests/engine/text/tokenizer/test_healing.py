@@ -78,7 +78,7 @@ def test_sentencepiece_space_belongs_to_the_bytes(tokenizers_of: dict[str, Token
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 1 << 20), skip_special=st.booleans())
 def test_healed_text_joins_to_the_full_decode(
     tokenizers_of: dict[str, Tokenizer], kind: str, seed: int, skip_special: bool

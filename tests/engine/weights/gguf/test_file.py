@@ -224,7 +224,7 @@ def _look(raw: bytes) -> None:
         assert time.process_time() - started < 5
 
 
-_relaxed = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_relaxed = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 
 
 @_relaxed

@@ -82,7 +82,7 @@ def test_every_number_is_what_the_packer_meant(tmp_path: Path, packing: Packing)
 
 
 @given(bits=st.sampled_from([2, 3, 4, 5, 6, 8]), count=st.integers(1, 70), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_streams_of_bits(bits: int, count: int, seed: int) -> None:
     codes = np.random.default_rng(seed).integers(0, 1 << bits, (3, count))
     assert np.array_equal(unpack_codes(bit_rows(codes, bits).view(np.uint32), bits, count), codes)
@@ -247,7 +247,7 @@ def test_other_layouts_are_refused_by_name(
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_numbers_in_the_small_tensors_are_read_or_refused(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -192,7 +192,7 @@ def _good_files() -> dict[str, bytes]:
     return _good
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.sampled_from(["model.safetensors", "config.json"]),
     st.lists(st.tuples(st.integers(0, 1500), st.integers(1, 255)), min_size=1, max_size=6),

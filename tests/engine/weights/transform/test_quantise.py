@@ -103,7 +103,7 @@ def test_pieces_are_as_the_whole(kind: str) -> None:
     st.sampled_from(KINDS),
     st.sampled_from([1e-12, 1e-3, 1.0]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_number_is_further_off_than_its_step(numbers: list[float], kind: str, size: float) -> None:
     values = (np.array([numbers]) * size).astype(np.float32)
     found = quantise(plain(values), kind).dequantise()

@@ -82,7 +82,7 @@ def grow(
     return number
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), texts=st.lists(TEXT, min_size=1, max_size=9))
 def test_export_and_import_lose_nothing(tmp_path: Path, seed: int, texts: list[str]) -> None:
     draw = random.Random(seed)
@@ -244,7 +244,7 @@ def test_web_page(database: Database, store: ConversationStore, tmp_path: Path) 
     assert re.search(r"@import|url\(", text) is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         TEXT | st.sampled_from(["<think>", "</think>", "```", "\n", "<!--", "</body>", "[x](javascript:y)"]),

@@ -280,7 +280,7 @@ def test_half_a_gigabyte(database: Database, tmp_path: Path) -> None:
 # -- fuzz
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_files_raise_nothing(tmp_path: Path, data: st.DataObject) -> None:
     content = bytearray(files.SAMPLES[data.draw(st.sampled_from(sorted(files.SAMPLES)))]())
@@ -307,7 +307,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_values_of_any_kind_in_any_place_raise_nothing(tmp_path: Path, data: st.DataObject) -> None:
     sample = data.draw(st.sampled_from(sorted(set(files.SAMPLES) - {"gpt4all", "llama.cpp", "silly-tavern"})))
