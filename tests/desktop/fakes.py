@@ -92,12 +92,13 @@ class EchoChat:
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
         """One reply; ends with reason "cancelled" soon after `stop` is set."""
         assert not self.closed, "the model was closed"
+        hold = self.hold
         self.requests.append(request)
         self.threads.add(threading.get_ident())
         started = time.perf_counter()
         if self.draft_error is not None and request.speculation.method == "model":
             yield Loading("Draft model: weights", 1, 2)
-            while self.hold is not None and not self.hold.wait(0.005):
+            while hold is not None and not hold.wait(0.005):
                 if stop.is_set():
                     raise Cancelled("Loading the draft model was stopped.")
             raise self.draft_error
@@ -111,7 +112,7 @@ class EchoChat:
             yield Prefill(prompt * step // self.prefill_steps, prompt, 0)
             if stop.is_set():
                 break
-        while self.hold is not None and not self.hold.wait(0.005) and not stop.is_set():
+        while hold is not None and not hold.wait(0.005) and not stop.is_set():
             pass
         prefilled = time.perf_counter()
         count = 0

@@ -471,6 +471,7 @@ def test_a_reply_can_be_stopped_while_a_message_that_waited_is_read(hand) -> Non
     assert hand.button("Stop the reply").isVisible()
     hand.type("later")
     send(hand)
+    hand.qtbot.waitUntil(lambda: len(hand.echo.chat.requests) == 1)
     first, hand.echo.chat.hold = hand.echo.chat.hold, threading.Event()  # the second reply is held as well
     first.set()
     hand.qtbot.waitUntil(lambda: len(hand.items()) == 4 and hand.session.state == "prefill")
