@@ -1,1 +1,1 @@
-"""The CPU backend: Numba kernels, recorded once and replayed by one `nogil` call for each step."""
+"""The CPU backend: Numba kernels, called by a pool of threads that replays a recorded pass."""

@@ -1,4 +1,4 @@
-"""The CPU backend: Numba kernels, recorded once and replayed by one `nogil` call for each step."""
+"""The CPU backend: it records a model's pass as calls of Numba kernels and replays them for each step."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["CpuBackend", "default_threads"]
 
 
 class CpuBackend:
-    """A `Backend` on the processor. `threads` 0: one for each physical core that this process may use.
+    """A `Backend` on the processor. `threads` 0 means one for each physical core that this process may use.
 
-    `prompt_bits`, 16 or 8, are those of activations in large batches, for weights of integer codes.
+    Large batches take activations of `prompt_bits` bits, 16 or 8, if the weights are integer codes.
     """
 
     name = "cpu"
@@ -55,7 +55,7 @@ class CpuBackend:
         return Composite(tensor, WeightSpec) if is_composite(tensor) else WeightSpec(in_blocks(tensor))
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
-        """The arena, constants and scratch memory."""
+        """Memory of the arena, the constants and the scratch memory."""
         row, fixed = work_space(forward, _cache_type("auto"), self.prompt_bits, self.threads)
         return row, 0, fixed
 
@@ -72,7 +72,5 @@ class CpuBackend:
 
 
 def _cache_type(dtype: str) -> CacheType:
-    """What "auto" means here: fp16, half the memory and traffic of fp32 at an error far below the
-    sampler's grain.
-    """
+    """The cache type for `dtype`; "auto" is fp16."""
     return cache_type(dtype, automatic="fp16")

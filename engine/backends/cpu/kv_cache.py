@@ -12,7 +12,7 @@ from engine.tensors import Bytes
 
 
 class CpuCache:
-    """Keys and values of all layers; the system allocates memory page by page as it is first written."""
+    """Keys and values of all layers, zeroed; the system allocates memory when it is first written."""
 
     def __init__(self, layers: int, shape: AttentionShape, page_count: int, kind: CacheType) -> None:
         self.page_count = page_count
@@ -29,7 +29,7 @@ class CpuCache:
         self.nbytes = page_count * self.page_bytes
 
     def addresses(self, layer: int) -> tuple[int, int]:
-        """Of the layer's keys and values."""
+        """Addresses of a layer's keys and values."""
         return int(self._keys[layer].ctypes.data), int(self._values[layer].ctypes.data)
 
     def _pages(self) -> list[Bytes]:
@@ -43,7 +43,7 @@ class CpuCache:
             pages[target] = pages[source]
 
     def read_page(self, page: int) -> Bytes:
-        """Keys of all layers, then values."""
+        """The keys of all layers, then their values."""
         return np.concatenate([pages[page] for pages in self._pages()])
 
     def write_page(self, page: int, data: Bytes) -> None:

@@ -1,7 +1,7 @@
-"""A model's forward pass as a program: its calls in one array, replayed by one `nogil` call for each step.
+"""A model's forward pass as a program: its kernel calls in one array, which a pool of threads replays.
 
-Every buffer of the lowered pass gets a place in an arena (a place is used again after a buffer's last use),
-the argument blocks are filled in, and the operations are cut into stages (see `lowering.stages`).
+Each buffer of the lowered pass gets a place in an arena (places are reused after a buffer's last use), the
+argument blocks are filled in, and the operations are divided into stages (see `lowering.stages`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from engine.backends.graph.memory_plan import assign_places
 from engine.tensors import Floats
 
 ARGUMENTS = 24
-"""Words of an argument block: whole cache lines."""
+"""int64 words of an argument block: three cache lines."""
 
 
 class CpuProgram:
@@ -53,11 +53,11 @@ class CpuProgram:
             pass
         places = assign_places(self._operations, self._logits)
         self._arena = [aligned(max_rows * row_bytes) for row_bytes in places]
-        self._constants = [*lowered.constants.kept, lowered.constants, cache]  # what calls have addresses in
+        self._constants = [*lowered.constants.kept, lowered.constants, cache]  # calls hold addresses in them
         self._stages: Words = np.array(stages_of(self._operations), np.int64)
         self._step: Words = aligned(8 * WORDS).view(np.int64)
         self._captured = CapturedProgram(self._assemble(), self._stages, self._step, threads)
-        # A step's arrays are copied: asking an array for its address takes longer.
+        # A step's arrays are copied, because getting an array's address takes longer.
         self._tokens, self._places = (aligned(4 * max_rows).view(np.int32) for _ in range(2))
         self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
         self._pages = self._room_for_pages(16)
@@ -68,7 +68,7 @@ class CpuProgram:
         self._words, self._serial = self._step.data, 0
         self._pool = ThreadPool(KERNELS.pool, threads, lowered.scratch)
         self.stamps: Words | None = None
-        """Where `run` notes when each stage begins and ends, for a profile; see `ThreadPool.replay`."""
+        """For a profile: `run` writes the times of the stages here; see `ThreadPool.replay`."""
 
     def _value(self, argument: Argument) -> int:
         if isinstance(argument, Slice):
@@ -93,7 +93,7 @@ class CpuProgram:
 
     @property
     def stage_count(self) -> int:
-        """Stages of one replay: how often all threads wait for each other."""
+        """Number of stages: how often a replay makes all threads wait for each other."""
         return len(self._stages) - 1
 
     @property
@@ -121,11 +121,10 @@ class CpuProgram:
         return values
 
     def _begin(self, step: Step) -> Floats:
-        """Run the first rows of a prompt in a step of their own, with 16-bit activations, and the rest with
-        8.
+        """Run the first rows of a prompt as a step of their own with 16-bit activations, the rest with 8.
 
         Nearly all later tokens attend to a sequence's first tokens (arXiv 2309.17453), and nowhere else do
-        activations differ so much in size (arXiv 2402.17762): over half of the error of 8 bits came from
+        activations differ so much in magnitude (arXiv 2402.17762): over half of the error of 8 bits came from
         there.
         """
         tokens, places, wanted, rest = (

@@ -17,15 +17,15 @@ from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
 
 _VALUES_AT_ONCE = 1 << 19
-"""Weights that are packed at once, at least a tile: temporaries take about ten bytes for each weight."""
+"""Weights packed at once, but at least a tile; temporaries take about ten bytes for each weight."""
 _PACKERS = min(4, os.cpu_count() or 1)
-"""Threads that pack; the calling thread reads."""
+"""Threads that pack; the calling thread reads the file."""
 
 
 class WeightSpec:
-    """The shape and size of a `CpuWeight`, from its tensor's header: passes can be lowered with it, not run.
+    """The shape and size of a `CpuWeight`, from its tensor's header. Passes can be lowered with it, not run.
 
-    `nbytes` includes the padding rows, which a pass reads too.
+    `nbytes` includes padding, which a pass reads too.
     """
 
     def __init__(self, tensor: RawTensor) -> None:
@@ -39,7 +39,7 @@ class WeightSpec:
 
     @property
     def address(self) -> int:
-        """0: there are no tiles."""
+        """0, because there are no tiles."""
         return 0
 
 
@@ -71,7 +71,7 @@ class CpuWeight(WeightSpec):
                 packing.result()
 
     def _pack(self, first: int, count: int, name: str, raw: Bytes) -> None:
-        """Pack `count` rows into the tiles from row `first` on, a multiple of 16."""
+        """Pack `count` rows of type `name` into the tiles from row `first` (a multiple of 16) on."""
         full = -(-count // LANES) * LANES
         start = first // LANES * self.tile_bytes
         packed = self.weight_layout.pack(
@@ -80,7 +80,7 @@ class CpuWeight(WeightSpec):
         self._data[start : start + packed.size] = packed
 
     def _file_bytes(self, rows: RawTensor) -> tuple[str, Bytes]:
-        """A type that the weight layout packs, and the rows' bytes in that type."""
+        """A type that the weight layout packs, and the rows' bytes in that type, decoded if necessary."""
         if rows.type in self.weight_layout.types:
             return rows.type, rows.data
         values = rows.dequantise()
@@ -97,12 +97,12 @@ class CpuWeight(WeightSpec):
         return "F16", half.reshape(-1).view(np.uint8)
 
     def _padded(self, raw: Bytes, rows: int, columns: int) -> npt.NDArray[np.uint8]:
-        """The rows' bytes, padded with zero rows to a whole tile and zero columns to a whole block."""
+        """The rows' bytes, padded with zero rows to whole tiles and with zero columns to whole blocks."""
         full, width = -(-rows // LANES) * LANES, self.blocks * self.weight_layout.unit
         if full == rows and width == columns:
             return np.ascontiguousarray(raw)
         per_row = raw.size // rows
-        # Only plain numbers can end within a block; a quantised row is whole blocks by its format.
+        # Only rows of plain numbers can end within a block; quantised rows have whole blocks.
         out = np.zeros((full, per_row * width // columns), np.uint8)
         out[:rows, :per_row] = raw.reshape(rows, per_row)
         return out.reshape(-1)

@@ -1,1 +1,1 @@
-"""Building blocks of kernels, and compiling them once."""
+"""Building blocks of kernels, and the cache of compiled kernels."""

@@ -1,9 +1,10 @@
-"""Compiling the kernels once and keeping them.
+"""Compiling kernels once, with a cache on disk.
 
-Every kernel has the signature void(args, step, tile, scratch), four int64, and is compiled on its own, so
-that progress can be shown. The compiled code is kept on disk in a folder whose name is a hash of this
-package's sources (and of those outside it whose constants are compiled in), the versions of Numba and
-llvmlite and the CPU, because Numba's own cache does not notice a change in another file.
+Every kernel has the signature void(args, step, tile, scratch): the addresses of the argument block and the
+step block, the tile's number and the address of the thread's scratch memory, all int64. Each is compiled
+alone, so that progress can be shown. The cache folder's name is a hash of this package's sources (and of
+those outside it whose constants are compiled in), of the versions of Numba and llvmlite and of the CPU,
+because Numba's own cache does not notice a change in another file.
 """
 
 from __future__ import annotations
@@ -38,9 +39,7 @@ _OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 
 
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept: the user's cache, or a private temporary folder, or None when
-    neither can be written.
-    """
+    """The folder of compiled kernels in `code_folder`; None if no folder can be written."""
     digest = hashlib.sha256()
     for source in [
         *sorted(Path(__file__).parents[1].rglob("*.py")),
@@ -65,9 +64,7 @@ class KernelTable:
         return int(self._compiled[name].address)
 
     def compile(self, names: list[str]) -> Iterator[Loading]:
-        """Compile what is missing, or take it from the disk cache; yields progress when there is something
-        to do.
-        """
+        """Compile missing kernels, or load them from the disk cache; yields progress if there are any."""
         missing = [n for n in dict.fromkeys(names) if n not in self._compiled]
         if not missing:
             return
@@ -84,7 +81,7 @@ class KernelTable:
                 self.pool = pool_functions(jit)
             for done, name in enumerate(missing):
                 yield Loading("Preparing the CPU kernels", done, len(missing))
-                # Kept code has its parts inside: they are only compiled, or looked for, when it is not there.
+                # Cached code includes its parts, which are compiled or loaded only if it is missing.
                 found = compiled.cached_callback(_source(name, _plain), SIGNATURE, _OPTIONS) if kept else None
                 self._compiled[name] = found or compiled.callback(
                     _source(name, jit), SIGNATURE, _OPTIONS, cache=kept
@@ -112,15 +109,14 @@ _SIMPLE: dict[str, Any] = {
 
 
 def _plain(function: Any, signature: Any) -> Any:
-    """Compiles nothing, for sources of which only the names are asked."""
+    """A `Jit` that compiles nothing, for sources of which only the names matter."""
     return function
 
 
 def _source(name: str, jit: Jit) -> Any:
-    """The plain Python kernel of this name: `<operation>_<weight layout, or formats of the cache>`, or a
-    simple one.
+    """The Python function of a kernel: `<operation>_<weight layout or cache formats>`, or a simple name.
 
-    linear8 and experts8 take the activations of long steps in 8 bits.
+    In linear8 and experts8, large batches take 8-bit activations.
     """
     if name in _SIMPLE:
         return _SIMPLE[name]
@@ -143,4 +139,4 @@ def _source(name: str, jit: Jit) -> Any:
 
 
 KERNELS = KernelTable()
-"""The process's table: compiled code has no state, so models may share it."""
+"""The table of this process; models share it, because compiled code has no state."""

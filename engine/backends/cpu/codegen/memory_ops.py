@@ -1,4 +1,4 @@
-"""Scalar memory access, atomics and waiting, as intrinsics for Numba code. All addresses are int64."""
+"""Scalar memory access, atomics and pauses as intrinsics for Numba code. All addresses are int64."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _emit_store_half(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> Non
 
 
 def _emit_store_e4m3(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:
-    """A float32 as e4m3, rounded to nearest even; past 448 it is 448, and NaN is 0."""
+    """Store a float32 as e4m3, rounded to nearest even and clamped to 448 in magnitude; NaN becomes 0."""
     value = b.select(b.fcmp_unordered("uno", value, value), const_f32(0.0), value)
     bits = b.bitcast(value, I32)
     sign = b.lshr(b.and_(bits, ir.Constant(I32, 0x80000000)), ir.Constant(I32, 24))
@@ -128,4 +128,4 @@ def _emit_call(b: ir.IRBuilder, function: ir.Value, *arguments: ir.Value) -> Non
 
 
 call_kernel = intrinsic_function("call_kernel", types.void, (types.int64,) * 5, _emit_call)
-"""call_kernel(function, arguments, step, tile, scratch): the one indirect call of a tape."""
+"""call_kernel(function, arguments, step, tile, scratch): call a kernel of a program by its address."""

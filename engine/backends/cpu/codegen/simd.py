@@ -1,8 +1,8 @@
-"""LLVM building blocks for the CPU kernels: 16-lane vectors, raw loads and stores, atomics.
+"""LLVM building blocks for the CPU kernels: 16-lane vectors, loads and stores.
 
-A kernel's inner loop is emitted here as target-independent LLVM IR over <16 x float>; LLVM turns one such
-vector into one AVX-512 register, two AVX2 or four NEON ones, so one source serves every CPU and no feature is
-ever assumed. Accumulators are `alloca`s that LLVM promotes to registers. All addresses are plain int64.
+Inner loops are emitted as LLVM IR over <16 x float>, which LLVM turns into one AVX-512 register, two AVX2 or
+four NEON ones. No CPU feature is assumed. Accumulators are `alloca`s that LLVM promotes to registers. All
+addresses are int64.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ VI32 = ir.VectorType(I32, LANES)
 
 
 def _features() -> frozenset[str]:
-    """Features of the CPU that code is made for: the host's, or those NUMBA_CPU_NAME and
-    NUMBA_CPU_FEATURES ask for.
-    """
+    """Features of the target: the host's, or NUMBA_CPU_FEATURES if that or NUMBA_CPU_NAME is set."""
     if config.CPU_NAME or config.CPU_FEATURES:
         return frozenset(f[1:] for f in (config.CPU_FEATURES or "").split(",") if f.startswith("+"))
     return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
@@ -40,14 +38,12 @@ FEATURES = _features()
 ARM64 = platform.machine().lower() in ("arm64", "aarch64")
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 WIDE = "avx512f" in FEATURES
-"""32 registers of 16 lanes: bigger register tiles pay."""
+"""Whether there are 32 registers of 16 lanes, so that larger register tiles are faster."""
 HALF_IN_HARDWARE = ARM64 or "f16c" in FEATURES
 
 
 def intrinsic_function(name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
-    """A Numba intrinsic `name` whose code is `emit(builder, *values)`; all arguments have the Numba types
-    given.
-    """
+    """A Numba intrinsic `name` with these Numba types; `emit(builder, *values)` emits its code."""
     signature = result(*arguments)
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, values: tuple[ir.Value, ...]) -> Any:
@@ -56,12 +52,12 @@ def intrinsic_function(name: str, result: Any, arguments: tuple[Any, ...], emit:
 
     names = ", ".join(f"a{i}" for i in range(len(arguments)))
     scope: dict[str, Any] = {"signature": signature, "codegen": codegen}
-    # Numba reads the parameter count from the function itself, so it has to be written out.
+    # Numba reads the number of parameters from the function's signature, so they are written out.
     exec(f"def {name}(context{', ' + names if names else ''}):\n    return signature, codegen", scope)
     return intrinsic(scope[name])
 
 
-# --- emitters: take and give LLVM values --------------------------------------------------------------------
+# --- emitters, on LLVM values -------------------------------------------------------------------------------
 
 
 def const_f32(value: float) -> ir.Constant:
@@ -75,7 +71,7 @@ def const_vector(value: float | int, kind: ir.VectorType = VF32) -> ir.Constant:
 
 
 def load(b: ir.IRBuilder, address: ir.Value, kind: ir.Type, offset: int = 0, align: int = 1) -> ir.Value:
-    """Load `kind` from address + offset bytes."""
+    """Load a value of type `kind` from address + offset bytes."""
     if offset:
         address = b.add(address, ir.Constant(I64, offset))
     return b.load(b.inttoptr(address, kind.as_pointer()), align=align)
@@ -108,7 +104,7 @@ def _call(b: ir.IRBuilder, name: str, kind: ir.Type, arguments: list[ir.Value]) 
 
 
 def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    """x * y + z, fused where the CPU can."""
+    """x * y + z, fused if the CPU can."""
     return _call(b, "llvm.fmuladd", x.type, [x, y, z])
 
 
@@ -121,17 +117,17 @@ def permute(b: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir.Value:
 
 
 def rint(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """Each lane to the nearest whole number, halves to the even one."""
+    """Each lane rounded to the nearest integer, ties to even."""
     return _call(b, "llvm.rint", x.type, [x])
 
 
 def floor(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """Each lane to the next whole number below."""
+    """Each lane rounded down to an integer."""
     return _call(b, "llvm.floor", x.type, [x])
 
 
 def load_half(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
-    """16 fp16 numbers as float32 lanes."""
+    """Load 16 fp16 values as float32."""
     return halves(b, load(b, address, ir.VectorType(I16, LANES), offset))
 
 
@@ -142,31 +138,28 @@ def halves(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     bits = b.zext(bits, VI32)
     sign = b.shl(b.and_(bits, const_vector(0x8000, VI32)), const_vector(16, VI32))
     magnitude = b.bitcast(b.shl(b.and_(bits, const_vector(0x7FFF, VI32)), const_vector(13, VI32)), VF32)
-    # Re-biasing the exponent by a product also normalises subnormals: no branch is needed.
+    # A product corrects the exponent's bias and also normalises subnormals without a branch.
     scaled = b.bitcast(b.fmul(magnitude, const_vector(2.0**112)), VI32)
     return b.bitcast(b.or_(scaled, sign), VF32)
 
 
 def load_e4m3(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
-    """16 fp8 numbers (sign, 4 bits of exponent with bias 7, 3 of mantissa; no NaN is ever stored) as
-    float32 lanes.
-    """
+    """Load 16 fp8 values as float32: e4m3 (exponent bias 7) without NaN."""
     byte = load(b, address, ir.VectorType(I8, LANES), offset)
-    # Moved into fp16's places the exponent is right but for its bias, which a product mends, subnormals
-    # included.
+    # Shifted into fp16, only the exponent's bias is wrong; a product corrects it, for subnormals too.
     wide = ir.VectorType(I16, LANES)
     placed = b.and_(b.shl(b.sext(byte, wide), const_vector(7, wide)), const_vector(0xBFFF, wide))
     return b.fmul(halves(b, placed), const_vector(2.0**8))
 
 
 def load_bfloat(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
-    """16 bfloat16 numbers as float32 lanes."""
+    """Load 16 bf16 values as float32."""
     bits = b.zext(load(b, address, ir.VectorType(I16, LANES), offset), VI32)
     return b.bitcast(b.shl(bits, const_vector(16, VI32)), VF32)
 
 
 def prefetch(b: ir.IRBuilder, address: ir.Value, offset: int, level: int = 1) -> None:
-    """Ask for the cache line at address + offset, into the level's cache; past the end is harmless."""
+    """Prefetch the cache line at address + offset into the cache of this level; any address is harmless."""
     pointer = b.inttoptr(b.add(address, ir.Constant(I64, offset)), I8.as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
@@ -174,7 +167,7 @@ def prefetch(b: ir.IRBuilder, address: ir.Value, offset: int, level: int = 1) ->
 
 
 class Accumulators:
-    """Vectors that live through a loop: allocas which LLVM promotes to registers."""
+    """Vectors that live through a loop: allocas that LLVM promotes to registers."""
 
     def __init__(self, b: ir.IRBuilder, count: int) -> None:
         self.b = b
@@ -186,7 +179,7 @@ class Accumulators:
             self.b.store(const_vector(0.0), slot)
 
     def get(self, i: int) -> ir.Value:
-        """The present value."""
+        """The current value."""
         return self.b.load(self.slots[i])
 
     def set(self, i: int, value: ir.Value) -> None:
@@ -194,22 +187,21 @@ class Accumulators:
         self.b.store(value, self.slots[i])
 
     def add_product(self, i: int, x: ir.Value, y: ir.Value) -> None:
-        """slot i += x * y."""
+        """Slot i += x * y."""
         self.set(i, fma(self.b, x, y, self.get(i)))
 
 
 @contextmanager
 def counted_loop(b: ir.IRBuilder, count: ir.Value) -> Iterator[ir.Value]:
-    """`for i in range(count)`; gives the int64 index."""
+    """Emit `for i in range(count)`; yields the int64 index."""
     with cgutils.for_range(b, count, intp=I64) as loop:
         yield loop.index
 
 
 def exp_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """exp(x) for x <= 0 (and small positive x), relative error below 2e-7; below -87 gives 0.
+    """exp(x) for x <= 0 (and small positive x) with a relative error below 2e-7; 0 below -87.
 
-    Range reduction by ln 2 in two parts and a degree-6 polynomial (Cody and Waite; coefficients of Cephes'
-    expf).
+    Cody and Waite's range reduction by ln 2 in two parts, then the polynomial of Cephes' expf.
     """
     zero = b.fcmp_ordered("<", x, const_vector(-87.0))
     clamped = b.select(zero, const_vector(-87.0), x)
@@ -232,8 +224,9 @@ _TANH_EVEN = (1.19825839466702e-6, 1.18534705686654e-4, 2.26843463243900e-3, 4.8
 
 
 def tanh_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """tanh(x), relative error below 5e-7: a quotient of polynomials (coefficients of Eigen's tanh for
-    float), 1 beyond 7.9.
+    """tanh(x) with a relative error below 5e-7: the quotient of polynomials of Eigen's tanh for float.
+
+    Beyond 7.9 in magnitude it is constant.
     """
     top, bottom = const_vector(7.90531110763549805), const_vector(-7.90531110763549805)
     x = b.select(b.fcmp_ordered(">", x, top), top, b.select(b.fcmp_ordered("<", x, bottom), bottom, x))
@@ -247,9 +240,9 @@ def tanh_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 def reduce(b: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
-    """Fold the 16 lanes to one scalar by halves; `combine` takes vectors of 8, 4, 2 and 1 lanes.
+    """Reduce the 16 lanes to a scalar by halving; `combine` takes vectors of 8, 4, 2 and 1 lanes.
 
-    The halves are vectors of their own: LLVM 22 takes wrong lanes for whole ones of which only a half counts.
+    The halves are narrower vectors, because LLVM 22 takes wrong lanes if only half of a full vector is used.
     """
     width = LANES // 2
     while width:
@@ -264,9 +257,7 @@ def reduce(b: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Val
 
 
 def half_bits(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """float32, one or a vector, as the bits of fp16, rounded to nearest even; past the largest it is
-    infinite.
-    """
+    """fp16 bits of a float32 or a vector of 16, rounded to nearest even; too large values become infinite."""
     lanes = isinstance(value.type, ir.VectorType)
     whole, narrow, half = (ir.VectorType(k, LANES) if lanes else k for k in (I32, I16, F16))
     if HALF_IN_HARDWARE:
@@ -275,7 +266,7 @@ def half_bits(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     def number(n: int) -> ir.Constant:
         return const_vector(n, whole) if lanes else ir.Constant(I32, n)
 
-    # In integers: move into fp16's exponent range, then add half an ulp and cut.
+    # In integers: correct the exponent's bias, add half an ulp and truncate.
     bits = b.bitcast(value, whole)
     sign = b.lshr(b.and_(bits, number(0x80000000)), number(16))
     magnitude = b.and_(bits, number(0x7FFFFFFF))
@@ -291,12 +282,12 @@ def half_bits(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
 
 
 class OutputTile:
-    """rows x vectors sums of 16 lanes that are kept in registers: out[t, 16 m + lane]."""
+    """`rows` x `vectors` sums of 16 lanes in registers: out[t, 16 m + lane]."""
 
     def __init__(
         self, b: ir.IRBuilder, vectors: int, rows: int, out: ir.Value, stride: ir.Value, fresh: bool = False
     ) -> None:
-        """`out` is the address of row 0 and `stride` the bytes from row to row; `fresh`: sums begin at 0."""
+        """`out` is the address of row 0, `stride` is in bytes; sums start at 0 if `fresh`, else at `out`."""
         self._b, self._vectors = b, vectors
         self.sums = Accumulators(b, vectors * rows)
         self._rows = row_addresses(b, out, stride, rows)
@@ -308,7 +299,7 @@ class OutputTile:
                 self.sums.set(self.slot(t, m), load(b, row, VF32, 64 * m))
 
     def slot(self, t: int, m: int) -> int:
-        """Of `sums`: row t, vector m."""
+        """Index in `sums` of row t, vector m."""
         return t * self._vectors + m
 
     def write(self) -> None:

@@ -1,9 +1,8 @@
-"""The dot product of bytes, by whatever instruction the CPU has: four weights of a lane times four
-activations, added to int32.
+"""Dot products of bytes: four weights of each lane times four activations, added to int32.
 
-`KIND` names it: "vnni" (AVX-512 VNNI, or AVX-VNNI on half vectors), "avx2" (pmaddubsw), "sse2" (pmaddwd),
-"neon" (sdot), or "plain". Activations are 16-bit whole numbers, written as `BASE` high + low, two signed
-bytes: two byte products make one of 16 bits. Weights are unsigned codes below 64, or signed numbers plus
+`KIND` names the CPU's instruction: "vnni" (AVX-512 VNNI, or AVX-VNNI on half vectors), "avx2" (pmaddubsw),
+"sse2" (pmaddwd), "neon" (sdot), or "plain". 16-bit activations are written as `BASE` high + low, two signed
+bytes, so that two byte products make a 16-bit one. Weights are unsigned codes below 64, or signed bytes plus
 `BIAS` (`signed`).
 """
 
@@ -41,15 +40,13 @@ def _kind() -> str:
 
 KIND = _kind()
 BIAS = 128 if KIND == "vnni" else 0
-"""What signed weights are raised by, so that they are bytes from 0 to 255: VNNI's first operand has no
-sign.
-"""
+"""Added to signed weights to make them bytes from 0 to 255, since VNNI's first operand is unsigned."""
 BASE = 255 if KIND == "avx2" else 256
-"""With 255 the low byte is never -128, whose sign pmaddubsw's trick for signed weights could not change."""
+"""With 255 the low byte is never -128, whose sign the AVX2 code for signed weights could not change."""
 LIMIT = 127 * BASE + 127
 """The largest 16-bit activation."""
 _CHUNKS = {"vnni": (4 * LANES if WIDE else 32), "avx2": 32, "sse2": 16, "neon": 16, "plain": 4 * LANES}
-"""Bytes that one instruction takes."""
+"""Bytes of one operand of the instruction."""
 
 
 def part_of(b: ir.IRBuilder, vector: ir.Value, start: int, count: int) -> ir.Value:
@@ -61,7 +58,7 @@ def part_of(b: ir.IRBuilder, vector: ir.Value, start: int, count: int) -> ir.Val
 
 
 def join(b: ir.IRBuilder, parts: list[ir.Value]) -> ir.Value:
-    """Vectors one after another, a power of two of them."""
+    """Concatenate vectors; their number is a power of two."""
     while len(parts) > 1:
         size = parts[0].type.count
         mask = ir.Constant(ir.VectorType(I32, 2 * size), [ir.Constant(I32, i) for i in range(2 * size)])
@@ -75,9 +72,7 @@ def _call(b: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value) -> 
 
 
 def byte_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, signed: bool) -> ir.Value:
-    """total[lane] + the sum over 4 of weights[lane, i] * x[lane, i]: int32 (16), bytes (64), signed bytes
-    (64).
-    """
+    """total[lane] + sum over i < 4 of weights[lane, i] * x[lane, i]: int32 (16), bytes (64), int8 (64)."""
     size = _CHUNKS[KIND]
     parts = []
     for start in range(0, 4 * LANES, size):
@@ -95,8 +90,8 @@ def _vnni(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, sign
 
 
 def _avx2(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, signed: bool) -> ir.Value:
-    """Sums of two products fit 16 bits: codes are below 64, and of signed weights only the magnitude, at
-    most 128, is unsigned.
+    """Sums of two products fit int16: codes are below 64. For signed weights x takes their sign, and the
+    unsigned operand is their magnitude.
     """
     if signed:
         x = _call(b, "llvm.x86.avx2.psign.b", x.type, x, weights)
@@ -114,7 +109,7 @@ def _neon(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, sign
 
 
 def _sse2(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, signed: bool) -> ir.Value:
-    """Bytes 0 and 2 of each lane, then 1 and 3, as pairs of 16 bits."""
+    """Multiply bytes 0 and 2 of each lane, then 1 and 3, as pairs of int16."""
     pairs = ir.VectorType(I16, weights.type.count // 2)
     eight = ir.Constant(pairs, [ir.Constant(I16, 8)] * pairs.count)
     w, v = b.bitcast(weights, pairs), b.bitcast(x, pairs)

@@ -1,4 +1,4 @@
-"""Kernels made of templates: plain functions whose globals are filled in before Numba compiles them."""
+"""Kernels made from templates: functions whose globals are filled in before Numba compiles them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def words(count: int) -> Any:
 
 
 def specialise(template: Any, name: str, **values: Any) -> Any:
-    """A copy of `template` with these globals: Numba sees constants, and its cache a name of its own."""
+    """A copy of `template` named `name` with these globals, which Numba sees as constants."""
     function = FunctionType(template.__code__, {**template.__globals__, **values}, name)
     function.__qualname__ = name
     function.__module__ = template.__module__

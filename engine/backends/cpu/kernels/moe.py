@@ -1,10 +1,9 @@
-"""Mixture of experts: choosing experts, bringing the rows of each together, and multiplying them with its
-matrix.
+"""Mixture of experts: choosing experts, grouping rows by expert, and multiplying by the experts' matrices.
 
-`route` chooses for each row; `sort_routes` gives every choice a place, so that the rows of an expert lie side
-by side, in the order of the step; `spread` copies rows to their places and `gather` sums them up again. The
-matrix products of an expert's rows are those of `linear.py`: a step of up to eight rows gives no expert more,
-so every row's result is the same whatever rows are beside it, and only the experts that were chosen are read.
+`route` chooses experts for each row; `sort_routes` gives every choice a place, so that an expert's rows are
+adjacent, in step order; `spread` copies rows to their places and `gather` adds up the results. The matrix
+products are those of `linear.py`. A step of up to eight rows gives no expert more than eight, so a row's
+result does not depend on the other rows. Only the chosen experts are read.
 Source: Mixtral, arXiv 2401.04088.
 """
 
@@ -41,36 +40,37 @@ from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 MOST_EXPERTS = 4096
-"""A word for each lies in the scratch memory of an unpacked panel."""
+"""`route` and `sort_routes` keep an int32 for each expert in the scratch memory of an unpacked panel."""
 TAG_BITS = 24
-"""Of a number that tells the products of a step apart: so many experts may all products of a tape have
-together.
-"""
+"""Bits of a tag. All expert products of a program share these tags, one for each of their experts."""
 
 (R_LOGITS, R_STRIDE, R_CHOSEN, R_WEIGHTS, R_USED_STRIDE, R_EXPERTS, R_USED, R_NORMALISE) = range(8)
 (S_CHOSEN, S_STRIDE, S_EXPERTS, S_USED, S_PLACES, S_TABLE, S_LOGITS) = range(7)
 (M_X, M_STRIDE, M_PLACES, M_USED_STRIDE, M_USED, M_Y, M_WEIGHTS, M_RESIDUAL) = range(8)
-# The products' arguments begin as those of `linear.py`; the weight is the address of a table of addresses,
-# 0 for experts that are not of this layout.
+# The products' arguments begin with those of `linear.py`; the weight is the address of a table of addresses,
+# 0 for experts of another layout. Then: the table of routes, the number of experts, bytes of an expert's
+# bias, the first expert's tag, and tiles for each expert.
 (X_TABLE, X_EXPERTS, X_BIAS_STRIDE, X_TAG, X_CHUNKS) = range(ARGUMENTS, ARGUMENTS + 5)
 
 
 def table_words(experts: int) -> int:
-    """int32 words of a table of routes: how many experts have rows, which ones, and where the rows of each
-    begin and end.
+    """int32 words of a table of routes: how many of X experts have rows (1), which ones (X), and where each
+    expert's rows begin, with the total at the end (X + 1).
     """
     return 2 * experts + 2
 
 
 def scratch_bytes(columns: int) -> int:
-    """Bytes of scratch each thread needs for inputs up to `columns` wide: behind a product's, an argument
-    block.
-    """
+    """Scratch bytes of a thread for inputs of up to `columns` features: a product's and an argument block."""
     return linear_scratch(columns) + 8 * ARGUMENTS
 
 
 def route(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: the likeliest experts, of equal ones the first, and their shares of the softmax."""
+    """One tile for each row: the experts with the largest logits (the first of equal ones) and their weights.
+
+    The weight of expert j is exp(l_j) / sum of exp(l_i), over the chosen experts if `R_NORMALISE`, else over
+    all. Chosen experts are int32 and weights float32, both (T, used).
+    """
     experts, used = ld_i64(args + 8 * R_EXPERTS), ld_i64(args + 8 * R_USED)
     logits = ld_i64(args + 8 * R_LOGITS) + tile * ld_i64(args + 8 * R_STRIDE)
     chosen = ld_i64(args + 8 * R_CHOSEN) + tile * ld_i64(args + 8 * R_USED_STRIDE)
@@ -81,7 +81,7 @@ def route(args: int, step: int, tile: int, scratch: int) -> None:
     for j in range(used):
         best = -1
         for e in range(experts):
-            # Where no number is larger (NaN), any expert that is left will do.
+            # No comparison with NaN holds: then take any expert that is left.
             if ld_i32(taken + 4 * e) == 0 and (
                 best < 0 or ld_f32(logits + 4 * e) > ld_f32(logits + 4 * best)
             ):
@@ -101,7 +101,9 @@ def route(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def sort_routes(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile: a counting sort of the rows' choices by expert, stable; `table_words` describes the table."""
+    """One tile: a stable counting sort of all choices by expert. Writes the place of each choice, int32
+    (T, used), and the table that `table_words` describes.
+    """
     rows = ld_i64(step + 8 * (LOGIT_ROWS if ld_i64(args + 8 * S_LOGITS) else ROWS))
     experts, used, stride = (
         ld_i64(args + 8 * S_EXPERTS),
@@ -139,7 +141,7 @@ def sort_routes(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def spread(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: the row to each of its places."""
+    """One tile for each row: copy the row to each of its places."""
     stride, y = ld_i64(args + 8 * M_STRIDE), ld_i64(args + 8 * M_Y)
     x = ld_i64(args + 8 * M_X) + tile * stride
     places = ld_i64(args + 8 * M_PLACES) + tile * ld_i64(args + 8 * M_USED_STRIDE)
@@ -148,9 +150,7 @@ def spread(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def gather(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: the residual and the row's results times their weights, summed in the order they
-    were chosen.
-    """
+    """One tile for each row: y = residual + sum of weight_j * result_j, in the order of the choices."""
     stride, x = ld_i64(args + 8 * M_STRIDE), ld_i64(args + 8 * M_X)
     y = ld_i64(args + 8 * M_Y) + tile * stride
     jump = tile * ld_i64(args + 8 * M_USED_STRIDE)
@@ -167,9 +167,7 @@ UNIT = 0
 
 
 def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
-    """Tiles over the experts that have rows and groups of their weight tiles; those past the last such
-    expert do nothing.
-    """
+    """One tile: an expert that has rows, and a group of its weight tiles. Surplus tiles do nothing."""
     table, chunks = ld_i64(args + 8 * X_TABLE), ld_i64(args + 8 * X_CHUNKS)
     slot = tile // chunks
     if slot >= ld_i32(table):
@@ -183,7 +181,7 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     rows = ld_i32(starts + 4) - start
     first = (tile % chunks) * ld_i64(args + 8 * A_GROUP)
     last = min(first + ld_i64(args + 8 * A_GROUP), ld_i64(args + 8 * A_TILES))
-    # Behind what `linear.scratch_bytes` gives a product.
+    # After a product's own scratch memory (`linear.scratch_bytes`).
     block = (
         scratch
         + SCRATCH_PACKED
@@ -198,7 +196,7 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     if ld_i64(args + 8 * A_BIAS):
         st_i64(block + 8 * A_BIAS, ld_i64(args + 8 * A_BIAS) + expert * ld_i64(args + 8 * X_BIAS_STRIDE))
     if rows <= SMALL_BATCH:
-        # The block lies in one place for all: its records are told apart by the number.
+        # All experts pack their input to the same place; the number says whose is there.
         number = (ld_i64(step + 8 * SERIAL) << TAG_BITS) + ld_i64(args + 8 * X_TAG) + expert
         small_batch(block, number, rows, first, last, scratch)
     else:
@@ -206,8 +204,6 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def experts_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
-    """The products of experts whose matrices are of one weight layout; `jit(function, signature)` compiles
-    its parts.
-    """
+    """The kernel for experts with this weight layout; `jit(function, signature)` compiles its parts."""
     name, parts = product_name("experts", weight_layout, bits), row_parts(weight_layout, jit, bits)
     return specialise(_experts_template, name, UNIT=weight_layout.unit, **parts)

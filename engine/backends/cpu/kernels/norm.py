@@ -1,4 +1,4 @@
-"""RMS norm and layer norm of whole rows, or of each of several equal parts of a row alone."""
+"""RMS norm and layer norm of whole rows, or of each of several equal parts of a row."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.codegen.specialise import specialise
 
 (N_X, N_X_STRIDE, N_Y, N_Y_STRIDE, N_WEIGHT, N_BIAS, N_PARTS, N_WIDTH, N_PART_STEP, N_EPS) = range(10)
-"""`N_WIDTH` is of one part; `N_PART_STEP` bytes from a part's weights to the next one's, 0 where all share
-them.
+"""x and y: addresses and strides in bytes. Addresses of weight and bias. Parts of a row, values of a part,
+bytes from one part's weights to the next part's (0: all parts share them). Epsilon, float64.
 """
 
 
@@ -76,7 +76,11 @@ CENTRED = False
 
 
 def _norm_template(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row. What a part has past its whole vectors is done one by one: parts lie side by side."""
+    """One tile for each row: (x - c) / sqrt(mean((x - c)^2) + eps) * weight + bias, for each part of the row.
+
+    c is the mean for layer norm and 0 for RMS norm. Values past a part's last full vector are taken one by
+    one, because parts are adjacent.
+    """
     width, parts, stride = (
         ld_i64(args + 8 * N_WIDTH),
         ld_i64(args + 8 * N_PARTS),

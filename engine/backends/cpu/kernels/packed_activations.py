@@ -1,9 +1,8 @@
-"""Activations as 16-bit integers with a scale for 32 of them: what products with integer codes read.
+"""Activations as 16-bit integers with one scale for each 32 of them: the input of products with codes.
 
-A block of 32 features, 96 bytes: 32 high bytes and 32 low bytes (`simd_bytes`), then float32: the scale s, s
-times the sums of the first and second 16 whole numbers and of all, then int32: minus those three sums, and a
-word of padding. The error of a number is at most 1 / 65000 of the largest of its 32, a hundredth of what 8
-bits make.
+A block of 32 features takes 96 bytes: 32 high bytes and 32 low bytes (see `simd_bytes`); float32: the scale
+s, and s times the sums of the first 16 integers, of the last 16 and of all; int32: those three sums negated;
+and 4 bytes of padding. The error of a value is at most 1 / 65000 of the largest magnitude of its block.
 """
 
 from __future__ import annotations
@@ -38,12 +37,9 @@ from engine.backends.cpu.codegen.simd_bytes import BASE, LIMIT
 FEATURES = 32
 PACKED_BYTES = 96
 LOW, SCALE, SUMS, INTEGER_SUMS = 32, 64, 68, 80
-"""Where the parts of a block begin; high bytes come first.
-
-`SUMS` and `INTEGER_SUMS` are of the first half, the second, and all.
-"""
+"""Offsets of the parts of a block, after the high bytes at 0. Sums: the first half, the second half, all."""
 _LEAST = 1e-30
-"""A block in which nothing is larger counts as zeros: its scale's inverse could not be told."""
+"""A block whose magnitudes are all at most this counts as zeros: the inverse of its scale could overflow."""
 _VI8 = ir.VectorType(I8, LANES)
 
 
@@ -54,14 +50,13 @@ def _larger(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
 def quantise(
     b: ir.IRBuilder, x: ir.Value, largest: int = LIMIT
 ) -> tuple[ir.Value, list[ir.Value], list[ir.Value]]:
-    """The 32 float32 numbers at x: the scale, two vectors of whole numbers, int32, and their sums, float32:
-    of each, and of both.
+    """Quantise the 32 float32 values at x to scale * integer; the largest magnitude becomes `largest`.
 
-    The number of largest magnitude becomes `largest`.
+    Returns the scale, two vectors of int32, and their float32 sums: the first, the second, both.
     """
     halves = [load(b, x, VF32, 64 * i) for i in range(2)]
-    # As whole numbers the bits of magnitudes are in the same order, and those of NaN are above all: the scale
-    # then is NaN, and the sum.
+    # The bits of magnitudes, compared as integers, have the same order, and those of NaN are the largest: a
+    # block with NaN gets NaN as its scale and sums.
     bits = [b.and_(b.bitcast(half, VI32), const_vector(0x7FFFFFFF, VI32)) for half in halves]
     top = b.bitcast(reduce(b, _larger(b, *bits), lambda p, q: _larger(b, p, q)), F32)
     inverse = splat(
@@ -80,7 +75,7 @@ def quantise(
         ratio = b.fmul(half, inverse)
         ratio = b.select(b.fcmp_ordered("ord", ratio, ratio), ratio, const_vector(0.0))
         numbers.append(rint(b, ratio))
-    # Whole numbers far below 2^24: float32 adds them up exactly.
+    # Integers far below 2^24: float32 adds them exactly.
     sums = [reduce(b, number, b.fadd) for number in numbers]
     return scale, [b.fptosi(number, VI32) for number in numbers], [*sums, b.fadd(*sums)]
 
@@ -109,4 +104,4 @@ def _emit_row(b: ir.IRBuilder, x: Any, count: Any, packed: Any) -> None:
 
 
 quantise_row = intrinsic_function("quantise_row", types.void, (types.int64,) * 3, _emit_row)
-"""quantise_row(x, count, packed): 32 `count` float32 numbers to `count` blocks."""
+"""quantise_row(x, count, packed): 32 `count` float32 values to `count` blocks."""

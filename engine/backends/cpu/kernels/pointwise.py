@@ -1,7 +1,7 @@
-"""What is done to every number of a row alone: activations, gates, sums, soft caps.
+"""Elementwise kernels: activations, gates, sums, soft caps.
 
-All share one template: a tile is a chunk of a row, of one or two inputs and up to two constants. Each maps
-zeros to zero, so the padding of rows stays zero.
+All share one template: a tile is a chunk of a row of one or two inputs, with up to two constants. Each kernel
+maps zeros to zero, so the padding of rows stays zero.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.codegen.specialise import specialise
 
 (P_X, P_OTHER, P_Y, P_STRIDE, P_CHUNKS, P_FIRST, P_SECOND) = range(7)
+"""Addresses of x, the other input and y; their stride in bytes; chunks of a row; two float64 constants."""
 CHUNK_VECTORS = 64
 """Vectors of one tile: 1,024 values."""
 
@@ -44,7 +45,7 @@ def _sigmoid(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 def _polynomial(b: ir.IRBuilder, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
-    """Highest power first."""
+    """The polynomial with these coefficients, highest power first, by Horner's rule."""
     value: ir.Value = const_vector(coefficients[0])
     for c in coefficients[1:]:
         value = fma(b, value, x, const_vector(c))
@@ -67,9 +68,7 @@ _ERFC_ABOVE_2 = (
 
 
 def _normal_share(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """Phi(x), the share of a normal distribution below x: erf of x / sqrt(2) by the polynomials of Cephes'
-    erff and erfcf.
-    """
+    """Phi(x), the standard normal distribution function, by the polynomials of Cephes' erff and erfcf."""
     negative = b.fcmp_ordered("<", x, const_vector(0.0))
     z = b.fmul(b.select(negative, b.fsub(const_vector(0.0), x), x), const_vector(math.sqrt(0.5)))
     square = b.fmul(z, z)
@@ -120,7 +119,7 @@ def _clamped_swiglu(b: ir.IRBuilder, gate: ir.Value, up: ir.Value) -> ir.Value:
 
 
 def _emitter(name: str) -> Callable[..., ir.Value]:
-    """(builder, x, other, first constant, second constant) to y, for a kernel's name."""
+    """The function (builder, x, other, first constant, second constant) -> y of the kernel `name`."""
     if name == "add":
         return lambda b, x, other, first, second: fma(b, first, other, x)
     if name == "times":
@@ -163,7 +162,7 @@ def _pointwise_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def pointwise_kernel(name: str) -> Any:
-    """The kernel of this name, one of `POINTWISE`."""
+    """The kernel `name`, one of `POINTWISE`."""
     value_of = _emitter(name)
 
     def emit(b: ir.IRBuilder, x: Any, other: Any, y: Any, vectors: Any, first: Any, second: Any) -> None:

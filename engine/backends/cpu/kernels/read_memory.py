@@ -1,4 +1,4 @@
-"""Reading memory and nothing else: the kernel that measures how fast it can be read."""
+"""A kernel that only reads memory, to measure the read bandwidth."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.backends.cpu.codegen.simd import (
 
 _STREAMS = 4
 TILE = 256 << 10
-"""Bytes of one tile, read as four streams a quarter apart: more loads are in flight than with one."""
+"""Bytes of a tile, read as four streams a quarter apart, so that more loads are in flight."""
 
 
 def _emit_read(b: ir.IRBuilder, address: Any, size: Any) -> Any:
@@ -45,5 +45,8 @@ read_lines = intrinsic_function("read_lines", types.int32, (types.int64, types.i
 
 
 def read_memory(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile: read 256 KB and keep a checksum, so that nothing is optimised away."""
+    """One tile: read its bytes and store their XOR, so that the loads are not optimised away.
+
+    Arguments: address of the data, bytes of a tile.
+    """
     st_i32(scratch, read_lines(ld_i64(args) + tile * ld_i64(args + 8), ld_i64(args + 8)))

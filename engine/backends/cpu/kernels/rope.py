@@ -13,10 +13,13 @@ from engine.backends.cpu.kernels.rows import copy_vectors
 from engine.backends.cpu.runtime.step_block import POSITIONS
 
 (R_X, R_STRIDE, R_Y, R_COS, R_SIN, R_HALF, R_HEADS, R_HEAD_DIM, R_INTERLEAVED) = range(9)
+"""x and y: addresses, one stride in bytes. Tables cos and sin: addresses, (positions, `R_HALF`) float32.
+Heads, the head dimension, and whether pairs are (2 i, 2 i + 1) rather than (i, i + `R_HALF`).
+"""
 
 
 def _emit_hadamard(b: ir.IRBuilder, x: Any, near: Any, cos: Any, sin: Any, y: Any, vectors: Any) -> None:
-    """Pairs `near` bytes apart, sixteen at once; the same operations as one by one."""
+    """Rotate pairs `near` bytes apart, 16 at a time, by the same operations as one by one."""
     with counted_loop(b, vectors) as i:
         offset = b.mul(i, ir.Constant(I64, 64))
         here, there = b.add(x, offset), b.add(b.add(x, near), offset)
@@ -31,7 +34,10 @@ rotate_vectors = intrinsic_function("rotate_vectors", types.void, (types.int64,)
 
 
 def rope(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: turn the pairs of every head by the row's position."""
+    """One tile for each row: rotate the pairs (a, b) of every head by the angles of the row's position.
+
+    a' = a cos - b sin, b' = a sin + b cos. Dimensions from 2 `R_HALF` on are copied.
+    """
     half, head_dim = ld_i64(args + 8 * R_HALF), ld_i64(args + 8 * R_HEAD_DIM)
     position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
     cos = ld_i64(args + 8 * R_COS) + 4 * half * position

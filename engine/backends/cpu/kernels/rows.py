@@ -1,6 +1,4 @@
-"""Rows taken from somewhere: embeddings, learned positions, columns of a row, and the rows that need
-logits.
-"""
+"""Embeddings, learned positions, columns and permutations of rows, and the rows that need logits."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def _embed_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def embed_kernel(weight_layout: WeightLayout) -> Any:
-    """One tile a row: the row of the token id, unpacked from its tile of 16."""
+    """One tile for each row: scale * table[token id], unpacked from the table's tile of 16 rows."""
     sizes = {"UNIT": weight_layout.unit, "BLOCK_BYTES": weight_layout.block_bytes}
     return specialise(_embed_template, f"embed_{weight_layout.name}", unpack=_unpack(weight_layout), **sizes)
 
@@ -53,7 +51,7 @@ def embed_kernel(weight_layout: WeightLayout) -> Any:
 
 
 def last_rows(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: copy row T - logit_rows + tile."""
+    """One tile for each row: copy row T - logit_rows + tile."""
     stride = ld_i64(args + 8 * L_STRIDE)
     row = ld_i64(step + 8 * ROWS) - ld_i64(step + 8 * LOGIT_ROWS) + tile
     x, y = ld_i64(args + 8 * L_X) + row * stride, ld_i64(args + 8 * L_Y) + tile * stride
@@ -89,7 +87,7 @@ sum_vectors = intrinsic_function("sum_vectors", types.void, (types.int64,) * 4, 
 
 
 def columns(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: some columns as a row of their own, with zeros up to a whole vector."""
+    """One tile for each row: copy columns to a row of their own, padded with zeros to whole vectors."""
     width, stride = ld_i64(args + 8 * O_WIDTH), ld_i64(args + 8 * O_Y_STRIDE)
     x = ld_i64(args + 8 * O_X) + tile * ld_i64(args + 8 * O_X_STRIDE) + 4 * ld_i64(args + 8 * O_START)
     y = ld_i64(args + 8 * O_Y) + tile * stride
@@ -101,7 +99,7 @@ def columns(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def permute(args: int, step: int, tile: int, scratch: int) -> None:
-    """A chunk of a row: y[k] = x[order[k]], int32, with zeros up to a whole vector."""
+    """One tile: y[k] = x[order[k]] in a chunk of a row, padded with zeros; `order` is int32."""
     width, chunks, stride = (
         ld_i64(args + 8 * M_WIDTH),
         ld_i64(args + 8 * M_CHUNKS),
@@ -118,9 +116,7 @@ def permute(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def add_positions(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: x plus the table's row (positions, width), which need not be whole vectors, at the
-    row's position.
-    """
+    """One tile for each row: y = x + table[position]; the table (positions, width) float32 has no padding."""
     width, stride = ld_i64(args + 8 * T_WIDTH), ld_i64(args + 8 * T_STRIDE)
     x, y = ld_i64(args + 8 * T_X) + tile * stride, ld_i64(args + 8 * T_Y) + tile * stride
     added = ld_i64(args + 8 * T_TABLE) + 4 * width * ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)

@@ -1,11 +1,10 @@
-"""The quantised block types of GGUF: small codes, a number d (and perhaps a minimum) for a block, scales for
-its groups.
+"""The quantised block types of GGUF: codes, scales of groups, and a d (and perhaps dmin) for each block.
 
-One class serves them all; `engine.backends.gguf_blocks` describes them. A block holds groups of 32 features x
-16 rows, one after another: the group's codes (`codes`), then for each part of `part` features 16 scale bytes
-and, where there are minimums, 16 minimum bytes (Q2_K: both in one byte). After the groups come 16 fp16 d and,
-where there are minimums, 16 fp16 dmin (MXFP4: 16 exponent bytes). A weight is d scale code - dmin minimum.
-Products are summed as integers; scales come after.
+One class serves them all; `engine.backends.gguf_blocks` describes the types. A block holds groups of 32
+features x 16 rows: the group's codes (`codes`), then for each part of `part` features 16 scale bytes and, if
+the type has minimums, 16 minimum bytes (Q2_K: both in one byte). After the groups come 16 fp16 d and, with
+minimums, 16 fp16 dmin (MXFP4: 16 exponent bytes instead). A weight is d * scale * code - dmin * minimum.
+Products are summed as integers and scaled afterwards.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _VI8 = ir.VectorType(I8, LANES)
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """A `WeightLayout` of the layout above for one type of block."""
+    """A `WeightLayout` for one type of block."""
 
     block: BlockType
 
@@ -110,7 +109,7 @@ class BlockLayout:
             height, blocks, self.groups, self._group_bytes
         )
         shape = (height, LANES, blocks, self.groups)
-        # The quad of features comes first: all the work is then on long contiguous vectors.
+        # With the quad of features first, all work is on long contiguous vectors.
         quads = np.ascontiguousarray(parts.codes).view("<u4").reshape(*shape, GROUP // 4)
         codes = np.ascontiguousarray(quads.transpose(4, 0, 2, 3, 1))
         for j, word in enumerate(self.codes.pack_quads(codes)):
@@ -131,7 +130,7 @@ class BlockLayout:
         return out.reshape(-1)
 
     def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value | None]:
-        """d, and the block's minimum (or what the minimums are multiplied with)."""
+        """d and dmin of the 16 rows, float32; None for a type without minimums."""
         at = self.groups * self._group_bytes
         if self._exponent:
             return _power(b, b.zext(load(b, block, _VI8, at), VI32)), None
@@ -140,7 +139,7 @@ class BlockLayout:
     def _scale(
         self, b: ir.IRBuilder, group: ir.Value, part: int, d: ir.Value, m: ir.Value | None
     ) -> tuple[ir.Value, ir.Value | None]:
-        """The part's factor of a code, and what is added to the product; exact in float32."""
+        """A part's factor d * scale and addend -dmin * minimum (or None), exact in float32."""
         if not self.block.scale_bits:
             return d, m
         at = self.codes.group_bytes + part * LANES
@@ -160,9 +159,7 @@ class BlockLayout:
     def _each_group(
         self, b: ir.IRBuilder, block: ir.Value, emit: Callable[[ir.Value, ir.Value], None]
     ) -> None:
-        """emit(address of the group, its index) for all groups: in a loop, which is faster to compile and
-        as fast to run.
-        """
+        """emit(address of a group, its index) for all groups, in a loop, which compiles faster."""
         if self.groups == 1:
             emit(block, ir.Constant(I64, 0))
             return
@@ -236,7 +233,7 @@ class BlockLayout:
 
 
 def _power(b: ir.IRBuilder, exponent: ir.Value) -> ir.Value:
-    """2^(e - 128) as a product of two normal numbers: the smallest two are subnormal.
+    """2^(e - 128) as a product of two normal numbers, since the two smallest powers are subnormal.
 
     Source: ggml's block_mxfp4.
     """

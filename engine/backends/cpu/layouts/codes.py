@@ -1,10 +1,9 @@
-"""Integer codes of 2 to 6 bits, 32 neighbouring features of a row packed without a gap, and their way to
-bytes and float32 lanes.
+"""Integer codes of 2 to 6 bits: packing 32 neighbouring features of a row, and reading them back.
 
-A group of 32 codes of `bits` bits is `bits` words of 32 bits for each row. Codes are cut into planes of 4, 2
-or 1 bits (5 is 4 and 1), lowest first; byte i of each word belongs to the features 4 q + i, and of a plane of
-w bits the lowest w bits of a word's bytes to its first quad q, the next to the next. So the four codes of a
-quad lie as the dot product of bytes wants them: one shift and one mask a plane away.
+A group of 32 codes of `bits` bits is `bits` words of 32 bits for each row. Codes are split into planes of 4,
+2 or 1 bits (5 is 4 and 1), lowest first. Byte i of a word belongs to features 4 q + i; in a plane of w bits
+the lowest w bits of the bytes are the word's first quad q, the next w bits the next quad. So one shift and
+one mask for each plane give the four codes of a quad as the dot product of bytes takes them.
 """
 
 from __future__ import annotations
@@ -40,11 +39,10 @@ _PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2)}
 
 
 class Codes:
-    """Codes of `bits` bits and the whole numbers they stand for.
+    """Codes of `bits` bits and the integers they stand for.
 
-    Code q means q - `offset`, or `values[q]` where a table of 2^bits values from -128 to 127 is given (of 4
-    bits). `left` is what must still be subtracted from a vector of `CodeReader`: 0, or `offset`. `zero` is
-    the same for its operands.
+    Code q means q - `offset`, or `values[q]` if a table of 16 values from -128 to 127 is given (4 bits only).
+    `left` is what must still be subtracted from a vector of `CodeReader`, `zero` from its operands.
     """
 
     def __init__(self, bits: int, offset: int = 0, values: Sequence[int] | None = None) -> None:
@@ -70,9 +68,7 @@ class Codes:
         return self.pack_quads(np.ascontiguousarray(quads).view("<u4")[..., 0])
 
     def pack_quads(self, codes: npt.NDArray[np.uint32]) -> list[npt.NDArray[np.uint32]]:
-        """The same of quads (8, ...), the first code of each in the lowest byte: a quarter of the numbers
-        to go over.
-        """
+        """`pack` for quads (8, ...), with the first code of each in the lowest byte."""
         words = [np.zeros(codes.shape[1:], np.uint32) for _ in range(self.bits)]
         for width, first, start in self.planes:
             per_word, mask = QUADS // width, np.uint32(0x01010101 * ((1 << width) - 1))
@@ -82,7 +78,7 @@ class Codes:
         return words
 
     def table(self) -> list[float]:
-        """What each code means, one period after another up to 16 (5 bits: 32) entries."""
+        """The meaning of each code, repeated up to 16 entries (5 bits: 32)."""
         meaning = (
             [q - self.offset for q in range(1 << self.bits)] if self.values is None else list(self.values)
         )
@@ -121,17 +117,17 @@ class CodeReader:
         return self._quads[q]
 
     def operand(self, q: int) -> ir.Value:
-        """Features 4 q .. 4 q + 3 for `byte_products`: what the codes mean, plus `codes.zero`."""
+        """Features 4 q .. 4 q + 3 for `byte_products`: the codes' meaning plus `codes.zero`."""
         b, codes = self._b, self._codes
         quad = b.bitcast(self._quad(q), V64I8)
         return quad if codes.values is None else look_up_bytes(b, [v + BIAS for v in codes.values], quad)
 
     def numbers(self, q: int, form: PanelFormat) -> tuple[ir.Value, ...]:
-        """Quad q as `form` hold it."""
+        """Quad q as `form` holds it."""
         return self.pairs(q) if form.bits == 16 else (self.operand(q),)
 
     def pairs(self, q: int) -> tuple[ir.Value, ir.Value]:
-        """Features (4 q, 4 q + 2) and (4 q + 1, 4 q + 3) as what the codes mean, in 16 bits."""
+        """The meaning of features (4 q, 4 q + 2) and (4 q + 1, 4 q + 3) in int16."""
         b, codes = self._b, self._codes
         if codes.values is not None:
             return signed_pairs(
@@ -141,12 +137,12 @@ class CodeReader:
         return code_pairs(b, self._quad(q), minus)
 
     def vector(self, k: int) -> ir.Value:
-        """Feature k of the group as float32: its code's meaning plus `codes.left`, exact."""
+        """Feature k of the group as float32: its code's meaning plus `codes.left`, exactly."""
         b, codes = self._b, self._codes
         place = const_vector(8 * (k % 4), VI32)
         if codes.by_table:
-            # The table is periodic and only the lowest bits choose: what is above a code that fills its plane
-            # need not be masked.
+            # The table is periodic and only the lowest bits of an index count, so a code of a single plane
+            # needs no mask.
             if len(codes.planes) == 1:
                 word, quad = divmod(k // 4, QUADS // codes.bits)
                 shift = 8 * (k % 4) + codes.bits * quad
@@ -176,9 +172,9 @@ def look_up(b: ir.IRBuilder, table: list[float], index: ir.Value) -> ir.Value:
 
 
 def look_up_bytes(b: ir.IRBuilder, table: list[int], index: ir.Value) -> ir.Value:
-    """table[index] of 64 bytes below 16; the CPU's byte permutation, or else a tree of selections.
+    """table[index] for 64 bytes below 16, by the CPU's byte permutation or else a tree of selections.
 
-    Table entries from -128 to 255.
+    Table entries are from -128 to 255.
     """
     for feature, width, name in (
         ("avx512bw", 64, "llvm.x86.avx512.pshuf.b.512"),

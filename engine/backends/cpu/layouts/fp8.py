@@ -1,4 +1,4 @@
-"""8-bit floats (e4m3) with a scale for each block of inputs. Holds `engine.weights.packed.fp8`'s types.
+"""8-bit floats (e4m3) with a scale for each block of inputs: the types of `engine.weights.packed.fp8`.
 
 Block of `unit` features x 16 rows: the bytes (unit, 16), then 16 float32 scales.
 """
@@ -32,7 +32,7 @@ UNITS = (128, 32)
 
 @dataclass(frozen=True)
 class Fp8:
-    """See the module docstring."""
+    """The layout of fp8 weights with a scale for `unit` features."""
 
     unit: int
 
@@ -40,21 +40,18 @@ class Fp8:
 
     @property
     def name(self) -> str:
-        """See `WeightLayout`."""
         return f"fp8u{self.unit}"
 
     @property
     def types(self) -> tuple[str, ...]:
-        """See `WeightLayout`."""
         return (f"FP8_{self.unit}",)
 
     @property
     def block_bytes(self) -> int:
-        """See `WeightLayout`."""
         return (self.unit + 4) * LANES
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `WeightLayout.pack`; of each row and block `unit` numbers and a float32 scale."""
+        """For each row and block, `raw` holds `unit` numbers and a float32 scale."""
         blocks, height = columns // self.unit, rows // LANES
         parts = raw.reshape(rows, blocks, self.unit + 4)
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
@@ -68,7 +65,6 @@ class Fp8:
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
-        """See `WeightLayout.emit_dot`."""
         scale = load(b, block, VF32, self.unit * LANES)
         prefetch_lines(b, b.add(block, ir.Constant(I64, self.unit * LANES)), 4 * LANES)
         with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
@@ -84,7 +80,6 @@ class Fp8:
                 totals.set(r, fma(b, scale, join_chains(b, parts[r]), totals.get(r)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `WeightLayout.emit_unpack`."""
         scale = load(b, block, VF32, self.unit * LANES)
         with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
             group = b.add(block, b.mul(g, ir.Constant(I64, _GROUP * LANES)))
@@ -94,4 +89,4 @@ class Fp8:
 
 
 FP8_WEIGHT_LAYOUTS = tuple(Fp8(unit) for unit in UNITS)
-"""Of both units."""
+"""The layouts of both units."""

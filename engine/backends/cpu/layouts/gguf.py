@@ -6,4 +6,4 @@ from engine.backends.cpu.layouts.blocks import BlockLayout
 from engine.backends.gguf_blocks import PACKED_BLOCKS
 
 GGUF_WEIGHT_LAYOUTS = tuple(BlockLayout(block) for block in PACKED_BLOCKS if block.bits < 8)
-"""`q8` has Q8_0, `plain` the plain numbers."""
+"""The types below 8 bits; `q8` holds Q8_0, `plain` the plain numbers."""

@@ -1,10 +1,8 @@
-"""Codes with a scale and a whole zero for each group of inputs: w = (q - z) s.
+"""Codes with a scale and an integer zero point for each group of inputs: w = (q - z) s.
 
-Holds `engine.weights.packed.grouped`'s types.
-
-Block of `unit` features x 16 rows: groups of 32 features (`codes`; of 8 bits: bytes (8, 16, 4) of q - 128),
-then 16 scales (fp16 or float32), then 16 zeros less the middle code, int8 (of 8 bits: int16). Sums of
-products are of whole codes.
+Holds the types of `engine.weights.packed.grouped`. A block of `unit` features x 16 rows has groups of 32
+features (`codes`; 8 bits: bytes (8, 16, 4) of q - 128), then 16 scales (fp16 or float32), then 16 zero points
+minus the middle code, int8 (8 bits: int16). Products are summed as integers.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ UNITS = (32, 64, 128)
 
 @dataclass(frozen=True)
 class Grouped:
-    """See the module docstring. `half`: scales are fp16 numbers, else float32."""
+    """The layout of codes of `bits` bits in groups of `unit`; scales are fp16 if `half`, else float32."""
 
     bits: int
     unit: int
@@ -54,12 +52,10 @@ class Grouped:
 
     @property
     def name(self) -> str:
-        """See `WeightLayout`."""
         return f"grouped{self.bits}u{self.unit}{'' if self.half else 'f32'}"
 
     @property
     def types(self) -> tuple[str, ...]:
-        """See `WeightLayout`."""
         return (f"GROUPED{self.bits}_{self.unit}{'' if self.half else '_F32'}",)
 
     @property
@@ -84,13 +80,10 @@ class Grouped:
 
     @property
     def block_bytes(self) -> int:
-        """See `WeightLayout`."""
         return self._zeros_at + (2 if self.bits == 8 else 1) * LANES
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `WeightLayout.pack`; of each row and block `unit` bytes of codes, a float32 scale and an
-        int16 zero.
-        """
+        """For each row and block, `raw` holds `unit` code bytes, a float32 scale and an int16 zero point."""
         blocks, height = columns // self.unit, rows // LANES
         parts = raw.reshape(height, LANES, blocks, self.unit + 6)
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
@@ -101,7 +94,7 @@ class Grouped:
             signed = (split ^ np.uint8(0x80)).reshape(*split.shape[:-1], GROUP // 4, 4)
             groups[...] = signed.transpose(0, 2, 3, 4, 1, 5).reshape(groups.shape)
         else:
-            # The quad of features comes first: all the work is then on long contiguous vectors.
+            # With the quad of features first, all work is on long contiguous vectors.
             quads = np.ascontiguousarray(split).view("<u4").transpose(4, 0, 2, 3, 1)
             for j, word in enumerate(codes.pack_quads(np.ascontiguousarray(quads))):
                 groups[..., j * LANES * 4 : (j + 1) * LANES * 4] = word.view(np.uint8)
@@ -116,13 +109,13 @@ class Grouped:
         return out.reshape(-1)
 
     def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The scales, and the zeros less the middle code, float32."""
+        """The scales, and the zero points minus the middle code, float32."""
         scale = load_half(b, block, self._scales_at) if self.half else load(b, block, VF32, self._scales_at)
         zero = load(b, block, ir.VectorType(I16 if self.bits == 8 else I8, LANES), self._zeros_at)
         return scale, b.sitofp(b.sext(zero, VI32), VF32)
 
     def _vectors(self, b: ir.IRBuilder, group: ir.Value) -> list[ir.Value]:
-        """The 32 features' codes less the middle one, plus `_left`, float32."""
+        """The 32 features' codes minus the middle code plus `_left`, float32."""
         codes = self._codes
         if codes is not None:
             reader = CodeReader(b, codes, group)
@@ -137,7 +130,6 @@ class Grouped:
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
-        """See `WeightLayout.emit_dot`."""
         scale, zero = self._numbers(b, block)
         minus, codes = b.fneg(zero), self._codes
         prefetch_lines(b, b.add(block, ir.Constant(I64, self._scales_at)), self.block_bytes - self._scales_at)
@@ -158,14 +150,13 @@ class Grouped:
                 totals.set(r, fma(b, scale, product, totals.get(r)))
 
     def panel_format(self, bits: int) -> PanelFormat:
-        """Pairs have the zero taken off; for bytes a minimum does that."""
+        """The zero point is subtracted from pairs themselves; for bytes a minimum does that."""
         if bits == 16:
             return PanelFormat(16, GROUP, False)
         codes = self._codes
         return PanelFormat(8, GROUP, True, BIAS if codes is None else codes.zero, codes is None)
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
-        """See `IntegerLayout.emit_panel`."""
         scale, zero = self._numbers(b, block)
         codes, minus = self._codes, in_both(b, b.fptosi(zero, VI32))
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
@@ -180,7 +171,6 @@ class Grouped:
             form.put_scales(b, out, 0, scale, None if form.bits == 16 else b.fneg(b.fmul(zero, scale)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `WeightLayout.emit_unpack`."""
         scale, zero = self._numbers(b, block)
         minus = b.fadd(zero, const_vector(self._left)) if self._left else zero
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
@@ -193,4 +183,4 @@ class Grouped:
 GROUPED_WEIGHT_LAYOUTS = tuple(
     Grouped(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS
 )
-"""Of all widths, units and kinds of scale; only those a model has are ever compiled."""
+"""All widths, units and types of scale; only those that a model uses are compiled."""

@@ -1,9 +1,9 @@
-"""The packed weight layouts of the CPU backend, and the table of them.
+"""What a packed weight layout of the CPU backend is, and what layouts share.
 
-Every layout keeps 16 neighbouring rows together as a *tile*, so that each vector lane owns one row and no
-horizontal sum is needed. A tile is a run of *blocks* of `unit` input features. A weight layout says how a
-block is packed, and emits the two pieces of code every matrix kernel is made of: the dot product of a block
-with R activation rows, and its unpacking to float32.
+Every layout keeps 16 neighbouring rows together as a *tile*: each vector lane holds one row, so that no
+horizontal sum is needed. A tile is a run of *blocks* of `unit` input features. A weight layout packs blocks
+and emits the two pieces of code of every matrix kernel: the dot product of a block with R activation rows,
+and its unpacking to float32.
 """
 
 from __future__ import annotations
@@ -24,27 +24,24 @@ Bytes = npt.NDArray[np.uint8]
 class WeightLayout(Protocol):
     """One packed layout.
 
-    `unit` features a block, `block_bytes` for 16 rows, `types` the tensor types packed into it.
-
     `name` is lower case without an underscore: kernels are called `linear_<name>` and `embed_<name>`. `unit`
-    divides 256. `integer` weight layouts hold integers with scales: `emit_dot` then gets rows as blocks
-    of 16-bit activations (`activations`), and 32 divides `unit`; the others get float32 rows.
+    divides 256. `integer` layouts hold integers with scales: 32 divides their `unit`, and `emit_dot` gets
+    rows as blocks of 16-bit activations (`packed_activations`); the others get float32 rows.
 
-    A new layout is a class with these members and an entry in `kernels.WEIGHT_LAYOUTS`. `q8` is a short one
-    to read first; `codes` packs and reads codes of 2 to 6 bits, `integer_dot` multiplies them, and
-    `add_to_chain`, `join_chains` and `prefetch_lines` below do the rest. Two rules keep a row's answer the
-    same to the last bit whichever rows are beside it: every row of `rows` goes through the same additions in
-    the same order, and a block's products are added up before they meet `totals`.
+    A new layout is a class with these members and an entry in `table.WEIGHT_LAYOUTS`. Read `q8` first, which
+    is short; `codes` packs and reads codes of 2 to 6 bits, `integer_dot` multiplies them, and `add_to_chain`,
+    `join_chains` and `prefetch_lines` below do the rest. A row's result must not depend on the other rows, to
+    the last bit: every row of `rows` takes the same additions in the same order.
     """
 
     @property
     def name(self) -> str:
-        """Of the kernels."""
+        """The name that kernels' names end with."""
         ...
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Names of the tensor types, as `RawTensor.type` has them."""
+        """The values of `RawTensor.type` that are packed into this layout."""
         ...
 
     @property
@@ -63,55 +60,52 @@ class WeightLayout(Protocol):
         ...
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """File bytes of `rows` x `columns` (rows a multiple of 16, columns of `unit`) to tiles, flat
-        uint8.
-        """
+        """Pack file bytes of `rows` x `columns` (multiples of 16 and `unit`) into tiles, flat uint8."""
         ...
 
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
-        """totals[r] += block times what is at rows[r], for each r."""
+        """Emit totals[r] += block times the activations at rows[r], for each r."""
         ...
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """Write the block as float32 (unit, 16) to `target`."""
+        """Emit code that writes the block as float32 (unit, 16) to `target`."""
         ...
 
 
 @runtime_checkable
 class IntegerLayout(WeightLayout, Protocol):
-    """A weight layout of whole numbers with scales: what a `integer` weight layout has besides."""
+    """A weight layout of integers with scales (`integer` is true)."""
 
     def panel_format(self, bits: int) -> PanelFormat:
-        """How panels for activations of 16 or 8 bits hold its weights."""
+        """How packed panels for activations of 16 or 8 bits hold its weights."""
         ...
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
-        """Write the block to `target` as a panel holds it; `form` is one that `panel_format` gives."""
+        """Emit code that writes the block to `target` as a panel of `form`, a result of `panel_format`."""
         ...
 
 
 def tiles(values: npt.NDArray[np.generic], rows: int) -> npt.NDArray[np.generic]:
-    """(rows, blocks, ...) to (rows / 16, blocks, ..., 16): the row within its tile becomes the last axis."""
+    """Reshape (rows, blocks, ...) to (rows / 16, blocks, ..., 16): the row within its tile comes last."""
     split = values.reshape(rows // LANES, LANES, *values.shape[1:])
     return np.moveaxis(split, 1, -1)
 
 
 CHAINS = 2 if WIDE else 1
-"""Partial sums of each activation row within a block, the same for any number of rows: a row's answer is then
-the same to the last bit whichever rows are beside it. Without AVX-512 a vector is two registers or more, so
-one sum is two chains already.
+"""Partial sums of each activation row within a block, the same for any number of rows, so that a row's result
+does not depend on the others. Without AVX-512 a vector is two or more registers: one sum is two chains.
 """
 
 
 READ_AHEAD = 8 << 10
-"""Bytes that packed weights are asked for ahead of their use: 0.4 microseconds at 20 GB/s a core."""
+"""How many bytes ahead packed weights are prefetched: 0.4 microseconds at 20 GB/s for each core."""
 
 
 def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int) -> None:
-    """Ask for the cache lines of the `size` bytes that begin `READ_AHEAD` bytes after `block`, into the
-    second-level cache: it has room for many more reads under way than the first.
+    """Prefetch the `size` bytes that begin `READ_AHEAD` bytes after `block` into the second-level cache,
+    which can have many more reads in flight than the first.
     """
     for line in range(0, size, 64):
         prefetch(b, block, READ_AHEAD + line, 2)

@@ -1,4 +1,4 @@
-"""F32, F16 and BF16 weights: blocks of 4 features, each 16 rows wide, in the file's own number type."""
+"""F32, F16 and BF16 weights: blocks of 4 features x 16 rows in the file's number type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from engine.backends.cpu.layouts.layout import CHAINS, Bytes, prefetch_lines, ti
 
 
 class Plain:
-    """A weight layout of plain numbers: unit 4, layout (4, 16) of `size`-byte values a block."""
+    """A weight layout of plain numbers: a block is (4, 16) values of `size` bytes."""
 
     integer = False
     unit = 4
@@ -36,7 +36,6 @@ class Plain:
         self.block_bytes = self.unit * LANES * size
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `WeightLayout.pack`."""
         values = raw.view(np.dtype(f"u{self.size}")).reshape(rows, columns)
         return np.ascontiguousarray(tiles(values, rows)).reshape(-1).view(np.uint8)
 
@@ -49,7 +48,7 @@ class Plain:
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
-        """See `WeightLayout.emit_dot`; `CHAINS` slots a row."""
+        """`totals` has `CHAINS` slots for each row."""
         prefetch_lines(b, block, self.block_bytes)
         for k in range(self.unit):
             weight = self._vector(b, block, k)
@@ -58,7 +57,6 @@ class Plain:
                 totals.set(slot, fma(b, splat(b, load(b, x, F32, 4 * k)), weight, totals.get(slot)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `WeightLayout.emit_unpack`."""
         for k in range(self.unit):
             store(b, b.fadd(self._vector(b, block, k), const_vector(0.0)), target, k * LANES * 4)
 

@@ -1,7 +1,7 @@
 """8-bit weights with one scale for 32 features: w = d q. Holds Q8_0.
 
-Block of 32 features x 16 rows, 544 bytes: int8 (8, 16, 4), four neighbouring features of each row together,
-then 16 fp16 scales. Source of the file layout: ggml's block_q8_0.
+A block of 32 features x 16 rows takes 544 bytes: int8 (8, 16, 4), four neighbouring features of each row
+together, then 16 fp16 scales. Source of the file's layout: ggml's block_q8_0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCALES = _UNIT * LANES
 
 
 def quads_of(values: Bytes, rows: int) -> Bytes:
-    """(rows, blocks, features) to (rows / 16, blocks, -1), in each block (features / 4, 16, 4)."""
+    """Reshape (rows, blocks, features) to (rows / 16, blocks, -1), each block as (features / 4, 16, 4)."""
     height, blocks, features = rows // LANES, values.shape[1], values.shape[2]
     return (
         values.reshape(height, LANES, blocks, features // 4, 4)
@@ -47,7 +47,7 @@ def byte_operand(b: ir.IRBuilder, group: ir.Value, q: int) -> ir.Value:
 
 
 def byte_numbers(b: ir.IRBuilder, group: ir.Value, q: int, form: PanelFormat) -> tuple[ir.Value, ...]:
-    """Quad q of signed bytes at `group` as `form` hold it."""
+    """Quad q of signed bytes at `group` as `form` holds it."""
     return (
         signed_pairs(b, load(b, group, VI32, 4 * LANES * q))
         if form.bits == 16
@@ -62,7 +62,7 @@ def byte_vector(b: ir.IRBuilder, group: ir.Value, k: int) -> ir.Value:
 
 
 class Q8:
-    """See the module docstring."""
+    """The layout of Q8_0."""
 
     name = "q8"
     types: tuple[str, ...] = ("Q8_0",)
@@ -71,7 +71,6 @@ class Q8:
     integer = True
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `WeightLayout.pack`."""
         blocks = columns // _UNIT
         source = raw.reshape(rows, blocks, 34)
         out = np.empty((rows // LANES, blocks, self.block_bytes), np.uint8)
@@ -85,7 +84,6 @@ class Q8:
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
-        """See `WeightLayout.emit_dot`."""
         prefetch_lines(b, block, self.block_bytes)
         scale = load_half(b, block, _SCALES)
         quads = ((q, byte_operand(b, block, q)) for q in range(_UNIT // 4))
@@ -93,7 +91,6 @@ class Q8:
             totals.set(r, fma(b, scale, b.fmul(value, packed_scale(b, rows[r])), totals.get(r)))
 
     def panel_format(self, bits: int) -> PanelFormat:
-        """See `IntegerLayout.panel_format`."""
         return (
             PanelFormat(16, _UNIT, False)
             if bits == 16
@@ -101,13 +98,11 @@ class Q8:
         )
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
-        """See `IntegerLayout.emit_panel`."""
         for q in range(_UNIT // 4):
             form.put_quad(b, target, q, byte_numbers(b, block, q, form))
         form.put_scales(b, target, 0, load_half(b, block, _SCALES), None)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `WeightLayout.emit_unpack`."""
         scale = load_half(b, block, _SCALES)
         for k in range(_UNIT):
             store(b, b.fmul(byte_vector(b, block, k), scale), target, k * LANES * 4)

@@ -24,8 +24,8 @@ _TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0",
 def weight_layout_for(type_name: str) -> WeightLayout:
     """The layout a tensor type is packed into.
 
-    Types without one are dequantised: plain numbers beyond fp16 to F32; the others to F16, whose error, 2^-11
-    of a weight, is far below that of quantised types.
+    Types without one are dequantised: `_TO_F32` to F32, the others to F16, whose relative error of 2^-11 is
+    far below that of quantised types.
     """
     fallback = PLAIN[0] if type_name in _TO_F32 else PLAIN[1]
     return next((f for f in WEIGHT_LAYOUTS if type_name in f.types), fallback)

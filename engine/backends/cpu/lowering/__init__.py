@@ -1,1 +1,1 @@
-"""From a model's operations to the calls that a program replays."""
+"""Lowering a model's operations to the kernel calls that a program replays."""

@@ -1,4 +1,4 @@
-"""Attention over the cache, and what writes the cache."""
+"""Lowering of attention, cache writes and rope."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lower_rope(calls: Calls, node: Rope) -> None:
 
 
 def lower_kv_write(calls: Calls, node: KvWrite) -> None:
-    """Keys and values in a call each; quantised keys are rounded with a view to their queries."""
+    """One call for keys and one for values; query-aware rounding of quantised keys reads the queries too."""
     layer, q, k, v, shape = node.layer, node.q, node.k, node.v, node.shape
     (keys, values), kind = calls.cache.addresses(layer), calls.cache.kind
     key_page, value_page = _page_bytes(kind, shape.head_dim)
@@ -42,12 +42,12 @@ def _from(buffer: Buffer, first: int) -> Buffer | Slice:
 
 
 def _page_bytes(kind: CacheType, dim: int) -> tuple[int, int]:
-    """Of the keys, and of the values, of one head in one page."""
+    """Bytes of one head's keys and of its values in a page."""
     return PAGE_TOKENS * key_bytes(kind.keys, dim), PAGE_TOKENS * value_bytes(kind.values, dim)
 
 
 def lower_attention(calls: Calls, node: Attention) -> None:
-    """In splits of the positions, and their combination, which large batches do at once."""
+    """Attention in splits of the pages and a call that combines them, which large batches do not need."""
     layer, q, y, shape, kind = node.layer, node.q, node.y, node.shape, calls.cache.kind
     keys, values = calls.cache.addresses(layer)
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim

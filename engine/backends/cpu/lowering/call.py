@@ -1,4 +1,4 @@
-"""The calls of a pass, as lowering writes them down."""
+"""The kernel calls of a pass, as lowering collects them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.backends.graph.nodes import Routes
 
 @dataclass(frozen=True)
 class Slice:
-    """The rows of a buffer from a column on, as an argument."""
+    """A buffer's rows from column `first` on, as an argument."""
 
     buffer: Buffer
     first: int
@@ -25,11 +25,11 @@ Argument = int | float | Buffer | Slice
 
 @dataclass
 class Operation:
-    """One kernel call of a pass; float arguments are passed by their bits.
+    """One kernel call of a pass; floats are passed as the bits of a float64.
 
-    `tiles` are (tiles, rows of a tile) of small batches, then of larger ones; with 0 tiles the kernel is left
-    out. What it reads beside activations, for the profile: `bytes` of weights of the `shape` (M, K), at most
-    `row_bytes` for each row unless that is 0, and `position_bytes` for each position up to `window` back.
+    `tiles` is (tiles, rows of a tile) for small batches, then for large ones; 0 tiles leave the kernel out.
+    For the profile it says what is read besides activations: `bytes` of weights of the `shape` (M, K), at
+    most `row_bytes` for each row unless that is 0, and `position_bytes` for each position in `window`.
     """
 
     kernel: str
@@ -46,9 +46,9 @@ class Operation:
 
 
 class Calls:
-    """The calls of a pass so far, and the memory they need: `scratch` bytes for each thread, and `constants`.
+    """The calls of a pass so far, and their memory: `scratch` bytes for each thread, and `constants`.
 
-    `prompt_bits` are those of activations in large batches.
+    Large batches take activations of `prompt_bits` bits in products with integer codes.
     """
 
     def __init__(self, cache: CacheAddresses, prompt_bits: int, constants: Constants) -> None:
@@ -56,12 +56,12 @@ class Calls:
         self.operations: list[Operation] = []
         self.scratch = linear.scratch_bytes(0)
         self.inputs = 0
-        """Inputs of products so far; each has a number, as the key of its packed form in scratch memory."""
+        """Inputs of products so far; an input's number identifies its packed form in scratch memory."""
         self.expert_tags = 0
         """Experts of all products so far."""
         self._partial = 0, 0
         self.sorted_routes: dict[Routes, tuple[Buffer, int]] = {}
-        """Where the rows of routes went: their places, and the address of the table of experts."""
+        """For each routes: the buffer of the rows' places, and the address of the table of routes."""
 
     def add(
         self, kernel: str, arguments: list[Argument], reads: list[object], writes: list[object], **more: Any
@@ -69,7 +69,7 @@ class Calls:
         self.operations.append(Operation(kernel, arguments, reads, writes, **more))
 
     def partial_results(self, size: int) -> int:
-        """Address of `size` bytes for the partial results of attention, which layers share."""
+        """Address of at least `size` bytes for the partial results of attention, which layers share."""
         if self._partial[1] < size:
             self._partial = self.constants.room(size), size
         return self._partial[0]
@@ -77,6 +77,6 @@ class Calls:
     def each_row(
         self, kernel: str, arguments: list[Argument], reads: list[object], y: Buffer, chunks: int = 1
     ) -> None:
-        """A kernel with `chunks` tiles for each row of y."""
+        """Add a call with `chunks` tiles for each row of y."""
         tiles = (chunks * y.copies, 1, chunks * y.copies, 1)
         self.add(kernel, arguments, reads, [y], tiles=tiles, on_logit_rows=y.on_logit_rows)

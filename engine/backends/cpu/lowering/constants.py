@@ -1,4 +1,4 @@
-"""The arrays that a program's calls have addresses in."""
+"""The arrays whose addresses a program's calls hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.tensors import Floats
 
 
 class Constants:
-    """Copies of a pass's vectors, and what else must live as long as its program: `kept`."""
+    """Copies of a pass's vectors and tables; `kept` is what must live as long as the program."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
@@ -20,39 +20,39 @@ class Constants:
         self._zeros: dict[int, int] = {}
 
     def vector(self, values: Floats, row: int = 0) -> int:
-        """Address of float32 values padded with zeros to whole vectors; with `row` each row of a matrix is
-        padded to as many numbers.
+        """Address of float32 values padded with zeros to whole vectors; `row` pads each row of a matrix to
+        `row` values.
         """
         if id(values) not in self._vectors:
             padded = np.pad(values, ((0, 0), (0, row - values.shape[1]))) if row else values
-            # The original is kept too: its id must not come to mean another.
+            # The original is kept too, so that no other array gets its id.
             self._vectors[id(values)] = values, self._copy(padded)
         return self._vectors[id(values)][1]
 
     def zeros(self, size: int) -> int:
-        """Address of `size` float32 zeros; all that need as many share them."""
+        """Address of `size` float32 zeros, shared by all calls that need as many."""
         if size not in self._zeros:
             self._zeros[size] = self._copy(np.broadcast_to(np.float32(0), (size,)))
         return self._zeros[size]
 
     def table(self, table: Floats) -> int:
-        """Address of a table with a row for each position; one that many layers use is kept once."""
+        """Address of a float32 table with a row for each position, shared by all layers that use it."""
         if id(table) not in self._tables:
             self._tables[id(table)] = table, np.ascontiguousarray(table, np.float32)
         return int(self._tables[id(table)][1].ctypes.data)
 
     @property
     def table_count(self) -> int:
-        """Tables that are kept."""
+        """Number of tables."""
         return len(self._tables)
 
     def integers(self, values: Any) -> int:
-        """Address of an array of integers, which is kept as it is."""
+        """Address of an array of integers, which is not copied."""
         self.kept.append(values)
         return int(values.ctypes.data)
 
     def room(self, size: int) -> int:
-        """Address of `size` zeroed bytes that calls write."""
+        """Address of `size` zeroed bytes for calls to write."""
         self.kept.append(aligned(size))
         return int(self.kept[-1].ctypes.data)
 
@@ -64,7 +64,7 @@ class Constants:
 
 
 class CountedConstants(Constants):
-    """Nothing is copied: `copied_bytes` counts what would be."""
+    """`Constants` that copies nothing but counts the bytes in `copied_bytes`."""
 
     def __init__(self) -> None:
         super().__init__()

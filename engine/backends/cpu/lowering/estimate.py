@@ -1,4 +1,4 @@
-"""The memory that a pass takes beside its weights and its cache, from headers alone."""
+"""Estimates a program's memory, apart from weights and cache, from a model's headers alone."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.backends.kv_formats import CacheType
 
 
 def work_space(forward: Forward, kind: CacheType, prompt_bits: int, threads: int) -> tuple[int, int]:
-    """Bytes of a program for each row of a step, those of the logits' rows aside, and bytes besides.
+    """Bytes of a program for each row of a step, logits' rows excluded, and bytes besides.
 
-    Logits are seldom needed in more than one row: the memory of the others is reserved, but never touched.
+    Logits count once, since they are seldom needed for more than one row and untouched memory costs nothing.
     """
     constants = CountedConstants()
     lowered = LoweredPass(forward, CacheSpec(kind), prompt_bits, constants)

@@ -1,4 +1,4 @@
-"""Products with matrices, and with experts' matrices; their packed inputs."""
+"""Lowering of matrix products, of experts' products, and of packed inputs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from engine.backends.graph.nodes import ExpertLinear, Linear, LinearGroup, Pack
 from engine.backends.graph.packing import Form
 
 _TILE_TARGET = 24 << 10
-"""Weight bytes of one tile: about 2 microseconds of reading, so that taking tiles costs little."""
+"""Weight bytes of one tile: about 2 microseconds of reading, so that taking a tile costs little."""
 
 _PACKED_BYTES = {
     "pack_int16": integer_gemm.INT16_ACTIVATIONS.activation_bytes,
     "pack_int8": integer_gemm.INT8_ACTIVATIONS.activation_bytes,
 }
-"""Bytes of a block of packed activations, by the kernel that packs them."""
+"""Bytes of a block of packed activations for each packing kernel."""
 
 
 def form_of(prompt_bits: int) -> Form:
-    """The packed form in which large batches read the input of a product; the form is a kernel's name."""
+    """The form in which large batches read a product's input: a packing kernel's name, and 4-byte words."""
 
     def form(weight: Weight) -> tuple[str, int] | None:
         assert isinstance(weight, WeightSpec)
@@ -43,12 +43,12 @@ def form_of(prompt_bits: int) -> Form:
 def lower_pack(calls: Calls, node: Pack) -> None:
     x, y = node.x, node.y
     arguments: list[Argument] = [x, x.stride, y, y.stride, 4 * y.width // _PACKED_BYTES[node.form]]
-    # Small batches read floats.
+    # Small batches read float32.
     calls.add(node.form, arguments, [x], [y], tiles=(0, 1, x.copies, 1), on_logit_rows=x.on_logit_rows)
 
 
 def lower_linears(calls: Calls, group: LinearGroup) -> None:
-    """One call for each product; they share the number of their input."""
+    """One call for each product; they share an input and its number."""
     calls.inputs += 1
     for node in group.parts:
         _lower_linear(calls, node)
@@ -78,7 +78,7 @@ def _lower_linear(calls: Calls, node: Linear) -> None:
 
 
 def _packed(node: Linear | ExpertLinear) -> tuple[Argument, int]:
-    """The packed input and its stride, 0 for none."""
+    """The packed input and its stride, or zeros."""
     return (0, 0) if node.packed is None else (node.packed, node.packed.stride)
 
 
@@ -105,7 +105,7 @@ def lower_experts(calls: Calls, node: ExpertLinear) -> None:
         arguments,
         [x, *([] if node.packed is None else [node.packed]), ("routes", table)],
         [y],
-        # In a small batch each choice may be an expert of its own; in a large one each expert may have rows.
+        # In a small batch each choice may be a different expert; in a large one every expert may have rows.
         tiles=(routing.used * tiles, 1, routing.experts * tiles, 1 << 40),
         on_logit_rows=x.on_logit_rows,
         bytes=sum(each.nbytes for each in weights if each.weight_layout is layout),

@@ -1,4 +1,4 @@
-"""From a model's forward function to the calls of kernels that a program replays."""
+"""Lowers a model's forward function to the kernel calls that a program replays."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from engine.backends.graph.packing import pack_inputs
 from engine.backends.graph.recorder import Recorder
 
 PATTERNS = (columns_kv_write,)
-"""What the CPU has fused kernels for."""
+"""The fusions that the CPU has kernels for."""
 
 
 class LoweredPass:
-    """A pass as calls: what they are, where its logits are, and how many positions its tables have."""
+    """A pass as kernel calls: `operations`, the buffer of the logits, and the positions of its tables."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LoweredPass:
         for node in graph:
             LOWER[type(node)](calls, node)
         self.operations, self.scratch, self.constants = calls.operations, calls.scratch, calls.constants
-        self.constants.kept.append(graph)  # its weights have addresses in calls
+        self.constants.kept.append(graph)  # calls hold addresses of its weights
 
     @property
     def kernels(self) -> list[str]:
@@ -120,7 +120,7 @@ def _last_rows(calls: Calls, node: nodes.LastRows) -> None:
 
 
 def _route(calls: Calls, node: nodes.Route) -> None:
-    """The choice of experts, and the rows sorted by expert."""
+    """Choose experts, then sort the rows by expert."""
     x, routing, chosen, weights = node.x, node.routes.routing, node.routes.experts, node.routes.weights
     count, used = routing.experts, routing.used
     assert count <= moe.MOST_EXPERTS
@@ -169,4 +169,4 @@ LOWER: dict[type[nodes.Node], Callable[[Calls, Any], None]] = {
     nodes.ExpertLinear: lower_experts,
     nodes.Gather: _gather,
 }
-"""What writes the calls of each node."""
+"""The function that adds the calls of each type of node."""

@@ -1,4 +1,4 @@
-"""Which operations of a pass may run side by side."""
+"""Dividing the operations of a pass into stages that run concurrently."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from engine.backends.graph.buffers import Buffer
 def stages_of(operations: list[Operation]) -> list[int]:
     """Index of the first operation of each stage, and the number of operations at the end.
 
-    An operation begins a stage when it touches what an operation of the current stage writes, or writes what
-    one of them reads.
+    An operation begins a new stage if it reads or writes what an operation of the current stage writes, or
+    writes what one of them reads.
     """
 
     def names(things: list[object]) -> set[object]:

@@ -1,1 +1,1 @@
-"""What a program runs on: threads, cores, memory and clocks."""
+"""The threads, cores, memory and clocks that programs run on."""

@@ -1,6 +1,4 @@
-"""The rate at which this machine reads memory: the ceiling of decoding, measured with the threads that
-decode.
-"""
+"""Measuring this machine's read bandwidth, which limits decoding, with the threads that decode."""
 
 from __future__ import annotations
 
@@ -16,13 +14,11 @@ from engine.backends.cpu.runtime.work_stealing import OPERATION
 
 
 def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> float:
-    """Bytes a second that `threads` threads read from memory together: the best of the passes made in
-    `seconds`.
-    """
+    """Bytes per second that `threads` threads together read from memory: the best pass in `seconds`."""
     for _ in KERNELS.compile(["read_memory"]):
         pass
     data = aligned(megabytes << 20)
-    data[:] = 1  # pages that were never written are not really there
+    data[:] = 1  # pages that were never written have no memory
     block = np.array([data.ctypes.data, TILE], np.int64)
     tiles = data.size // TILE
     operations = np.zeros(OPERATION, np.int64)

@@ -1,9 +1,9 @@
-"""The CPU's time counter, read inside compiled code for less than a system call costs.
+"""The CPU's time counter, which compiled code reads faster than by a system call.
 
 On x86 it is the time stamp counter (RDTSC; AMD64 Architecture Programmer's Manual, volume 2, section 13.2.4),
-on 64-bit ARM the virtual count CNTVCT_EL0 (Arm Architecture Reference Manual, D13.11.17), which programs may
-read; `llvm.readcyclecounter` would read PMCCNTR_EL0 there, which they may not. Elsewhere the counter is that
-intrinsic's, which stays 0 where there is none.
+on 64-bit ARM the virtual count CNTVCT_EL0 (Arm Architecture Reference Manual, D13.11.17), because
+`llvm.readcyclecounter` would read PMCCNTR_EL0, which programs may not. Elsewhere it is what that intrinsic
+reads, which stays 0 on a CPU without a counter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _emit_ticks(b: ir.IRBuilder) -> Any:
 
 
 ticks = intrinsic_function("ticks", types.int64, (), _emit_ticks)
-"""ticks(): the counter now, int64. Differences count time in units of 1 / `ticks_per_second(...)`."""
+"""ticks(): the counter now, int64; see `ticks_per_second` for its unit."""
 
 
 def _read_ticks() -> int:
@@ -36,9 +36,7 @@ def _read_ticks() -> int:
 
 @cache
 def ticks_per_second(read: Callable[[], int]) -> float:
-    """How fast the counter runs that `read` reads (`clock_functions`), measured once against the system's
-    clock; 0.0 where there is no counter.
-    """
+    """Rate of the counter that `read` reads, measured once against the system's clock; 0.0 without one."""
     read()
     begun, first = time.perf_counter(), read()
     time.sleep(0.002)
@@ -47,5 +45,5 @@ def ticks_per_second(read: Callable[[], int]) -> float:
 
 
 def clock_functions(jit: Any) -> dict[str, Any]:
-    """`ticks`, for Python."""
+    """`ticks`, compiled for calls from Python."""
     return {"ticks": jit(_read_ticks, types.int64())}

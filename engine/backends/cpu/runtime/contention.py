@@ -1,10 +1,10 @@
 """Core contention: how many threads take part while other programs use the cores too.
 
-A thread that loses its core in the middle of a tile holds up all others until it gets one back, some
-milliseconds later. One such stall costs more than the thread contributes, so a thread pool that stalls again
-and again drops one thread, no matter which: the system gives the idle core to the thread that waits. Now and
-then one more thread is tried, at growing intervals while that fails. With one busy program on eight cores
-seven threads continue.
+A thread that loses its core in the middle of a tile delays all others until it gets one back, milliseconds
+later. Such a stall costs more than the thread contributes, so a thread pool that stalls repeatedly drops one
+thread, no matter which: the system gives the idle core to the thread that waits. From time to time one more
+thread is tried, at growing intervals as long as that fails. With one busy program on eight cores, seven
+threads continue.
 
 The state is a few int64 words beside the thread pool's; any thread may report a stall. Times are in ticks of
 `clock`.
@@ -19,7 +19,7 @@ from numba import types
 
 from engine.backends.cpu.codegen.memory_ops import atomic_add, atomic_load, atomic_store, compare_exchange
 
-# A cache line that all threads read often, and one that is touched only when something happens.
+# Words of the state: a cache line that all threads read often, and one that only stalls and trials touch.
 ACTIVE, THREADS, GRAIN, YIELD_WORD = range(4)
 LAST, DEBT, TRIED, NEXT, INTERVAL, PARKINGS = range(8, 14)
 WORDS = 16
@@ -31,17 +31,17 @@ SHORTEST_STALL = 2
 _LIMIT, _TRIAL_LIMIT = 80, 40
 """Grains lost before a thread is dropped; fewer while it is on trial."""
 _LONGEST_STALL = 20
-"""The most grains that one stall counts: a computer may pause for longer once and recover."""
+"""The most grains that one stall counts, since a computer may pause longer once and recover."""
 _BEARABLE = 2
-"""A thread that contributes 1/n of the speed may lose half of that to stalls: a window's frames cost it
-less, another busy program more.
+"""One of n threads may lose 1 / (2 n) of the time to stalls: drawing a window costs less, a busy program
+more.
 """
 _TRIAL, _SHORTEST, _LONGEST = 1000, 500, 10000
-"""Grains that a trial lasts, and the shortest and longest time from dropping a thread to the next trial."""
+"""Grains of a trial, and the fewest and most grains between dropping a thread and the next trial."""
 
 
 def _stalled(state: int, waited: int, now: int) -> None:
-    """Report that a thread has waited `waited` ticks, until `now`, for another's tile."""
+    """Report that a thread waited `waited` ticks, until `now`, for another thread's tile."""
     last = atomic_load(state + 8 * LAST)
     if now - last < waited >> 1 or not compare_exchange(state + 8 * LAST, last, now):
         return  # another thread has reported the same stall
@@ -62,7 +62,7 @@ def _stalled(state: int, waited: int, now: int) -> None:
 
 
 def _admit(state: int, now: int) -> int:
-    """Before a replay: try one more thread when it is time. Returns how many take part."""
+    """Before a replay, try one more thread if it is time. Returns the number of threads that take part."""
     active = atomic_load(state + 8 * ACTIVE)
     if active < atomic_load(state + 8 * THREADS) and now >= atomic_load(state + 8 * NEXT):
         active += 1
@@ -75,8 +75,8 @@ def _admit(state: int, now: int) -> int:
 
 
 def _present(state: int) -> int:
-    """How many take part at this moment: one fewer while a thread of this process asks for a core and no
-    thread was dropped.
+    """The number of threads that take part at this moment: one fewer while another thread of this process
+    asks for a core and no thread was dropped.
     """
     active = atomic_load(state + 8 * ACTIVE)
     word = atomic_load(state + 8 * YIELD_WORD)
@@ -98,8 +98,8 @@ def contention_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
 def prepare(state: Any, threads: int, ticks_per_second: float, yield_word: int = 0) -> None:
     """Fill in the `WORDS` words of a thread pool's state.
 
-    `yield_word` is the address of the word of `engine.platform.core_yield`, or 0 where there are more cores
-    than threads. Without a counter (0 ticks per second) no stall is ever seen, and all threads take part.
+    `yield_word` is the address of the word of `engine.platform.core_yield`, or 0 if there are more cores than
+    threads. Without a counter (0 ticks per second) stalls are not detected and all threads take part.
     """
     grain = int(ticks_per_second / GRAINS_PER_SECOND)
     state[[ACTIVE, THREADS, GRAIN, YIELD_WORD]] = threads, threads, grain, yield_word

@@ -1,4 +1,4 @@
-"""How many threads the kernels take by themselves: the physical cores that this process may really use."""
+"""The default number of kernel threads: the physical cores that this process may use."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ _PROC, _CGROUPS, _CPUS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"), Path
 
 
 def default_threads() -> int:
-    """Physical cores, but only those this process is allowed on, and no more than its group's share of CPU
-    time comes to.
-    """
+    """Physical cores that this process may run on, limited by its control groups' share of CPU time."""
     process = psutil.Process()
     every = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     allowed = process.cpu_affinity() if hasattr(process, "cpu_affinity") else None
@@ -21,17 +19,16 @@ def default_threads() -> int:
 
 
 def usable_cpus() -> int:
-    """Logical CPUs that this process is allowed on, and has the time of."""
+    """Logical CPUs that this process may run on, limited by its control groups' share of CPU time."""
     process = psutil.Process()
     allowed = process.cpu_affinity() if hasattr(process, "cpu_affinity") else None
     return max(1, min(len(allowed) if allowed else psutil.cpu_count() or 1, int(cpu_share())))
 
 
 def physical_cores(allowed: list[int], cpus: Path = _CPUS) -> int:
-    """Different cores among the logical CPUs `allowed`; each counts where the system does not say which
-    belong together.
+    """Physical cores of the logical CPUs `allowed`; a CPU without topology in `cpus` counts as a core.
 
-    See Documentation/admin-guide/cputopology.rst of Linux.
+    Source: Linux, Documentation/admin-guide/cputopology.rst.
     """
     return len(
         {_text(cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu) for cpu in allowed}
@@ -39,11 +36,11 @@ def physical_cores(allowed: list[int], cpus: Path = _CPUS) -> int:
 
 
 def cpu_share(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> float:
-    """CPUs' worth of time that the control groups of this process grant it, as in a container; many where
-    nothing is said.
+    """CPU time that this process's control groups grant, in CPUs, as in a container; 1e9 without a limit.
 
-    Version 2 has `cpu.max` ("quota period"), version 1 `cpu.cfs_quota_us` and `cpu.cfs_period_us`; groups
-    further up count too (Linux, Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst).
+    Version 2 has `cpu.max` ("quota period"), version 1 `cpu.cfs_quota_us` and `cpu.cfs_period_us`. The limits
+    of parent groups apply too. Source: Linux, Documentation/admin-guide/cgroup-v2.rst and
+    scheduler/sched-bwc.rst.
     """
     shares = [1e9]
     for line in _text(proc).splitlines():
@@ -55,14 +52,14 @@ def cpu_share(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> float:
             cgroups,
         )
         parts = [part for part in path.split("/") if part not in ("", "..")]
-        # Inside a container the path may be the host's and lead nowhere: the root is the group itself then.
+        # In a container the path may be the host's and not exist; the root is then the group itself.
         for depth in range(len(parts) + 1):
             shares += _granted(root.joinpath(*parts[:depth]))
     return min(shares)
 
 
 def _granted(group: Path) -> list[float]:
-    """What one group grants, if it limits anything."""
+    """The limit of one group in CPUs, or nothing."""
     both = _text(group / "cpu.max").split() or [
         _text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")
     ]

@@ -1,4 +1,4 @@
-"""Memory whose start is on a cache line."""
+"""Memory that begins on a cache line."""
 
 from __future__ import annotations
 
@@ -14,19 +14,15 @@ from engine.units import size_text
 
 LINE = 64
 _OWN_PAGES = 1 << 17
-"""From this size on an array has pages of its own, which go back to the system with it; smaller ones come
-from the heap.
-"""
+"""From this size on an array has its own pages, which return to the system with it, not heap memory."""
 _HUGE_PAGES = 4 << 20
-"""From this size on large pages are asked for, as NumPy does: fewer address look-ups for kernels that read
-all of it.
-"""
+"""From this size on huge pages are requested, as in NumPy: kernels then need fewer address look-ups."""
 
 
 def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
-    """`size` zeroed bytes that begin at a multiple of 64. Pages that are never touched cost no memory.
+    """`size` zeroed bytes at a multiple of 64. Pages that are never touched take no memory.
 
-    For arrays that fill up slowly, `sparse` keeps those pages small. Raises `NotEnoughMemory`.
+    `sparse` avoids huge pages, for arrays that fill up slowly. Raises `NotEnoughMemory`.
     """
     try:
         if size >= _OWN_PAGES:
@@ -42,7 +38,7 @@ def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
 
 
 def _pages(size: int, sparse: bool) -> mmap.mmap:
-    """Zeroed pages, of this process alone."""
+    """Zeroed private pages."""
     flags: dict[str, Any] = (
         {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANON} if hasattr(mmap, "MAP_PRIVATE") else {}
     )

@@ -1,7 +1,7 @@
-"""Where the time of a step goes, measured in the replay itself with all threads, and the bytes that it reads.
+"""A profile of a step: the time of each stage in a replay with all threads, and the bytes that it reads.
 
-The caller's thread notes the time at the end of each stage. The operations of a stage run side by side, so
-they share one figure, under all their names.
+The caller's thread takes the time at the end of each stage. The operations of a stage run concurrently, so
+they share one figure under all their names.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ class Spent:
     """Stages of the same kernels on the same shapes, in one step."""
 
     name: str
-    """Kernels with the shapes of their matrices (M x K), or heads, key/value heads and head dimension:
-    "linear_q41 576x576".
+    """Kernels with the shapes of their matrices, as in "linear_q41 576x576", or with heads, key/value heads
+    and head dimension.
     """
     count: int
     seconds: float
-    """Seconds of all of them."""
+    """Seconds of all of these stages."""
     bytes: int
-    """Bytes of the weights, keys and values that all of them read, each once."""
+    """Bytes of weights, keys and values that all of these stages read."""
 
 
 def profile(
     program: CpuProgram, run: Callable[[], object], rows: int, depth: int, repeats: int
 ) -> list[Spent]:
-    """What a step of `rows` rows after `depth` positions spends its time on, the most first; `run` runs it
-    once.
+    """The profile of a step of `rows` rows after `depth` positions, the longest time first.
 
-    Each stage counts with the median of its times. Empty where the CPU has no counter.
+    `run` runs the step once. Each stage counts with the median of its times. Empty if the CPU has no counter.
     """
     stages, rate = program.stages, ticks_per_second(KERNELS.pool["ticks"])
     stamps = np.zeros((repeats, len(stages) + 1), np.int64)
@@ -61,8 +60,8 @@ def profile(
 
 
 def bytes_read(operation: Operation, rows: int, depth: int) -> int:
-    """Weights, keys and values that one operation reads from memory in a step; of experts, as many as the
-    rows can choose.
+    """Bytes of weights, keys and values that an operation reads in a step, with as many experts as the rows
+    can choose.
     """
     own = 1 if operation.on_logit_rows else rows
     weights = min(operation.bytes, own * operation.row_bytes) if operation.row_bytes else operation.bytes

@@ -1,4 +1,4 @@
-"""The words of the step block: what changes from one replay of a program to the next. All int64."""
+"""The int64 words of the step block, which change from one replay of a program to the next."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ ROWS, LOGIT_ROWS, TOKENS, POSITIONS, PAGES, SERIAL = range(6)
 WORDS = 8
 
 SMALL_BATCH = 8
-"""Steps of up to this many rows are bound by reading weights; larger ones take other code in kernels."""
+"""Most rows of a small batch, which is bound by reading weights; kernels have other code for more rows."""

@@ -1,4 +1,4 @@
-"""The threads that run a captured program together; `work_stealing` has the compiled functions they run."""
+"""The threads that run a captured program; `work_stealing` has the compiled functions that they run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from engine.platform import core_yield
 
 class CapturedProgram:
     """What a thread pool replays: the words of its operations (`work_stealing`), the first operation of each
-    stage and the end, and the step block. None of these arrays may move.
+    stage and the end, and the step block. The arrays must stay where they are.
     """
 
     def __init__(self, operations: Words, stages: Words, step: Words, threads: int) -> None:
         self.stage_count = len(stages) - 1
-        # For each stage a line for every eight queues, and one for the tiles done.
+        # For each stage: a cache line for every eight queues, and one for the count of finished tiles.
         lines = (2 + (threads - 1) // LINE) * self.stage_count
         self.counters: Words = aligned(8 * LINE * lines).view(np.int64)
         self.arrays = (operations, stages, step, self.counters)
@@ -36,7 +36,7 @@ class CapturedProgram:
 
 
 class ThreadPool:
-    """`threads - 1` helper threads and the caller. Not re-entrant: one thread replays programs."""
+    """`threads - 1` helper threads and the caller. Only one thread may replay programs."""
 
     def __init__(self, functions: dict[str, Any], threads: int, scratch_bytes: int) -> None:
         self._functions = functions
@@ -81,7 +81,7 @@ class ThreadPool:
 
     @property
     def active(self) -> int:
-        """Threads that take part at present, the caller among them."""
+        """Threads that take part at present, the caller included."""
         return int(self._words[CONTENTION + ACTIVE])
 
     def close(self) -> None:

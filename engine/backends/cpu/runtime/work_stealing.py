@@ -1,20 +1,20 @@
 """The compiled functions of the thread pool: work stealing over the tiles of a captured program.
 
-A program is a list of operations cut into *stages*; the operations of one stage do not depend on each other.
-The tiles of a stage are divided evenly into one queue a thread, neighbouring tiles together: a thread that
-reads weights in the order they lie in is up to a third faster than two that alternate. Each queue has a tile
-counter, a word with the epoch (number of the replay) in the high half and the tiles taken in the low half.
-Each stage has a word of the same form, in another cache line, that counts the tiles done. A thread takes
-tiles of its own queue and then steals from the others, by compare-and-swap, until none is left: one that
-loses its core delays nothing but its present tile. Stages of one tile are the caller's: handing them out
-would cost more than they do.
+A program is a list of operations divided into *stages*; the operations of a stage do not depend on each
+other. The tiles of a stage are divided evenly into one queue for each thread, neighbouring tiles together: a
+thread that reads weights in memory order is up to a third faster than two that alternate. Each queue has a
+tile counter, a word with the epoch (the number of the replay) in the high half and the tiles taken in the low
+half. Each stage has a similar word, in another cache line, that counts finished tiles. A thread takes tiles
+from its own queue and then steals from the others, by compare-and-swap, until none are left: a thread that
+loses its core delays only its current tile. The caller runs stages of a single tile, which would cost more to
+distribute.
 
-Nothing is reset between replays: a word of an earlier epoch means that no tile is taken or done. A thread
-that wakes up late finds all tiles of its epoch taken, or a newer epoch, and leaves. How many tiles there are
-it computes from the row counts published with its epoch, never from the step block, which may be that of the
-next step. Between replays helper threads spin for as long as sampling one token may take, then sleep on a
-lock without using a core. `contention` decides how many of them take part. While another thread of this
-process asks for a core, a helper naps between two tiles and continues when the request is withdrawn.
+Nothing is reset between replays: a word of an earlier epoch means that no tile is taken or finished. A thread
+that wakes up late finds all tiles of its epoch taken, or a newer epoch, and leaves. It computes the number of
+tiles from the row counts published with its epoch, never from the step block, which may belong to the next
+step. Between replays helper threads spin for as long as sampling a token may take, then sleep on a lock
+without using a core. `contention` decides how many of them take part. While another thread of this process
+asks for a core, a helper naps between tiles and continues when the request is withdrawn.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from engine.backends.cpu.runtime.contention import WORDS as CONTENTION_WORDS
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SMALL_BATCH
 
 LINE = 8
-"""int64 words of one cache line: words that different threads write lie on different lines."""
+"""int64 words of a cache line; words that different threads write are on different lines."""
 EPOCH, BEGUN, CLOSING = range(3)
 PROGRAM, STAGES, STAGE_COUNT, STEP, STEP_ROWS, STEP_LOGIT_ROWS, COUNTERS, QUEUES = range(LINE, LINE + 8)
 CONTENTION = 2 * LINE
@@ -51,8 +51,8 @@ PARKED = CONTENTION + CONTENTION_WORDS
 _SPINS_BEFORE_TIMING = 64
 _SPINS_BEFORE_YIELD = 2000
 _SPINS_BEFORE_PARKING = 100000
-"""About 3 ms: Python between steps takes up to 1 ms, and a helper woken from sleep needs the GIL, which a
-window may hold.
+"""About 3 ms: Python code between steps takes up to 1 ms, and a helper that wakes up needs the GIL, which the
+window's thread may hold.
 """
 
 # Words of one operation of a program.
@@ -60,7 +60,7 @@ FUNCTION, ARGUMENTS, SMALL_TILES, SMALL_BLOCK, BIG_TILES, BIG_BLOCK, ON_LOGIT_RO
 OPERATION = 8
 
 _NAP_US = 50
-"""Microseconds. The system may double them; a window works for about a thousand."""
+"""Microseconds of a nap. The system may double them; a window works for about a thousand."""
 
 Words = npt.NDArray[np.int64]
 
@@ -98,7 +98,7 @@ def _run(program: int, first: int, tile: int, rows: int, logit_rows: int, step: 
 
 
 def _finish(done: int, epoch: int, count: int) -> None:
-    """Count `count` tiles as done."""
+    """Add `count` to the finished tiles of a stage."""
     while True:
         word = atomic_load(done)
         if compare_exchange(done, word, (word if word >> 32 == epoch else epoch << 32) + count):
@@ -106,8 +106,9 @@ def _finish(done: int, epoch: int, count: int) -> None:
 
 
 def _wait(done: int, target: int) -> int:
-    """Wait until the word is at least `target`, as it is in a newer epoch too. Returns the ticks, or 0 for a
-    short wait.
+    """Wait until the word `done` is at least `target`; any newer epoch satisfies that.
+
+    Returns the ticks waited, or 0 for a short wait.
     """
     spins = begun = 0
     while atomic_load(done) < target:
@@ -122,9 +123,7 @@ def _wait(done: int, target: int) -> int:
 
 
 def _rest(control: int, me: int, epoch: int) -> int:
-    """Nap while the core is requested. Returns whether to continue with the epoch, which may be over or no
-    longer include this thread.
-    """
+    """Nap while the core is requested. Returns 0 if the epoch is over or this thread was dropped."""
     state = control + 8 * CONTENTION
     while me >= present(state):
         if (
@@ -141,8 +140,10 @@ def _take(
     control: int, me: int, epoch: int, program: int, first: int, total: int, step: int, rows: int,
     logit_rows: int, words: int, queues: int, done: int, scratch: int,
 ) -> int:  # fmt: skip
-    """Run tiles of the stage that begins with operation `first` until none is left. Returns whether to
-    continue with the next stage.
+    """Run tiles of the stage that begins with operation `first` until none are left.
+
+    `words` is the address of the queues' counters, `done` that of the stage's count of finished tiles;
+    `total` tiles are in `queues` queues. Returns whether to continue with the next stage.
     """
     state = control + 8 * CONTENTION
     mine, queue, left = 0, me, queues
@@ -175,11 +176,10 @@ def _work(
     control: int, me: int, epoch: int, program: int, stages: int, stage_count: int, step: int, rows: int,
     logit_rows: int, counters: int, queues: int, stamps: int, scratch: int,
 ) -> None:  # fmt: skip
-    """Run tiles of all stages in turn until the program is done, the epoch is over, or this thread is left
-    out.
+    """Run tiles of all stages until the program is done, the epoch is over, or this thread is dropped.
 
     `me` is 0 for the caller, which writes the time at the end of each stage to `stamps`, from the second word
-    on, unless that is 0.
+    on, unless `stamps` is 0. `program`, `stages`, `step` and `counters` are addresses of `CapturedProgram`.
     """
     state = control + 8 * CONTENTION
     shortest_stall = SHORTEST_STALL * atomic_load(state + 8 * GRAIN)
@@ -210,7 +210,7 @@ def _work(
         ):
             return
         waited = wait(done, target)
-        # In a large batch one tile may well take longer, and a thread with half a core is still worth having.
+        # In a large batch a tile may take longer than a stall, and even half a core is worth using.
         if waited > shortest_stall and rows <= SMALL_BATCH and shortest_stall:
             stalled(state, waited, ticks())
         if stamps and me == 0:
@@ -220,7 +220,7 @@ def _work(
 def _publish(
     control: int, program: int, stages: int, stage_count: int, step: int, counters: int, helpers: int
 ) -> int:
-    """Open a new epoch for the helpers that take part. Returns a bit for each that must be woken."""
+    """Publish a program as a new epoch. Returns a bit mask of the helpers that must be woken."""
     active = admit(control + 8 * CONTENTION, ticks())
     epoch = atomic_load(control + 8 * EPOCH) + 1
     atomic_store(control + 8 * BEGUN, epoch)
@@ -241,7 +241,7 @@ def _publish(
 
 
 def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
-    """Take part in an epoch, as it was published."""
+    """Take part in an epoch with the words published for it."""
     program, stages = atomic_load(control + 8 * PROGRAM), atomic_load(control + 8 * STAGES)
     count, step = atomic_load(control + 8 * STAGE_COUNT), atomic_load(control + 8 * STEP)
     rows, logit_rows = atomic_load(control + 8 * STEP_ROWS), atomic_load(control + 8 * STEP_LOGIT_ROWS)
@@ -268,7 +268,7 @@ def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
 
 
 def _help(control: int, helper: int, seen: int, scratch: int) -> int:
-    """A helper thread's loop: work on each new epoch. Returns the last epoch seen when it should sleep, -1 to
+    """A helper thread's loop: work on each new epoch. Returns the last epoch seen in order to sleep, or -1 to
     end.
     """
     parked = control + 8 * (PARKED + LINE * helper)

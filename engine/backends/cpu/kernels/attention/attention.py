@@ -1,20 +1,21 @@
-"""Causal attention over the paged key/value store, read in place.
+"""Causal attention over the paged KV cache, read in place.
 
-Layout of one layer, P pages of 256 positions, G key/value heads, D the head dimension; a *group* is 32 turned
-dimensions, of which there are Q = D / 32, rounded up:
-keys    plain (P, G, 16, D, 16): sixteen neighbouring positions are the lanes, so a score needs no horizontal
-        sum; q8, q4 (P, G, 16, Q) of 16 fp16 scales and 32 rows (q4: 16) of 16 code bytes, again a position a
-        lane;
-values  plain (P, G, 256, D rounded up to 16): the dimensions are the lanes;
-        q8, q4 (P, G, Q) of 256 fp16 scales and 256 rows of 32 (q4: 16) code bytes.
-In q4 each page and head begins with vectors kept as 32 Q float32, padded together to whole 256 bytes: for
-keys the mean that they are differences from, then the sequence's first key; for values the first value. The
-first ones are used in a first page only. Queries are turned once where keys are, and the sum of turned values
-is turned back once; codes become numbers in registers. Softmax runs page by page with a running maximum
-(FlashAttention, arXiv 2205.14135). Up to eight rows, the pages are shared out over `SPLITS` tiles, by their
-numbers, whose partial results `combine` joins (flash-decoding); a longer step takes eight rows a tile. Every
-row is summed in the same order whatever rows are beside it, up to eight. Pages before the first row's window
-are not touched, and a row takes nothing from those before its own. Sinks join the sums at the end.
+Layout of one layer: P pages of 256 positions, G key/value heads, head dimension D. In q8 and q4 a *group* is
+32 Hadamard-transformed dimensions; there are Q = D / 32 groups, rounded up.
+keys    plain (P, G, 16, D, 16): 16 neighbouring positions are the lanes, so scores need no horizontal sum;
+        q8, q4 (P, G, 16, Q) blocks of 16 fp16 scales and 32 rows (q4: 16) of 16 code bytes, a position a lane
+values  plain (P, G, 256, D rounded up to 16): dimensions are the lanes;
+        q8, q4 (P, G, Q) blocks of 256 fp16 scales and 256 rows of 32 (q4: 16) code bytes
+In q4 each page and head begins with vectors of 32 Q float32, padded together to a multiple of 256 bytes: for
+keys the mean that was subtracted and the sequence's first key, for values the first value. The first key and
+value are used in a sequence's first page only.
+
+If keys are transformed, queries are transformed once; the sum of transformed values is transformed back once.
+Codes become float32 in registers. Softmax runs page by page with a running maximum (FlashAttention, arXiv
+2205.14135). In a small batch the pages are divided by their numbers among `SPLITS` tiles, whose partial
+results `combine` joins (flash-decoding), and each row is summed in the same order whatever the other rows
+are; a large batch takes eight rows a tile. Pages before the first row's window are skipped, and each row
+masks what lies before its own window. Sinks are added to the sums at the end.
 """
 
 from __future__ import annotations
@@ -46,46 +47,44 @@ from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 from engine.core import PAGE_TOKENS
 
 SPLITS = 16
-"""Tiles the pages of a short step are shared out to, for each key/value head."""
+"""Tiles among which a small batch divides the pages, for each key/value head."""
 
 (
     A_Q, A_Q_STRIDE, A_K, A_V, A_Y, A_Y_STRIDE, A_HEADS, A_KV_HEADS, A_DIM, A_SCALE, A_PARTIAL,
     A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH, A_WINDOW, A_CAP, A_SINKS,
 ) = range(18)  # fmt: skip
+"""Queries: address, stride. The layer's keys, its values. Output: address, stride. Heads, key/value heads,
+head dimension, scale (float64). Partial results. Bytes of a head's keys and values in a page. Widths of a
+query and an output (`widths`). Window, soft cap (float64; 0: none), sinks (0: none). Strides are in bytes.
+"""
 (C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS) = range(8)
 NO_WINDOW = 1 << 40
-"""Further back than any position: layers with and without a window, cap or sinks run the same code, at a
-test for each page.
-"""
+"""Further back than any position, so that layers without a window run the same code."""
 
 LOWEST = np.float32(MINUS_INFINITY)
 SCRATCH = 64
 
 
 def padded(dim: int, to: int = 16) -> int:
-    """The head dimension rounded up to whole vectors, or groups."""
+    """The head dimension rounded up to a multiple of `to`."""
     return -(-dim // to) * to
 
 
 def widths(kind: CacheType, dim: int) -> tuple[int, int]:
-    """Float32 numbers of a query and of an output in scratch."""
+    """Float32 values of a query and of an output in scratch memory."""
     return padded(dim, GROUP) if kind.keys in QUANTISED else dim, padded(
         dim, GROUP if kind.values in QUANTISED else 16
     )
 
 
 def scratch_bytes(heads: int, kv_heads: int, dim: int) -> int:
-    """Bytes of scratch each thread needs: scaled queries, scores of a page, outputs, scaled weights,
-    maxima and sums.
-    """
+    """Scratch bytes of a thread: queries, a page's scores and scaled weights, outputs, maxima and sums."""
     queries = SMALL_BATCH * (heads // kv_heads)
     return SCRATCH + 4 * queries * (2 * padded(dim, GROUP) + 2 * PAGE_TOKENS + 2) + 256
 
 
 def partial_bytes(heads: int, kv_heads: int, dim: int) -> int:
-    """Bytes of the shared partial results: for each split and head group, 8 rows of (maximum, sum,
-    output).
-    """
+    """Bytes of the shared partial results: 8 rows of (maximum, sum, output) for each split and query head."""
     return SPLITS * kv_heads * SMALL_BATCH * (heads // kv_heads) * 4 * (2 + padded(dim))
 
 
@@ -101,6 +100,9 @@ KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
 
 
 def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile: the query heads of one key/value head, with one split of the pages (small batch) or for eight
+    rows (large batch): softmax(scale q k^T) v.
+    """
     rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM)
     short = rows <= SMALL_BATCH
     g, part = tile % groups, tile // groups
@@ -159,7 +161,7 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, state: int) -> None:
-    """Scaled queries of the head group into scratch; outputs zero, maxima minus infinity, sums zero."""
+    """Copy the head group's scaled queries to scratch; set outputs and sums to 0, maxima to -infinity."""
     groups, dim, scale = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_f64(args + 8 * A_SCALE)
     ratio, q_width, width = (
         ld_i64(args + 8 * A_HEADS) // groups,
@@ -181,10 +183,9 @@ def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, st
 
 
 def _weigh(row: int, vectors: int, low: int, valid: int, state: int, out: int, out_vectors: int) -> None:
-    """Scores of one page to weights relative to the running maximum; earlier sums and outputs follow a new
-    maximum.
+    """Replace a page's scores by exp(score - m), m the running maximum; rescale sum and output if m grows.
 
-    Positions count from `low` on and before `valid`.
+    `row` has `vectors` vectors of scores; positions low .. valid - 1 count. `state` is (m, sum), float32.
     """
     if valid <= 0:
         row_clear(row, vectors)
@@ -205,7 +206,7 @@ def _weigh(row: int, vectors: int, low: int, valid: int, state: int, out: int, o
 
 
 def _keep_partial(queries: int, width: int, narrow: int, state: int, out: int, target: int) -> None:
-    """Maximum, sum and unnormalised output of each query, for `combine`."""
+    """Write the maximum, sum and unnormalised output of each query for `combine`."""
     for i in range(queries):
         st_f32(target, ld_f32(state + 8 * i))
         st_f32(target + 4, ld_f32(state + 8 * i + 4))
@@ -214,7 +215,7 @@ def _keep_partial(queries: int, width: int, narrow: int, state: int, out: int, t
 
 
 def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out: int) -> None:
-    """Normalised outputs into y; a sink's share of the sum is e^sink."""
+    """Write normalised outputs to y; a sink adds e^sink to the sum."""
     groups, dim, width = (
         ld_i64(args + 8 * A_KV_HEADS),
         ld_i64(args + 8 * A_DIM),
@@ -238,10 +239,10 @@ def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out:
 
 
 def combine(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a head: join the splits that had pages of a short step: out = sum of e^(m_s - M) out_s / sum
-    of e^(m_s - M) l_s.
+    """One tile for each head of a small batch: y = sum of e^(m_s - M) out_s / sum of e^(m_s - M) l_s.
 
-    A sink adds e^(sink - M) below the line.
+    s runs over the splits that had pages: maximum m_s, sum l_s, output out_s; M is the largest m_s. A sink
+    takes part in M and adds e^(sink - M) to the denominator.
     """
     rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * C_KV_HEADS), ld_i64(args + 8 * C_DIM)
     ratio, width = ld_i64(args + 8 * C_HEADS) // groups, (dim + 15) // 16 * 16
@@ -273,7 +274,7 @@ def combine(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def attention_kernel(kind: CacheType, jit: Jit) -> Any:
-    """The attention kernel for these formats; `jit(function, signature)` compiles its parts."""
+    """The attention kernel for a cache type; `jit(function, signature)` compiles its parts."""
     factors = [np.float32(FP8_FACTOR if name == "fp8" else 1) for name in (kind.keys, kind.values)]
     parts = {
         **attention_products(kind, jit),

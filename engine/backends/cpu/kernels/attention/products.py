@@ -1,8 +1,7 @@
-"""The two products of attention, queries with a page's keys and weights with its values, for each format of
-the cache.
+"""The two products of attention, queries times a page's keys and weights times its values, by cache format.
 
-Layouts are described in `attention.py`. Both take scratch rows of 256 scores or weights a query; scores are
-made anew, outputs added to.
+`attention.py` describes the layouts. Scores and weights are scratch rows of 256 float32 for each query. The
+first product overwrites scores, the second adds to outputs.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from engine.backends.cpu.kernels.kv_write.tiles import CODE_BYTES, key_tile, tim
 from engine.backends.kv_formats import GROUP, QUANTISED, WHOLE_KEYS, CacheType
 from engine.core import PAGE_TOKENS
 
-# Filled in for each format below: tiles by their vectors and queries, and how many queries the next takes.
+# Filled in for each format below: tiles by vectors and queries, and how many queries the next tile takes.
 wide_6: Any = None
 wide_4: Any = None
 wide_3: Any = None
@@ -49,9 +48,7 @@ ZERO = np.float32(0)
 def _plain_scores_template(
     keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int
 ) -> None:
-    """out (queries, 256) = queries times the keys of a sequence's page j; from `ahead` on lies what is
-    read next.
-    """
+    """out (queries, 256) = q (queries, dim) times the keys of a sequence's page j; prefetches `ahead`."""
     products(
         keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * q_width, queries, dim, out, 4 * PAGE_TOKENS, ahead
     )
@@ -80,7 +77,11 @@ def _products_template(
     w: int, w_stride: int, vector_stride: int, vectors: int, x: int, x_stride: int, rows: int, count: int,
     out: int, out_stride: int, ahead: int,
 ) -> None:  # fmt: skip
-    """out (rows, vectors * 16) = or += x (rows, count) times w, in register tiles."""
+    """out (rows, vectors * 16) = or += x (rows, count) times w, in register tiles.
+
+    Vector m of w's row k is at w + k w_stride + m vector_stride; rows of x and out are x_stride and
+    out_stride bytes apart. Prefetches from `ahead`.
+    """
     m = 0
     while m < vectors:
         wide = vectors - m >= VECTORS
@@ -117,10 +118,10 @@ def _products_template(
 def _hadamard_scores_template(
     keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int
 ) -> None:
-    """As `_plain_scores_template`, of turned queries with codes, group by group."""
+    """As `_plain_scores_template`, with transformed queries and codes, group by group."""
     groups, size, stride, out_stride = q_width // GROUP, 16 * (CODES + 2), 4 * q_width, 4 * PAGE_TOKENS
     head = keys
-    # The keys' mean gives all positions the same score, but the first of all, which are whole keys.
+    # Scores start at the query times the keys' mean; at 0 for the first 16 positions, which have no mean.
     whole = vectors
     if KEEPS:
         whole = WHOLE_KEYS // 16 if j == 0 else 0
@@ -171,9 +172,7 @@ def _hadamard_scores_template(
 def _hadamard_mix_template(
     values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int
 ) -> None:
-    """As `_plain_mix_template`: each weight takes the scale of its position's group, then multiplies
-    codes.
-    """
+    """As `_plain_mix_template`, with codes: weights times their positions' scales go to `spare` first."""
     stride = 4 * PAGE_TOKENS
     if KEEPS:
         if j == 0:
@@ -208,9 +207,7 @@ def _hadamard_mix_template(
 
 
 def _tiles(wide: Callable[[int], Any], thin: Callable[[int], Any] | None = None) -> dict[str, Any]:
-    """Tiles by name; a size that there is none of, and that is never taken, stands for the one of one
-    query.
-    """
+    """Tiles by name. The tile for one query stands in for sizes that do not exist and are never used."""
     made = {f"wide_{n}": wide(n) for n in ROW_STEPS}
     if thin is not None:
         made |= {f"thin_{n}": thin(n) for n in THIN_STEPS}
@@ -218,7 +215,7 @@ def _tiles(wide: Callable[[int], Any], thin: Callable[[int], Any] | None = None)
 
 
 def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
-    """`scores_of` and `mix` for these formats; `jit(function, signature)` compiles them."""
+    """`scores_of` and `mix` for a cache type; `jit(function, signature)` compiles them."""
     at_once = {"at_once": jit(rows_at_once, types.int64(types.int64))}
     keys, values = kind.keys, kind.values
     if keys in QUANTISED:

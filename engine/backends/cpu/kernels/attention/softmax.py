@@ -1,4 +1,4 @@
-"""What softmax does to a row of scores, and outputs with it: vectors of 16 float32 in scratch memory."""
+"""Row operations of softmax on scores and outputs: vectors of 16 float32 in scratch memory."""
 
 from __future__ import annotations
 
@@ -40,14 +40,12 @@ _EXP2 = (
     0.24022647738456726,
     0.6931471824645996,
 )
-"""2^f - 1 = f times a polynomial, for |f| <= 1/2: the best one of degree 6 for the relative error (2e-9),
-fitted by exchange.
-"""
+"""Coefficients of (2^f - 1) / f for |f| <= 1/2, highest power first; 2^f has a relative error below 2e-8."""
 _LOG2_E, _LOG2_E_REST = 1.4426950216293335, 1.9259629911266175e-08
-"""A float32 number and what it lacks."""
+"""log2(e) rounded to float32, and the remainder."""
 AT_ONCE = 4
-"""Vectors of a row that softmax takes together, as many sums side by side: one alone would wait for
-itself.
+"""Vectors of a row that softmax takes together, each with a sum of its own: one sum would limit the speed by
+its latency.
 """
 
 
@@ -73,7 +71,7 @@ def _greater(b: ir.IRBuilder, x: Any, y: Any) -> Any:
 
 
 def _joined(b: ir.IRBuilder, parts: Accumulators, combine: Any) -> Any:
-    """`AT_ONCE` accumulators to one number."""
+    """Combine `AT_ONCE` accumulators into one scalar."""
     pairs = [combine(parts.get(i), parts.get(i + 2)) for i in range(2)]
     return reduce(b, combine(*pairs), combine)
 
@@ -173,7 +171,7 @@ row_mask = intrinsic_function("row_mask", types.void, (types.int64,) * 4, _emit_
 row_times = intrinsic_function(
     "row_times", types.void, (types.int64, types.int64, types.float32, types.int64), _emit_times
 )
-"""row_times(x, count, factor, y): y = factor times `count` numbers of x, no more."""
+"""row_times(x, count, factor, y): y = factor * x for exactly `count` values."""
 row_max = intrinsic_function("row_max", types.float32, (types.int64, types.int64), _emit_max)
 row_exp = intrinsic_function("row_exp", types.float32, (types.int64, types.int64, types.float32), _emit_exp)
 row_scale = intrinsic_function(

@@ -1,9 +1,8 @@
-"""Register tiles of attention's products, and how many queries take one together.
+"""Register tiles of attention's products, and how many queries each takes.
 
-A tile multiplies what lies in the store with up to six queries. Whatever its size, a query's sum is taken in
-the same order, so that its bits do not depend on the queries beside it. While it works it asks for what is
-read next: keys and values are read once a step, from main memory, and the CPU does not guess where the next
-page is.
+A tile multiplies cached keys or values by up to six queries. Every tile size sums a query in the same order,
+so that its bits do not depend on the other queries. Tiles prefetch what is read next: keys and values are
+read once a step from main memory, and the CPU cannot predict where the next page is.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from engine.backends.cpu.kernels.linear.gemm import load_float
 
 I8 = ir.IntType(8)
 VECTORS = 4 if WIDE else 2
-"""Vectors of 16 columns a wide tile takes."""
+"""Vectors of 16 columns in a wide tile."""
 ROW_STEPS = (6, 4, 3, 2, 1) if WIDE else (3, 1)
-"""Queries of the tiles there are."""
+"""Queries of the wide tiles."""
 THIN_STEPS = (3, 1)
-"""Of those with one vector."""
+"""Queries of the tiles with one vector."""
 LINE = 64
 FP8_FACTOR = 256.0
-"""What fp8 numbers as the tiles read them lack."""
+"""The factor by which fp8 values are too small as tiles read them."""
 
 
 def rows_at_once(left: int) -> int:
-    """Queries the next tile takes: eight are 4 and 4 rather than 6 and 2, seven 4 and 3."""
+    """Queries of the next tile: eight are taken as 4 and 4 rather than 6 and 2, seven as 4 and 3."""
     if WIDE:
         if left >= 9 or left == 6:
             return 6
@@ -54,9 +53,7 @@ def rows_at_once(left: int) -> int:
 
 
 def load_small_e4m3(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """16 fp8 numbers as float32 / `FP8_FACTOR`: with the bits moved into fp16's places only the bias of
-    the exponent differs.
-    """
+    """16 fp8 values divided by `FP8_FACTOR`, float32: shifted into fp16, only the exponent's bias differs."""
     wide = ir.VectorType(I16, LANES)
     byte = b.sext(load(b, address, ir.VectorType(I8, LANES)), wide)
     return halves(b, b.and_(b.shl(byte, const_vector(7, wide)), const_vector(0xBFFF, wide)))
@@ -66,17 +63,16 @@ READERS = {"fp32": (4, load_float), "fp16": (2, load_half), "fp8": (1, load_smal
 
 
 def ask_for(b: ir.IRBuilder, address: ir.Value, lines: int) -> None:
-    """Ask for some cache lines, into the second level: half a page is more than the first has room for."""
+    """Prefetch `lines` cache lines into the second-level cache; half a page does not fit in the first."""
     for i in range(lines):
         prefetch(b, address, LINE * i, 2)
 
 
 def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
-    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead): strides in bytes, w fp32,
-    fp16 or fp8.
+    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead)
 
-    out[t, 16 m + lane] = (0 where `fresh`, or itself) + sum over k of w[k, m, lane] * x[t, k]. As many bytes
-    as are read of w are asked for from `ahead` on.
+    out[t, 16 m + lane] = (0 if `fresh`, else itself) + sum over k < count of w[k, m, lane] * x[t, k]. Strides
+    are in bytes; w is fp32, fp16 or fp8 (`number`). Prefetches from `ahead` as many bytes as it reads of w.
     """
     size, read = READERS[number]
     step = vectors * LANES * size

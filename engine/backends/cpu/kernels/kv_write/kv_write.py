@@ -1,7 +1,4 @@
-"""Writing keys and values of a step's rows into the paged store.
-
-The layouts are described in `attention.py`.
-"""
+"""Writing the keys and values of a step's rows into the paged KV cache; `attention.py` has the layouts."""
 
 from __future__ import annotations
 
@@ -24,6 +21,7 @@ from engine.backends.kv_formats import GROUP, QUANTISED
 from engine.core import PAGE_TOKENS
 
 (W_SOURCE, W_STRIDE, W_TARGET, W_KV_HEADS, W_DIM, W_PAGE) = range(6)
+"""Rows: address, stride in bytes. The layer's keys or values. Heads, head dimension, page bytes of a head."""
 SCRATCH_CODES = 64
 SCRATCH_WORK = SCRATCH_CODES + CODES_ROOM
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -93,8 +91,8 @@ _PLAIN = {"fp32": (4, st_f32), "fp16": (2, st_f16), "fp8": (1, st_e4m3)}
 
 
 def kv_write_kernel(side: str, name: str, jit: Jit) -> Any:
-    """The kernel that writes "keys" or "values" in one format, one tile a row; `jit(function, signature)`
-    compiles its parts.
+    """The kernel that writes "keys" or "values" (`side`) in the format `name`; `jit(function, signature)`
+    compiles its parts. One tile writes one row; for q4 keys see `query_aware`.
     """
     if name not in QUANTISED:
         size, writer = _PLAIN[name]

@@ -1,8 +1,7 @@
-"""Writing q8 and q4 keys, rounded so that scores keep right; those of q4 are differences from a mean.
+"""Writing q8 and q4 keys with query-aware rounding; q4 stores differences from a mean.
 
-What is stored is defined, with the reasons, in `engine.backends.kv_rounding.steered`; the layout is in
-`attention.py`. Of q8 a tile writes one row. Of q4 it writes all rows of a head, in order: a mean is taken
-over keys that lie in the store already.
+`engine.backends.kv_rounding` defines what is stored, and why; `attention.py` describes the layout. For q8 a
+tile writes one row. For q4 it writes all rows of a head in order, because means are taken over stored keys.
 """
 
 from __future__ import annotations
@@ -42,18 +41,17 @@ from engine.backends.kv_formats import GROUP, QUERY_ERROR_WEIGHT, WHOLE_KEYS
 from engine.core import PAGE_TOKENS
 
 (K_SOURCE, K_STRIDE, K_TARGET, K_KV_HEADS, K_DIM, K_PAGE, K_Q, K_Q_STRIDE, K_HEADS) = range(9)
+"""The arguments of `kv_write`, then the rows' queries: address, stride in bytes, heads."""
 SCRATCH_CODES = 64
 SCRATCH_WORK = SCRATCH_CODES + CODES_ROOM
 BLOCK = 16 * (2 + CODE_BYTES["q4"])
-"""Bytes of one group of sixteen positions."""
+"""Bytes of one group of 16 positions."""
 ZERO, ONE = np.float32(0), np.float32(1)
 SLACK = np.float32(1 / QUERY_ERROR_WEIGHT)
 
 
 def _emit_key_sums(b: ir.IRBuilder, column: Any, stride: Any, blocks: Any, skip: Any, out: Any) -> None:
-    """key_sums: out (32,) = the sum of one group over `blocks` x 16 positions, without the first one where
-    `skip` is 1.
-    """
+    """key_sums: out (32,) = the sum of one group over 16 `blocks` positions, from position `skip` on."""
     wide = ir.VectorType(I64, LANES)
     lanes = ir.Constant(wide, [ir.Constant(I64, i) for i in range(LANES)])
     totals = Accumulators(b, 2)
@@ -145,7 +143,7 @@ def _q4_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def hadamard_head(source: int, dim: int, count: int, work: int) -> None:
-    """One head's vector into scratch: padded with zeros to whole groups, limited, transformed."""
+    """Copy one head's vector to scratch: padded with zeros to whole groups, limited, transformed."""
     for d in range(dim):
         st_f32(work + 4 * d, ld_f32(source + 4 * d))
     for d in range(dim, count * GROUP):
@@ -155,8 +153,10 @@ def hadamard_head(source: int, dim: int, count: int, work: int) -> None:
 
 
 def _mean_of(before: int, head: int, count: int, page: int, target: int) -> None:
-    """The transformed mean of keys in the page at `before`: of positions 1 .. 15 for `page` 0, of the whole
-    page before for the next.
+    """Write to `target` the transformed mean that the keys of a page are differences from.
+
+    For `page` 0 it is the mean of positions 1 .. 15 of the page at `before`; otherwise that of the whole
+    previous page, at `before`.
     """
     if page == 0:
         for j in range(count):
@@ -165,7 +165,7 @@ def _mean_of(before: int, head: int, count: int, page: int, target: int) -> None
             for d in range(GROUP):
                 st_f32(place + 4 * d, ld_f32(place + 4 * d) / np.float32(WHOLE_KEYS - 1))
         return
-    # Of the first page the first sixteen are whole keys, and the very first is kept as it is.
+    # In the first page the first 16 keys are not differences, and the very first is kept in float32.
     share = np.float32(PAGE_TOKENS - WHOLE_KEYS) / np.float32(PAGE_TOKENS) if page == 1 else ONE
     for j in range(count):
         place, mean, first = target + 4 * GROUP * j, before + 4 * GROUP * j, before + 4 * GROUP * (count + j)
@@ -176,8 +176,9 @@ def _mean_of(before: int, head: int, count: int, page: int, target: int) -> None
 
 
 def _query_direction(args: int, t: int, g: int, count: int, direction: int) -> None:
-    """The transformed unit vector along the sum of the row's unit queries; behind it each entry's gain, then
-    what later ones can mend.
+    """Write to `direction` the transformed unit vector d along the sum of the row's unit queries.
+
+    The gains d_i / r_i follow it, then r_i = SLACK + the sum of d_j^2 over j > i: each (count * 32,) float32.
     """
     dim, ratio = ld_i64(args + 8 * K_DIM), ld_i64(args + 8 * K_HEADS) // ld_i64(args + 8 * K_KV_HEADS)
     width = count * GROUP
@@ -209,7 +210,7 @@ def _query_direction(args: int, t: int, g: int, count: int, direction: int) -> N
 
 
 def _round_query_aware(block: int, lane: int, count: int, work: int, direction: int, codes: int) -> None:
-    """Scales and codes of one position, whose vectors lie in scratch."""
+    """Write the scales and codes of one position, whose vectors are in scratch memory."""
     error, gains, rests = ZERO, direction + 4 * GROUP * count, direction + 8 * GROUP * count
     for j in range(count):
         at = 4 * GROUP * j
@@ -222,7 +223,7 @@ def _round_query_aware(block: int, lane: int, count: int, work: int, direction: 
 
 
 def query_aware_keys_kernel(name: str, jit: Jit) -> Any:
-    """The kernel that writes keys as "q8", one tile a row, or "q4", one tile a head;
+    """The kernel that writes keys as "q8" (one tile for each row) or "q4" (one for each head);
     `jit(function, signature)` compiles its parts.
     """
     parts = {"head_of": jit(hadamard_head, words(4)), "query_direction": jit(_query_direction, words(5))}

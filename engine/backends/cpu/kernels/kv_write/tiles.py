@@ -1,15 +1,13 @@
-"""Code for the quantised cache types: the Walsh-Hadamard transform, rounding to codes, and the
-register tiles.
+"""Quantised cache types: the Walsh-Hadamard transform, rounding to codes, and register tiles on codes.
 
-A group is 32 transformed dimensions of one head at one position: an fp16 scale and 32 codes, which lie in
-memory as
+A group is 32 transformed dimensions of one head at one position: an fp16 scale and 32 codes. In memory they
+are
 
 q8   32 bytes: int8 codes -128 .. 127;
-q4   16 bytes: byte i holds code i in its low half and code i + 16 in its high half, 0 .. 15; `Q4_LEVELS` says
-what they mean.
+q4   16 bytes: byte i holds code i (low half) and code i + 16 (high half); code c means Q4_LEVELS[c].
 
-The tiles turn codes into float32 in registers; nothing is unpacked to memory. What a code means is written
-down once more, in plain torch, in `engine.backends.kv_rounding`.
+The tiles convert codes to float32 in registers; nothing is unpacked to memory. `engine.backends.kv_rounding`
+is the reference, in plain torch.
 """
 
 from __future__ import annotations
@@ -77,9 +75,7 @@ def _emit_hadamard(b: ir.IRBuilder, address: Any, groups: Any) -> None:
 
 
 def _emit_limit(b: ir.IRBuilder, address: Any, groups: Any) -> None:
-    """NaN becomes 0, and what fp16 cannot hold its largest number, so that one wild number spoils no
-    scale.
-    """
+    """In place: NaN becomes 0 and values are clamped to fp16's range, so that outliers spoil no scale."""
     with counted_loop(b, b.mul(groups, ir.Constant(I64, 2))) as i:
         place = b.add(address, b.mul(i, ir.Constant(I64, 64)))
         x = load(b, place, VF32)
@@ -93,7 +89,7 @@ def _between(b: ir.IRBuilder, x: ir.Value, low: float, high: float) -> ir.Value:
 
 
 def _extreme(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value]) -> ir.Value:
-    """The entry of largest magnitude; of two, the positive one."""
+    """The entry of largest magnitude; of two equal ones, the positive one."""
     x, y = parts
     top = reduce(
         b, b.select(b.fcmp_ordered(">", x, y), x, y), lambda p, q: b.select(b.fcmp_ordered(">", p, q), p, q)
@@ -105,8 +101,8 @@ def _extreme(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value]) -> ir.Value:
 
 
 def _emit_quantise_q8(b: ir.IRBuilder, source: Any, scale: Any, codes: Any) -> None:
-    """32 transformed float32 to an fp16 scale, which makes their extreme the lowest code, and 32 bytes of
-    codes.
+    """quantise_q8(source, scale, codes): 32 transformed float32 to an fp16 scale, which makes their extreme
+    the code -128, and 32 int8 codes.
     """
     parts = (load(b, source, VF32), load(b, source, VF32, 64))
     stored = _store_scale_q8(b, parts, scale)
@@ -120,10 +116,10 @@ def _emit_quantise_q8(b: ir.IRBuilder, source: Any, scale: Any, codes: Any) -> N
 def _emit_round_query_aware_q8(
     b: ir.IRBuilder, source: Any, direction: Any, gains: Any, before: Any, scale: Any, codes: Any
 ) -> Any:
-    """steer_q8: as `quantise_q8`, but each entry makes up for the error so far by its gain; codes go to every
-    sixteenth byte.
+    """round_query_aware_q8: as `quantise_q8`, but gain * error is subtracted from each entry before rounding.
 
-    Returns the error along `direction`, `before` being that of the groups before.
+    Codes are 16 bytes apart. The error is the sum of direction * (rounded - value) so far; `before` is that
+    of the previous groups. Returns it.
     """
     stored = _store_scale_q8(b, (load(b, source, VF32), load(b, source, VF32, 64)), scale)
     inverse = b.select(
@@ -144,7 +140,7 @@ def _emit_round_query_aware_q8(
 
 
 def _store_scale_q8(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value], scale: Any) -> ir.Value:
-    """The fp16 scale that makes the extreme the lowest code; a vector of it."""
+    """Store the fp16 scale that makes the extreme the code -128; returns it as float32 in all lanes."""
     bits = half_bits(b, b.fmul(_extreme(b, parts), const_f32(-1 / 128)))
     store(b, bits, scale)
     return halves(b, splat(b, bits))
@@ -153,15 +149,15 @@ def _store_scale_q8(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value], scale: An
 def _emit_quantise_q4(
     b: ir.IRBuilder, source: Any, direction: Any, gains: Any, before: Any, rest: Any, scale: Any, codes: Any
 ) -> Any:
-    """quantise_q4: sixteen scales are tried at once, one a lane.
+    """quantise_q4: 32 transformed float32 to an fp16 scale and 32 bytes, codes 0 .. 15.
 
-    32 transformed float32 to an fp16 scale and 32 bytes, codes 0 .. 15. Returns the error along `direction`;
-    `before` is that of the groups before. Each entry makes up for the error so far by its gain, and what is
-    left at the end costs its square over `rest`. 32 x 16 bytes at `codes` are overwritten.
+    Tries 16 scales, one in each lane, and takes the one of lowest cost: the sum of squared errors plus e^2 /
+    `rest`. gain * e is subtracted from each entry before rounding; e is the sum of direction * (rounded -
+    value) so far, `before` that of the previous groups. Returns e. Overwrites 32 x 16 bytes at `codes`.
     """
     parts = (load(b, source, VF32), load(b, source, VF32, 64))
     shares = ir.Constant(VF32, [ir.Constant(F32, share / Q4_LEVELS[0]) for share in SCALE_SHARES])
-    # fp16 holds the scale: a difference of two wild keys is cut.
+    # Clamped so that fp16 holds the scale: the difference of two outliers may be too large.
     bits = half_bits(b, b.fmul(_between(b, splat(b, _extreme(b, parts)), -Q4_EXTREME, Q4_EXTREME), shares))
     scales = halves(b, bits)
     inverse = b.select(
@@ -192,9 +188,7 @@ def _emit_quantise_q4(
 
 
 def _nearest(b: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The code, int32, whose level is nearest, and the level: a search by halves over the borders between
-    levels.
-    """
+    """The int32 code of the nearest level, and the level: a binary search over the levels' midpoints."""
     borders = [(low + high) / 2 for low, high in pairwise(Q4_LEVELS)]
     parts: list[tuple[ir.Value, ir.Value]] = [
         (const_vector(code, VI32), const_vector(level)) for code, level in enumerate(Q4_LEVELS)
@@ -221,7 +215,7 @@ def _lowest(b: ir.IRBuilder, cost: ir.Value) -> ir.Value:
 
 
 def _emit_pack(b: ir.IRBuilder, codes: Any, target: Any) -> None:
-    """32 bytes of codes 0 .. 15 to 16 bytes of two."""
+    """Pack 32 bytes of codes 0 .. 15 into 16 bytes, code i with code i + 16."""
     store(b, b.or_(load(b, codes, _VI8), b.shl(load(b, codes, _VI8, 16), const_vector(4, _VI8))), target)
 
 
@@ -242,7 +236,7 @@ quantise_q4 = intrinsic_function(
 )
 pack_q4 = intrinsic_function("pack_q4", types.void, (types.int64, types.int64), _emit_pack)
 CODES_ROOM = GROUP * LANES
-"""Bytes that `quantise_q4` writes over."""
+"""Bytes that `quantise_q4` overwrites at `codes`."""
 
 
 # --- from codes ---------------------------------------------------------------------------------------------
@@ -254,9 +248,9 @@ def _signed(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
 
 
 def half_bytes(b: ir.IRBuilder, address: ir.Value, high: bool) -> ir.Value:
-    """What the low or the high codes of 16 bytes stand for."""
+    """The levels of the low or the high codes of 16 bytes, float32."""
     word = b.zext(load(b, address, _VI8), VI32)
-    if WIDE:  # a table of sixteen is one register, and only the lowest four bits choose
+    if WIDE:  # the table fits one register, and only the lowest four bits of an index count
         return permute(
             b,
             ir.Constant(VF32, [ir.Constant(F32, level) for level in Q4_LEVELS]),
@@ -264,7 +258,7 @@ def half_bytes(b: ir.IRBuilder, address: ir.Value, high: bool) -> ir.Value:
         )
     whole = b.lshr(word, const_vector(4, VI32)) if high else b.and_(word, const_vector(15, VI32))
     code = b.sitofp(b.sub(whole, const_vector(8, VI32)), VF32)
-    # Whole numbers below 2^24 and a power of two: every step is exact, as in the table.
+    # Integers below 2^24 and a power of two: every step is exact, as in the table.
     return b.fmul(
         b.fmul(fma(b, b.fmul(code, code), const_vector(3.0), const_vector(512.0)), code),
         const_vector(1 / 512),
@@ -272,12 +266,11 @@ def half_bytes(b: ir.IRBuilder, address: ir.Value, high: bool) -> ir.Value:
 
 
 def key_tile(name: str, vectors: int, rows: int) -> Any:
-    """tile(w, vector_stride, x, x_stride, out, out_stride, ahead): scores of one group, 16 positions a
-    vector.
+    """tile(w, vector_stride, x, x_stride, out, out_stride, ahead): scores of one group, 16 positions a vector
 
-    out[t, 16 m + lane] += scale[m, lane] * sum over the 32 dimensions d of code[m, d, lane] * x[t, d]. `w` +
-    m `vector_stride` is where sixteen positions' scales begin; the 32 rows (q4: 16 rows of bytes) of 16 codes
-    follow. As many bytes as are read are asked for from `ahead` on.
+    out[t, 16 m + lane] += scale[m, lane] * sum over the 32 dimensions d of code[m, d, lane] * x[t, d]. The 16
+    scales of vector m are at w + m vector_stride, followed by 32 (q4: 16) rows of 16 bytes of codes. Strides
+    are in bytes. Prefetches from `ahead` as many bytes as it reads.
     """
     steps = CODE_BYTES[name]
     lines = -(-vectors * LANES // LINE)
@@ -299,7 +292,7 @@ def key_tile(name: str, vectors: int, rows: int) -> Any:
         ask_for(
             b, b.add(ahead, ir.Constant(I64, steps * vectors * LANES)), max(1, 2 * LANES * vectors // LINE)
         )
-        # The halves of bytes take turns, so that no more vectors are alive than there are registers.
+        # One half of all bytes after the other, so that the live vectors fit the registers.
         for half in range(GROUP // steps):
             with counted_loop(b, ir.Constant(I64, steps)) as k:
                 if half == 0:
@@ -329,11 +322,10 @@ def key_tile(name: str, vectors: int, rows: int) -> Any:
 
 
 def value_tile(name: str, rows: int) -> Any:
-    """tile(w, count, x, x_stride, out, out_stride, ahead): out[t, d] += sum over `count` positions p of x[t,
-    p] * code[p, d], d < 32.
+    """tile(w, count, x, x_stride, out, out_stride, ahead)
 
-    Positions go by twos, each of the two into a sum of its own: the last of an odd count needs a weight of
-    zero behind it.
+    out[t, d] += sum over `count` positions p of x[t, p] * code[p, d], for d < 32. With AVX-512 positions are
+    taken in pairs, with a sum for each of the two: after an odd count x must hold a zero.
     """
     size = CODE_BYTES[name]
     chains = 2 if WIDE else 1
@@ -379,4 +371,4 @@ def _emit_times_scales(b: ir.IRBuilder, x: Any, scales: Any, vectors: Any, out: 
 
 
 times_scales = intrinsic_function("times_scales", types.void, (types.int64,) * 4, _emit_times_scales)
-"""times_scales(x, scales, vectors, out): float32 numbers times fp16 ones."""
+"""times_scales(x, scales, vectors, out): out = x (float32) * scales (fp16)."""

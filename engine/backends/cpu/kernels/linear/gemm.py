@@ -1,6 +1,6 @@
 """The register tile of float32 products: up to 2 x 16 output columns times up to 12 rows, summed over k.
 
-Used for the prompt's matrix products, whose weights are unpacked to a float32 panel:
+Used for large batches, whose weights are unpacked to a float32 panel:
 out[t, 16 m + lane] += sum over k of w[k, m, lane] * x[t, k].
 """
 
@@ -25,14 +25,14 @@ from engine.backends.cpu.codegen.simd import (
 )
 
 ROW_STEPS = (12, 4, 1) if WIDE else (6, 2, 1)
-"""Rows of x taken at once, largest first."""
+"""Rows of x in a tile, largest first."""
 COLUMN_VECTORS = 2 if WIDE else 1
-"""Vectors of 16 columns taken at once in matrix products."""
+"""Vectors of 16 columns in a wide tile."""
 
 
 def panel_tile(vectors: int, rows: int) -> Any:
-    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): strides in bytes; the panel holds
-    `count` vectors of float32 for each of the tile's vectors.
+    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): strides are in bytes; the panel holds
+    `count` vectors of 16 float32 for each of the tile's vectors.
     """
 
     def emit(
@@ -62,5 +62,5 @@ def panel_tile(vectors: int, rows: int) -> Any:
 
 
 def load_float(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """16 float32 numbers."""
+    """16 float32 values."""
     return load(b, address, VF32)

@@ -1,6 +1,4 @@
-"""Products of integer weights with packed 16-bit activations: exact in int32, whatever the CPU's
-instruction.
-"""
+"""Products of integer weights with packed 16-bit activations, exact in int32 on every CPU."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from engine.backends.cpu.kernels.packed_activations import INTEGER_SUMS, LOW, SC
 
 HALF_SUMS = (0, 1)
 ALL = 2
-"""Which sums of packed activations: of the first or second sixteen features, or of all."""
+"""Which of a block's sums of activations: the first 16 features, the last 16, or all."""
 
 
 def integer_products(
@@ -25,11 +23,11 @@ def integer_products(
     part: int,
     signed: bool,
 ) -> list[ir.Value]:
-    """For each of `packed` the sums of (weight - `zero`) times activation over the operands' features, as
-    float32 of integers.
+    """For each block of `packed`: the sum of (weight - zero) * activation over the operands' features, as
+    float32 from int32.
 
-    An operand is (q, bytes of the features 4 q .. 4 q + 3 in each lane); `part` names the sums that cover all
-    of them. Exact: the largest sum is 32 x 255 x 32639.
+    An operand is (q, the bytes of features 4 q .. 4 q + 3 in each lane); `part` names the sum that covers all
+    of them. No sum overflows: the largest is 32 x 255 x 32639.
     """
     high: list[ir.Value] = [const_vector(0, VI32) for _ in packed]
     low = [_start(b, record, zero, part) for record in packed]
@@ -47,10 +45,10 @@ def _start(b: ir.IRBuilder, record: ir.Value, zero: int, part: int) -> ir.Value:
 
 
 def packed_scale(b: ir.IRBuilder, record: ir.Value) -> ir.Value:
-    """What packed integers are multiples of, in every lane."""
+    """The scale of a block of activations, in every lane."""
     return splat(b, load(b, record, F32, SCALE))
 
 
 def packed_sum(b: ir.IRBuilder, record: ir.Value, part: int) -> ir.Value:
-    """The sum of activations, in every lane."""
+    """A sum of a block's activations, in every lane."""
     return splat(b, load(b, record, F32, SUMS + 4 * part))

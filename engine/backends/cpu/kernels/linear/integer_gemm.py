@@ -1,9 +1,9 @@
-"""Large batches times integer weights, for the prompt: products of 16-bit pairs (vpdpwssd), or of bytes.
+"""Large batches times integer weights: products of int16 pairs (vpdpwssd) or of bytes.
 
-A block of weights is unpacked once into a panel that stays in the first-level cache, and register tiles run
-over all rows. `PanelFormat` says how a panel holds weights. Pairs of 16 bits take activations as decoding
-does; they need VNNI, without which float32 is as fast. Bytes take activations in 8 bits: twice as many
-products in an instruction, for those who ask for it.
+Weights are unpacked once into a packed panel that stays in the first-level cache, and register tiles run over
+all rows. `PanelFormat` describes the panel. Pairs take 16-bit activations, as decoding does; they need VNNI,
+without which float32 is as fast. Bytes take 8-bit activations, if the settings ask for them: twice as many
+products for each instruction.
 """
 
 from __future__ import annotations
@@ -40,29 +40,28 @@ from engine.backends.cpu.codegen.simd_bytes import KIND, V64I8, byte_products, j
 from engine.backends.cpu.kernels.packed_activations import FEATURES, quantise
 
 PAIRS = KIND == "vnni"
-"""Whether the CPU multiplies pairs of 16 bits and adds them to 32 in one instruction; otherwise float32 is
-as fast.
-"""
+"""Whether one instruction multiplies pairs of int16 and adds them to int32; otherwise float32 is as fast."""
 LARGEST_BYTE = 127
 V32I16 = ir.VectorType(I16, 2 * LANES)
 ROW_STEPS = (6, 2, 1) if WIDE else (3, 1, 1)
 COLUMN_VECTORS = 2 if WIDE else 1
 
 (P_X, P_X_STRIDE, P_Y, P_Y_STRIDE, P_BLOCKS) = range(5)
+"""Of the pack kernels: addresses and strides in bytes of x and y, and blocks of 32 features in a row."""
 
 
 @dataclass(frozen=True)
 class PanelFormat:
     """How a packed panel holds a layout's weights: blocks of 32 features x 16 columns.
 
-    bits 16   16 vectors of pairs of int16, weights as they are; of each quad of features the pairs are (0, 2)
-              and (1, 3), as a mask and a shift take them out of bytes.
-    bits 8    8 vectors of quads of bytes, weights plus `zero`, signed or not as `byte_products` wants them.
-    Then, for each part of `part` features, 16 float32 scales and, where there are `mins`, 16 of these:
-    what is added times the activations' sum. With `zero` there are always minimums, which take it off again.
+    bits 16   16 vectors of int16 pairs: of each quad of features the pairs are (0, 2) and (1, 3), which a
+              mask and a shift extract from bytes.
+    bits 8    8 vectors of quads of bytes, weights plus `zero`; `signed` as in `byte_products`.
+    Then, for each part of `part` features, 16 float32 scales and, if `mins`, 16 float32 minimums, which are
+    multiplied by the sum of the activations. With `zero` there are always minimums, which subtract it.
 
-    32 packed activations of a row: 32 numbers of `bits` bits, in the order of the weights, then float32: the
-    scale, and the scale times the sums of the first and second 16 numbers and of all.
+    A block of 32 packed activations: 32 integers of `bits` bits in the order of the weights, then float32:
+    the scale, and the scale times the sums of the first 16 integers, of the last 16 and of all.
     """
 
     bits: int
@@ -73,33 +72,33 @@ class PanelFormat:
 
     @property
     def name(self) -> str:
-        """Of what is compiled for it."""
+        """The part of a compiled function's name that stands for this format."""
         sign = "s" if self.signed and self.bits == 8 else ""
         return f"{'pairs' if self.bits == 16 else 'bytes'}{sign}_{self.part}{'_min' if self.mins else ''}"
 
     @property
     def vectors(self) -> int:
-        """Of a cell's weights."""
+        """Vectors of a block's weights."""
         return self.bits
 
     @property
     def code_bytes(self) -> int:
-        """Of a cell's weights."""
+        """Bytes of a block's weights."""
         return 64 * self.vectors
 
     @property
     def size(self) -> int:
-        """Bytes of a cell."""
+        """Bytes of a block."""
         return self.code_bytes + FEATURES // self.part * LANES * 4 * (2 if self.mins else 1)
 
     @property
     def scale_at(self) -> int:
-        """Where the scale of 32 packed activations is; their sums follow."""
+        """Offset of the scale in a block of packed activations; the sums follow."""
         return FEATURES * self.bits // 8
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes of 32 packed activations."""
+        """Bytes of a block of packed activations."""
         return self.scale_at + 16
 
     def put_quad(self, b: ir.IRBuilder, block: ir.Value, q: int, vectors: Sequence[ir.Value]) -> None:
@@ -122,11 +121,11 @@ class PanelFormat:
 
 
 INT16_ACTIVATIONS, INT8_ACTIVATIONS = PanelFormat(16, FEATURES, False), PanelFormat(8, FEATURES, False)
-"""Whose packed activations all panels of as many bits read."""
+"""The formats whose packed activations all panels of 16 and of 8 bits read."""
 
 
 def code_pairs(b: ir.IRBuilder, quad: ir.Value, minus: ir.Value | None) -> tuple[ir.Value, ir.Value]:
-    """The pairs of a quad of unsigned bytes, each less `minus` (32 numbers of 16 bits)."""
+    """The pairs of a quad of unsigned bytes, minus `minus` (32 int16)."""
     mask = const_vector(0x00FF00FF, VI32)
     both = [b.and_(quad, mask), b.and_(b.lshr(quad, const_vector(8, VI32)), mask)]
     first, second = (b.bitcast(v, V32I16) for v in both)
@@ -140,13 +139,13 @@ def signed_pairs(b: ir.IRBuilder, quad: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 def in_both(b: ir.IRBuilder, numbers: ir.Value) -> ir.Value:
-    """Whole numbers of 16 lanes, int32 in 16 bits, as both numbers of each lane's pairs."""
+    """16 int32 that fit in 16 bits, each as both numbers of its lane's pair."""
     low = b.and_(numbers, const_vector(0xFFFF, VI32))
     return b.bitcast(b.or_(low, b.shl(low, const_vector(16, VI32))), V32I16)
 
 
 def pair_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value) -> ir.Value:
-    """total[lane] + both products of the lane's pairs; int32 (16), int16 (32), int16 (32)."""
+    """total[lane] + both products of the lane's pairs: int32 (16), int16 (32), int16 (32)."""
     size = LANES if WIDE else 8
     parts = []
     for start in range(0, LANES, size):
@@ -159,7 +158,7 @@ def pair_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Val
 
 
 def _emit_row(form: PanelFormat) -> Any:
-    """row(x, count, packed): 32 `count` float32 numbers to `count` blocks of packed activations."""
+    """row(x, count, packed): 32 `count` float32 values to `count` blocks of packed activations."""
     number = ir.VectorType(I16 if form.bits == 16 else I8, LANES)
     order = [4 * (i // 4) + (0, 2, 1, 3)[i % 4] if form.bits == 16 else i for i in range(FEATURES)]
     mask = ir.Constant(ir.VectorType(I32, FEATURES), [ir.Constant(I32, k) for k in order])
@@ -188,7 +187,7 @@ pack_int8_row = intrinsic_function(
 
 
 def pack_int16(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: float32 to packed activations of 16 bits, in pairs."""
+    """One tile for each row: float32 to packed activations of 16 bits."""
     x, y = (
         ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE),
         ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE),
@@ -197,7 +196,7 @@ def pack_int16(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def pack_int8(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: float32 to packed activations of 8 bits."""
+    """One tile for each row: float32 to packed activations of 8 bits."""
     x, y = (
         ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE),
         ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE),
@@ -214,7 +213,7 @@ def _add_scaled(
     packed: Sequence[ir.Value],
     tile: OutputTile,
 ) -> None:
-    """tile += a part's integer sums, times the scales of weights and activations, + its minimums."""
+    """tile += integer sums of a part * scales of weights and activations + minimums * sums of activations."""
     parts = FEATURES // form.part
     at = form.code_bytes + part * LANES * 4 * (2 if form.mins else 1)
     which = form.scale_at + 4 + 4 * (2 if parts == 1 else part)
@@ -231,8 +230,9 @@ def _add_scaled(
 
 
 def integer_tile(vectors: int, rows: int, form: PanelFormat) -> Any:
-    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): out[t, 16 m + lane] += x (rows, 32
-    count) times the panel.
+    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): strides are in bytes.
+
+    out (rows, 16 vectors) += x (rows, 32 count), packed activations, times the panel.
     """
     steps = form.part * form.vectors // FEATURES
     vector = V32I16 if form.bits == 16 else V64I8

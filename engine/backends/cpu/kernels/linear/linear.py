@@ -1,11 +1,11 @@
-"""y = x W^T (+ bias) (+ residual): the matrix product, for one weight layout of packed weights each.
+"""y = x W^T (+ bias) (+ residual): the matrix product, compiled for each weight layout.
 
-One to eight rows (decoding, checking drafts): every packed block is read once and multiplied with all rows,
-each summed in the same order whatever rows are beside it, so that a drafted token gets to the last bit the
-logits it would have alone. More rows (the prompt): blocks are unpacked into a panel that stays in the nearest
-cache, of whole numbers or of float32, and register tiles run over all rows. Plain weights take activations as
-they are; whole numbers take them in 16 bits (`activations`), or, where fast prompts are asked for, those of
-many rows in 8.
+Small batch (one to eight rows: decoding, verifying drafts): every packed block is read once and multiplied by
+all rows. Each row is summed in the same order whatever the other rows are, so a drafted token gets exactly
+the logits that it would get alone. Large batch (prefill): blocks are unpacked into a packed panel, of
+integers or float32, that stays in the first-level cache, and register tiles run over all rows. Layouts of
+plain numbers take float32 activations; integer layouts take them in 16 bits (`packed_activations`), or, in
+large batches and if the settings ask for it, in 8.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ from engine.backends.cpu.layouts.layout import CHAINS, IntegerLayout, WeightLayo
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 PANEL = 256
-"""Features unpacked at once: a panel of 32 columns is at most 32 KB, so it stays in the nearest cache."""
+"""Features unpacked at once: a panel of 32 columns is at most 32 KB, so it stays in the first-level cache."""
 
 LARGE_TILES, LARGE_ROWS = 4, 132
-"""A tile of a large batch: columns enough that a panel's part of x is used again, rows few enough that all
-threads have work.
+"""Weight tiles and rows of a large batch's tile: enough columns to use a panel's part of x again, few enough
+rows that all threads have work.
 """
 
-# Words of the argument block.
+# Words of the argument block: the weight's address, bytes of its tiles, tiles, blocks of a tile; address and
+# stride (bytes) of x and y; bias and residual (0: none); weight tiles of a small batch's tile; whether rows
+# are those with logits; columns of W; number of the input; its packed form (0: none) and stride.
 (
     A_WEIGHT, A_TILE_BYTES, A_TILES, A_BLOCKS, A_X, A_X_STRIDE, A_Y, A_Y_STRIDE,
     A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_PACKED, A_PACKED_STRIDE,
@@ -58,16 +60,15 @@ SCRATCH_PACKED = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
 
 
 def scratch_bytes(columns: int) -> int:
-    """Bytes of scratch each thread needs for inputs up to `columns` wide."""
+    """Scratch bytes of a thread for inputs of up to `columns` features."""
     return SCRATCH_PACKED + SMALL_BATCH * PACKED_BYTES * (columns // PACKED_FEATURES + 1)
 
 
 def _dot(weight_layout: WeightLayout, rows: int) -> Any:
-    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 outputs, float32; x is packed for an
-    `whole` weight layout.
+    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 float32 outputs of one weight tile.
 
-    Rows from `here` on repeat the last one: 3 rows through the code for 4 are faster than through that for 2
-    and for 1.
+    x is packed for an integer layout, else float32. Rows from `here` on repeat the last one: the code for 4
+    rows takes 3 faster than those for 2 and 1 do.
     """
 
     def emit(b: ir.IRBuilder, tile: Any, blocks: Any, x: Any, x_stride: Any, here: Any, out: Any) -> None:
@@ -113,7 +114,7 @@ def _unpack(weight_layout: WeightLayout) -> Any:
 
 
 def _pack_panel(weight_layout: IntegerLayout, form: PanelFormat) -> Any:
-    """pack(first_block, blocks, target): a packed panel of integers."""
+    """pack(first_block, blocks, target): unpack blocks to a packed panel of integers."""
     size = form.size * weight_layout.unit // PACKED_FEATURES
 
     def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
@@ -128,7 +129,7 @@ def _emit_finish(b: ir.IRBuilder, value: Any, bias: Any, residual: Any, y: Any) 
     total = load(b, value, VF32)
     zero = ir.Constant(I64, 0)
     for extra in (bias, residual):
-        # A missing term reads the value itself times nothing: select keeps the loop free of branches.
+        # A missing term (address 0) reads the value itself and drops it: select needs no branch.
         there = b.icmp_signed("!=", extra, zero)
         addend = load(b, b.select(there, extra, value), VF32)
         total = b.select(there, b.fadd(total, addend), total)
@@ -143,8 +144,7 @@ finish = intrinsic_function("finish", types.void, (types.int64,) * 4, _emit_fini
 clear = intrinsic_function("clear", types.void, (types.int64,), _emit_clear)
 WIDE_DOT = WIDE
 
-# Filled in for each weight layout by `linear_kernel`; named here so that the templates below are complete for
-# readers and checkers.
+# Filled in for each weight layout by `linear_kernel`; declared here for type checkers.
 dot1: Any = None
 dot2: Any = None
 dot4: Any = None
@@ -184,7 +184,10 @@ def _template(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def _small_batch_template(args: int, number: int, rows: int, first: int, last: int, scratch: int) -> None:
-    """Every packed block of tiles first .. last - 1 is read once and multiplied with all rows."""
+    """Read every packed block of weight tiles first .. last - 1 once and multiply it by all rows.
+
+    `number` and the number of the input say which packed input the scratch memory holds.
+    """
     weight, tile_bytes, blocks = (
         ld_i64(args + 8 * A_WEIGHT),
         ld_i64(args + 8 * A_TILE_BYTES),
@@ -194,7 +197,7 @@ def _small_batch_template(args: int, number: int, rows: int, first: int, last: i
     if INTEGER:
         packed, width = scratch + SCRATCH_PACKED, blocks * UNIT // PACKED_FEATURES
         if ld_i64(scratch) != number or ld_i64(scratch + 8) != ld_i64(args + 8 * A_INPUT):
-            # Once for each thread and input: the tag says which input is packed there.
+            # Once for each thread and input.
             for r in range(rows):
                 quantise_row(x + r * x_stride, width, packed + r * width * PACKED_BYTES)
             st_i64(scratch, number)
@@ -223,7 +226,7 @@ def _small_batch_template(args: int, number: int, rows: int, first: int, last: i
 
 
 def _finish_row(args: int, j: int, r: int, value: int) -> None:
-    """y[r, 16 j ..] = value + bias + residual."""
+    """y[r, 16 j .. 16 j + 15] = value + bias + residual."""
     column = r * ld_i64(args + 8 * A_Y_STRIDE) + 64 * j
     bias, residual = ld_i64(args + 8 * A_BIAS), ld_i64(args + 8 * A_RESIDUAL)
     finish(
@@ -235,8 +238,9 @@ def _finish_row(args: int, j: int, r: int, value: int) -> None:
 
 
 def _large_batch_template(args: int, start: int, rows: int, first: int, last: int, scratch: int) -> None:
-    """Rows from `start` on times tiles first .. last - 1, unpacked panel by panel; a panel's part of x
-    stays near for all.
+    """Multiply `rows` rows from `start` on by weight tiles first .. last - 1, unpacked panel by panel.
+
+    All tiles take one part of x after another, so that the part stays in the cache.
     """
     weight, tile_bytes, blocks = (
         ld_i64(args + 8 * A_WEIGHT),
@@ -274,7 +278,7 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
 def _panel_rows_template(
     panel: int, x: int, x_stride: int, length: int, rows: int, y: int, y_stride: int
 ) -> None:
-    """y += x times the panel, in register tiles of as many rows as fit."""
+    """y += x times the panel, in the largest register tiles that the rows left fill."""
     r = 0
     while r < rows:
         xr, yr = x + r * x_stride, y + r * y_stride
@@ -290,10 +294,9 @@ def _panel_rows_template(
 
 
 def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any]:
-    """`small_batch(args, number, rows, first, last, scratch)` and `many_rows(args, start, rows, first, last,
-    scratch)`, compiled by `jit`.
+    """`small_batch` and `large_batch` for a weight layout, compiled by `jit`; see their templates.
 
-    Many rows take activations of `bits` bits, 16 or 8, where there are `panel_format_of` them.
+    Large batches take activations of `bits` bits, 16 or 8, if `panel_format_of` has a format for them.
     """
     constants = {
         "UNIT": weight_layout.unit,
@@ -317,9 +320,7 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
 
 
 def panel_format_of(weight_layout: WeightLayout, bits: int) -> PanelFormat | None:
-    """How large batches take weights and activations as integers; None where they take both as
-    float32.
-    """
+    """The panel format in which large batches take integers; None if they take float32."""
     return (
         weight_layout.panel_format(bits)
         if isinstance(weight_layout, IntegerLayout) and (bits == 8 or PAIRS)
@@ -328,7 +329,7 @@ def panel_format_of(weight_layout: WeightLayout, bits: int) -> PanelFormat | Non
 
 
 def _panels(weight_layout: WeightLayout, form: PanelFormat | None) -> dict[str, Any]:
-    """What `_large_batch_template` needs of the kind of panel: of whole numbers, or of float32."""
+    """What `_large_batch_template` needs for panels of integers (`form`) or of float32 (None)."""
     if form is None:
         tiles = {n: [panel_tile(n, rows) for rows in ROW_STEPS] for n in {COLUMN_VECTORS, 1}}
         return {
@@ -377,15 +378,13 @@ def _large_batch(weight_layout: WeightLayout, jit: Jit, bits: int, constants: di
 
 
 def product_name(operation: str, weight_layout: WeightLayout, bits: int) -> str:
-    """Of a kernel: linear_q41, experts_q41, and linear8_q41 where large batches take 8-bit activations."""
+    """A kernel's name: linear_q41, experts_q41, or linear8_q41 if large batches take 8-bit activations."""
     eight = bits == 8 and panel_format_of(weight_layout, 8) is not None
     return f"{operation}{8 if eight else ''}_{weight_layout.name}"
 
 
 def linear_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
-    """The plain Python kernel for one weight layout, ready to be compiled; `jit(function, signature)`
-    compiles its parts.
-    """
+    """The kernel for a weight layout as a Python function; `jit(function, signature)` compiles its parts."""
     return specialise(
         _template, product_name("linear", weight_layout, bits), **row_parts(weight_layout, jit, bits)
     )
