@@ -1,4 +1,4 @@
 """The engine on NVIDIA GPUs: kernels in Python, compiled by Numba-CUDA, launched through the driver.
 
-Imports nothing by itself.
+This package imports nothing itself.
 """

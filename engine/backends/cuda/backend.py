@@ -34,14 +34,15 @@ _ADVICE = (
 class CudaBackend:
     """A `Backend` on one GPU or several.
 
-    Layers go to as few of the devices as hold the model, or, with `even`, to all by their free memory.
-    `where` is the devices' display name; `keep_free` bytes of each one's memory are left to other programs.
+    Layers go to the fewest devices that hold the model, or, with `even`, to all by their free memory. `where`
+    is the devices' display name; `keep_free` bytes of each device's memory are left to other programs.
     """
 
     def __init__(
         self, devices: Sequence[Device], *, even: bool = False, where: str = "", keep_free: int = 0
     ) -> None:
-        # Its import keeps references to the caller's frames; those of a reply would keep a model's memory.
+        # This import keeps references to the caller's frames; those of a reply would keep a model's memory
+        # alive.
         import torch.nn.attention.bias  # noqa: F401
 
         assert devices

@@ -1,22 +1,22 @@
 """The paged key/value cache on GPUs, and its layout.
 
-A layer has one buffer for keys and one for values. In it page p of head g (of G key/value heads) is one block
-of `Layout.block` bytes, at (p G + g) block; a block holds the 256 positions of the page:
+A layer has one buffer for keys and one for values. Page p of head g (of G key/value heads) is a block of
+`Layout.block` bytes, at (p G + g) `Layout.block`, with the 256 positions of the page:
 
-fp32, fp16, fp8   numbers [256][D]: the D numbers of a position lie together.
-q8                codes int8 [256][n 32], then their scales fp16 [256][n]: n = ceil(D / 32) groups of 32
-turned dimensions.
-q4                codes uint32 [256][n 4]: a word holds eight dimensions, the word's dimension 2 j in bits 4 j
-                  .. 4 j + 3 and 2 j + 1 in bits 16 + 4 j .. 16 + 4 j + 3 (so that one mask gives the codes of
-                  two neighbours as halves of a word); a code is the index of its level in
-                  `kv_formats.Q4_LEVELS`. Then scales as those of q8. Then turned vectors, float32 [n 32]: of
-                  keys the mean, which all of the page's keys are differences from but for those of a
-                  sequence's first 16 positions (what lies here then is of no meaning, and may be anything),
-                  and the sequence's first key; of values the first value. The first vectors are there in a
-                  sequence's first page only, and stand for position 0 in place of its codes.
+  fp32, fp16, fp8  numbers [256][D]: the D numbers of a position are adjacent.
+  q8               codes int8 [256][n 32], then their scales fp16 [256][n]: n = ceil(D / 32) groups of 32
+                   Hadamard-transformed dimensions.
+  q4               codes uint32 [256][n 4]: a word holds eight dimensions, 2 j in bits 4 j .. 4 j + 3 and
+                   2 j + 1 in bits 16 + 4 j .. 16 + 4 j + 3, so that one mask gives the codes of two
+                   adjacent dimensions as halves of a word. A code is the index of its level in
+                   `kv_formats.Q4_LEVELS`. Then scales as in q8. Then transformed vectors, float32 [n 32]: for
+                   keys the mean that was subtracted from the page's keys, except from a sequence's first 16
+                   positions (undefined until later ones are written), and the sequence's first key; for
+                   values the first value. The first vectors exist only in a sequence's first page and replace
+                   the codes of position 0.
 
-What the numbers mean is defined in `engine.backends.kv_rounding`. All parts begin at multiples of 16 bytes,
-blocks at multiples of 256.
+The meaning of the numbers is defined in `engine.backends.kv_rounding`. All parts start at multiples of 16
+bytes, blocks at multiples of 256.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _NUMBER_BYTES = {"fp32": 4, "fp16": 2, "fp8": 1}
 
 @dataclass(frozen=True)
 class Layout:
-    """One page's keys or values of one head: `side` is "keys" or "values", `name` a format of `kv_formats`.
+    """The block of one page's keys or values of one head; offsets are in bytes.
 
-    Offsets in bytes.
+    `side` is "keys" or "values", `name` a format of `kv_formats`.
     """
 
     side: str
@@ -67,17 +67,17 @@ class Layout:
 
     @property
     def scales(self) -> int:
-        """Where q8 and q4 have their fp16 scales, n for each position."""
+        """Offset of the fp16 scales of q8 and q4, n for each position."""
         return PAGE_TOKENS * self.row
 
     @property
     def mean(self) -> int:
-        """Where the keys of q4 have their turned mean, float32 (n 32)."""
+        """Offset of the mean of q4 keys, Hadamard-transformed, float32 (n 32)."""
         return self.scales + PAGE_TOKENS * 2 * self.groups
 
     @property
     def first(self) -> int:
-        """Where q4 has the turned vector of a sequence's first position, float32 (n 32)."""
+        """Offset of the transformed vector of a sequence's first position in q4, float32 (n 32)."""
         return self.mean + (4 * GROUP * self.groups if self.side == KEYS else 0)
 
     @property
@@ -101,7 +101,7 @@ def page_bytes(kind: CacheType, kv_heads: int, head_dim: int) -> int:
 
 
 def touched(addresses: tuple[int, int]) -> tuple[object, object]:
-    """A layer's keys and values as calls read and write them."""
+    """A layer's keys and values, as the reads and writes of calls name them."""
     return (KEYS, addresses[0]), (VALUES, addresses[1])
 
 
@@ -138,7 +138,7 @@ class CudaCache:
 
     def close(self) -> None:
         for device in self._each_device():
-            with suppress(DeviceLost):  # on a device that is gone nothing is under way
+            with suppress(DeviceLost):  # nothing runs on a lost device
                 device.synchronize()
         self._layers, self._host, self._sent = [], None, []
         for device in self._each_device():

@@ -254,7 +254,7 @@ class CudaProgram:
         decode_loops, self._decode_loops = self._decode_loops, None
         try:
             if decode_loops is not None:
-                with suppress(DeviceLost):  # on a device that is gone nothing is under way
+                with suppress(DeviceLost):  # nothing runs on a lost device
                     decode_loops.close()
             for device in self._devices:
                 with suppress(DeviceLost):

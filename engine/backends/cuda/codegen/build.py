@@ -31,8 +31,7 @@ _NUMBA = {"i": types.int32, "r": types.uint32, "l": types.int64, "f": types.floa
 
 
 _FIRSTS = (75, 100)
-"""The capabilities that NVVM translates for. Between one and the next, the PTX differs only in the `.target`.
-"""
+"""The capabilities that NVVM translates for; up to the next one, the PTX differs only in the `.target`."""
 
 
 class _NoDevice:

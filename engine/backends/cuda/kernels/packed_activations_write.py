@@ -98,7 +98,7 @@ def store_four(row: int, column: int, width: int, a: float, b: float, c: float, 
             st_f32(at + 8, c)
 
 
-# --- records ------------------------------------------------------------------------------------------------
+# --- packed activations -------------------------------------------------------------------------------------
 
 
 def _larger(a: int, b: int) -> int:

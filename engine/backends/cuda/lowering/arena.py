@@ -24,7 +24,7 @@ class _Touch:
 
 
 def _touches(steps: Sequence[Step], device: int) -> Iterator[_Touch]:
-    """What touches a device's buffers, in order."""
+    """The reads and writes of a device's buffers, in order."""
     for at, step in steps:
         if isinstance(step, PeerCopy):
             reads = step.reads if step.x.device == device else ()
@@ -34,14 +34,16 @@ def _touches(steps: Sequence[Step], device: int) -> Iterator[_Touch]:
 
 
 def row_bytes(steps: Sequence[Step], device: int, logits: Buffer) -> tuple[int, int]:
-    """Bytes on a device that each row of a step takes, and each row that wants logits."""
+    """Bytes on a device for each row of a step, and for each row that needs logits."""
     _, sizes = plan_places(list(_touches(steps, device)), logits, separate_logits=True)
     return sum(size for size, on in sizes if not on), sum(size for size, on in sizes if on)
 
 
 class Arena:
-    """The memory of all buffers on one device: `rows` rows of each place, and as many logit rows as were
-    asked for.
+    """The memory of all buffers on one device: `rows` rows of each place, and
+    the logit rows requested so far.
+
+    Raises `NotEnoughMemory`.
     """
 
     def __init__(self, device: Device, number: int, steps: Sequence[Step], logits: Buffer, rows: int) -> None:
@@ -51,7 +53,7 @@ class Arena:
         self._logit_rows = SMALL_BATCH
 
     def make_room(self, logit_rows: int) -> None:
-        """Have room for so many logit rows; what lay there is lost, and addresses change.
+        """Make room for this many logit rows; if it grows, their contents are lost and addresses change.
 
         Raises `NotEnoughMemory`.
         """
@@ -60,7 +62,7 @@ class Arena:
         self._logit_rows = logit_rows
         for place, (size, on) in enumerate(self._sizes):
             if on:
-                self._memory[place] = self._device.empty(0)  # the old one goes first
+                self._memory[place] = self._device.empty(0)  # free the old one first
                 self._memory[place] = self._device.empty(size * logit_rows)
 
     def __contains__(self, buffer: Buffer) -> bool:
@@ -71,7 +73,7 @@ class Arena:
         return self._memory[self._places[buffer]]
 
     def address(self, buffer: Buffer) -> int:
-        """Of the first row."""
+        """The address of the first row."""
         return int(self._memory[self._places[buffer]].data_ptr())
 
     def tensor(self, buffer: Buffer, rows: int) -> torch.Tensor:

@@ -18,18 +18,16 @@ if TYPE_CHECKING:
     import torch
 
 SMALL_BATCH = 8
-"""Steps of up to this many rows are kernels alone, in one graph; longer ones are kernels and torch's
-matrix products.
-"""
+"""Steps of up to this many rows use kernels only, in one graph; longer ones use torch's products, too."""
 
 
 class Runtime(Enum):
     """Runtime arguments of a call: known only when a step runs."""
 
     ROWS = auto()
-    """int32: the rows of the operation (of its copies: rows times `copies`; of logit rows: those)."""
+    """int32: the rows of the call (the step's rows or its logit rows, times `copies`)."""
     FIRST_ROW = auto()
-    """int32: the step's first row that wants logits."""
+    """int32: the step's first row that needs logits."""
     POSITION = auto()
     """Address of an int32: the position of the step's first row."""
     TOKENS = auto()
@@ -47,8 +45,8 @@ Blocks = Callable[[int], tuple[int, int, int]]
 class Call:
     """One kernel launch; a `Buffer` among the arguments becomes its address, and floats are float32.
 
-    `reads` and `writes` name what it touches: buffers, and whatever else orders calls, such as a layer's
-    keys.
+    `reads` and `writes` name what it touches: buffers, and whatever else
+    orders calls, such as a layer's keys.
     """
 
     kernel: Kernel
@@ -120,8 +118,8 @@ class ScratchSize:
 class TorchCall:
     """What torch does in large batches, where kernels of small ones would be slow; it may launch `kernels`.
 
-    `scratch_sizes` is the scratch memory that it asks for, by place; a program allocates it before the first
-    step.
+    `scratch_sizes` is the scratch memory that it asks for, by place; a program
+    allocates it before the first step.
     """
 
     run: Callable[[Bound], None]

@@ -1,4 +1,4 @@
-"""The arrays that a pass's calls have addresses of, on each device, and what the calls depend on there."""
+"""The arrays whose addresses a pass's calls take, and the properties of devices that calls depend on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.backends.graph.nodes import ExpertLinear
 from engine.tensors import Floats
 
 USUAL_CAPABILITY, USUAL_SM_COUNT = 80, 64
-"""Of a GPU that was not chosen yet. The multiprocessors change little of the memory that a pass takes."""
+"""Used when no GPU is chosen. The number of multiprocessors hardly changes the memory of a pass."""
 
 
 class Constants:
@@ -29,15 +29,15 @@ class Constants:
         self._expert_tables: dict[tuple[Buffer, str], ExpertTable] = {}
 
     def array(self, values: Any, device: int) -> int:
-        """Address of an array of float32 or int32."""
+        """The device address of an array of float32 or int32."""
         key = id(values), device
         if key not in self._addresses:
-            # The original is kept too: its id must not come to mean another.
+            # The original is kept as well, so that no other array can get its id.
             self._addresses[key] = values, self._upload(np.ascontiguousarray(values), device)
         return self._addresses[key][1]
 
     def table(self, table: Floats, device: int) -> int:
-        """Address of a table with a row for each position."""
+        """The device address of a table with a row for each position."""
         return self.array(table, device)
 
     def expert_table(self, node: ExpertLinear) -> ExpertTable:
@@ -51,11 +51,11 @@ class Constants:
         return self._expert_tables[key]
 
     def sm_count(self, device: int) -> int:
-        """The multiprocessors of a device."""
+        """The number of multiprocessors of a device."""
         return self._devices[device].sm_count
 
     def has_flash(self, device: int, shape: AttentionShape) -> bool:
-        """Whether torch's flash attention takes heads of this shape there."""
+        """Whether torch's flash attention supports heads of this shape on the device."""
         return prefill.has_flash(self._devices[device], shape)
 
     def _device(self, number: int) -> Device | None:
@@ -68,7 +68,9 @@ class Constants:
 
 
 class CountedConstants(Constants):
-    """Nothing is uploaded: `nbytes` counts what would be. Without a device it is a usual one's."""
+    """Uploads nothing: `nbytes` counts what would be uploaded. Without a
+    device, uses the values of a usual one.
+    """
 
     def __init__(self, device: Device | None = None) -> None:
         super().__init__(() if device is None else (device,))

@@ -1,5 +1,5 @@
-"""What a model will need of a GPU, from headers alone: its weights, and what a pass takes beside them and
-its cache.
+"""Estimates the GPU memory of a model from its headers: its weights, and what a
+pass needs beside them and the cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.tensors import RawTensor
 
 
 def kept_as(dtype: str) -> CacheType:
-    """A cache type on a GPU: "auto" is fp16 here, at an error far below the sampler's grain."""
+    """The cache type on a GPU, where "auto" is fp16: its error is far below the granularity of sampling."""
     return cache_type(dtype, automatic="fp16")
 
 
@@ -40,13 +40,14 @@ def dry_pass(
     device: Device | None = None,
     constants: CountedConstants | None = None,
 ) -> LoweredPass:
-    """A pass as if all were on one device, with nothing allocated; without a device, on a usual one."""
+    """A pass as if everything were on one device (default: a usual one), with nothing allocated."""
     return LoweredPass(forward, CacheSpec(kept_as(cache_dtype)), constants or CountedConstants(device))
 
 
 def work_space(forward: Forward, device: Device | None = None) -> tuple[int, int, int]:
-    """Bytes for each row, for each position, and besides, as `Backend.work_space`: of buffers, scratch
-    memory, constants and a decode loop.
+    """Bytes per row, per position, and fixed, as `Backend.work_space`.
+
+    They cover buffers, scratch memory, constants and a decode loop.
     """
     constants = CountedConstants(device)
     lowered = dry_pass(forward, "auto", constants=constants)
@@ -62,7 +63,7 @@ _PARTS = attrgetter("row"), attrgetter("position"), attrgetter("fixed")
 
 
 class UsualGpu:
-    """Estimates for a GPU of compute capability 8.0 and up, where none was chosen or none is there."""
+    """Estimates for a GPU of compute capability 8.0 or higher, if none is chosen or present."""
 
     name = "cuda"
 

@@ -1,6 +1,6 @@
 """From a model's forward function to the calls of small batches, and to those of large ones.
 
-In small batches, rows that only products read are never written as floats but packed; up to three products of
+In small batches, rows that only products read are written packed, never as float32; up to three products of
 one input are one call, and so are the rotations of queries and keys. Large batches leave products to torch.
 """
 
@@ -33,24 +33,24 @@ from engine.backends.graph.recorder import Recorder
 from engine.tensors import Floats
 
 PATTERNS = (norm_rope, columns_rope, add_norm(norms.MOST_KEPT))
-"""What GPUs have fused kernels for: between two launches a GPU idles for about a microsecond."""
+"""Patterns with fused kernels: between two launches a GPU idles for about a microsecond."""
 MOST_PARTS = 3
-"""Products of one call in small batches."""
+"""Maximum number of products in one call of a small batch."""
 
 Step = tuple[int, Call | TorchCall | PeerCopy]
-"""The number of a device, and what happens there."""
+"""The index of a device, and what runs there."""
 Calls = Sequence[Call | TorchCall]
 
 
 @dataclass(frozen=True)
 class Context:
-    """What calls need to know beside their node."""
+    """What calls need to know in addition to their node."""
 
     cache: CacheAddresses
     constants: Constants
 
     def vector(self, values: Floats | None, device: int) -> int:
-        """Its address on a device, 0 for none."""
+        """The address of an array on a device, 0 for None."""
         return 0 if values is None else self.constants.array(values, device)
 
     def row_norm(self, params: nodes.NormParams, device: int) -> RowNorm:
@@ -59,16 +59,16 @@ class Context:
         return RowNorm(params.kind, params.eps, weight, bias)
 
     def head_norm(self, params: nodes.NormParams, width: int, device: int) -> rope.HeadNorm:
-        """A norm of heads of this width, all with one weight or each with its own."""
+        """A norm of heads of this width, which share one weight or have one each."""
         weight, bias = self.vector(params.weight, device), self.vector(params.bias, device)
         return rope.HeadNorm(params.kind, params.eps, weight, bias, params.weight.size == width)
 
 
 class LoweredPass:
-    """A whole pass as calls, of `small` batches and of `large` ones.
+    """A whole pass as calls, for `small` batches and for `large` ones.
 
-    `positions` is the length of its shortest table; `kept` are arrays and weights that calls have addresses
-    of.
+    `positions` is the length of its shortest table; `kept` holds the arrays and
+    weights whose addresses calls take.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class LoweredPass:
         self.kept: list[Any] = [constants.kept, recorder.nodes]
 
     def kernels(self, device: int) -> list[Kernel]:
-        """All that may run on a device, each once."""
+        """All kernels that may run on a device, each once."""
         found: dict[Kernel, None] = {}
         for at, step in [*self.small, *self.large]:
             if at == device and not isinstance(step, PeerCopy):
@@ -97,7 +97,7 @@ class LoweredPass:
         return list(found)
 
     def scratch_sizes(self, device: int) -> dict[int, list[ScratchSize]]:
-        """What calls ask for as scratch memory on a device, by place."""
+        """The scratch memory that calls need on a device, by place."""
         found: dict[int, set[ScratchSize]] = {}
         for at, step in self.large:
             if at == device and isinstance(step, TorchCall):
@@ -117,7 +117,7 @@ def _steps(context: Context, graph: Iterable[nodes.Node], table: Table) -> list[
 
 
 def _form(weight: Weight) -> tuple[str, int] | None:
-    """The form in which a product of a small batch reads its input."""
+    """The kind and width of the packed input of a product in a small batch, or None for float32."""
     form = cast(WeightSpec, weight).weight_layout.record
     return None if form == "fp32" else (form, packed_buffer(form, Buffer(weight.shape[1])).width)
 
@@ -297,7 +297,7 @@ SMALL: Table = {
     nodes.ExpertLinear: _experts,
     nodes.Gather: _gather,
 }
-"""What makes the calls of each node in small batches."""
+"""Lowers each type of node to its calls in small batches."""
 LARGE: Table = {
     **SMALL,
     nodes.LinearGroup: _large_linears,
@@ -305,4 +305,4 @@ LARGE: Table = {
     nodes.Attention: _large_attention,
     nodes.ExpertLinear: _large_experts,
 }
-"""The same in large batches."""
+"""Lowers each type of node to its calls in large batches."""

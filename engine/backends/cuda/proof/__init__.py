@@ -1,3 +1,1 @@
-"""Kernels that prove themselves at a GPU's first use, and torch's operations in the place of those that
-are wrong.
-"""
+"""Tests kernels when a GPU is first used, and replaces them with torch's operations if one is wrong."""

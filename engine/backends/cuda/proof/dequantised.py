@@ -1,5 +1,7 @@
-"""Packed matrices as plain numbers by torch's own operations, on the device that they lie on: what takes the
-place of kernels that a GPU does not run right. Slow, and right: see `codes`, `plain` for the layouts.
+"""Dequantises packed matrices with torch operations on their device, for GPUs
+that do not run the kernels right.
+
+It is slow but correct. See `layouts.codes` and `layouts.plain` for the layouts.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ def tiles_of(weight: CudaWeight) -> torch.Tensor:
 
 
 def dequantised(weight: CudaWeight, tiles: torch.Tensor) -> torch.Tensor:
-    """Some of a matrix's `tiles_of`: float32 (16 of each, K). Rows behind the matrix's last are zeros."""
+    """Some of a matrix's `tiles_of` as float32 (16 rows each, K). Rows past the matrix's last are zeros."""
     weight_layout = weight.weight_layout
     if isinstance(weight_layout, Plain):
         found = tiles.contiguous().view(_PLAIN[weight_layout.name]).view(len(tiles) * ROWS, -1).float()
@@ -38,7 +40,7 @@ def dequantised(weight: CudaWeight, tiles: torch.Tensor) -> torch.Tensor:
 
 
 def _eight_bits(weight_layout: Fp8, tiles: torch.Tensor) -> torch.Tensor:
-    """(tiles, bytes) to (rows, columns), with the columns that a block is filled up with."""
+    """(tiles, bytes) to (rows, columns), including the padding columns of a block."""
     count = len(tiles)
     blocks = next(
         b for b in range(1, tiles.shape[1] // 1024 + 1) if weight_layout.tile_bytes(64 * b) == tiles.shape[1]
@@ -53,7 +55,7 @@ def _eight_bits(weight_layout: Fp8, tiles: torch.Tensor) -> torch.Tensor:
 
 
 def _codes_and_scales(weight_layout: CodeLayout, tiles: torch.Tensor) -> torch.Tensor:
-    """(tiles, bytes) to (rows, columns), with the columns that a span is filled up with."""
+    """(tiles, bytes) to (rows, columns), including the padding columns of a span."""
     count, spans = len(tiles), tiles.shape[1] // weight_layout.span_bytes
     whole = tiles.view(count, spans, weight_layout.span_bytes)
     header = whole[..., : weight_layout.header_bytes]
@@ -127,7 +129,7 @@ def _code(
 
 
 def _numbers(weight_layout: CodeLayout, codes: torch.Tensor) -> torch.Tensor:
-    """What codes stand for, float32, before any scale."""
+    """The numbers that codes stand for, float32, before any scale."""
     if not weight_layout.table:
         return (codes - weight_layout.zero).float()
     return _table(weight_layout.table).to(codes.device)[codes.long()]
@@ -144,9 +146,7 @@ def _table(name: str) -> torch.Tensor:
 
 
 def _by_row(raw: torch.Tensor, kind: Any) -> torch.Tensor:
-    """Numbers of rows g and g + 8, (tiles, blocks or spans, bytes), to float32 (rows, blocks or spans, n
-    of one).
-    """
+    """Numbers of rows g and g + 8, (tiles, blocks or spans, bytes), to float32 (rows, blocks or spans, n)."""
     count, parts = raw.shape[:2]
     values = raw.view(kind).view(count, parts, 8, 2, -1)
     return values.permute(0, 3, 2, 1, 4).reshape(count * ROWS, parts, -1).float()

@@ -1,6 +1,4 @@
-"""Which kernels have proved themselves on which GPU, kept for the next start: by device, driver and
-version of the program.
-"""
+"""Stores which kernels have passed their tests on which GPU, by device, driver and version of the program."""
 
 from __future__ import annotations
 
@@ -19,13 +17,13 @@ from engine.platform.whole_file import write_whole
 FILE_NAME = "gpu-kernels.json"
 _NAMES = ("passed", "crashed", "untried")
 KEPT = 16
-"""Combinations of device, driver and program that are remembered, the latest."""
+"""How many combinations of device, driver and program are kept, the latest ones."""
 
 
 @dataclass(frozen=True)
 class Proven:
-    """Names of kernels: those that `passed`, those that stopped the whole device (`crashed`), and those
-    that no case ran (`untried`).
+    """Names of kernels that `passed`, that crashed the device (`crashed`), and that no test case ran
+    (`untried`).
     """
 
     passed: frozenset[str] = frozenset()
@@ -34,7 +32,7 @@ class Proven:
 
 
 def known(identity: str) -> Proven:
-    """What is remembered of a device (`Device.identity`) and these very kernels."""
+    """What is stored for a device (`Device.identity`) and exactly these kernel sources."""
     entry = _read().get(_key(identity), {})
     return Proven(*(frozenset(map(str, entry.get(name, ()))) for name in _NAMES))
 
@@ -42,7 +40,7 @@ def known(identity: str) -> Proven:
 def remember(
     identity: str, passed: Iterable[str] = (), crashed: Iterable[str] = (), untried: Iterable[str] = ()
 ) -> None:
-    """Add to what is known of a device."""
+    """Add to what is stored for a device."""
     before, more = known(identity), (passed, crashed, untried)
     _write(
         identity,
@@ -51,7 +49,7 @@ def remember(
 
 
 def forget(identity: str, names: Iterable[str] | None = None) -> None:
-    """These must be proved again, without names: all."""
+    """Forget these kernels, or all of the device if `names` is None, so that they are tested again."""
     if names is None:
         _write(identity, None)
         return
@@ -80,9 +78,7 @@ def _read() -> dict[str, Any]:
 
 
 def _write(identity: str, entry: dict[str, Any] | None) -> None:
-    """Another process sees the whole file, or the one before; where none can be written, all is proved
-    again next time.
-    """
+    """Replace the file atomically. If it cannot be written, the kernels are tested again next time."""
     entries, key = _read(), _key(identity)
     entries.pop(key, None)
     if entry is not None:

@@ -1,10 +1,10 @@
-"""A model's passes on GPUs by torch's own operations alone, where kernels do not run right: the reference's
-formulas over packed matrices, which are taken apart a piece at a time. Slow, and right.
+"""Runs a model's passes on GPUs with torch operations only, if the kernels do not run right there.
 
-All kernels go, not those alone that were found wrong: a case that fails tells that one of its kernels is
-wrong, not which, and one that writes where it should not makes its neighbours look wrong, or right. Nor would
-much be won: graphs, draws on the device, records and the cache's layouts are the kernels' own, so an
-operation of torch's among them would need a second way through each.
+It applies the reference's formulas to packed matrices, which are dequantised a piece at a time. It is slow
+but correct. It replaces all kernels, not only those found wrong: a failed case shows that one of its kernels
+is wrong, but not which, and a kernel that writes out of bounds can make others look wrong, or right. Little
+would be gained anyway: graphs, sampling on the device, packed activations and the cache's layouts belong to
+the kernels, so each would need a second version for a torch operation among them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,17 @@ from engine.core import PAGE_TOKENS
 from engine.tensors import Bytes, Floats
 
 PIECE_BYTES = 64 << 20
-"""Of float32 numbers that a matrix is taken apart into at a time; on the way there are some ten times as
-many.
-"""
+"""The float32 bytes that a matrix is dequantised to at a time; temporaries take about ten times as much."""
 
 
 def torch_cache_type(kind: CacheType) -> CacheType:
-    """How keys and values are kept here: fp32 where that was asked for, else fp16."""
+    """The cache type used here: fp32 if it was requested, otherwise fp16."""
     name = "fp32" if (kind.keys, kind.values) == ("fp32", "fp32") else "fp16"
     return CacheType(name, name)
 
 
 class TorchCache:
-    """Keys and values as plain numbers: of each layer (P, 256, G, D) on its device.
+    """Keys and values as plain numbers: for each layer (P, 256, G, D) on its device.
 
     See `engine.backends.base.KVCache`.
     """
@@ -69,7 +67,7 @@ class TorchCache:
                 part[target] = part[source]
 
     def read_page(self, page: int) -> Bytes:
-        """See `KVCache.read_page`: keys of all layers, then values."""
+        """See `KVCache.read_page`: the keys of all layers, then the values."""
         with on(self._devices):
             parts = [
                 part[page].reshape(-1).view(torch.uint8).cpu().numpy() for part in (*self.keys, *self.values)
@@ -84,9 +82,7 @@ class TorchCache:
 
 
 class TorchProgram:
-    """See `engine.backends.base.Program`: nothing is recorded, each step's operations are carried out at
-    once.
-    """
+    """See `engine.backends.base.Program`: nothing is recorded, each step runs its operations directly."""
 
     def __init__(self, forward: Forward, cache: TorchCache, max_rows: int, devices: Sequence[Device]) -> None:
         self.max_rows = max_rows
@@ -106,7 +102,7 @@ class TorchProgram:
 
 
 def on(devices: Sequence[Device]) -> ExitStack:
-    """torch's work in order with each of these devices' own."""
+    """A context for torch work in order with each of these devices' own work."""
     stack = ExitStack()
     for device in {id(each): each for each in devices}.values():
         stack.enter_context(device.torch_work())
@@ -114,7 +110,7 @@ def on(devices: Sequence[Device]) -> ExitStack:
 
 
 class TorchOps(ReferenceOps):
-    """The reference's operations where weights are a GPU's packed matrices."""
+    """The reference's operations on packed matrices of a GPU."""
 
     def _looked_up(self, table: Weight) -> torch.Tensor:
         assert isinstance(table, CudaWeight)
@@ -138,7 +134,7 @@ class TorchOps(ReferenceOps):
     def expert_linear(
         self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None
     ) -> Array:
-        """See `Ops.expert_linear`; each expert's matrix is taken apart once."""
+        """See `Ops.expert_linear`; each expert's matrix is dequantised once."""
         chosen = routes[0].reshape(-1).to(x.device)
         y = torch.empty(len(x), weights[0].shape[0], device=x.device)
         for expert in sorted(set(chosen.tolist())):

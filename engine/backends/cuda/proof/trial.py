@@ -1,6 +1,4 @@
-"""The proof of kernels on one GPU: backends to try them with, and the draw of tokens beside what NumPy
-says of it.
-"""
+"""Tests kernels on one GPU: backends to run them with, and a comparison of sampling with NumPy."""
 
 from __future__ import annotations
 
@@ -19,15 +17,17 @@ from engine.backends.cuda.runtime.device import Device, Graph
 from engine.sampling import passes
 
 DRAW = 1e-3
-"""How far a probability may be off, of itself: exponentials are approximate."""
+"""The maximum relative error of a probability; exponentials are approximate."""
 
 
 class Narrowed:
-    """A device that says it has another number of multiprocessors: kernels have other forms for small and for
-    large matrices. It notes the names of those that `ran`; being recorded is not running.
+    """A device that reports another number of multiprocessors, to select the
+    kernels for small or large matrices.
+
+    It collects the names of the kernels that `ran`; capturing does not count as running.
     """
 
-    identity = ""  # nothing is proved while something is proved
+    identity = ""  # no tests are started during a test
 
     def __init__(self, device: Device, sm_count: int) -> None:
         self._device, self.sm_count, self.ran = device, sm_count, set[str]()
@@ -37,7 +37,7 @@ class Narrowed:
         self._device.launch(kernel, blocks, arguments)
 
     def record(self, launches: Callable[[], None]) -> Graph:
-        """See `Device.record`; where that fails, one of these is to blame."""
+        """See `Device.record`. If it fails, its kernels count as run, since one of them may be the cause."""
         ran, self.ran = self.ran, set()
         try:
             return _Replayed(self._device.record(launches), self.ran, ran)
@@ -53,7 +53,7 @@ class Narrowed:
 
 @dataclass(frozen=True)
 class _Replayed:
-    """A graph that says, when it is launched, that its kernels `ran`."""
+    """A graph that adds its kernels to `ran` when it is launched."""
 
     graph: Graph
     names: set[str]
@@ -65,9 +65,9 @@ class _Replayed:
 
 
 class Trial:
-    """What is still to be proved of a model's kernels on one device: `left`, their names.
+    """The kernels of a model that have not been tested yet on one device: `left`, by name.
 
-    `short`: a case had no memory there.
+    `short` is set if a test case did not have enough memory.
     """
 
     def __init__(self, device: Device, left: frozenset[str], vocabulary: int) -> None:
@@ -75,7 +75,7 @@ class Trial:
         self.short = False
 
     def narrowed(self, sm_count: int = 0) -> Narrowed:
-        """The device with so many multiprocessors, 0: as many as it has."""
+        """The device with this number of multiprocessors, 0 for its own."""
         return Narrowed(self.device, sm_count or self.device.sm_count)
 
     def kernels(self, forward: Forward, cache_dtype: str, sm_count: int = 0) -> frozenset[str]:
@@ -84,30 +84,32 @@ class Trial:
         return frozenset(kernel.name for kernel in lowered.kernels(0))
 
     def passed(self, names: Iterable[str]) -> None:
-        """These proved themselves."""
+        """Store that these kernels passed."""
         self.left -= frozenset(names)
         proven.remember(self.device.identity, passed=names)
 
     def wrong(self, names: Iterable[str]) -> None:
-        """A case failed in which these ran, whatever others said of them."""
+        """Forget these kernels, which ran in a case that failed, even if they passed others."""
         proven.forget(self.device.identity, names)
 
     def untried(self) -> None:
-        """No case runs those that are left."""
+        """Store that no test case runs the remaining kernels."""
         proven.remember(self.device.identity, untried=self.left)
 
     def crashed(self, names: Iterable[str]) -> None:
-        """One of these stopped the device."""
+        """Store that one of these kernels crashed the device."""
         proven.remember(self.device.identity, crashed=names)
 
     @property
     def draws(self) -> frozenset[str]:
-        """Names of the kernels that draw tokens."""
+        """Names of the sampling kernels."""
         return frozenset(kernel.name for kernel in decode_loop_kernels(self._vocabulary))
 
     def drawn(self, on: Narrowed) -> float:
-        """How far draws over the model's vocabulary, on a device of `narrowed`, are from what NumPy says: the
-        largest share that a probability is off, infinite for a wrong token.
+        """The largest relative error of probabilities against NumPy over the model's
+        vocabulary; infinity for a wrong token.
+
+        `on` is a device from `narrowed`.
         """
         size, device = self._vocabulary, cast(Device, on)
         for _ in device.prepare(decode_loop_kernels(size)):
@@ -145,8 +147,8 @@ class Trial:
 
 
 def _plans(size: int, likeliest: int) -> Iterator[SamplingPlan]:
-    """The likeliest; one of forty; and with a bias against the likeliest, which runs the other form of the
-    search.
+    """Plans for the most likely token, for one of forty, and with a bias against the most likely one, which
+    runs the other variant of the scan, without and with alternatives.
     """
     plain = SamplingPlan(size, greedy=True)
     yield plain

@@ -1,1 +1,1 @@
-"""What a program runs on: the device, the driver, launches, the decode loop on the device."""
+"""What programs run on: devices, the driver, kernel launches and the decode loop on the device."""

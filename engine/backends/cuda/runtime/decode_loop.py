@@ -1,9 +1,8 @@
-"""Whole steps as one graph, one ahead of the host: the model's pass for one row, the draw, and the token fed
-back.
+"""Decodes on the device, one step ahead of the host: a graph runs the pass for one
+row, samples, and feeds the token back.
 
-The host writes the random number of a place into pinned memory, launches the graph, and only then reads what
-the step before told. All other state (place, token, penalties, the count of draws) stays in the device's
-memory.
+The host writes the random number of a place to pinned memory, launches the graph, and then reads the result
+of the previous step. All other state (position, token, penalties, number of draws) stays in device memory.
 """
 
 from __future__ import annotations
@@ -32,13 +31,11 @@ assert KEPT_LOGITS == SLOTS
 
 @dataclass(frozen=True)
 class OneRow:
-    """A program's step of one row, for a decode loop to build upon.
+    """A program's step of one row, which a decode loop extends.
 
-    The tensors are uint8, on the device, where its kernels read and write.
-
-    `launch` launches the step's kernels (inside `Device.record`): the row of `tokens` (int32), at `position`
-    (one int32), over the block table `pages` (int32, of the whole context), into `logits` (V,) float32.
-    `kernels` are those that it launches, for `Device.prepare`.
+    The tensors are uint8 on the device. `launch` launches the step's kernels (inside `Device.record`): the
+    token in `tokens` (int32) at `position` (one int32), with the block table `pages` (int32, for the whole
+    context), into `logits` (V,) float32. `kernels` are those that it launches, for `Device.prepare`.
     """
 
     launch: Callable[[], None]
@@ -51,21 +48,19 @@ class OneRow:
 
 
 def decode_loop_kernels(vocabulary: int) -> list[Kernel]:
-    """All kernels that decode loops over so many tokens may launch besides the step's own, to be prepared
-    when the program is.
-    """
+    """All kernels that decode loops over this vocabulary may launch in addition to those of the step."""
     return sampling.all_variants(sampling.Shape.of(vocabulary))
 
 
 def decode_loop_bytes(vocabulary: int) -> int:
-    """What a decode loop over so many tokens takes of a device's memory, penalties and biases aside."""
+    """Device memory of a decode loop over this vocabulary, without penalties and biases."""
     shape = sampling.Shape.of(vocabulary)
     return 4 * (layout.PLAN_WORDS + STATE_WORDS) + sampling.Work.starts(shape)[-1] + SLOTS * shape.stride
 
 
 @dataclass
 class _Penalties:
-    """Device memory that only plans with a bias or with penalties need."""
+    """Device memory that only plans with a bias or penalties need."""
 
     scores: torch.Tensor
     bias: torch.Tensor
@@ -77,7 +72,7 @@ class _Penalties:
 class DecodeLoops:
     """The decode loops of one program, one at a time (`HasDecodeLoop`).
 
-    Device memory is taken with the first and kept.
+    Device memory is allocated for the first one and kept.
     """
 
     def __init__(self, device: Device, row: OneRow) -> None:
@@ -85,9 +80,9 @@ class DecodeLoops:
         self._decode_loop: DeviceDecodeLoop | None = None
 
     def decode_loop(self, plan: SamplingPlan) -> DeviceDecodeLoop | None:
-        """As `HasDecodeLoop.decode_loop`; the decode loop before is over.
+        """As `HasDecodeLoop.decode_loop`; the previous decode loop ends.
 
-        None as well where the device has no memory left for it.
+        Also returns None if the device does not have enough memory.
         """
         if not layout.takes(plan):
             return None
@@ -100,14 +95,14 @@ class DecodeLoops:
         return self._decode_loop
 
     def close(self) -> None:
-        """Wait for the last step, and let the memory go, whoever still has the decode loop."""
+        """Wait for the last step and free the memory, even if someone still holds the decode loop."""
         decode_loop, self._decode_loop = self._decode_loop, None
         if decode_loop is not None:
             decode_loop.end()
 
 
 class DeviceDecodeLoop:
-    """See `engine.backends.base.DecodeLoop`; `follow` gives it another plan."""
+    """See `engine.backends.base.DecodeLoop`; `follow` sets another plan."""
 
     def __init__(self, device: Device, row: OneRow) -> None:
         self._device, self._row = device, row
@@ -127,15 +122,15 @@ class DeviceDecodeLoop:
         self._bias: Floats | None = None
         self._edits = self._separate = self._ended = False
         self._uniform: Callable[[int], float] = lambda place: 0.0
-        self._begun = 0  # steps, ever: the device counts along
-        self._place = 0  # of the token that the latest step draws
-        self._latest: Mark | None = None  # behind everything that was launched
-        self._waiting: list[tuple[int, Mark]] = []  # steps of which nothing was read: number and mark
+        self._begun = 0  # steps launched in all; the device counts along
+        self._place = 0  # the place of the token that the latest step samples
+        self._latest: Mark | None = None  # after everything that was launched
+        self._waiting: list[tuple[int, Mark]] = []  # steps whose results have not been read: number and mark
 
     # -- as in the protocol
 
     def follow(self, plan: SamplingPlan) -> None:
-        """Draw by this plan from the next `start` on."""
+        """Sample by this plan from the next `start` on."""
         self.settle()
         self._plan = plan
         self._edits = plan.bias is not None or plan.penalises
@@ -143,7 +138,7 @@ class DeviceDecodeLoop:
         if self._edits:
             self._send_bias(plan.bias)
         self._uploads.send(layout.plan_words(plan, self._separate, self._shape.wanted), self._plan_words)
-        self._graph()  # recorded here, before the reply waits for a token
+        self._graph()  # captured now, before a reply waits for a token
 
     def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
         """As in the protocol."""
@@ -161,7 +156,7 @@ class DeviceDecodeLoop:
         self._uploads.send(pages, self._row.pages)
 
     def next(self, further: bool) -> Sampled | None:
-        """As in the protocol. Raises ValueError where no step is under way."""
+        """As in the protocol. Raises `ValueError` if no step is running."""
         if not self._waiting:
             raise ValueError("no step is under way: start the loop")
         if further:
@@ -171,7 +166,7 @@ class DeviceDecodeLoop:
         return self._read(number)
 
     def logits(self, place: int) -> Floats:
-        """As in the protocol. Raises ValueError where they are no longer there, or not yet asked for."""
+        """As in the protocol. Raises `ValueError` for logits that are overwritten or not computed yet."""
         back = self._place - place
         if not 0 <= back < min(SLOTS, self._begun):
             raise ValueError(
@@ -188,14 +183,14 @@ class DeviceDecodeLoop:
         self._waiting.clear()
 
     def settle(self) -> None:
-        """Wait until no step is under way, forgotten ones included."""
+        """Wait until no step is running, including abandoned ones."""
         self.close()
         if self._latest is not None:
             self._latest.wait()
             self._latest = None
 
     def end(self) -> None:
-        """Settle, and never go on: the graphs hold addresses of memory that goes with the program."""
+        """Settle for good: the graphs hold addresses of memory that is freed with the program."""
         try:
             self.settle()
         finally:
@@ -218,7 +213,7 @@ class DeviceDecodeLoop:
         if form not in self._graphs:
             calls = self._calls(*form)
             for _ in self._device.prepare([*self._row.kernels, *(kernel for kernel, _, _ in calls)]):
-                pass  # mostly they were prepared with the program's
+                pass  # most were prepared with the program's kernels
 
             def launches() -> None:
                 self._row.launch()
@@ -242,7 +237,7 @@ class DeviceDecodeLoop:
         return sampling.launches(self._shape, addresses, separate=separate)
 
     def _read(self, number: int) -> Sampled | None:
-        """What the device told of a step."""
+        """The result of a step, or None if the device could not sample it."""
         whole = self._told[number % SLOTS]
         assert int(whole[layout.STAMP]) == number + 1, "the device and the host count different steps"
         if whole[layout.FLAG]:
@@ -257,7 +252,7 @@ class DeviceDecodeLoop:
         top = tuple((int(whole[at]), float(real[at + 1])) for at in range(TOPS_AT, TOPS_AT + 2 * tops, 2))
         return Sampled(token, head[0], head[1], top, alternatives, head[2])
 
-    # -- what was said before, for penalties
+    # -- history, for penalties
 
     def _more(self) -> _Penalties:
         if self._penalties is None:

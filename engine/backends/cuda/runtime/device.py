@@ -1,6 +1,6 @@
-"""What the recorded passes ask of a GPU.
+"""The interface of a GPU for recorded passes.
 
-`gpu.TorchDevice` is a real one; the tests have one that runs on the CPU.
+`torch_device.TorchDevice` is a real one; the tests have one that runs on the CPU.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Graph(Protocol):
-    """Recorded launches."""
+    """Captured launches."""
 
     def launch(self) -> None:
-        """Have the device run them all after what it was given before; returns at once."""
+        """Queue them on the device after all earlier work; returns at once."""
         ...
 
 
@@ -28,20 +28,19 @@ class Mark(Protocol):
     """A point in a device's work."""
 
     def wait(self) -> None:
-        """Wait, without Python's lock, until the device has done all that it was given before the mark."""
+        """Wait, without Python's lock, until the device has finished all work queued before the mark."""
         ...
 
     def reached(self) -> bool:
-        """Whether it has, now."""
+        """Whether that work has finished."""
         ...
 
 
 class Device(Protocol):
-    """One GPU and its one stream of work. Used by one thread.
+    """One GPU with one stream of work. Used by one thread.
 
-    `capability` is its compute capability times ten (90 for 9.0), `sm_count` the number of its
-    multiprocessors. Everything that is launched runs in order, later than the call; only `read`, `Mark.wait`
-    and `synchronize` wait.
+    `capability` is its compute capability times ten (90 for 9.0), `sm_count` its number of multiprocessors.
+    Launches run asynchronously and in order; only `read`, `Mark.wait` and `synchronize` wait.
     """
 
     name: str
@@ -52,86 +51,82 @@ class Device(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells this device, with its driver and with torch, from others, for what is remembered of
-        it; "": nothing is to be.
+        """Identifies the device with its driver and torch version, for results
+        that are stored; "" to store none.
         """
         ...
 
     @property
     def torch_device(self) -> torch.device:
-        """Where tensors live."""
+        """The device of tensors."""
         ...
 
     def free_memory(self) -> int:
-        """Bytes that can still be had: what the driver calls free, and what torch keeps in this process
-        and nothing uses.
+        """Bytes that can be allocated: what the driver reports as free, and what
+        torch has cached but does not use.
         """
         ...
 
     def trim(self) -> None:
-        """Give back to the driver what was freed and is kept for later use, when the device has done all
-        its work. Raises nothing.
-        """
+        """Return cached free memory to the driver, after all queued work. Raises nothing."""
         ...
 
     def empty(self, size: int) -> torch.Tensor:
-        """uint8 (size,) on the device, not filled, its address a multiple of 256.
+        """uint8 (size,) on the device, uninitialised; its address is a multiple of 256.
 
         Raises `NotEnoughMemory`.
         """
         ...
 
     def zeros(self, size: int) -> torch.Tensor:
-        """The same, filled with zeros."""
+        """As `empty`, filled with zeros."""
         ...
 
     def upload(self, array: Any) -> torch.Tensor:
-        """uint8 with the bytes of a contiguous NumPy array, when the call returns.
+        """A contiguous NumPy array's bytes as uint8 on the device; complete when the call returns.
 
         Raises `NotEnoughMemory`.
         """
         ...
 
     def pinned(self, size: int) -> torch.Tensor:
-        """uint8 (size,) zeros in the host's memory, which the device reads and writes by itself."""
+        """uint8 (size,) zeros in pinned host memory, which the device can read and write."""
         ...
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """Copy bytes, in order with the launches; one of the two may be pinned memory or lie on another
-        device.
-        """
+        """Copy bytes in order with the launches; one of the two may be pinned memory or on another device."""
         ...
 
     def read(self, source: torch.Tensor) -> Any:
-        """The bytes of a device's tensor as a NumPy array of uint8, when all work before is done."""
+        """The bytes of a device tensor as a NumPy array of uint8, after all queued work."""
         ...
 
     def prepare(self, kernels: Sequence[Kernel]) -> Iterator[Loading]:
-        """Load the machine code of these kernels, compiling what is missing, so that they can be launched
-        and recorded; yields progress.
+        """Load these kernels so that they can be launched and captured, compiling
+        missing ones; yields progress.
         """
         ...
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
-        """Run a kernel over a grid of blocks; a grid with a zero in it is nothing."""
+        """Launch a kernel over a grid of blocks; does nothing if a dimension of the grid is 0."""
         ...
 
     def record(self, launches: Callable[[], None]) -> Graph:
-        """A graph of what `launches` launches and copies; nothing of it runs now."""
+        """Capture what `launches` launches and copies as a graph, without running it."""
         ...
 
     def torch_work(self) -> AbstractContextManager[None]:
-        """Around torch operations on the device's tensors, so that they come in order with the launches."""
+        """A context for torch operations on the device's tensors, in order with the launches."""
         ...
 
     def mark(self) -> Mark:
-        """A point behind all that was launched so far."""
+        """A mark after all work queued so far."""
         ...
 
     def wait_for(self, mark: Mark) -> None:
-        """Let this device's further work wait for a mark, perhaps of another device; returns at once."""
+        """Let this device's later work wait for a mark, possibly of another device; returns at once."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until the device has nothing left to do."""
+        """Wait until the device has finished all queued work."""
         ...

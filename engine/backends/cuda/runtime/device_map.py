@@ -1,4 +1,4 @@
-"""Which GPU holds which layers."""
+"""Assigns layers to GPUs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from engine.backends.cuda.runtime.device import Device
 
 _LAYER = re.compile(r"(?:^|\.)(?:blk|layers?|h|blocks?)\.(\d+)\.")
 _FIRST = ("embed", "embd", "wte", "wpe")
-"""In the names of what a pass begins with."""
+"""Parts of the names of tensors that a pass starts with."""
 _SPARE = 1.25
-"""So much more than its weights a model wants on the devices, for keys and values and the work between."""
+"""Memory to plan for, relative to the weights: it includes the key/value cache and work space."""
 
 
 class Split:
-    """Deals layers out to devices: to the fewest that hold the model, or, if `even`, to all.
+    """Assigns layers to the fewest devices that hold the model, or, with `even`, to all.
 
-    Sizes are noted by the names of tensors while a file's headers are looked at; the first question for a
-    place ends that.
+    Sizes are noted by tensor name while the headers are read; the first query fixes the assignment.
     """
 
     def __init__(self, devices: Sequence[Device], even: bool = False) -> None:
@@ -28,27 +27,25 @@ class Split:
         self._layers: list[int] | None = None
 
     def note(self, name: str, size: int) -> None:
-        """A tensor of this name will take so many bytes; the matrices of a stack come one after the other,
-        by the same name.
-        """
+        """Note the size in bytes of a tensor; calls in a row with the same name (stacked matrices) add up."""
         self._sizes[name] = size + (self._sizes[name] if name == self._latest else 0)
         self._latest = name
 
     def device_of(self, name: str) -> int:
-        """The number of the device for a tensor of this name."""
+        """The index of the device for a tensor of this name."""
         found = _LAYER.search(name)
         if found is not None:
             return self.layer(int(found[1]))
         return 0 if any(part in name for part in _FIRST) else self.used - 1
 
     def layer(self, number: int) -> int:
-        """The number of the device for a layer."""
+        """The index of the device for a layer."""
         layers = self._dealt()
         return layers[min(number, len(layers) - 1)] if layers else 0
 
     @property
     def used(self) -> int:
-        """How many devices have something to do."""
+        """How many devices hold any layers."""
         layers = self._dealt()
         return layers[-1] + 1 if layers else 1
 
@@ -58,9 +55,7 @@ class Split:
         return self._layers
 
     def _deal(self) -> list[int]:
-        """The device of each layer: neighbours stay together, each device's share is that of its free
-        memory.
-        """
+        """The device of each layer: runs of layers in proportion to the devices' free memory."""
         sizes: dict[int, int] = {}
         for name, size in self._sizes.items():
             found = _LAYER.search(name)

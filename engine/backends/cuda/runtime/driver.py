@@ -1,9 +1,9 @@
-"""NVIDIA's driver by ctypes, without torch: its functions, what its errors mean, and which GPUs of this
-machine can be used.
+"""The NVIDIA driver through ctypes, without torch: its functions, its errors,
+and the usable GPUs of this machine.
 
-Signatures and numbers: CUDA driver API reference, version 13.0 (cuda.h). Names ending in _v2 are what that
-header's plain names stand for. Where `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are set, the driver
-itself counts as they say, and so does torch.
+Signatures and numbers: CUDA driver API reference, version 13.0 (cuda.h). That header maps plain
+names to those ending in _v2. The driver, like torch, numbers GPUs according to
+`CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,14 @@ from engine.backends.cuda.runtime import nvml
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 
 MINIMUM_DRIVER = 13000
-"""What the driver must say of itself: CUDA 13.0, which R580 is the first to support.
-
+"""The CUDA version that the driver must support: 13.0, first supported by R580.
 Machine code of a 13 toolkit needs it.
 """
 MINIMUM_CAPABILITY = 75
 MINIMUM_TORCH = (2, 13)
-"""The first whose `addmm` adds float32 to a product of fp16 or bf16 in place (`gemm`)."""
+"""The first version whose `addmm` adds float32 to a product of fp16 or bf16 in place (`gemm`)."""
 DRIVER_SECONDS = 20.0
-"""A driver that takes longer to answer is given up.
-
-Starting one that no other program uses can take a few seconds.
-"""
+"""How long to wait for the driver. Starting one that no other program uses can take a few seconds."""
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
@@ -65,11 +61,11 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 OUT_OF_MEMORY = 2
 _SUCCESS, _NO_DEVICE = 0, 100
 LOST = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 810, 999})
-"""Errors after which the device's memory is gone for this process: faults of a kernel, broken memory, a
-device that was taken away.
+"""Errors after which this process has lost the device's memory: faults of a
+kernel, memory errors, a removed device.
 """
 _DISAGREES = frozenset({803, 804})
-"""The part of the driver in the system's kernel is another version than the library."""
+"""The driver's kernel module and its library have different versions."""
 
 _ATTRIBUTES = {
     "clock": 13,
@@ -85,16 +81,15 @@ _PROHIBITED = 2
 
 
 class Driver:
-    """The driver's functions. `library` is what ctypes loaded, or what a test puts in its place."""
+    """The driver's functions. `library` is the loaded ctypes library, or a fake one in tests."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self._functions: dict[str, Any] = {}
 
     def function(self, name: str) -> Any:
-        """A function that returns a CUresult, 0 for success.
-
-        Raises `EngineError` where the driver has none of this name.
+        """A function that returns a CUresult, 0 for success. Raises `EngineError`
+        if the driver does not have it.
         """
         if name not in self._functions:
             try:
@@ -108,14 +103,14 @@ class Driver:
         return self._functions[name]
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function; raises what `error` makes of its result."""
+        """Call a function; raises `error` of its result unless it succeeds."""
         code = self.function(name)(*arguments)
         if code != _SUCCESS:
             raise self.error(code)
 
     def describe(self, code: int) -> str:
-        """An error in the driver's words: `an illegal memory access was encountered
-        (CUDA_ERROR_ILLEGAL_ADDRESS)`.
+        """An error in the driver's words, such as `an illegal memory access was
+        encountered (CUDA_ERROR_ILLEGAL_ADDRESS)`.
         """
         texts = []
         for name in ("cuGetErrorString", "cuGetErrorName"):
@@ -125,7 +120,7 @@ class Driver:
         return f"{texts[0]} ({texts[1]})" if texts[0] != texts[1] else texts[0]
 
     def error(self, code: int) -> EngineError:
-        """What is to be raised for a result that is not success."""
+        """The exception for a result other than success."""
         if code == OUT_OF_MEMORY:
             return NotEnoughMemory(
                 "The GPU has no memory left; close other programs that use it, or choose a shorter context."
@@ -136,7 +131,7 @@ class Driver:
 
 
 def lost(what: str) -> DeviceLost:
-    """The error of a GPU that gave up; `what` are its words. A process cannot get such a device back."""
+    """The exception for a GPU that failed with the message `what`. A process cannot recover such a device."""
     return DeviceLost(
         f"The GPU stopped working: {what}. Start the program anew and load the model again, or load it on "
         "the CPU."
@@ -145,9 +140,11 @@ def lost(what: str) -> DeviceLost:
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """One GPU. `capability`: its compute capability times ten; memory in bytes, `free_memory` None where
-    nobody can tell without taking some; `clock` and `memory_clock` in MHz, `bus` in bits, `l2_cache` in
-    bytes, 0 where the driver does not say.
+    """One GPU.
+
+    `capability` is its compute capability times ten. Memory is in bytes; `free_memory` is None if
+    NVML does not report it. `clock` and `memory_clock` are in MHz, `bus` in bits, `l2_cache` in
+    bytes, 0 if the driver does not report them.
     """
 
     index: int
@@ -164,10 +161,7 @@ class GpuInfo:
 
 @dataclass(frozen=True)
 class Gpus:
-    """What was found: GPUs that can be used, and a sentence for each that cannot.
-
-    `reason`: why there are none; "" where there are.
-    """
+    """The usable GPUs, and a sentence for each that is not; `reason` says why there are none, or is ""."""
 
     gpus: tuple[GpuInfo, ...] = ()
     refused: tuple[str, ...] = ()
@@ -176,7 +170,7 @@ class Gpus:
 
 @cache
 def driver() -> Driver:
-    """The driver of this machine, loaded once. Raises `EngineError` where there is none."""
+    """The driver of this machine, loaded once. Raises `EngineError` if there is none."""
     for name in ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so.1", "libcuda.so"):
         try:
             return Driver(ctypes.CDLL(name))
@@ -186,11 +180,10 @@ def driver() -> Driver:
 
 
 def find_gpus(seconds: float = DRIVER_SECONDS) -> Gpus:
-    """The GPUs that the engine can use, or the reason why there are none.
+    """The GPUs that the engine can use, or the reason why there are none. Raises
+    nothing, and waits at most `seconds`.
 
-    Raises nothing, and returns within `seconds`.
-
-    Takes milliseconds besides the start of the driver, and imports no torch. Processes that are forked
+    It takes milliseconds after the driver has started, and does not import torch. Processes that are forked
     afterwards cannot use a GPU.
     """
     answer: list[Gpus] = []
@@ -227,7 +220,7 @@ def _find() -> Gpus:
 
 
 def supported_cuda(library: Driver) -> int:
-    """The version of CUDA that the driver says it supports, 13000 for 13.0."""
+    """The CUDA version that the driver supports, 13000 for 13.0."""
     version = c_int()
     library.call("cuDriverGetVersion", ctypes.byref(version))
     return version.value
@@ -308,7 +301,7 @@ def _attribute(library: Driver, handle: int, number: int) -> int:
 
 
 def _program_trouble() -> str:
-    """What this installation of the program lacks, or ""."""
+    """What this installation lacks to use a GPU, or ""."""
     built_for = torch_build()
     if built_for is None:
         return "A GPU was found, but PyTorch is not installed; install the program anew."
@@ -333,20 +326,22 @@ def _program_trouble() -> str:
 
 
 def torch_build() -> str | None:
-    """The CUDA version that the installed torch was built for, "" for a build without CUDA, None without
-    torch. Does not import it.
+    """The CUDA version that the installed torch was built for, "" for a build
+    without CUDA, None without torch.
+
+    Does not import torch.
     """
     return _torch_fact("cuda")
 
 
 def torch_version() -> tuple[int, int]:
-    """The installed torch's version, its first two numbers; (0, 0) without torch. Does not import it."""
+    """The first two numbers of the installed torch's version, (0, 0) without torch. Does not import it."""
     found = re.match(r"(\d+)\.(\d+)", _torch_fact("__version__") or "")
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _torch_fact(name: str) -> str | None:
-    """A text of torch's `version.py`, "" where it has none, None without torch."""
+    """A text in torch's `version.py`, "" if it has none, None without torch."""
     loaded = sys.modules.get("torch")
     if loaded is not None:
         return str(getattr(loaded.version, name, None) or "")
@@ -364,7 +359,7 @@ def _torch_fact(name: str) -> str | None:
 
 
 def gpu_parts() -> bool:
-    """Whether kernels can be had: their compiler is installed, or they were compiled beforehand."""
+    """Whether kernels are available: their compiler is installed, or they were compiled ahead of time."""
     from engine.backends.cuda.codegen import cubin_cache
 
     return cubin_cache.prebuilt() is not None or all(
@@ -375,5 +370,5 @@ def gpu_parts() -> bool:
 def _importable(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # of what is before the dot
+    except ModuleNotFoundError:  # the part before the dot is not installed
         return False

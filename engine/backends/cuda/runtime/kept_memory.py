@@ -1,4 +1,4 @@
-"""What torch keeps of a GPU's memory in this process. Asking makes no context and imports no torch."""
+"""GPU memory that torch caches in this process. Querying it creates no context and does not import torch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import sys
 
 
 def kept_unused(index: int) -> int:
-    """Bytes of a GPU that torch keeps for later use and nothing uses now; 0 where it has not begun to use
-    GPUs.
+    """Bytes of a GPU that torch has cached but does not use; 0 if torch has not initialised CUDA.
 
-    To the driver and to NVML they are taken; a model of this process can have them.
+    The driver and NVML count them as used, but a model of this process can use them.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():

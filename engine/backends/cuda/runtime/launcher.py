@@ -1,5 +1,4 @@
-"""Launching kernels through the driver: machine code is loaded once for each device, arguments are packed
-into memory that is kept.
+"""Launches kernels through the driver. Machine code is loaded once per device, and argument memory is reused.
 
 Functions and structures: CUDA driver API reference 13.0, "Execution Control" and "Module Management".
 """
@@ -18,14 +17,16 @@ from engine.backends.cuda.runtime.driver import Driver, driver
 from engine.core import Loading
 
 EARLY_CAPABILITY = 90
-"""From here on a kernel may start before those before it are done (programmatic dependent launch)."""
+"""From this capability on, a kernel may start before earlier ones have finished
+(programmatic dependent launch).
+"""
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _FORMATS = {"l": "q", "i": "i", "f": "f"}
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute: what the attribute is, padding to 8 bytes, and a union of 64 bytes, here with an
-    int at its start.
+    """CUlaunchAttribute: the attribute's id, padding to 8 bytes, and a union of
+    64 bytes that starts with an int.
     """
 
     _fields_ = (("id", c_uint), ("padding", c_uint), ("value", ctypes.c_int), ("rest", ctypes.c_byte * 60))
@@ -45,10 +46,10 @@ class LaunchConfig(ctypes.Structure):
 
 
 class Arguments:
-    """Memory for a kernel's arguments, laid out as C lays out a structure of them, and the pointers to each
-    that the driver wants.
+    """Memory for a kernel's arguments, laid out as a C structure, and the
+    pointers to each that the driver needs.
 
-    The driver copies them during the launch, so one such memory serves all launches of one thread.
+    The driver copies the arguments during the launch, so all launches of one thread can share the memory.
     """
 
     def __init__(self, signature: str) -> None:
@@ -62,30 +63,30 @@ class Arguments:
         )
 
     def set(self, values: Sequence[int | float]) -> None:
-        """Put in the next launch's values.
+        """Set the values for the next launch.
 
-        Raises `struct.error` where one is no number of its letter, or there are more or fewer.
+        Raises `struct.error` if a value does not fit its letter, or if the number of values is wrong.
         """
         self._pack.pack_into(self._room, 0, *values)
 
 
 class _Modules:
-    """Functions that the process has loaded, by device and kernel. They need no thread of their own."""
+    """Functions that the process has loaded, by device and kernel. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._functions: dict[tuple[int, int, Kernel], tuple[c_void_p, bytes, Driver]] = {}
 
     def function(self, library: Driver, index: int, kernel: Kernel, image: bytes) -> c_void_p:
-        """The kernel's function on a device whose context is current."""
+        """The kernel's function on the device whose context is current."""
         with self._lock:
             key = id(library), index, kernel
             if key not in self._functions:
                 module, function = c_void_p(), c_void_p()
                 library.call("cuModuleLoadData", ctypes.byref(module), image)
                 library.call("cuModuleGetFunction", ctypes.byref(function), module, kernel.name.encode())
-                # Else its code would be brought to the device at its first launch, which may be while a graph
-                # is recorded.
+                # Otherwise its code would be loaded at the first launch, possibly while a graph is being
+                # captured.
                 library.call("cuFuncLoad", function)
                 self._functions[key] = function, image, library
             return self._functions[key][0]
@@ -95,7 +96,7 @@ _MODULES = _Modules()
 
 
 class _Current:
-    """Makes a device's context the calling thread's for a while, unless it is already."""
+    """A context manager that makes a device's context current in the calling thread, unless it already is."""
 
     def __init__(self, library: Driver, context: c_void_p) -> None:
         self._library, self._context = library, context
@@ -117,13 +118,12 @@ class _Current:
 
 
 class Launcher:
-    """Launches on one device.
+    """Launches kernels on one device.
 
-    Used by one thread at a time; streams and graphs are given as the driver's handles.
-
-    `early` lets kernels start before the one before is done, where the device can: they wait by themselves
-    (`wait_for_others`). Methods raise `NotEnoughMemory`, `DeviceLost`, or `EngineError` with what the GPU
-    reported.
+    Only one thread at a time may use it. Streams and graphs are the driver's handles. With
+    `early`, kernels may start before the previous one has finished, if the device supports it;
+    they wait themselves (`wait_for_others`). Methods raise `NotEnoughMemory`, `DeviceLost`, or
+    `EngineError` with the driver's message.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Launcher:
         device, context = ctypes.c_int(), c_void_p()
         self._library.call("cuInit", 0)
         self._library.call("cuDeviceGet", ctypes.byref(device), index)
-        # The context that torch uses, too. It is kept until the process ends, as torch keeps it.
+        # torch uses this context, too. Like torch, it is kept until the process ends.
         self._library.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device.value)
         self.context = context
         self._here = _Current(self._library, context)
@@ -146,7 +146,7 @@ class Launcher:
         self._launch_graph = self._library.function("cuGraphLaunch")
 
     def load(self, kernels: Iterable[Kernel], binaries: Binaries = BINARIES) -> Iterator[Loading]:
-        """Have these kernels ready; what is missing is compiled first, see `Binaries.ready`.
+        """Load these kernels, compiling the missing ones first (`Binaries.ready`); yields progress.
 
         Raises `BuildError`.
         """
@@ -162,7 +162,9 @@ class Launcher:
     def launch(
         self, kernel: Kernel, blocks: tuple[int, int, int], values: Sequence[int | float], stream: int
     ) -> None:
-        """Run a kernel that was loaded (else `KeyError`), behind all that the stream was given before."""
+        """Launch a loaded kernel on a stream, after everything queued there. Raises
+        `KeyError` if it is not loaded.
+        """
         function, arguments = self._functions[kernel]
         arguments.set(values)
         with self._here:
@@ -180,15 +182,13 @@ class Launcher:
             raise self._library.error(code)
 
     def copy(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy bytes between addresses of devices and of pinned memory, which the driver tells apart by
-        itself; in order.
-        """
+        """Copy bytes between addresses of device or pinned memory, in stream order."""
         if size:
             with self._here:
                 self._library.call("cuMemcpyAsync", target, source, size, stream)
 
     def copy_from(self, other: Launcher, target: int, source: int, size: int, stream: int) -> None:
-        """Copy bytes here from another device's memory, in order with this device's `stream`."""
+        """Copy bytes from another device's memory to this one, in order with this device's `stream`."""
         if size:
             with self._here:
                 self._library.call(
@@ -196,7 +196,7 @@ class Launcher:
                 )
 
     def launch_graph(self, graph: int, stream: int) -> None:
-        """Run an instantiated graph."""
+        """Launch an instantiated graph."""
         with self._here:
             code = self._launch_graph(graph, stream)
         if code:

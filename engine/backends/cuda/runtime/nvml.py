@@ -1,9 +1,8 @@
-"""NVIDIA's management library by ctypes: free memory of a GPU without taking any, and the driver's version.
+"""NVIDIA's management library (NVML) through ctypes: a GPU's free memory without
+allocating any, and the driver's version.
 
-Optional.
-
-Signatures: NVML API reference (nvml.h). It numbers GPUs in its own order, so they are asked for by their
-UUID.
+The library is optional. Signatures: NVML API reference (nvml.h). It numbers GPUs in its own
+order, so they are looked up by UUID.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 
 class Manager:
-    """The library, after its start."""
+    """The initialised library."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
 
     def call(self, name: str, *arguments: Any) -> bool:
-        """Whether a function is there and succeeds."""
+        """Call a function; returns whether it exists and succeeds."""
         function = getattr(self._library, name, None)
         if function is None:
             return False
@@ -46,7 +45,7 @@ class Manager:
         return bool(function(*arguments) == 0)
 
     def driver_version(self) -> str:
-        """Such as 580.65.06; "" when it does not say."""
+        """The driver's version, such as 580.65.06, or "" if it is not reported."""
         text = ctypes.create_string_buffer(96)
         return (
             text.value.decode("ascii", "replace")
@@ -55,7 +54,9 @@ class Manager:
         )
 
     def free_memory(self, uuid: bytes) -> int | None:
-        """Free bytes of the GPU, or of the part of one, whose 16 bytes of UUID the driver gave."""
+        """Free bytes of the GPU, or MIG device, with this UUID of 16 bytes from
+        the driver; None if not reported.
+        """
         digits = uuid.hex()
         text = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
         for kind in ("GPU", "MIG"):
@@ -70,7 +71,7 @@ class Manager:
 
 
 def load() -> Any | None:
-    """The library as ctypes loads it, or None."""
+    """The library as loaded by ctypes, or None."""
     try:
         return ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
     except OSError:
@@ -79,7 +80,7 @@ def load() -> Any | None:
 
 @contextmanager
 def opened() -> Iterator[Manager | None]:
-    """The library, started and stopped again; None where it is not installed or does not start."""
+    """The initialised library, shut down at the end; None if it is not installed or cannot be initialised."""
     library = load()
     manager = Manager(library) if library is not None else None
     if manager is None or not manager.call("nvmlInit_v2"):

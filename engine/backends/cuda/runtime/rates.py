@@ -1,6 +1,4 @@
-"""What a GPU can do at best, measured beside what the engine does: copying memory, and torch's matrix
-products.
-"""
+"""Measures the peak rates of a GPU: copying memory, and torch's matrix products."""
 
 from __future__ import annotations
 
@@ -17,15 +15,16 @@ _TURNS, _AT_ONCE = 5, 10
 
 
 def copy_bandwidth(device: Device, size: int = COPIED_BYTES) -> float:
-    """Bytes a second that a copy within the device's memory reads and writes. Raises `NotEnoughMemory`."""
+    """Bytes per second that a copy within the device's memory reads and writes. Raises `NotEnoughMemory`."""
     size = min(size, device.free_memory() // 4)
     source, target = device.zeros(size), device.zeros(size)
     return 2 * size / _seconds(device, lambda: target.copy_(source))
 
 
 def matmul_rate(device: Device, side: int = SIDE) -> float:
-    """Floating-point operations a second of torch's product of two square matrices of bf16 (fp16 before
-    compute capability 8.0).
+    """Floating-point operations per second of torch's product of two square matrices.
+
+    They are bf16, or fp16 below compute capability 8.0.
     """
     kind = torch.bfloat16 if device.capability >= 80 else torch.float16
     with device.torch_work():
@@ -34,8 +33,8 @@ def matmul_rate(device: Device, side: int = SIDE) -> float:
 
 
 def _seconds(device: Device, work: Callable[[], object]) -> float:
-    """Of one call of `work`, which gives the device something to do: the median of several turns, after
-    one that is not counted.
+    """Seconds for one call of `work`, which queues work on the device: the median
+    of several runs after a warm-up.
     """
     found = []
     for _ in range(_TURNS + 1):

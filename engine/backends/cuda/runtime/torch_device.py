@@ -1,6 +1,5 @@
-"""A real GPU: torch gives memory, the stream, events and graphs; kernels are launched by the driver.
-
-See `device.Device`.
+"""A `Device` that is a real GPU: torch provides memory, stream, events and
+graphs; the driver launches kernels.
 """
 
 from __future__ import annotations
@@ -23,19 +22,15 @@ from engine.core import Loading
 from engine.errors import EngineError, NotEnoughMemory
 from engine.platform.garbage import gc_paused
 
-_cuda: Any = torch.cuda  # whose events and streams have no types
+_cuda: Any = torch.cuda  # its events and streams have no type hints
 
 ALIGNMENT = 256
 STAGING_BYTES = 1 << 25
-"""Of each of two pieces of pinned memory through which weights go to the device: one is filled while the
-other is sent.
-"""
+"""The size of each of two pinned buffers for uploads: one is filled while the other is copied."""
 
 
 _STREAMS: WeakKeyDictionary[Driver, dict[int, Any]] = WeakKeyDictionary()
-"""Each GPU's one stream in this process: memory that torch keeps can only be had again on the stream that
-it was freed on.
-"""
+"""One stream for each GPU: memory that torch caches can be reused only on the stream it was freed on."""
 _STREAMS_LOCK = threading.Lock()
 
 
@@ -49,18 +44,18 @@ def _stream_of(library: Driver, index: int) -> Any:
 
 @contextmanager
 def _translated(device: TorchDevice, needed: int = 0) -> Iterator[None]:
-    """torch's errors as ours: `NotEnoughMemory` (of `needed` bytes), `DeviceLost`."""
+    """Raise torch's errors as `NotEnoughMemory` (for `needed` bytes), `DeviceLost` or `EngineError`."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise _no_room(device, needed) from error
     except RuntimeError as error:
         what, known = str(error).partition("\n")[0], isinstance(error, torch.AcceleratorError)
-        if not known and not what.startswith("CUDA "):  # so cuBLAS and the driver's part of torch begin
+        if not known and not what.startswith("CUDA "):  # the prefix of errors from cuBLAS and the driver API
             raise
         what = what.removeprefix("CUDA error: ").removeprefix("CUDA driver error: ")
         code = getattr(error, "error_code", None)
-        # pinned memory; cuBLAS's own
+        # pinned memory; cuBLAS
         if code == OUT_OF_MEMORY or "out of memory" in what or "ALLOC_FAILED" in what:
             raise _no_room(device, needed) from error
         gone = code in LOST if code is not None else known
@@ -80,12 +75,10 @@ def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
 
 
 class TorchGraph:
-    """A graph that torch captured; it is run by its handle, which spares torch's own bookkeeping at each
-    step.
-    """
+    """A graph captured by torch. Launching it by its handle avoids torch's own overhead at each step."""
 
     def __init__(self, device: TorchDevice, graph: torch.cuda.CUDAGraph) -> None:
-        self._device, self._graph = device, graph  # torch's destroys the handle when it goes
+        self._device, self._graph = device, graph  # torch's object destroys the handle with itself
         self._handle = int(graph.raw_cuda_graph_exec())
 
     def launch(self) -> None:
@@ -93,10 +86,8 @@ class TorchGraph:
 
 
 class TorchMark:
-    """An event.
-
-    The thread that waits for it sleeps, rather than ask again and again: the window and the host's work need
-    the processor.
+    """An event. A waiting thread sleeps instead of polling, so that the window
+    and the host can use the processor.
     """
 
     def __init__(self, device: TorchDevice) -> None:
@@ -106,7 +97,7 @@ class TorchMark:
             self.event.record(device.stream)
 
     def wait(self) -> None:
-        """See `device.Mark`; torch lets go of Python's lock meanwhile."""
+        """See `device.Mark`; torch releases Python's lock meanwhile."""
         with _translated(self._device):
             self.event.synchronize()
 
@@ -116,13 +107,11 @@ class TorchMark:
 
 
 class TorchDevice:
-    """GPU number `index`, as torch and `driver.find_gpus` count.
+    """GPU number `index`, as numbered by torch and `driver.find_gpus`.
 
-    `early`: see `Launcher`; off until it was measured to be faster.
-
-    Memory that kernels use is their caller's to keep: neither torch nor a graph knows what a launch reads, so
-    synchronise before anything goes that launches in flight may touch. Raises `EngineError` where torch
-    cannot start the GPU.
+    For `early` see `Launcher`. The caller must keep memory alive that kernels use: neither torch nor a graph
+    knows what a launch reads, so synchronise before freeing memory that queued launches may use. Raises
+    `EngineError` if torch cannot start the GPU.
     """
 
     def __init__(self, index: int = 0, *, early: bool = False, library: Driver | None = None) -> None:
@@ -160,8 +149,8 @@ class TorchDevice:
         return int(free) + kept_unused(self.index)
 
     def trim(self) -> None:
-        """See `device.Device`: torch's kept blocks, the work space of cuBLAS (which torch makes anew when
-        it multiplies), staging.
+        """See `device.Device`: frees torch's cached blocks, the cuBLAS workspace (torch
+        recreates it) and staging memory.
         """
         self._staging = []
         with suppress(EngineError), _translated(self), torch.cuda.device(self.index):
@@ -171,12 +160,12 @@ class TorchDevice:
 
     @contextmanager
     def torch_work(self) -> Iterator[None]:
-        """See `device.Device`. Raises `NotEnoughMemory` and `DeviceLost` for torch's own errors."""
+        """See `device.Device`. Raises torch's own errors as `NotEnoughMemory` or `DeviceLost`."""
         with _translated(self), torch.cuda.device(self.index), torch.cuda.stream(self.stream):
             yield
 
     def empty(self, size: int) -> torch.Tensor:
-        """See `device.Device`. torch gives multiples of 512."""
+        """See `device.Device`. torch allocates multiples of 512 bytes."""
         with _translated(self, size), torch.cuda.device(self.index), torch.cuda.stream(self.stream):
             return torch.empty(size, dtype=torch.uint8, device=self.torch_device)
 
@@ -194,7 +183,7 @@ class TorchDevice:
             piece = raw[start : start + STAGING_BYTES]
             room, sent = self._staging[number % 2]
             with _translated(self):
-                # what it was filled with before has left; an event that was never recorded has
+                # its previous contents have been copied; an event that was never recorded counts as complete
                 sent.synchronize()
             room.numpy()[: piece.size] = piece
             self.copy(room[: piece.size], target[start : start + piece.size])
@@ -204,17 +193,17 @@ class TorchDevice:
         return target
 
     def pinned(self, size: int) -> torch.Tensor:
-        """See `device.Device`.
-
-        Its host address is the device's, too, as all devices here have unified addressing.
-        """
+        """See `device.Device`. Host and device use the same address (unified addressing)."""
         with _translated(self, size), torch.cuda.device(self.index):
             room = torch.empty(size + ALIGNMENT, dtype=torch.uint8, pin_memory=True)
         start = -room.data_ptr() % ALIGNMENT
         return room[start : start + size].zero_()
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """See `device.Device`. Both are contiguous; memory of the host must be pinned."""
+        """See `device.Device`. Both must be contiguous, and host memory must be pinned.
+
+        Raises `ValueError` for different sizes or tensors that are not contiguous.
+        """
         if source.nbytes != target.nbytes or not (source.is_contiguous() and target.is_contiguous()):
             raise ValueError(
                 f"{source.nbytes} bytes cannot be copied to {target.nbytes}: expected the same number, in "
@@ -227,7 +216,7 @@ class TorchDevice:
             self.launcher.copy(*at)
 
     def _other(self, index: int) -> Launcher:
-        """Of another GPU, whose memory is copied from."""
+        """The launcher of another GPU, to copy from its memory."""
         if index not in self._others:
             self._others[index] = Launcher(index, self.capability, library=self._library)
         return self._others[index]
@@ -247,21 +236,20 @@ class TorchDevice:
             self.launcher.launch(kernel, blocks, arguments, self.stream.cuda_stream)
 
     def record(self, launches: Callable[[], None]) -> TorchGraph:
-        """See `device.Device`.
-
-        Kernels must be prepared and memory be there before: neither can be had while recording.
+        """See `device.Device`. Kernels must be loaded and memory allocated before:
+        neither is possible during capture.
         """
         self.synchronize()
         graph = torch.cuda.CUDAGraph()
         with gc_paused(), self.torch_work():
-            # Other threads may go on with the GPU: only this one is held to what a recording allows.
+            # Other threads may keep using the GPU: only this one is restricted during capture.
             graph.capture_begin(capture_error_mode="thread_local")
             whole = False
             try:
                 launches()
                 whole = True
             finally:
-                # that a broken recording cannot be ended is no news
+                # if the capture has failed, ending it fails as well
                 with nullcontext() if whole else suppress(RuntimeError):
                     graph.capture_end()
             return TorchGraph(self, graph)

@@ -1,6 +1,4 @@
-"""Small arrays on their way to the device, in order with its work, while it may still be reading the ones
-before.
-"""
+"""Uploads small arrays to the device in order with its work, while earlier ones may still be in transit."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ _PIECES = 4
 
 
 class Uploads:
-    """Pinned memory for a few pieces at once: a piece is written again only when the device has taken what
-    lay there.
-    """
+    """Pinned memory for a few pieces; each is reused only after the device has copied its contents."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -29,8 +25,8 @@ class Uploads:
         self._turn = 0
 
     def send(self, array: Any, target: torch.Tensor) -> None:
-        """Copy the bytes of a contiguous NumPy array to the beginning of a device's tensor (uint8), after
-        all work so far.
+        """Copy a contiguous NumPy array to the start of a device tensor
+        (uint8), after all work queued so far.
         """
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for start in range(0, raw.size, _PIECE):

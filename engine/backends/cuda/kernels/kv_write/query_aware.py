@@ -43,8 +43,7 @@ from engine.backends.cuda.kernels.kv_write.codes import CURVE, INVERSE
 from engine.backends.kv_formats import GROUP, Q4_EXTREME, Q4_LEVELS, SCALE_SHARES
 
 MAGIC = 12582912.0
-"""1.5 x 2^23: adding it rounds a small float32 to an integer, whose two's complement is in the lowest bits.
-"""
+"""1.5 x 2^23: adding it rounds a small float32 to an integer, in two's complement in the lowest bits."""
 MAGIC_8 = MAGIC + 8
 Q8_AT_ONCE, Q4_AT_ONCE = 16, 8
 """Entries that are read from shared memory before the chain starts."""

@@ -42,8 +42,7 @@ KIND = "bf16"
 SUM_BYTES = 4 * SUMS * WARPS
 multiply: Any = multiply_plain.multiply_bf16
 _WAVES = 4
-"""A block takes two tiles, which halves the reads of x, if each multiprocessor still gets this many blocks.
-"""
+"""A block takes two tiles, which halves the reads of x, if each multiprocessor gets this many blocks."""
 
 
 def _tile_bytes(columns: int) -> Any:

@@ -1,7 +1,7 @@
-"""The end of a draw, in one block: the steps over the likeliest tokens in order, the draw, what is told of
-it, and the state of the next.
+"""The end of a draw, in one block: applies the steps to the most likely tokens, draws one, writes the result
+and the state of the next step.
 
-Thread i has candidate i. Running sums are those of warps, then of warps' totals, always in the same order.
+Thread i has candidate i. Running sums go over warps, then over their totals, always in the same order.
 """
 
 from __future__ import annotations
@@ -81,19 +81,18 @@ from engine.sampling.passes import KEEP_NUCLEUS, KEEP_SQUARED, KEEP_TOP, SCALE
 THREADS = 1024
 LN2 = 0.6931471805599453
 AS_THEY_COME, BY_ID, ORDERED = -1, 0, 1
-"""How candidates stand, which is the order they are drawn in: the whole vocabulary, ids rising, likeliest
-first.
+"""The order of candidates, which is the order of the draw: the whole vocabulary,
+by ascending id, most likely first.
 """
 
-# Shared memory: totals of warps, what is known of the whole vocabulary, weights and ids in the order of the
-# draw.
+# Shared memory: totals of warps, sums over the whole vocabulary, weights and ids in the order of the draw.
 ALL_MAX, ALL_SUM, ALL_INNER, ALL_BAD, OWN_SUM = 128, 132, 136, 140, 144
 WEIGHTS, DRAWN_IDS = 192, 192 + 4 * MOST
 ROOM = DRAWN_IDS + 4 * MOST
 
 
 def _merge(partials: int, parts: int, scale: float, room: int) -> None:
-    """Bring the survey's blocks together; the first warp does."""
+    """Combine the results of the scan's blocks into shared memory; the first warp does it."""
     if thread() < 32:
         most, own = float32(NOTHING), float32(NOTHING)
         for part in range(thread(), parts, 32):
@@ -137,7 +136,7 @@ def _merge(partials: int, parts: int, scale: float, room: int) -> None:
 
 
 def _sums(x: float, room: int) -> tuple[float, float]:
-    """The running sum over threads, this one's number included, and the sum of all. All threads come here."""
+    """The running sum over threads, including this one's, and the total. All threads must call it."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     barrier()
     for step in static(range(5)):
@@ -166,17 +165,16 @@ def _weight(score: float, top: float, scale: float, count: int) -> Any:
 
 
 def _counted(condition: bool, room: int) -> Any:
-    """Of how many threads the condition holds."""
+    """The number of threads for which the condition holds."""
     _, number = _sums(float32(1.0) if condition else float32(0.0), room)
     return int32(number)
 
 
 def _kept(plan: int, room: int, score: float, top: float, count: int, known: float, beyond: int) -> Any:
-    """All steps over `count` candidates, the likeliest of which scores `top`.
+    """Apply all steps to `count` candidates, of which the most likely scores `top`.
 
-    `beyond` says whether there are tokens that were not looked at, all of them more than `known` below the
-    top. Returns how many candidates stay, how they stand, the scale of their scores, and 1 where tokens
-    beyond might have stayed, too.
+    `beyond` is 1 if there are more tokens, all more than `known` below the top. Returns the number of
+    candidates kept, their order, the scale of their scores, and 1 if tokens beyond might have been kept, too.
     """
     me, flag = thread(), int32(0)
     standing, scale = int32(AS_THEY_COME), float32(1.0)
@@ -222,7 +220,12 @@ def _draw(
     ordered: int, raw_ordered: int, logits: int, plan: int, state: int, partials: int, parts: int,
     uniforms: int, records: int, tokens: int, position: int, amounts: int, latest: int, history: int,
 ) -> None:  # fmt: skip
-    """See `engine.backends.cuda.kernels.sampling.layout` for the words of each."""
+    """Draw a token and write its result. One block; `layout` describes the words.
+
+    Inputs: the sorted lists of scores and raw logits, logits float32 (V,), plan, the scan's `parts` partials,
+    uniforms float32 (SLOTS,). Updated: state, token and position of the next step. Output: `records`.
+    amounts, latest and history are used only with penalties.
+    """
     wait_for_others()
     room, me = shared(ROOM), thread()
     serial = ld_i32(state)
@@ -278,8 +281,9 @@ def _draw(
 
 
 def _place(weight: float, token: int, count: int, standing: int, uniform: float, room: int) -> Any:
-    """Which candidate, in the order of the draw, the number falls on; weights and ids are put into that
-    order.
+    """The index of the candidate that the random number selects, in the order of the draw.
+
+    Puts weights and ids in that order in shared memory.
     """
     me = thread()
     sts_f32(room + WEIGHTS + 4 * me, weight)
@@ -301,7 +305,7 @@ def _place(weight: float, token: int, count: int, standing: int, uniform: float,
     passed = _counted(me < count and sums <= wanted, room)
     last = _counted(me < count and sums < total, room)
     chosen = int32(max(min(min(passed, last), count - 1), 0))
-    # Where rounding led to one without probability, the one before it that has some.
+    # If rounding selects a token of zero probability, step back to one that has some.
     while chosen > 0 and lds_f32(room + WEIGHTS + 4 * chosen) <= float32(0.0):
         chosen = int32(chosen - 1)
     return chosen
@@ -310,7 +314,7 @@ def _place(weight: float, token: int, count: int, standing: int, uniform: float,
 def _tell(
     record: int, raw_ordered: int, plan: int, room: int, count: int, raw_max: float, raw_share: float
 ) -> None:
-    """The model's own likeliest with both probabilities, and the entropy."""
+    """Write the most likely tokens of the raw logits with both probabilities, and the entropy."""
     me, asked = thread(), ld_i32(plan + 4 * ALTERNATIVES)
     told = int32(max(min(asked, ld_i32(raw_ordered + 4 * COUNT)), 0))
     if me < told:
@@ -335,9 +339,7 @@ def _tell(
 
 
 def _remember(token: int, place: int, plan: int, amounts: int, latest: int, history: int) -> None:
-    """The token counts from now on, and the tokens that are further back count less by a part of fade + 1
-    each.
-    """
+    """Count the token at `place`; occurrences beyond `reach` lose 1 of fade + 1 parts at each step."""
     reach, fade = ld_i32(plan + 4 * REACH), ld_i32(plan + 4 * FADE)
     if thread() == 0:
         add_i32(amounts + 4 * int64(token), int32(fade + 1))

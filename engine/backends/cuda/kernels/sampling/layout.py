@@ -1,6 +1,4 @@
-"""Where the numbers of a draw lie in memory: words of 32 bits that the kernels of sampling and the host
-both know.
-"""
+"""The memory layout of a draw: 32-bit words that the sampling kernels and the host share."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ from engine.backends.base import SamplingPlan
 from engine.sampling import passes
 
 NOTHING = -3.0e38
-"""The score of what cannot be drawn; fast arithmetic knows no infinity."""
+"""The score of a token that cannot be drawn; finite, because fast arithmetic excludes infinities."""
 LOWEST = -2.9e38
-"""Scores above this one are real."""
+"""Scores above this are real."""
 
 # The plan.
 INSIDE, STEPS, GREEDY, ALTERNATIVES, TOP, WANT, RAW_WANT, PENALISES = range(8)
@@ -20,38 +18,37 @@ REPETITION, PRESENCE, FREQUENCY, REACH, FADE, REPETITION_FIRST, WHOLE_SCALE = ra
 PROGRAM, MOST_STEPS = 16, 16
 PLAN_WORDS = PROGRAM + 2 * MOST_STEPS
 
-# What a block of the survey tells: of the logits the maximum, the sums of exp(l - maximum) and of that times
-# (l - maximum), whether some are no numbers; of the scores the maximum and the sum of exp((s - maximum) *
-# scale).
+# The results of a block of the scan. Of the logits: maximum, sums of exp(l - maximum) and of that times (l -
+# maximum), whether some are NaN or infinite. Of the scores: maximum and sum of exp((s - maximum) * scale).
 RAW_MAX, RAW_SUM, RAW_INNER, BAD, MAX, SUM = range(6)
 PARTIAL_WORDS = 8
 PART = 2048
 """Tokens of a block."""
 
-# The likeliest in order: how many (-1: too many), and how deep below the first a token may lie to be surely
-# among them; then arrays.
+# The most likely tokens in order: their number (-1: too many), the depth below the first within which none is
+# missing, whether all tokens are included; then arrays.
 COUNT, DEPTH, WHOLE = range(3)
 MOST = 1024
 SCORES, IDS = 4, 4 + MOST
 LIST_WORDS = 4 + 2 * MOST
 
-# The state: how many tokens were drawn.
+# The state: how many tokens have been drawn.
 SERIAL, STATE_WORDS = 0, 4
 
-# What is told of a token.
+# The result of a token.
 STAMP, FLAG, TOKEN, FINAL, RAW, ENTROPY, OTHERS, TOPS = range(8)
 MOST_TOLD = 64
 OTHERS_AT, TOPS_AT = 8, 8 + 3 * MOST_TOLD
 RECORD_WORDS = TOPS_AT + 2 * MOST_TOLD
 SLOTS = 16
-"""Tokens of which is told, and for which random numbers lie ready, at once; also rows of kept logits."""
+"""Results and random numbers in the ring buffers; also the rows of kept logits."""
 
 MOST_WANTED = 512
-"""So many of the likeliest are found, and mostly a few more; without top-k these must do."""
+"""Maximum number of most likely tokens to request; usually a few more are found."""
 
 
 def takes(plan: SamplingPlan) -> bool:
-    """Whether the kernels can draw so."""
+    """Whether the kernels can sample by this plan."""
     kept = [value for code, value in plan.steps if code == passes.KEEP_TOP]
     return (
         len(plan.steps) <= MOST_STEPS
@@ -78,9 +75,10 @@ def _first_kept(plan: SamplingPlan) -> tuple[int, float]:
 def plan_words(
     plan: SamplingPlan, separate: bool, most: int = MOST_WANTED
 ) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """The plan as (PLAN_WORDS,) uint32; `separate`: the model's own likeliest are a list of their own.
+    """The plan as uint32 (PLAN_WORDS,); `separate`: the most likely tokens of
+    the raw logits have their own list.
 
-    Where no step says how many of the likeliest it keeps, `most` are asked for.
+    If no step limits the number of tokens, `most` are requested.
     """
     words = np.zeros(PLAN_WORDS, np.uint32)
     whole, real = words.view(np.int32), words.view(np.float32)

@@ -1,8 +1,8 @@
-"""The draw of a token on the device: three kernels, or four, behind the pass that gives the logits.
+"""Samples a token on the device: three kernels, or four, after the pass that computes the logits.
 
-`scan` looks at the whole vocabulary, `sort` finds the likeliest tokens, `draw` applies the steps, draws and
-gets everything ready for the next step. They decide as `engine.sampling` does; where they cannot, they say
-so.
+`scan` reads the whole vocabulary, `sort` finds the most likely tokens, `draw` applies the
+sampling steps, draws a token and prepares the next step. They decide like
+`engine.sampling`; where they cannot, they set a flag.
 """
 
 from __future__ import annotations
@@ -34,16 +34,14 @@ if TYPE_CHECKING:
 
 Launch = tuple[Kernel, tuple[int, int, int], tuple[int | float, ...]]
 GROUPS = ((1 << 17, 64), (1 << 14, 16), (0, 4))
-"""From so many tokens on, how many neighbours make a group: there must be more groups than tokens that are
-wanted, but not too many.
+"""(vocabulary size from which on, adjacent tokens per group). There must be more groups
+than wanted tokens, but not too many.
 """
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a vocabulary of V tokens: `parts` blocks look at it, `stride` are the bytes of a row of it,
-    padded.
-    """
+    """The sizes for a vocabulary of `size` tokens: `parts` blocks scan it, in groups of `group` tokens."""
 
     size: int
     parts: int
@@ -51,31 +49,30 @@ class Shape:
 
     @classmethod
     def of(cls, size: int) -> Shape:
-        """For V tokens."""
+        """The sizes for a vocabulary of `size` tokens."""
         return cls(size, -(-size // PART), next(group for least, group in GROUPS if size >= least))
 
     @property
     def stride(self) -> int:
-        """Bytes."""
+        """Bytes of a row of the vocabulary, padded to whole blocks."""
         return 4 * PART * self.parts
 
     @property
     def groups(self) -> int:
-        """All maxima of groups."""
+        """The number of group maxima."""
         return self.parts * PART // self.group
 
     @property
     def wanted(self) -> int:
-        """How many of the likeliest to ask for where nothing says how many are needed, so that what is
-        found has room.
-        """
+        """How many of the most likely tokens to request if no step limits them, with room for a few more."""
         return MOST_WANTED if self.size <= MOST else min(MOST_WANTED, self.groups // 3)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Device memory between the kernels; `addresses` are those of groups, raw groups, partials, the list
-    and the raw list.
+    """Device memory between the kernels.
+
+    `addresses` are those of group maxima, raw group maxima, partials, sorted list and raw sorted list.
     """
 
     memory: torch.Tensor
@@ -83,13 +80,13 @@ class Work:
 
     @staticmethod
     def starts(shape: Shape) -> list[int]:
-        """Where its parts begin, and where the last one ends."""
+        """Byte offsets of the parts, and the end of the last one."""
         sizes = [shape.groups, shape.groups, PARTIAL_WORDS * shape.parts, LIST_WORDS, LIST_WORDS]
         return [0, *accumulate(-(-4 * size // 256) * 256 for size in sizes)]
 
     @classmethod
     def on(cls, device: Device, shape: Shape) -> Work:
-        """Zeroed."""
+        """Allocate zeroed memory on a device. Raises `NotEnoughMemory`."""
         starts = cls.starts(shape)
         memory = device.zeros(starts[-1])
         first, *others = (memory.data_ptr() + start for start in starts[:-1])
@@ -98,7 +95,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where everything lies; the last five are used with bias or penalties only."""
+    """The addresses of all inputs and outputs; the last five are used only with a bias or penalties
+    (`edits`).
+    """
 
     logits: int
     kept: int
@@ -117,15 +116,16 @@ class Addresses:
     history: int = 0
 
     def with_edits(self, scores: int, bias: int, amounts: int, latest: int, history: int) -> Addresses:
-        """With bias and penalties."""
+        """These addresses with those of bias and penalties."""
         return replace(
             self, edits=True, scores=scores, bias=bias, amounts=amounts, latest=latest, history=history
         )
 
 
 def launches(shape: Shape, at: Addresses, *, separate: bool) -> list[Launch]:
-    """The kernels of one draw in their order; `separate`: the model's own likeliest are asked for, and are
-    not those of the scores.
+    """The kernels of one draw, in order.
+
+    `separate`: the most likely tokens of the raw logits are needed, and they need their own list.
     """
     groups, raw_groups, partials, ordered, raw_ordered = at.work
     values = at.scores if at.edits else at.logits
@@ -154,16 +154,16 @@ def launches(shape: Shape, at: Addresses, *, separate: bool) -> list[Launch]:
 
 
 def all_variants(shape: Shape) -> list[Kernel]:
-    """Every kernel that draws over such a vocabulary."""
+    """All kernels that may sample over this vocabulary."""
     return [scan_kernel(shape.group, False), scan_kernel(shape.group, True), sort_kernel(), draw_kernel()]
 
 
 def occurrences(text: Any, size: int, reach: int, fade: int) -> tuple[Any, Any]:
-    """How often each of `size` ids occurs in text (n,), and where last: (size,) int32, the former in parts of
-    `fade` + 1.
+    """How often each of `size` ids occurs in text (n,), in units of 1 / (fade + 1),
+    and its last place: int32 (size,).
 
-    As `engine.sampling.history`: within the last `reach` places (-1: all) an occurrence is whole, before them
-    it fades.
+    As in `engine.sampling.history`: an occurrence within the last `reach` places (-1: all)
+    counts fully; further back it fades.
     """
     fade = fade if reach > 0 else 0
     places = np.arange(len(text))
@@ -171,12 +171,12 @@ def occurrences(text: Any, size: int, reach: int, fade: int) -> tuple[Any, Any]:
     parts = np.clip(fade + 1 - np.maximum(start - places, 0), 0, fade + 1)
     amounts = np.bincount(text, parts, minlength=size).astype(np.int32)
     latest = np.zeros(size, np.int32)
-    latest[text] = places  # of equal ids the last place stays
+    latest[text] = places  # with equal ids the last place remains
     return amounts, latest
 
 
 def variants() -> Iterator[Kernel]:
-    """All kernels of drawing, for vocabularies of real models."""
+    """The kernels that the registry lists, for vocabularies of real models."""
     for group in (16, 64):
         yield scan_kernel(group, False)
     yield scan_kernel(64, True)

@@ -1,8 +1,7 @@
-"""The first look at the scores of a draw, over the whole vocabulary: bias and penalties, maxima of groups,
-and sums of softmax.
+"""The first pass of a draw over the whole vocabulary: bias and penalties, group maxima, and sums for softmax.
 
-Block x has tokens PART * x and on, four neighbours a thread, twice. Order of sums is fixed, so results repeat
-bit for bit.
+Block x has the tokens from PART * x on; a thread takes four adjacent ones, twice. The order of sums is fixed,
+so results are reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -67,8 +66,9 @@ EDITS = 0
 
 
 def _penalised(score: float, amount: int, latest: int, place: int, plan: int) -> float:
-    """A score after the penalties; `amount` in parts of fade + 1, `latest` the token's last place, `place`
-    the length of the text.
+    """A score after the penalties.
+
+    `amount` is in units of 1 / (fade + 1), `latest` the token's last place, `place` the length of the text.
     """
     if amount > 0 and score > float32(LOWEST):
         reach, fade = ld_i32(plan + 4 * REACH), ld_i32(plan + 4 * FADE)
@@ -94,7 +94,7 @@ def _penalised(score: float, amount: int, latest: int, place: int, plan: int) ->
 
 
 def _load(logits: int, row: int, first: int, size: int) -> tuple[float, float, float, float]:
-    """Four logits, copied to the row of kept ones; those behind the last token are nothing."""
+    """Load four logits and copy them to the row of kept ones; past the last token they are NOTHING."""
     at = 4 * int64(first)
     x = registers(float32(NOTHING), 4)
     if first + 4 <= size:
@@ -111,7 +111,7 @@ def _load(logits: int, row: int, first: int, size: int) -> tuple[float, float, f
 def _edit(
     a: float, b: float, c: float, d: float, bias: int, amounts: int, latest: int, place: int, plan: int
 ) -> Any:
-    """Four logits as scores: with the bias and the penalties. The addresses are theirs."""
+    """Four scores: logits plus bias, after the penalties. The addresses are those of the first one."""
     x = registers(float32(0.0), 4)
     more = registers(float32(0.0), 4)
     counts = registers(uint32(0), 4)
@@ -133,8 +133,11 @@ def _scan(
     logits: int, kept: int, kept_stride: int, state: int, plan: int, position: int, bias: int, amounts: int,
     latest: int, scores: int, groups: int, raw_groups: int, partials: int, size: int,
 ) -> None:  # fmt: skip
-    """Writes the kept logits, with EDITS the scores, the maxima of groups of both, and PARTIAL_WORDS words
-    a block.
+    """Write the kept logits, with EDITS the scores, the group maxima of both, and a block's partial results.
+
+    Inputs: logits float32 (size,), state, plan, position. With EDITS: bias, amounts and
+    latest. Outputs: row state % SLOTS of `kept` (stride in bytes), scores, groups,
+    raw_groups, and PARTIAL_WORDS words in partials.
     """
     wait_for_others()
     part = block_x()
@@ -206,7 +209,7 @@ def _scan(
 
 
 def _block_maxima(raw_max: float, own_max: float, room: int) -> tuple[float, float]:
-    """The maxima of the whole block, for every thread."""
+    """The maxima over the whole block, in every thread."""
     raw_max, own_max = warp_max(raw_max), warp_max(own_max)
     if (thread() & 31) == 0:
         sts_f32(room + 8 * (thread() >> 5), raw_max)
@@ -221,7 +224,7 @@ def _block_maxima(raw_max: float, own_max: float, room: int) -> tuple[float, flo
 
 
 def _write_sums(raw_sum: float, raw_inner: float, own_sum: float, bad: float, room: int, out: int) -> None:
-    """Write the sums of the whole block."""
+    """Write the sums over the whole block."""
     raw_sum, raw_inner, own_sum, bad = (
         warp_sum(raw_sum),
         warp_sum(raw_inner),
@@ -252,7 +255,7 @@ def _write_sums(raw_sum: float, raw_inner: float, own_sum: float, bad: float, ro
 
 
 def _write_groups(groups: int, part: int, a: float, b: float, c: float, d: float, start: int) -> None:
-    """The maximum of each GROUP neighbours, of which every thread has four."""
+    """Write the maximum of each GROUP adjacent tokens, of which each thread has four."""
     best = maximum(maximum(a, b), maximum(c, d))
     if GROUP >= 16:
         best = maximum(best, shfl_xor_f32(best, 1))
@@ -267,7 +270,7 @@ def _write_groups(groups: int, part: int, a: float, b: float, c: float, d: float
 
 @cache
 def scan_kernel(group: int, edits: bool) -> Kernel:
-    """See `_scan`; `group` is 4, 16 or 64."""
+    """The kernel `_scan`; `group` is 4, 16 or 64."""
     name = f"sample_scan_{group}" + "_edits" * edits
     constants = {"GROUP": group, "EDITS": int(edits), "THREADS": THREADS}
     return Kernel(name, _scan, "llllllllllllli", THREADS, 64 if edits else 40, constants, model="sample_scan")

@@ -1,9 +1,9 @@
-"""The likeliest tokens of a draw in order, found without looking at most of them.
+"""Finds the most likely tokens in order, without reading most of the vocabulary.
 
-How deep the wanted number of maxima of groups lies below the largest bounds how deep the wanted tokens can
-lie. Depths are told apart by the upper bits of their float32, 64 steps for each power of two; every token not
-deeper than the step that is reached is taken. The counts are whole numbers and ranks are unique, so the
-result does not depend on the order in which threads run.
+The depth (distance below the maximum) at which enough group maxima are found bounds the depth of the
+wanted tokens. Depths are binned by the upper bits of their float32, 64 bins for each power of two;
+all tokens up to the last bin are taken. Counts are integers and ranks are unique, so the result does
+not depend on the order in which threads run.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ THREADS = 1024
 BINS = 1024
 SHIFT = 17
 BASE = (127 - 6) << 6
-"""Depths below 2^-6 are one bin."""
+"""Depths below 2^-6 share one bin."""
 
-# Shared memory: the bins' counts, totals of warps, maxima of warps, the last bin that is taken, how many were
-# found; then these.
+# Shared memory: the bins' counts, totals of warps, maxima of warps, the last bin that is taken, the number of
+# tokens found; then these.
 TOTALS, MAXIMA, EDGE, FOUND = 4096, 4224, 4352, 4356
 FOUND_SCORES, FOUND_IDS = 4368, 4368 + 4 * MOST
 ROOM = FOUND_IDS + 4 * MOST
@@ -68,7 +68,7 @@ def _bin(depth: float) -> Any:
 
 
 def _largest(groups: int, count: int, room: int) -> Any:
-    """The largest of all maxima, for every thread."""
+    """The maximum of all group maxima, in every thread."""
     largest = float32(NOTHING)
     for index in range(thread(), count, THREADS):
         largest = maximum(largest, ld_f32(groups + 4 * int64(index)))
@@ -80,7 +80,7 @@ def _largest(groups: int, count: int, room: int) -> Any:
 
 
 def _find_edge(want: int, room: int) -> None:
-    """Note the first bin up to which `want` maxima are counted; the last one where there are fewer."""
+    """Store the first bin up to which `want` maxima are counted, if there is one."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     mine = lds_i32(room + 4 * thread())
     sums = mine
@@ -99,9 +99,10 @@ def _find_edge(want: int, room: int) -> None:
 
 
 def _sort(values: int, groups: int, plan: int, wanted: int, out: int, count: int, group: int) -> None:
-    """`values` (V,) with `count` maxima of `group` neighbours each; the plan's word `wanted` says how many.
+    """Write the most likely tokens in order to `out` (`layout`). One block.
 
-    One block.
+    values: float32 (V,); groups: `count` maxima of `group` adjacent tokens each; word
+    `wanted` of the plan is the number of tokens.
     """
     wait_for_others()
     room = shared(ROOM)
@@ -151,7 +152,7 @@ def _sort(values: int, groups: int, plan: int, wanted: int, out: int, count: int
 
 
 def _rank(room: int, found: int, out: int) -> None:
-    """Put this thread's token where it belongs: the larger score first, of equal ones the lower id."""
+    """Write this thread's token at its rank: higher scores first, of equal ones the lower id."""
     mine, me = lds_f32(room + FOUND_SCORES + 4 * thread()), lds_i32(room + FOUND_IDS + 4 * thread())
     rank = int32(0)
     for other in range(0, found, 4):
