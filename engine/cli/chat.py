@@ -47,9 +47,7 @@ def _ask() -> str | None:
 
 
 def _turn(chat: LocalChat, request: ChatRequest, console: Console) -> list[Message]:
-    """Answer one message; returns the conversation afterwards, without the message if it could not be
-    answered.
-    """
+    """Answer one message; returns the new conversation, without the message if it failed."""
     with _stopped_by_ctrl_c() as stop:
         try:
             answer = collect(chat.stream(request, stop), console)

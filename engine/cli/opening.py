@@ -50,8 +50,7 @@ def prompt_ids(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:
 
 
 def read_messages(path: Path) -> tuple[Message, ...]:
-    """Messages from a JSON file: a list of {"role": ..., "content": ...}, or an object with that list as
-    "messages".
+    """Messages from a JSON file: a list of {"role": ..., "content": ...}, or an object with it as "messages".
 
     Raises `BadSetting` for anything else.
     """

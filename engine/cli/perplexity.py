@@ -1,8 +1,8 @@
 """Command `perplexity`: how well a model predicts a text, by llama.cpp's method.
 
-The text is tokenised as a whole and cut into windows. The first token of each window is replaced by BOS if
-the tokenizer adds one. The predictions in the second half of each window are scored. Source: llama.cpp,
-tools/perplexity/README.md.
+The text is tokenised as a whole and cut into windows. The first token of each window is replaced
+by BOS if the tokenizer adds one. The predictions in the second half of each window are scored.
+Source: llama.cpp, tools/perplexity/README.md.
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ def _perplexity(nats: float) -> float:
 
 
 def negative_log_likelihood(cache: PagedCache, window: list[int]) -> float:
-    """Sum over the second half of a window, in nats: positions size/2 ... size-2, each predicting the next
-    token.
-    """
+    """Sum over the second half of a window, in nats: positions size/2 ... size-2 predict the next token."""
     first, last = len(window) // 2, len(window) - 1
     total = 0.0
     with cache.table.open(()) as lease:

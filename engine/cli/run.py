@@ -46,9 +46,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 
 def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = False) -> Answer:
-    """Write a reply to the console as it arrives and return it whole; with `tokens`, also each token as a
-    dict.
-    """
+    """Write a reply to the console as it arrives and return it; with `tokens`, also each token as a dict."""
     pieces: list[str] = []
     written: list[TokenInfo] = []
     suppressed: list[str] = []

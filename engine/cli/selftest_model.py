@@ -58,8 +58,8 @@ class Answers:
 def answers(chat: LocalChat, forced: Sequence[Sequence[int]] = ()) -> Answers:
     """Collect the answers of a loaded model.
 
-    With `forced`, these tokens follow each prompt instead of the model's own, so that positions are
-    comparable.
+    With `forced`, these tokens follow each prompt instead of the model's own, so that
+    positions are comparable.
     """
     tokenizer = chat.tokenizer
     ids: list[tuple[int, ...]] = []

@@ -1,5 +1,4 @@
-"""TinyChat's streaming contract (llm-awq): `StreamGenerator` yields the whole text so far, with usage and
-times.
+"""TinyChat's streaming contract (llm-awq): `StreamGenerator` yields the text so far, with usage and times.
 
 Unlike TinyChat, the end-of-turn token of the last turn stays in the cache, the caller names the stop ids,
 only new text is decoded, and a full context ends the text with "length" instead of an error. The order of the
@@ -46,10 +45,10 @@ def StreamGenerator(
 ) -> Generator[dict[str, Any], None, None]:
     """Generate a reply to `input`, the formatted prompt.
 
-    With `chunk_prefilling`, `input` is only the new turn and follows the first `start_pos` tokens of the
-    conversation: add each turn's `usage["total_tokens"]` to it. `gen_params` (mapping or attributes):
-    n_predict, temp, top_k, top_p, repeat_penalty, and seed (below 0: random). `device` and `quant_llm` are
-    ignored.
+    With `chunk_prefilling`, `input` is only the new turn and follows the first `start_pos` tokens of
+    the conversation: add each turn's `usage["total_tokens"]` to it. `gen_params` (mapping or
+    attributes): n_predict, temp, top_k, top_p, repeat_penalty, and seed (below 0: random). `device` and
+    `quant_llm` are ignored.
 
     Yields a dict after every `stream_interval` tokens and at the end: `text` (with `echo`, after the prompt),
     `usage` {prompt_tokens, completion_tokens, total_tokens}, `finish_reason` (None, at the end "stop" or

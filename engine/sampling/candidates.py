@@ -145,7 +145,7 @@ class Candidates:
         return max(0.0, math.log(self.mass) - total / self.mass)
 
     def distribution(self) -> Distribution:
-        """The current candidates with their probabilities, as a copy."""
+        """The current candidates with a copy of their probabilities."""
         weights = self.weights()
         return Distribution(self._ids, weights / self.mass)
 
@@ -169,8 +169,7 @@ class Candidates:
     # Changes of scores
 
     def allow(self, mask: npt.NDArray[np.uint32]) -> None:
-        """Drop the tokens whose mask bit is clear, and those beyond the mask. Call this before any other
-        change.
+        """Drop the tokens whose mask bit is clear, and those beyond the mask, before any other change.
 
         Bit i % 32 of word i // 32 is token i.
         """
@@ -242,9 +241,7 @@ class Candidates:
         return int(self._scores.argmax())
 
     def top(self, count: int) -> Ids:
-        """Indices of the `count` likeliest candidates, likeliest first, ties by lowest id; fewer if fewer are
-        left.
-        """
+        """Indices of the likeliest candidates, at most `count`, likeliest first, ties by lowest id."""
         if self._ordered:
             return np.arange(min(count, len(self)))
         if self._ids is not None:
@@ -320,9 +317,7 @@ class Candidates:
             self.keep(np.flatnonzero(np.isin(self._ids, ids, invert=True)))
 
     def keep(self, indices: Ids) -> None:
-        """Keep the candidates at these indices, none of them -inf, ascending or in the order that `top`
-        gives.
-        """
+        """Keep the candidates at these indices, none of them -inf, ascending or in the order of `top`."""
         if self._ids is None:
             self._ids = indices
             self._scores = self._scores[indices].astype(np.float64) * self._scale

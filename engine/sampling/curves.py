@@ -62,10 +62,9 @@ class TailFree(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class Typical(SamplerStep):
-    """Keeps the tokens whose surprise -ln p is nearest to the entropy, as few as reach the mass (arXiv
-    2202.00666).
+    """Keeps the fewest tokens that reach the mass, those whose surprise -ln p is nearest to the entropy.
 
-    The token that crosses the mass is included, as in the paper; ties go to the lowest ids.
+    The token that crosses the mass is included, as in the paper (arXiv 2202.00666). Ties go to lower ids.
     """
 
     name: ClassVar[str] = "typical"

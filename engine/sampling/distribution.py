@@ -97,7 +97,5 @@ def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:
 
 
 def _first_beyond(mass: npt.NDArray[np.float64], wanted: float) -> int:
-    """The first index whose running sum exceeds `wanted`; if rounding leaves none, the last that added
-    anything.
-    """
+    """The first index whose running sum exceeds `wanted`, at the latest the last that adds anything."""
     return min(int(mass.searchsorted(wanted, "right")), int(mass.searchsorted(mass[-1])))

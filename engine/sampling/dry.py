@@ -13,9 +13,7 @@ from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
 
 _MOST = 1e30
-"""The largest penalty: it outweighs any score and stays finite in float32, even after dividing by the
-temperature.
-"""
+"""The largest penalty: above any score, and finite in float32 even divided by the temperature."""
 
 
 @dataclass(frozen=True, slots=True)

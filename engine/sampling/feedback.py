@@ -17,9 +17,9 @@ from engine.settings import SamplerSettings
 class Mirostat(SamplerStep):
     """Keeps the tokens with a surprise of at most mu bits (p >= 2^-mu), and always the likeliest.
 
-    mu starts at 2 tau. After a token with probability p among those kept, mu grows by eta * (tau + log2 p),
-    so the mean surprise approaches tau. Source: version 2 of arXiv 2007.14966, as in its authors' code and
-    llama.cpp.
+    mu starts at 2 tau. After a token with probability p among those kept, mu grows by eta * (tau + log2
+    p), so the mean surprise approaches tau. Source: version 2 of arXiv 2007.14966, as in its authors'
+    code and llama.cpp.
     """
 
     name: ClassVar[str] = "mirostat"
@@ -49,8 +49,7 @@ class Mirostat(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveP(SamplerStep):
-    """Prefers tokens near a target probability: score = 5 - 10 d^2 / (1 + d) with d = |p - adapted target| /
-    0.3.
+    """Prefers tokens near a target: score = 5 - 10 d^2 / (1 + d) with d = |p - adapted target| / 0.3.
 
     The adapted target is 2 * target minus a running mean, clamped to 0..1. The mean is over the probabilities
     that the sampled tokens had *before* this step; it starts at the target and keeps the fraction `decay` of

@@ -18,8 +18,7 @@ def _as_list(part: Sequence[int]) -> list[int]:
 
 
 class History:
-    """Unique ids and their counts within the last `reach` tokens (-1: all; 0: none) plus the `fade` tokens
-    before.
+    """Unique ids and counts within the last `reach` tokens (-1: all; 0: none) plus the `fade` tokens before.
 
     `update` compares the new text with the previous one: each token that enters or leaves the window costs a
     few operations; any other change (rewind, edit) recounts the window.
@@ -48,8 +47,7 @@ class History:
         return self._counts[: len(self._place)]
 
     def strengths(self) -> tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64]]:
-        """(n,) the strength of the latest occurrence of each of `ids` (None: all 1), and (n,) the sum over
-        all its occurrences.
+        """(n,) the strength of the latest occurrence of each id (None: all 1), and (n,) its sum over all.
 
         An occurrence has strength 1 within the last `reach` tokens. Over the `fade` tokens before them the
         strength falls linearly; it would reach 0 at the first token outside the window.

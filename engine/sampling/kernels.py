@@ -34,10 +34,10 @@ _SUMMED = ("contract", "nsz", "reassoc")
 class TopKScan:
     """The result of one pass over logits (V,), valid until the next scan into the same `ScanBuffers`.
 
-    `total` and `inner` are the `softmax_sums`. `ids` (n,) int64 are the likeliest tokens, likeliest first,
-    ties by lowest id, and `scores` (n,) float64 their logits: as many as requested, or, with `complete`, all
-    those above -inf because there are fewer. `maxima` (4096,) float32 are the `column_maxima` of
-    `engine.sampling.selection`.
+    `total` and `inner` are the `softmax_sums`. `ids` (n,) int64 are the likeliest tokens, likeliest
+    first, ties by lowest id, and `scores` (n,) float64 their logits: as many as requested, or, with
+    `complete`, all those above -inf because there are fewer. `maxima` (4096,) float32 are the
+    `column_maxima` of `engine.sampling.selection`.
     """
 
     largest: float
@@ -50,9 +50,7 @@ class TopKScan:
 
 
 class ScanBuffers:
-    """Reusable output of scans and picks: one array and views of its parts, since allocating costs more than
-    filling.
-    """
+    """Reusable output of scans and picks: one array and views of its parts."""
 
     def __init__(self) -> None:
         self.block = np.zeros(passes.ROOM, np.float64)
@@ -80,16 +78,14 @@ def top_k_scan(logits: npt.NDArray[np.float32], count: int, room: ScanBuffers) -
 
 
 class Pick:
-    """The usual way to sample, in one compiled call: top-k, steps that depend only on likelihood, then the
-    draw.
+    """The usual way to sample, in one compiled call: top-k, steps that depend only on likelihood, sampling.
 
     The result equals that of the steps in `engine.sampling.sampler` bit for bit. Between two passes of a
     model the caches are cold, so the cost for each token is the amount of code and objects touched.
     """
 
     def __init__(self, room: ScanBuffers, head: int, steps: Sequence[tuple[int, float]] | None) -> None:
-        """Scan the `head` likeliest into `room`, then apply `steps`, pairs (code, value) of
-        `engine.sampling.passes`.
+        """Scan the `head` likeliest into `room`, then apply `steps`, pairs (code, value) as in `passes`.
 
         With `steps` None, take the likeliest token.
         """
@@ -117,9 +113,7 @@ class Pick:
 
 
 def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[float, float]:
-    """Sums over logits (V,) of w = exp(l - largest) and w * (l - largest); differences are clamped to at
-    least -87.
-    """
+    """Sums over logits (V,) of w = exp(l - largest) and w * (l - largest), with l - largest at least -87."""
     total, inner = _softmax_kernel()(np.ascontiguousarray(logits), largest)
     return float(total), float(inner)
 
@@ -127,8 +121,7 @@ def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[
 def moments(
     scores: npt.NDArray[np.float32], pivot: float
 ) -> tuple[int, float, float, npt.NDArray[np.float32]]:
-    """Of the scores (V,) above -inf: the number, the sum of differences from `pivot`, the sum of their
-    squares.
+    """Of the scores (V,) above -inf: the number, the sums of l - pivot and of (l - pivot)^2.
 
     The fourth result is the column maxima.
     """
@@ -140,8 +133,9 @@ def moments(
 def allow(
     scores: npt.NDArray[np.float32], words: npt.NDArray[np.uint32], out: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Write scores (V,) to `out`, -inf where the bit in words (ceil(V / 32),) is clear; returns the column
-    maxima (4096,).
+    """Write scores (V,) to `out`, -inf where the bit in words (ceil(V / 32),) is clear.
+
+    Returns the column maxima (4096,).
     """
     maxima = np.empty(passes.BLOCK, np.float32)
     _allow_kernel()(np.ascontiguousarray(scores), words, out, maxima)

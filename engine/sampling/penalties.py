@@ -14,8 +14,7 @@ from engine.settings import SamplerSettings
 
 @dataclass(frozen=True, slots=True)
 class RepetitionPenalty(SamplerStep):
-    """Score l of each token that occurs becomes l / p if l > 0, else l * p: less likely in both cases for p >
-    1.
+    """Score l of each token that occurs becomes l / p if l > 0, else l * p: less likely for p > 1.
 
     Applied once to each token, however often it occurs. p approaches 1 as the strength of the token's latest
     occurrence fades (`History.strengths`). Source: CTRL, arXiv 1909.05858, section 4.1, in the sign-aware

@@ -1,6 +1,4 @@
-"""Raw probabilities, entropy and likeliest tokens: the softmax of the model's logits, before all sampler
-steps.
-"""
+"""Raw probabilities, entropy and likeliest tokens: the softmax of the logits before all sampler steps."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ class RawDistribution:
         return math.exp(float(self._logits[token]) - self._largest) / self._total
 
     def likeliest(self, count: int) -> list[int]:
-        """Ids of the `count` likeliest tokens, likeliest first, ties by lowest id, without those of logit
-        -inf.
-        """
+        """Ids of the `count` likeliest tokens, likeliest first, ties by lowest id; -inf is left out."""
         if self._scan is not None and (self._scan.complete or count <= len(self._scan.ids)):
             return list(self._scan.ids[:count].tolist())
         found = top_indices(self._logits, count, self._maxima)

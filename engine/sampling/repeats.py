@@ -12,8 +12,7 @@ _MOST_APPENDED = 64
 
 
 class Repeats:
-    """For each position, the length of the longest passage that ends there and is also a suffix of the text:
-    its *run*.
+    """For each position, its *run*: the length of the longest passage that ends there and also ends the text.
 
     A passage holds no breaker, and the last position itself does not count. Appending token t sets the run at
     every earlier t to one more than the run just before it, and all others to 0, so it costs one search for
@@ -44,8 +43,7 @@ class Repeats:
     def continuations(
         self, least: int, reach: int = 0
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(n,) ids, ascending, that followed a run of at least `least` (>= 1) tokens, and (n,) the longest
-        run of each.
+        """(n,) ids, ascending, that followed runs of `least` (>= 1) or more tokens; (n,) their longest runs.
 
         Only the last `reach` tokens of the text count; 0 means all.
         """
@@ -97,8 +95,7 @@ class Repeats:
 
 
 def _common_starts(text: list[int], longest: int) -> list[int]:
-    """For each position, how many tokens from there on match the start of the text, at most `longest`; 0 at
-    position 0.
+    """For each position but 0, how many tokens from there on match the start of the text, at most `longest`.
 
     The Z algorithm, in linear time (Gusfield, Algorithms on Strings, Trees and Sequences, section 1.3).
     """

@@ -142,12 +142,12 @@ class Sampler:
         only: npt.NDArray[np.int64] | None = None,
         blocked: Collection[int] = (),
     ) -> TokenDistribution:
-        """The distribution of the token after `history` (prompt and reply so far); `logits` (V,) float32 stay
-        unchanged.
+        """The distribution of the token after `history`, the prompt and reply so far.
 
-        A token must satisfy every restriction: its bit is set in `mask` (as in `engine.constraint.filter`;
-        tokens beyond it are disallowed), it is in `only` (in any order), and it is not in `blocked`. Raises
-        EngineError if the logits hold NaN or +inf or are all -inf, and NothingAllowed if no token is left.
+        `logits` (V,) float32 stay unchanged. A token must satisfy every restriction: its bit is set in `mask`
+        (as in `engine.constraint.filter`; tokens beyond it are disallowed), it is in `only` (in any order),
+        and it is not in `blocked`. Raises EngineError if the logits hold NaN or +inf or are all -inf, and
+        NothingAllowed if no token is left.
         """
         if logits.ndim != 1 or logits.dtype != np.float32 or not logits.shape[0]:
             raise ValueError(f"logits are {logits.dtype} {logits.shape}, but must be float32 (V,)")
@@ -333,5 +333,5 @@ class Sampler:
 
 
 def _ids_inside(ids: Iterable[int], size: int) -> npt.NDArray[np.int64]:
-    """(n,) the ids within 0 and `size` - 1, ascending."""
+    """(n,) the ids between 0 and `size` - 1, ascending."""
     return np.asarray(sorted(token for token in ids if 0 <= token < size), np.int64)

@@ -38,9 +38,7 @@ def column_maxima(scores: Scores, columns: int = COLUMNS) -> Scores | None:
 
 
 def at_least(scores: Scores, bound: float, maxima: Scores | None) -> Ids:
-    """Ascending indices of `scores` (n,) that are >= `bound` and not -inf; `maxima` are its column maxima or
-    None.
-    """
+    """Ascending indices of `scores` (n,) that are >= `bound` and not -inf; `maxima` as in `top_indices`."""
     limit = scores.dtype.type(max(bound, _LOWEST))
     if maxima is not None:
         columns = np.flatnonzero(maxima >= limit)
@@ -54,8 +52,7 @@ def at_least(scores: Scores, bound: float, maxima: Scores | None) -> Ids:
 
 
 def top_indices(scores: Scores, count: int, maxima: Scores | None = None) -> Ids:
-    """Indices of the `count` largest of `scores` (n,), largest first, ties by lowest index; fewer if n is
-    smaller.
+    """Indices of the `count` largest of `scores` (n,), or of all, largest first, ties by lowest index.
 
     `scores` hold no NaN. `maxima` are its `column_maxima`, if known. Indices of -inf may be left out.
     """
@@ -93,9 +90,7 @@ def _descending(values: Scores) -> Ids:
 
 
 def dot(first: Scores, second: Scores | None = None) -> float:
-    """The sum of `first` (n,) or of its products with `second` (n,): blocks of 4096 in float32, their sum in
-    float64.
-    """
+    """The sum of `first` (n,) or of its products with `second` (n,): float32 in 4096-blocks, then float64."""
     if first.shape[0] < COLUMNS:
         return float(first.sum(dtype=np.float64) if second is None else first @ second)
     body = first.shape[0] - first.shape[0] % COLUMNS
@@ -108,9 +103,7 @@ def dot(first: Scores, second: Scores | None = None) -> float:
 
 
 def moments(values: Scores, pivot: float) -> tuple[int, float, float]:
-    """Of `values` (n,) above -inf: the number, the sum of differences from `pivot`, the sum of squared
-    differences.
-    """
+    """Of `values` v (n,) above -inf: the number, the sums of v - pivot and of (v - pivot)^2."""
     kept = values > -np.inf
     count = int(np.count_nonzero(kept))
     values = values - values.dtype.type(pivot)

@@ -1,9 +1,8 @@
-"""The base class of sampler steps: small frozen objects, made from settings and applied to a token's
-candidates.
+"""The base class of sampler steps: small frozen objects that change the candidates of one token.
 
-A step holds no run-time state. What changes from token to token is in `SamplerState`, which belongs to one
-sampler and so to one sequence. A new step is a subclass, with its name and settings in
-`engine/settings/sampler.py`.
+A step holds no run-time state. What changes from token to token is in `SamplerState`, which
+belongs to one sampler and so to one sequence. A new step is a subclass, with its name and
+settings in `engine/settings/sampler.py`.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ from engine.settings import SamplerSettings
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What steps learned from the tokens so far: mirostat's mu in bits, and adaptive-p's running mean
-    probability.
-    """
+    """What steps learned from the tokens so far: mirostat's mu in bits, and adaptive-p's running mean."""
 
     surprise: float
     average: float
@@ -36,9 +33,9 @@ class Feedback:
 class SamplerState:
     """What steps may read and change while one token is chosen.
 
-    `history` and `repeats` follow the text so far. `rng(purpose)` is a random number in [0, 1) that belongs
-    to this position. A step that learns stores under its name in `notes` the distribution with the token's
-    probability.
+    `history` and `repeats` follow the text so far. `rng(purpose)` is a random number in [0, 1) that
+    belongs to this position. A step that learns stores under its name in `notes` the distribution with
+    the token's probability.
     """
 
     history: History

@@ -47,12 +47,11 @@ class Temperature(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class DynamicTemperature(SamplerStep):
-    """Divides the scores by T = low + (high - low) * (H / ln n)^exponent, where H is the entropy of the n
-    tokens left.
+    """Divides the scores by T = low + (high - low) * (H / ln n)^exponent; H is the entropy of the n tokens.
 
-    A confident model (H near 0) gets the lower temperature, an uncertain one the higher. T is at least
-    `GREEDY_BELOW`. The step is independent of `Temperature`. Source: dynamic temperature of koboldcpp and
-    ExLlamaV2.
+    A confident model (H near 0) gets the lower temperature, an uncertain one the higher. T is at
+    least `GREEDY_BELOW`. The step is independent of `Temperature`. Source: dynamic temperature of
+    koboldcpp and ExLlamaV2.
     """
 
     name: ClassVar[str] = "dynamic_temperature"

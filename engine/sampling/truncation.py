@@ -17,11 +17,11 @@ from engine.settings import SamplerSettings
 
 @dataclass(frozen=True, slots=True)
 class TopNSigma(SamplerStep):
-    """Keeps tokens whose score is at least the largest minus n standard deviations of all scores (arXiv
-    2411.07641).
+    """Keeps tokens whose score is at least the largest minus n standard deviations of all scores.
 
-    If no step comes before it, the scores are the model's logits, as in the paper. A common scale factor, as
-    from temperature, changes nothing. The deviation is that of the population (the paper's code uses n - 1).
+    If no step comes before it, the scores are the model's logits, as in the paper (arXiv 2411.07641). A
+    common scale factor, as from temperature, changes nothing. The deviation is that of the population (the
+    paper's code uses n - 1).
     """
 
     name: ClassVar[str] = "top_n_sigma"
@@ -134,7 +134,5 @@ class MinP(SamplerStep):
         return passes.KEEP_REACHING, math.log(self.share)
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """p >= share * p_max is equivalent to score >= largest score + ln(share), so no exponentials are
-        needed.
-        """
+        """p >= share * p_max is equivalent to score >= largest + ln(share), so no exponentials are needed."""
         candidates.keep_reaching(candidates.largest + math.log(self.share))

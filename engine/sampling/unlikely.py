@@ -13,14 +13,12 @@ from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
 
 COIN = 64
-"""The purpose of XTC's random number (`Sampler.uniform`), distinct from those of sampling and verification.
-"""
+"""The purpose of XTC's random number (`Sampler.uniform`), distinct from sampling and verification."""
 
 
 @dataclass(frozen=True, slots=True)
 class Xtc(SamplerStep):
-    """Exclude top choices: with some probability, drops all tokens that reach a threshold except the least
-    likely.
+    """Exclude top choices: sometimes drops all tokens that reach a threshold except the least likely.
 
     One random number decides for each token. Nothing is dropped if fewer than two tokens reach the threshold
     or if a protected token (a line break, a special token) would be dropped, because dropping it would change

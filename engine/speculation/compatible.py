@@ -39,9 +39,7 @@ class Vocabulary:
 
 
 def draft_problem(target: Tokenizer, draft: Tokenizer) -> str:
-    """Why a model with the tokenizer `draft` cannot draft for one with `target`, as a sentence; empty if it
-    can.
-    """
+    """Why a model with the tokenizer `draft` cannot draft for one with `target`; empty if it can."""
     return _problem(_of_tokenizer(target), _of_tokenizer(draft))
 
 

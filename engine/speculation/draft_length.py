@@ -6,9 +6,7 @@ from collections import deque
 from statistics import median, median_low
 
 _TIMES = 9
-"""Timed passes kept for each length; the median counts because single passes are much slower on a busy
-machine.
-"""
+"""Times kept for each length; their median counts because single passes vary on a busy machine."""
 _SURE = 3
 """Passes after which a median is trusted; with fewer, the cost is estimated from other lengths."""
 _LOOK = 8
@@ -22,8 +20,7 @@ GUESS_COST = 0.25
 """Cost of one drafted token in plain passes, until it is measured or if timing must not count."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 128, 2048
 _PATIENCE, _MOST_PATIENCE, _RISK = 3.0, 24.0, 0.1
-"""Drafting pauses after losing the time of this many plain passes (least, most), or this share of its gains.
-"""
+"""Drafting pauses after losing the time of this many plain passes (least, most), or this share of gains."""
 
 _LEAST_ROW = 0.05
 """The least cost of a drafted token, so that hopeless ones are not proposed."""
@@ -101,9 +98,7 @@ class DraftLengthController:
         return self._ratio(self._measured()) if known else 0.0
 
     def extra_cost(self, guessed: int) -> float:
-        """What `guessed` drafted tokens add to a pass, in plain passes: measured if there is enough data,
-        else assumed.
-        """
+        """What `guessed` drafted tokens add to a pass, in plain passes: measured if known, else assumed."""
         costs = {count: cost for count, cost in self._costs().items() if len(self._times[count]) >= _SURE}
         return max(_LEAST_ROW * guessed, self._cost(costs, guessed) - 1.0)
 
@@ -118,9 +113,7 @@ class DraftLengthController:
         return self._asked
 
     def record(self, drafted: int, accepted: int, new_tokens: int, seconds: float) -> None:
-        """Record a pass: `drafted` tokens proposed, `accepted` of them kept, `new_tokens` generated, in
-        `seconds`.
-        """
+        """Record a pass of `seconds`: `drafted` tokens proposed, `accepted` kept, `new_tokens` generated."""
         if self._params:
             self._params.popleft()
         self._medians = None
@@ -171,9 +164,7 @@ class DraftLengthController:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _length_to_try(self) -> int:
-        """The best length, or now and then a neighbour whose cost is only estimated, so that it gets
-        measured.
-        """
+        """The best length, or now and then a neighbour whose cost is only estimated, to measure it."""
         best = self._best_length()
         if self.deterministic or self._count % _LOOK:
             return best
@@ -213,9 +204,7 @@ class DraftLengthController:
         return self._medians
 
     def _cost(self, costs: dict[int, float], guessed: int) -> float:
-        """The cost of a pass with `guessed` drafted tokens: known, or interpolated from the nearest known
-        ones.
-        """
+        """The cost of a pass with `guessed` drafted tokens: known, or interpolated from known ones."""
         if guessed in costs:
             return costs[guessed]
         if not guessed:

@@ -32,10 +32,10 @@ class DraftModel:
     sampler proposals are certain; otherwise each is sampled and carries its distribution. Only ids below
     `vocabulary`, the target's size, are proposed (0: all).
 
-    Drafting stops when the model gives its likeliest token, before any sampler step, a probability below
-    `threshold` (None: 0.25 for greedy, 0.1 for sampled proposals). The sampled token has no influence on
-    that, so proposals keep their distribution. Setting `stop` ends prefill and drafting after the running
-    step.
+    Drafting stops when the model gives its likeliest token, before any sampler step, a probability
+    below `threshold` (None: 0.25 for greedy, 0.1 for sampled proposals). The sampled token has no
+    influence on that, so proposals keep their distribution. Setting `stop` ends prefill and drafting
+    after the running step.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class DraftModel:
     def catch_up(self, ids: Sequence[int]) -> Generator[Prefill, None, None]:
         """Prefill what the cache lacks of `ids`, except the last chunk, with progress after each chunk.
 
-        Ends early when `stop` is set. Raises `ContextTooLong` if `ids` do not fit; `propose` then drafts
-        nothing.
+        Ends early when `stop` is set. Raises `ContextTooLong` if `ids` do not fit; `propose`
+        then drafts nothing.
         """
         ids = _list(ids)
         lease = self._aligned(ids)

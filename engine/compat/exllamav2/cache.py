@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2Cache:
-    """An FP16 KV cache, no longer than the model's context; with `lazy`, `ExLlamaV2.load_autosplit` allocates
-    it.
+    """An FP16 KV cache, at most as long as the context; `ExLlamaV2.load_autosplit` allocates a `lazy` one.
 
     `batch_size` 2 makes room for both rows of guidance. Raises ValueError for sizes other than 1 and 2.
     """
@@ -73,9 +72,7 @@ class ExLlamaV2Cache:
         self._writer = generator
 
     def allocate(self) -> None:
-        """Allocate the memory. Raises `NotEnoughMemory`, or `BadSetting` for a length beyond the model's
-        context.
-        """
+        """Allocate the memory. Raises `NotEnoughMemory`, or `BadSetting` for a length beyond the context."""
         if self._paged is None:
             model = self.model.model
             dtype = self.dtype if model.backend.name != "reference" or self.dtype != "fp16" else "auto"

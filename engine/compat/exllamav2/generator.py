@@ -67,9 +67,7 @@ class ExLlamaV2BaseGenerator:
 
     @property
     def sequence_ids(self) -> Any:
-        """Prompt and reply of the latest sequence, including a stop token: (1, n) int64; None if there is
-        none.
-        """
+        """Prompt and reply of the latest sequence, with its stop token: (1, n) int64, or None."""
         import torch
 
         ids = self._steps.sequence
@@ -108,8 +106,7 @@ class ExLlamaV2BaseGenerator:
         filters: Sequence[Filter] | None = None,
         filter_prefer_eos: bool = False,
     ) -> Any:
-        """One whole reply, or a list of replies for a list of prompts; prefixed with the prompt unless
-        `completion_only`.
+        """One whole reply, or a list for a list of prompts; the prompt comes first unless `completion_only`.
 
         `stop_token` -1 means the tokenizer's stop tokens, None never stops. Stop conditions are ignored.
         """

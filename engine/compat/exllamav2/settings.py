@@ -1,6 +1,4 @@
-"""`ExLlamaV2Sampler.Settings`: mutable, with ExLlamaV2's field names and defaults, read when a sequence
-begins.
-"""
+"""`ExLlamaV2Sampler.Settings`: mutable, with ExLlamaV2's field names and defaults, read at each begin."""
 
 from __future__ import annotations
 

@@ -59,9 +59,7 @@ class StepByStep:
 
     @property
     def sequence(self) -> Sequence[int]:
-        """The ids of the latest sequence, prompt and reply including a stop token; empty before `begin` and
-        after `close`.
-        """
+        """The ids of the latest sequence, prompt and reply; empty before `begin` and after `close`."""
         return self._opened.sequence.ids if self._opened is not None else ()
 
     def set_stop_conditions(self, stop_conditions: Sequence[int | str | StopCondition]) -> None:
@@ -92,8 +90,7 @@ class StepByStep:
             self._waiting = step
 
     def step(self, banned: Sequence[int] | None = None) -> dict[str, Any]:
-        """Choose one token, with the ids in `banned` blocked, and return the text and tokens that are now
-        final.
+        """Choose one token, with the ids in `banned` blocked, and return the text and tokens now final.
 
         Always: `chunk` (str, may be empty while text is held back), `eos` (bool), `chunk_token_ids` ((1, n)
         int64, n >= 0). On request: `probs` (1, n), `top_tokens` and `top_probs` (1, n, k), padded with id 0
@@ -118,9 +115,7 @@ class StepByStep:
         return result
 
     def use_adapters(self, loras: Sequence[tuple[str, float]]) -> None:
-        """Apply these adapters (folder, scaling) to the model; if they change, the open sequence is closed
-        first.
-        """
+        """Apply these adapters (folder, scaling) to the model; a change closes the open sequence first."""
         slot = AdapterSlot(self.generator.cache)
         if not slot.holds(loras):
             self.close()

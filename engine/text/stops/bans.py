@@ -1,4 +1,4 @@
-"""A gate that no banned string passes: text is held while it may become one."""
+"""A filter that no banned string passes: text is held back while it may become one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BanHit:
-    """A banned string was found: `start` is the number of its first character in everything fed so far.
+    """A banned string was found: `start` is the index of its first character in all text fed so far.
 
     `text` is the text found, `string` the banned string.
     """
@@ -21,9 +21,10 @@ class BanHit:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """`text` is certain to belong to no banned string, whatever follows. `hit` is the banned string that came
-    up, if one did: then `text` stands before it, for a caller that ends there; one that goes back with
-    `restore` leaves it, and gets it later.
+    """`text` that can belong to no banned string, whatever follows, and the banned string found, if any.
+
+    With a `hit`, `text` is what precedes it, for a caller that stops there. A caller that goes back with
+    `restore` discards `text` and gets it later.
     """
 
     text: str
@@ -32,9 +33,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The chunks that matter still: their text, the same for comparing, its number in everything fed, and
-    where in it chunks begin.
-    """
+    """The chunks still held: their start in all text fed, text, folded text, and where chunks begin in it."""
 
     start: int = 0
     text: str = ""
@@ -44,19 +43,18 @@ class _State:
 
 
 class BannedStrings:
-    """Finds the first of `strings` to be completed, of those completed by one character the longest, wherever
-    chunks are cut.
+    """Finds the first of `strings` to be completed, wherever chunks are split; ties go to the longest.
 
-    A banned string inside a longer one that is still open counts at once: whatever follows, the text has to
-    go back. Only whole chunks are cleared: what may have to be taken back is a token, with all its text.
+    A banned string inside a longer one that is still open counts at once: whatever follows, the text must be
+    taken back. Only whole chunks are cleared, because what is taken back is a token with all its text.
 
-    After a hit the caller goes back with `restore`, to the state before the chunk in which the banned string
-    begins, or, where that chunk has been cleared, before the first one that has not; it must come by other
-    chunks from there. What was cleared stays cleared: it is not given out again, but still counts for what
-    comes up. So text behind the gate never goes back. Until `restore` nothing more is cleared.
+    After a hit the caller goes back with `restore` to the state before the chunk in which the banned string
+    begins, or, if that chunk is cleared, before the first chunk that is not; it must feed other chunks from
+    there. Cleared text stays cleared: it is not returned again, but still counts in later matches. So
+    released text is never taken back. Nothing more is cleared until `restore`.
 
-    With `ignore_case` characters are compared case-folded, each by itself and only where that leaves it one
-    character, so that positions stay what they are: "ß" is not "ss".
+    With `ignore_case`, characters are compared case-folded one by one, and only if the result is one
+    character, so that indices stay valid: "ß" does not equal "ss".
     """
 
     def __init__(self, strings: Iterable[str], ignore_case: bool = True) -> None:
@@ -66,25 +64,22 @@ class BannedStrings:
         self._first = frozenset(string[0] for string in self._strings)
         self._longest = max(map(len, self._strings), default=0)
         self._state = _State()
-        self._cleared = 0  # characters given out; no part of the state, as they cannot be taken back
+        self._cleared = 0  # characters released; not part of the state, as they cannot be taken back
 
     @property
     def held(self) -> str:
-        """The last chunks, from the one in which a banned string may have begun; without what was cleared
-        before a `restore`.
-        """
+        """The chunks from the one in which a banned string may begin, without what is cleared."""
         state = self._state
         return state.text[max(0, self._cleared - state.start) :]
 
     def feed(self, text: str) -> Cleared:
-        """Take a chunk; returns what is certain now."""
+        """Feed a chunk; returns what is now cleared."""
         state = self._state
         if state.hit is not None:
             return Cleared("", state.hit)
         whole, folded = state.text + text, state.folded + self._fold(text)
         shown = max(0, self._cleared - state.start)
-        # What was held holds no banned string, so the first one to be completed is the one with the earliest
-        # end.
+        # The held text contains no banned string, so the first one completed has the earliest end.
         found = [
             (at + len(string), at, string) for string in self._strings if (at := folded.find(string)) >= 0
         ]
@@ -105,34 +100,29 @@ class BannedStrings:
         return Cleared(whole[shown:cut], None)
 
     def finish(self) -> str:
-        """The text is over: returns what was held, which belongs to no banned string."""
+        """End the text; returns what was held, which belongs to no banned string."""
         state, held = self._state, self.held
         self._cleared = state.start + len(state.text)
         self._state = _State(self._cleared, hit=state.hit)
         return held
 
     def snapshot(self) -> object:
-        """The state as it is, for `restore`; immutable, and cheap to keep."""
+        """The current state for `restore`; immutable and cheap to keep."""
         return self._state
 
     def restore(self, snapshot: object) -> None:
-        """Go back to a `snapshot` of this gate.
-
-        Raises ValueError for one from before text that was cleared.
-        """
+        """Return to a `snapshot` of this filter. Raises ValueError for one that precedes cleared text."""
         assert isinstance(snapshot, _State)
         if snapshot.start + len(snapshot.text) < self._cleared:
             raise ValueError(f"The gate cannot go back: {self._cleared} characters have been cleared.")
         self._state = snapshot
 
     def _first_open(self, folded: str) -> int:
-        """The first index from which the rest of the text begins a banned string; its length if there is
-        none.
-        """
+        """The first index from which the rest of the text begins a banned string; else the text's length."""
         for at in range(max(0, len(folded) - self._longest + 1), len(folded)):
             if folded[at] in self._first:
                 tail = folded[at:]
-                # the strings that begin with the tail come right behind it
+                # in sorted order, the strings that begin with the tail come right after it
                 i = bisect_right(self._sorted, tail)
                 if i < len(self._sorted) and self._sorted[i].startswith(tail):
                     return at
@@ -140,7 +130,7 @@ class BannedStrings:
 
 
 def _folded(text: str) -> str:
-    """`text` in lower case, character by character, of the same length."""
+    """`text` in lower case, character by character, with the same length."""
     if text.isascii():
         return text.lower()
     return "".join(map(_folded_character, text))

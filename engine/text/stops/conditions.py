@@ -1,4 +1,4 @@
-"""What ends a reply: stop conditions as objects, and the rules they add up to."""
+"""What ends a reply: stop conditions, and the rules they combine to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.text.stops.regex import Expression
 
 @dataclass(frozen=True, slots=True)
 class StopTokens:
-    """The reply ends at any of these token ids; none of its text is shown."""
+    """The reply ends at any of these token ids; their text is not shown."""
 
     ids: frozenset[int]
 
@@ -25,7 +25,7 @@ class StopTokens:
 
 @dataclass(frozen=True, slots=True)
 class StopStrings:
-    """The reply ends before the first of these texts."""
+    """The reply ends before the first of these strings."""
 
     strings: tuple[str, ...]
 
@@ -41,9 +41,7 @@ class StopStrings:
 
 @dataclass(frozen=True, slots=True)
 class StopRegex:
-    """The reply ends where this regular expression (syntax of the package `regex`) first matches at least
-    one character.
-    """
+    """The reply ends at the first nonempty match of this expression (syntax of the `regex` package)."""
 
     pattern: str
 
@@ -87,7 +85,7 @@ class TimeLimit:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The reply ends when its last `window` tokens are one passage, at least `repeats` times over."""
+    """The reply ends when its last `window` tokens repeat one passage at least `repeats` times."""
 
     window: int
     repeats: int
@@ -107,12 +105,11 @@ StopCondition = StopTokens | StopStrings | StopRegex | MaxTokens | MinTokens | T
 
 @dataclass(frozen=True)
 class StopRules:
-    """Everything that ends a reply besides a full context and a filter; 0 in `max_tokens` and `time_limit`
-    means no limit.
+    """Everything that ends a reply except a full context and a filter.
 
-    `token_ids` end it, but are blocked before `min_tokens`; `strings` and `patterns` (regular expressions)
-    are searched for in its text and, with `keep_stop`, stay at its end; `time_limit` is in seconds from the
-    first token.
+    `token_ids` end it, but are blocked until `min_tokens`. `strings` and `patterns` (regular expressions) are
+    searched for in its text and, with `keep_stop`, stay at its end. `time_limit` is in seconds from the first
+    token. `max_tokens` and `time_limit` are unlimited at 0.
     """
 
     token_ids: frozenset[int]
@@ -126,10 +123,9 @@ class StopRules:
 
     @classmethod
     def from_settings(cls, settings: StopSettings, own_ids: Iterable[int]) -> Self:
-        """The rules of `settings`; `own_ids` are the model's own end-of-turn tokens.
+        """The rules of `settings`; `own_ids` are the model's end-of-turn tokens.
 
-        Raises `BadSetting` for an expression that cannot be read and for a loop window that is too short for
-        its repeats.
+        Raises `BadSetting` for an invalid expression and for a loop window too short for its repeats.
         """
         return cls(
             token_ids=frozenset(own_ids).union(settings.stop_token_ids),
@@ -150,11 +146,10 @@ class StopRules:
         *,
         keep_stop: bool = False,
     ) -> Self:
-        """The rules that `conditions` add up to: whole numbers are token ids, texts are stop strings, the
-        rest are objects.
+        """The rules that `conditions` combine to: ints are token ids, strings are stop strings.
 
-        Only `own_ids` and the ids named end the reply. Of several limits the tightest counts. Raises
-        ValueError, naming it, for anything else, true and false and empty texts included.
+        Only `own_ids` and the given ids end the reply. The strictest of several limits counts. Raises
+        ValueError for anything else, including booleans, negative ints and empty strings.
         """
         objects = [_as_object(condition) for condition in conditions]
         counts = [condition.count for condition in objects if isinstance(condition, MaxTokens)]
@@ -200,7 +195,7 @@ def _whole(what: str, value: object, low: int) -> int:
 
 
 def _texts(value: Sequence[str] | object) -> tuple[str, ...]:
-    """`value` as a tuple; a single string is one text, not its letters."""
+    """`value` as a tuple; a single string is one text, not its characters."""
     return (
         (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (str(value),)
     )

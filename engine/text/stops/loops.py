@@ -1,4 +1,4 @@
-"""Loops: a reply whose last tokens are one passage over and over."""
+"""Loop detection: replies whose last tokens repeat one passage."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ _TRIES = 8
 
 
 class LoopWatch:
-    """Looks for loops after each token. It has no state, so tokens can be taken back."""
+    """Checks for loops after each token. It has no state, so tokens can be taken back."""
 
     def __init__(self, loops: Sequence[Loop]) -> None:
         self._loops = tuple(loops)
 
     def find(self, ids: Sequence[int], new_from: int) -> tuple[Loop, list[int]] | None:
-        """The first loop at the end of the reply ids[new_from:], and the ids of the repeated
-        passage.
+        """The first loop at the end of the reply ids[new_from:], and the ids of the repeated passage.
 
-        The last `window` tokens are a passage of P tokens repeated, P at most window / repeats; the smallest
-        P counts. The last repetition may be cut short.
+        The last `window` tokens are a passage of P tokens repeated, with P at most window / repeats; the
+        smallest P wins. The last repetition may be incomplete.
         """
         for loop in self._loops:
             if len(ids) - new_from >= loop.window and (passage := _passage(ids, loop)) is not None:
@@ -29,13 +28,12 @@ class LoopWatch:
 
 
 def _passage(ids: Sequence[int], loop: Loop) -> list[int] | None:
-    """The smallest passage of which the last `loop.window` ids are at least `loop.repeats` repetitions."""
+    """The shortest passage that the last `loop.window` ids repeat at least `loop.repeats` times, or None."""
     size, longest = loop.window, loop.window // loop.repeats
     if not _likely(ids, size, longest):
         return None
-    # Ids as characters, so that one search in native code does it. The part behind the longest possible first
-    # passage holds every possible passage at least once, so the nearest place where it stands again gives the
-    # smallest period or none.
+    # With ids as characters, one native search suffices: the text after the longest possible first passage
+    # must also occur `period` characters earlier; its last earlier occurrence gives the smallest period.
     text = "".join(map(chr, ids[-size:]))
     period = longest - text.rfind(text[longest:], 0, size - 1)
     if period > longest or text[period:] != text[:-period]:
@@ -44,9 +42,7 @@ def _passage(ids: Sequence[int], loop: Loop) -> list[int] | None:
 
 
 def _likely(ids: Sequence[int], size: int, longest: int) -> bool:
-    """Whether a few samples agree for one of the nearest places where the last id stands before, or there
-    are many such places.
-    """
+    """A cheap check by samples at the nearest earlier occurrences of the last id; True if there are many."""
     recent = list(ids[-longest - 1 :])
     recent.reverse()
     period, samples = 0, (size // 2, size // 4 or 1)

@@ -12,9 +12,7 @@ from engine.text.stops.regex import LONGEST_MATCH, Expression
 
 @dataclass(frozen=True, slots=True)
 class StopMatch:
-    """What fired: `reason` is "stop_string" or "stop_regex", `text` what was found, `pattern` the string
-    or expression.
-    """
+    """A match: `reason` is "stop_string" or "stop_regex", `text` the match, `pattern` what matched."""
 
     reason: str
     text: str
@@ -23,7 +21,7 @@ class StopMatch:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Text that is certain, and the stop found at its end or right behind it (None while there is none)."""
+    """Text that is final, and the stop found at its end or right after it (None if there is none)."""
 
     text: str
     matched: StopMatch | None
@@ -31,7 +29,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A match text[start:end]; the earliest counts, of those with one start the longest."""
+    """A match text[start:end]; the earliest wins, ties go to the longest."""
 
     start: int
     end: int
@@ -42,17 +40,15 @@ class _Found:
 class _Finder(Protocol):
     """One kind of search.
 
-    Without state: what is known of a text is the first index where a match may still begin.
+    It is stateless: the caller keeps the first index at which a match may still begin.
     """
 
     def advance(self, text: str, start: int) -> tuple[int, _Found | None]:
-        """Search from `start` on: the first index at which a match may still begin, and the match once it
-        is certain.
-        """
+        """Search from `start`: the first index at which a match may still begin, and the match if certain."""
         ...
 
     def last(self, text: str, start: int) -> _Found | None:
-        """The first match from `start` on in a complete text."""
+        """The first match from `start` in a complete text."""
         ...
 
 
@@ -65,7 +61,7 @@ def _earliest(found: Iterable[_Found | None]) -> _Found | None:
 
 
 class _Strings:
-    """Stop strings, all of them in one search."""
+    """Stop strings, all in one search."""
 
     def __init__(self, strings: Iterable[str]) -> None:
         self._strings = tuple(strings)
@@ -75,8 +71,7 @@ class _Strings:
 
     def advance(self, text: str, start: int) -> tuple[int, _Found | None]:
         match = self.last(text, start)
-        # An unfinished candidate that begins no later than the match could still win by its start or its
-        # length.
+        # An unfinished candidate that begins no later than the match could still win by its start or length.
         first = max(start, len(text) - self._longest + 1)
         for at in range(first, match.start + 1 if match is not None else len(text)):
             if text[at] in self._first and self._goes_on(text[at:]):
@@ -93,9 +88,7 @@ class _Strings:
         return _Found(at, at - size, "stop_string", string)
 
     def _goes_on(self, tail: str) -> bool:
-        """Whether `tail` is the beginning of a longer stop string: in sorted order those come right behind
-        it.
-        """
+        """Whether `tail` begins a longer stop string; in sorted order those come right after it."""
         i = bisect_right(self._sorted, tail)
         return i < len(self._sorted) and self._sorted[i].startswith(tail)
 
@@ -119,8 +112,9 @@ class _Regex:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """`text` from some way before the first held character on, `shown` characters of it released; for each
-    finder the first index where a match may still begin, and its match.
+    """`text` from somewhat before the first held character; the first `shown` characters of it are released.
+
+    For each finder, the first index at which a match may still begin, and its match.
     """
 
     text: str
@@ -131,19 +125,17 @@ class _State:
 
 
 class StopMatcher:
-    """Finds the earliest match of any of `strings` and `patterns`, ties to the longest, wherever the chunks
-    are cut.
+    """Finds the earliest match of `strings` and `patterns` in chunks of text; ties go to the longest.
 
-    What is found is what a search of the whole text finds: a longer string with the same beginning, or an
-    expression that can still match more, is waited for. Matches of an expression are never empty and at most
-    `LONGEST_MATCH` characters long: an attempt that goes on longer is decided as if the text ended there, so
-    no more than that is ever held back. Else only the end of the text is held that could still become, or
-    belong to, a match. A chunk costs its length plus what is held, for each string and expression. After a
-    match nothing more is released; `matched` is what was found, also when only the end of the text decided
-    it. With `keep` the match itself is released too.
+    The result equals that of a search of the whole text: the matcher waits while a longer string with the
+    same beginning or a longer match of an expression is possible. Matches of an expression are nonempty and
+    at most `LONGEST_MATCH` characters long: a longer attempt is decided as if the text ended there, so no
+    more than that is held back. Otherwise only the end of the text that could still become, or belong to, a
+    match is held. A chunk costs its length plus the held text, for each string and expression. After a match
+    nothing more is released; `matched` is the match, even if only the end of the text decided it. With `keep`
+    the match itself is released.
 
-    Raises `BadSetting` for an expression that cannot be read, or, while matching, for one that takes more
-    than a second.
+    Raises `BadSetting` for an invalid expression, and while matching for one that takes more than a second.
     """
 
     def __init__(self, strings: Iterable[str], patterns: Iterable[str] = (), *, keep: bool = False) -> None:
@@ -168,7 +160,7 @@ class StopMatcher:
         return self._state.text[self._state.shown :]
 
     def feed(self, text: str) -> Released:
-        """Take a chunk; returns the text that is certain now, without what follows the stop."""
+        """Feed a chunk; returns the text that is now final, without what follows the stop."""
         state = self._state
         if state.matched is not None:
             return Released("", None)
@@ -180,7 +172,7 @@ class StopMatcher:
             if found[i] is None:
                 starts[i], found[i] = finder.advance(whole, starts[i])
         first = _earliest(found)
-        # A finder that has not decided about the start of the match, or an earlier one, could still win.
+        # A finder that may still match at or before the start of this match could win.
         open_at = min(
             (start for start, match in zip(starts, found, strict=True) if match is None), default=len(whole)
         )
@@ -191,9 +183,7 @@ class StopMatcher:
         return Released(whole[state.shown : cut], None)
 
     def finish(self) -> str:
-        """The text is over: what was held, up to a stop that was only waiting for a longer one (then
-        `matched` is set).
-        """
+        """End the text: returns what was held, up to a stop that was waiting for a longer match."""
         state = self._state
         if state.matched is not None or not self._finders:
             return ""
@@ -206,11 +196,11 @@ class StopMatcher:
         return state.text[state.shown :]
 
     def snapshot(self) -> object:
-        """The state as it is, for `restore`; immutable, and cheap to keep."""
+        """The current state for `restore`; immutable and cheap to keep."""
         return self._state
 
     def restore(self, snapshot: object) -> None:
-        """Go back to a `snapshot` of this matcher."""
+        """Return to a `snapshot` of this matcher."""
         assert isinstance(snapshot, _State)
         self._state = snapshot
 
@@ -220,7 +210,7 @@ class StopMatcher:
         return Released(text[shown : match.end if self._keep else match.start], matched)
 
     def _keep_state(self, text: str, cut: int, starts: list[int], found: list[_Found | None]) -> None:
-        """Remember the held text and enough before it for expressions that look behind."""
+        """Keep the held text and enough before it for look-behind in expressions."""
         drop = max(0, cut - LONGEST_MATCH)
         moved = tuple(
             None if m is None else replace(m, start=m.start - drop, end=m.end - drop) for m in found

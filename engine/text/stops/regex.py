@@ -1,10 +1,9 @@
-"""Regular expressions over a text that is still being written: what is found is what a search of the whole
-text would find.
+"""Regular expressions over growing text, with the results of a search of the whole text.
 
-The package `regex` can say that an attempt reached the end of the text ("partial"), but it tries for a whole
-match first, and tests such as `$` take the end so far for the end. So the expression is searched in an
-altered form: it never matches as a whole, an empty group behind it tells whether it was completed before the
-end was reached, and every test that looks at what comes next first reads a character there.
+The `regex` package can report that an attempt reached the end of the text ("partial"), but it tries for a
+complete match first, and tests such as `$` treat the current end as final. So the search uses a modified
+expression that never matches completely: an empty group after the original records whether it was completed
+before the end was reached, and every test that looks ahead first reads a character there.
 """
 
 from __future__ import annotations
@@ -16,14 +15,12 @@ import regex
 from engine.errors import BadSetting
 
 LONGEST_MATCH = 1024
-"""Characters: an attempt that has read so many is decided as if the text ended there, so that no more is
-ever held back.
-"""
+"""Characters after which an attempt is decided as if the text ended there, so that no more is held back."""
 
 _SECONDS = 1.0
 _ANY = "(?s:.)"
-_READ = f"(?={_ANY}|)"  # always true, but not before there is a next character
-# `$` is true before a line break only where that is the last character
+_READ = f"(?={_ANY}|)"  # always true, but needs a next character
+# `$` is true before a line break only if that is the last character
 _READ_PAST_LINE = rf"(?=\n{_ANY}|{_ANY}|)"
 _TESTS = {
     "$": f"(?:{_READ_PAST_LINE}$)", r"\Z": rf"(?:{_READ}\Z)", r"\z": rf"(?:{_READ}\z)",
@@ -33,12 +30,11 @@ _TESTS = {
 
 
 class Expression:
-    """One regular expression (syntax of the package `regex`). Matches are not empty; `^` is the beginning of
-    the text, `$` its end or, in multi-line mode, that of a line; looking behind works for at least
-    `LONGEST_MATCH` characters.
+    """A regular expression (syntax of the `regex` package) with nonempty matches.
 
-    Raises `BadSetting` for an expression that cannot be read, and from its methods when one takes more than a
-    second.
+    `^` is the beginning of the text, `$` its end or, in multi-line mode, that of a line. Look-behind works
+    for at least `LONGEST_MATCH` characters. Raises `BadSetting` for an invalid expression, and from its
+    methods for one that takes more than a second.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -63,16 +59,16 @@ class Expression:
         body = _open_ended(
             pattern, verbose=bool(flags & regex.VERBOSE), multiline=bool(flags & regex.MULTILINE)
         )
-        # A comment at the end of a verbose expression must not swallow what is put behind it.
+        # A comment at the end of a verbose expression must not swallow what follows.
         body += "\n" if flags & regex.VERBOSE else ""
         self._open = regex.compile(f"(?:{body})(){_ANY}*+(?!)")
         self._completed = self._open.groups
 
     def advance(self, text: str, start: int) -> tuple[int, tuple[int, int] | None]:
-        """Search `text`, which goes on later, from index `start` on.
+        """Search `text`, which will grow, from index `start`.
 
         Returns the first index at which a match may still begin, and the match (start, end) once it is
-        certain; the answer for a longer text is the same.
+        certain; a longer text gives the same answer.
         """
         while start < len(text):
             end = min(len(text), start + LONGEST_MATCH)
@@ -82,7 +78,7 @@ class Expression:
                 continue
             at, stop = attempt
             if stop is None and at > start:
-                start = at  # it may read further than the attempts before it
+                start = at  # it may read further than earlier attempts
             elif stop is None and end - at < LONGEST_MATCH:
                 return at, None
             else:
@@ -93,7 +89,7 @@ class Expression:
         return start, None
 
     def last(self, text: str, start: int) -> tuple[int, int] | None:
-        """The first match (start, end) from index `start` on in `text`, which is over."""
+        """The first match (start, end) from index `start` in the complete `text`."""
         while start < len(text):
             found = self._timed(self._whole.search, text, start)
             if found is None:
@@ -104,9 +100,7 @@ class Expression:
         return None
 
     def _attempt(self, text: str, start: int, end: int) -> tuple[int, int | None] | None:
-        """The first start in text[:end] that does not fail, and where its match ends; None while the end
-        of the text decides.
-        """
+        """The first start in text[:end] that does not fail, and the end of its match (None: undecided)."""
         found = self._timed(self._open.match, text, start, end, partial=True)
         if found is None:
             found = self._timed(self._open.search, text, start + 1, end, partial=True)
@@ -129,13 +123,12 @@ class Expression:
 
 
 def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
-    """`pattern` with every test that looks at what comes next made to read a character first.
+    """`pattern` with every test that looks ahead modified to read a character first.
 
-    The library passes by a repeated group at the end of the text without reading, so such groups read as
-    well.
+    The package skips a repeated group at the end of the text without reading, so such groups also read.
     """
     out: list[str] = []
-    groups: list[int] = []  # where in `out` the groups begin that are open
+    groups: list[int] = []  # the indices in `out` where open groups begin
     at = 0
     while at < len(pattern):
         size = _part(pattern, at, verbose)
@@ -159,9 +152,7 @@ def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
 
 
 def _part(pattern: str, at: int, verbose: bool) -> int:
-    """Length of what stands at `at`: an escape, a set, a comment, the opening of a group, or one
-    character.
-    """
+    """Length of the part at `at`: an escape, a set, a comment, the opening of a group, or one character."""
     if pattern[at] == "\\":
         return 2
     if pattern[at] == "[":
@@ -173,9 +164,7 @@ def _part(pattern: str, at: int, verbose: bool) -> int:
 
 
 def _set_size(pattern: str, at: int) -> int:
-    """Length of the set that begins at `at`; a bracket right after its beginning belongs to it, [:names:]
-    are passed over.
-    """
+    """Length of the set at `at`; a bracket right after its beginning and [:names:] belong to it."""
     end = at + (2 if pattern.startswith("[^", at) else 1)
     end += pattern.startswith("]", end)
     while end < len(pattern) and pattern[end] != "]":
@@ -189,7 +178,7 @@ def _set_size(pattern: str, at: int) -> int:
 
 
 def _repeated(pattern: str, at: int, verbose: bool) -> bool:
-    """Whether a quantifier stands at `at`."""
+    """Whether a quantifier follows at `at`."""
     while verbose and at < len(pattern) and pattern[at].isspace():
         at += 1
     return at < len(pattern) and pattern[at] in "*+?{"

@@ -1,3 +1,1 @@
-"""Chat templates: from a conversation to the text that a model was trained on, and the tags of its
-reasoning.
-"""
+"""Chat templates, which format a conversation as the model was trained on it, and the tags of reasoning."""

@@ -1,8 +1,7 @@
-"""Replies in channels (OpenAI's harmony format): headers between control tokens become one pair of thinking
-tags.
+"""Replies in channels (OpenAI's harmony format): headers of control tokens become thinking tags.
 
 Such a model writes `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`.
-Without its control tokens that would read "analysis…assistantfinal…"; here what is not meant for the reader
+Without the control tokens that would read "analysis…assistantfinal…"; here, text not meant for the reader
 becomes a thought between plain tags.
 """
 
@@ -20,7 +19,7 @@ _START, _CHANNEL, _MESSAGE, _END = "<|start|>", "<|channel|>", "<|message|>", "<
 
 @dataclass(frozen=True, slots=True)
 class ChannelTokens:
-    """The ids of the control tokens that make headers."""
+    """The ids of the control tokens that form headers."""
 
     start: int
     channel: int
@@ -29,15 +28,13 @@ class ChannelTokens:
 
     @classmethod
     def among(cls, ids: Mapping[str, int]) -> ChannelTokens | None:
-        """Those of a vocabulary whose control tokens have these ids by their texts; None when it knows no
-        channels.
-        """
+        """The ids from a vocabulary's control tokens {text: id}; None if it has no channels."""
         if not all(text in ids for text in (_START, _CHANNEL, _MESSAGE, _END)):
             return None
         return cls(ids[_START], ids[_CHANNEL], ids[_MESSAGE], ids[_END])
 
     def beginning(self, ids: Sequence[int]) -> int:
-        """Where to begin reading `ids` so that the state at their end is known: two headers before it."""
+        """Where to start reading `ids` so that the state at their end is known: the second-to-last header."""
         starts = [place for place, id in enumerate(ids) if id == self.start][-2:]
         return starts[0] if starts else len(ids)
 
@@ -51,16 +48,14 @@ class _State:
 
 
 class Channels:
-    """Follows one reply: control tokens and the words of headers come in, tags and what parts messages
-    come out.
-    """
+    """Follows one reply: turns control tokens and headers into tags and message separators."""
 
     def __init__(self, tokens: ChannelTokens) -> None:
         self._tokens = tokens
         self._now = _State(None, False, False)
 
     def control(self, id: int) -> str:
-        """The text that stands for a control token."""
+        """The text that replaces a control token."""
         now = self._now
         if id in (self._tokens.start, self._tokens.channel):
             self._now = _State("", now.thinking, now.spoken)
@@ -69,7 +64,7 @@ class Channels:
         return ""
 
     def words(self, text: str) -> str:
-        """Text as it is shown: nothing while a header is written."""
+        """Text as it is shown; empty inside a header."""
         now = self._now
         if now.header is None:
             self._now = replace(now, spoken=now.spoken or (bool(text) and not now.others))
@@ -78,7 +73,7 @@ class Channels:
         return ""
 
     def _begin(self, header: str) -> str:
-        """A message with this header begins. What is addressed to a tool is not for the reader either."""
+        """Begin a message with this header. Messages to tools count as thoughts too."""
         was = self._now
         thinks = header.startswith("analysis") or " to=" in header
         self._now = _State(None, thinks, False, others=header.startswith(("user", "system", "developer")))
@@ -87,10 +82,10 @@ class Channels:
         return f"\n{PLAIN_TAG[1]}\n\n" if was.thinking else "\n\n" if was.spoken else ""
 
     def snapshot(self) -> object:
-        """The state as it is, for `restore`."""
+        """The current state for `restore`."""
         return self._now
 
     def restore(self, snapshot: object) -> None:
-        """Go back to a `snapshot`."""
+        """Return to a `snapshot`."""
         assert isinstance(snapshot, _State)
         self._now = snapshot

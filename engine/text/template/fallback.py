@@ -1,6 +1,4 @@
-"""What stands in for the chat template of a model that has none: the format its control tokens are made
-for, or plain text.
-"""
+"""Fallback for models without a chat template: the format that the control tokens suggest, or plain text."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _STOPS = {"plain": ("\nUser:",)}
 
 
 def fallback_format(control: Container[str]) -> str:
-    """The name of the format for a vocabulary with these control tokens; "plain" when none is known."""
+    """The name of the format for a vocabulary with these control tokens; "plain" if none is known."""
     return next((name for name, tokens in _FORMATS if all(token in control for token in tokens)), "plain")
 
 
@@ -32,5 +30,5 @@ def fallback_source(name: str = "chatml") -> str:
 
 
 def fallback_stops(name: str) -> tuple[str, ...]:
-    """Strings that end a turn in a format without a token for it."""
+    """Strings that end a turn in a format without a token for that."""
     return _STOPS.get(name, ())

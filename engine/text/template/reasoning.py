@@ -1,9 +1,8 @@
-"""The tags between which models think: a list of known ones, and what a model's own chat template tells of
-its.
+"""Thinking tags: a list of known ones, and those found in a model's chat template.
 
-Some models write their tags as control tokens. Such tokens are part of the text all the same, or nobody could
-tell the thought from the answer; and a thought does not go back into the prompt, where its control tokens
-would be mere text.
+Some models write their tags as control tokens. Such tokens are shown as text, because otherwise thoughts
+could not be told from the answer. Thoughts do not go back into the prompt, where their control tokens would
+be plain text.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ import resources
 __all__ = ["PLAIN_TAG", "THINKING_TAGS", "Tag", "control_tags", "opened_by", "tags_in", "without_thoughts"]
 
 Tag = tuple[str, str]
-"""What opens a thought, at the start of a line, and what closes it, anywhere."""
+"""What opens a thought (at the start of a line) and what closes it (anywhere)."""
 
 THINKING_TAGS: tuple[Tag, ...] = tuple(
     (str(begin), str(finish)) for begin, finish in json.loads(resources.text("thinking.json"))
 )
 
 PLAIN_TAG: Tag = ("<think>", "</think>")
-"""The tag that stands for thoughts whose model has none of its own."""
+"""The tag for thoughts of models that have no tag of their own."""
 
 _OPENING = re.compile(r"(?:<\|?|\[|◁)[A-Za-z][\w:. -]{2,40}(?:\|?>|\]|▷)")
 _WORD = re.compile(r"think|thought|reason|reflect|scratchpad|monologue|analysis", re.IGNORECASE)
@@ -33,11 +32,10 @@ _BEGINNINGS = (("START", "END"), ("start", "end"), ("BEGIN", "END"), ("begin", "
 
 
 def tags_in(template: str) -> tuple[Tag, ...]:
-    """The tags that a chat template (its Jinja source) names: known ones, and pairs that look like them;
-    first those it names.
+    """The tags that a chat template (its Jinja source) may use.
 
-    The known ones that it does not name follow, because a fine-tuned model often thinks in tags that its
-    template ignores.
+    First the known tags and similar pairs that the template contains, then the other known ones, because a
+    fine-tuned model often thinks in tags that its template ignores.
     """
     named = [tag for tag in THINKING_TAGS if tag[1] in template and tag[0] in template]
     for begin in dict.fromkeys(_OPENING.findall(template)):
@@ -49,7 +47,7 @@ def tags_in(template: str) -> tuple[Tag, ...]:
 
 
 def _closings(begin: str) -> list[str]:
-    """What could close a thought that `begin` opens."""
+    """Possible closing tags for `begin`."""
     edge = re.match(r"<\|?|\[|◁", begin)
     start = edge.end() if edge is not None else 0
     slashed = [begin[:1] + "/" + begin[1:], begin[:start] + "/" + begin[start:]]
@@ -57,15 +55,13 @@ def _closings(begin: str) -> list[str]:
 
 
 def opened_by(prompt: str, tags: Sequence[Tag] = THINKING_TAGS) -> str:
-    """The closing tag of the thought that a rendered `prompt` leaves open at its end, or nothing."""
+    """The closing tag of the thought that a rendered `prompt` leaves open at its end, or ""."""
     text = prompt.rstrip()
     return next((finish for begin, finish in tags if text.endswith(begin)), "")
 
 
 def control_tags(tags: Sequence[Tag], special: Pattern[str]) -> tuple[Tag, ...]:
-    """Those of `tags` that are written with control tokens, whose texts `special` matches: nothing but
-    letters is left beside them.
-    """
+    """Those of `tags` that are written with control tokens, whose texts `special` matches."""
     return tuple(
         tag
         for tag in tags
@@ -74,15 +70,13 @@ def control_tags(tags: Sequence[Tag], special: Pattern[str]) -> tuple[Tag, ...]:
 
 
 def _is_written(part: str, special: Pattern[str]) -> bool:
-    """Whether a model with these control tokens can write `part` of a tag: all that looks like a control
-    token is one, or nothing is.
-    """
+    """Whether control tokens and letters alone, or no control tokens at all, make up `part` of a tag."""
     rest = special.sub("", part).strip()
     return not rest or rest.isalpha() or rest == part
 
 
 def without_thoughts(text: str, tags: Sequence[Tag], opened: str = "") -> str:
-    """`text` without the closed thoughts at its beginning; a text that is nothing else stays as it is.
+    """`text` without the closed thoughts at its beginning; unchanged if it consists only of thoughts.
 
     `opened` closes a thought that began before the text.
     """

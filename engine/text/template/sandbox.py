@@ -1,9 +1,9 @@
-"""The Jinja environment of chat templates: what `transformers` offers them, with bounds on time and size.
+"""The Jinja environment of chat templates: the features of `transformers`, with limits on time and size.
 
-A template comes with a model file, so it is code by a stranger. Jinja's immutable sandbox keeps it from
-Python's insides; this module keeps it from running or growing without end. Every loop step, call, filter,
-operator and output passes a `Budget`; what could make something huge in one step is measured before it is
-done.
+A template comes with a model file, so it is untrusted code. Jinja's immutable sandbox keeps it from
+Python internals; this module keeps it from running or growing without bound. Every loop step, call,
+filter, operator and output is charged to a `Budget`. Operations that could make something huge in one
+step are estimated first.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from engine.text.template.sandbox_limits import (
 )
 
 TIME_LIMIT = 2.0
-"""Seconds that one template may compile, and that it may render."""
+"""Seconds that one template may take to compile, and to render."""
 SIZE_LIMIT = 1_000_000
-"""Characters and items of one value, beyond what the messages themselves need."""
+"""Characters and items of one value, beyond what the messages need."""
 WORK_LIMIT = 16_000_000
-"""Characters and items made in one rendering, beyond what the messages themselves need."""
+"""Characters and items made in one rendering, beyond what the messages need."""
 SOURCE_LIMIT = 100_000
 """Characters of a template's source."""
-# made for web pages; slow or multiplying on large input
+# intended for web pages; slow or multiplying on large input
 _LEFT_OUT = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
-_PRIVATE = ("_loop_vars", "_block_vars")  # what Jinja itself adds to calls inside loops and blocks
+_PRIVATE = ("_loop_vars", "_block_vars")  # added by Jinja to calls inside loops and blocks
 _FAILURES = (
     jinja2.TemplateError,
     TypeError,
@@ -62,19 +62,19 @@ _FAILURES = (
 
 
 class _Refusal(jinja2.TemplateError):
-    """What a template's raise_exception() raises."""
+    """Raised by a template's raise_exception()."""
 
 
 class _OverLimit(SecurityError):
-    """What the budget raises."""
+    """Raised by the budget."""
 
 
 class TemplateOverLimit(BadTemplate):
-    """The template is too slow or makes too much; asking again would cost as much again."""
+    """The template is too slow or its output too large; trying again would cost as much again."""
 
 
 class Budget:
-    """What one rendering may still use. `content` characters of messages widen the bounds."""
+    """What one rendering may still use. The limits grow with the `content` characters of the messages."""
 
     def __init__(self) -> None:
         self.start(0)
@@ -86,9 +86,7 @@ class Budget:
         self.deadline = time.perf_counter() + TIME_LIMIT
 
     def spend(self, amount: int) -> None:
-        """Count a step that makes `amount` characters or items; raises `SecurityError` when it is too
-        much.
-        """
+        """Charge a step that makes `amount` characters or items. Raises `SecurityError` over the limit."""
         self.work -= amount + 1
         if amount > self.size or self.work < 0:
             raise _OverLimit("the template makes too much text")
@@ -96,9 +94,7 @@ class Budget:
             raise _OverLimit(f"the template runs longer than {TIME_LIMIT:g} seconds")
 
     def check(self, *values: Any) -> int:
-        """The size of all values together, lists within lists included; raises `SecurityError` beyond the
-        bound.
-        """
+        """The total size of the values, nested lists included. Raises `SecurityError` over the limit."""
         size, stack = 0, list(values)
         while stack:
             value = stack.pop()
@@ -116,14 +112,14 @@ class Budget:
         return size
 
     def made(self, value: Any) -> Any:
-        """`value`, counted as just made."""
+        """`value`, charged as newly made."""
         self.spend(len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 1)
         self.check(value)
         return value
 
 
 class _Counted:
-    """The items of a loop, each counted as a step."""
+    """The items of a loop, each charged as a step."""
 
     def __init__(self, items: Iterable[Any], budget: Budget) -> None:
         self._items, self._budget = items, budget
@@ -134,11 +130,11 @@ class _Counted:
             yield item
 
     def __len__(self) -> int:
-        return len(self._items)  # type: ignore[arg-type]  # a TypeError tells Jinja to count for itself
+        return len(self._items)  # type: ignore[arg-type]  # a TypeError makes Jinja count the items
 
 
 class _Bounds(NodeTransformer):
-    """Puts the budget's hooks into a parsed template, as filters under names that no template can write."""
+    """Inserts the budget's hooks into a parsed template, as filters with names that no template can write."""
 
     def _hook(self, name: str, node: nodes.Expr) -> nodes.Filter:
         return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno, environment=node.environment)
@@ -178,9 +174,7 @@ class _Bounds(NodeTransformer):
 
 
 class _Generation(jinja2.ext.Extension):
-    """`{% generation %} ... {% endgeneration %}` marks the assistant's words for training; here it only
-    prints them.
-    """
+    """`{% generation %} ... {% endgeneration %}` marks text for training; here it prints its body."""
 
     tags = {"generation"}
 
@@ -206,7 +200,7 @@ class _Names(Namespace):
         super().__setitem__(name, value)
 
     def __repr__(self) -> str:
-        return "<Namespace>"  # what it holds could hold others without end
+        return "<Namespace>"  # its contents could nest without end
 
 
 def _refuse_private(name: Any) -> None:
@@ -235,10 +229,7 @@ def _to_json(
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """Compiles and renders chat templates; both raise `BadTemplate` with one sentence.
-
-    One rendering at a time.
-    """
+    """Compiles and renders chat templates, one rendering at a time."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -259,7 +250,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters["(made)"] = jinja2.pass_context(lambda _, value: self._budget.made(value))
 
     def compile_bounded(self, source: str) -> jinja2.Template:
-        """The compiled template."""
+        """The compiled template. Raises `BadTemplate` with one sentence."""
         if len(source) > SOURCE_LIMIT:
             raise BadTemplate(
                 f"The chat template has {len(source)} characters, but at most {SOURCE_LIMIT} are accepted."
@@ -272,7 +263,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
                 raise _explain("cannot be compiled", error) from error
 
     def render_bounded(self, template: jinja2.Template, content: int, **variables: Any) -> str:
-        """The template's text for `variables`, of which `content` characters are the messages'."""
+        """The template's text for `variables`; the messages among them have `content` characters.
+
+        Raises `BadTemplate` with one sentence.
+        """
         with self._lock:
             self._budget.start(content)
             try:
@@ -290,7 +284,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return value
 
     def _bounded_filter(self, name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(filter)  # keeps Jinja's mark for filters that want the context
+        @wraps(filter)  # keeps Jinja's mark for filters that take the context
         def bounded(*args: Any, **kwargs: Any) -> Any:
             mark = 1 if hasattr(filter, "jinja_pass_arg") else 0
             if name not in LAZY_FILTERS:
@@ -301,7 +295,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return bounded
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Every call a template makes passes here."""
+        """Every call of a template passes through here."""
         method = getattr(__obj, "__wrapped__", __obj)  # Jinja wraps str.format
         owner = getattr(method, "__self__", None)
         if isinstance(owner, (str, bytes, int)):
@@ -311,7 +305,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return __self._budget.made(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Every `+ * ** %` passes here."""
+        """Every `+ * ** %` passes through here."""
         self._check(operator, OPERATOR_SIZES[operator], (left, right), {}, numbers=False)
         return self._budget.made(super().call_binop(context, operator, left, right))
 
@@ -325,7 +319,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         lazy: bool = False,
         numbers: bool = True,
     ) -> None:
-        """Refuse an operation that would make too much, before it is done."""
+        """Refuse an operation whose result would be too large, before it runs."""
         self._budget.spend(0)
         values = (*args, *kwargs.values())
         if not lazy:
@@ -337,7 +331,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _explain(what: str, error: BaseException) -> BadTemplate:
-    """One sentence: the template's own words for a refusal, else the line and the reason."""
+    """One sentence: the template's own message for a refusal, otherwise the line and the reason."""
     reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
     if isinstance(error, _Refusal):
         return BadTemplate(f"The chat template refuses this conversation: {reason}.")

@@ -1,9 +1,8 @@
-"""How large the result of a template's operation could become, told before it is done: upper bounds in
-characters or items.
+"""Upper bounds, in characters or items, of the result of a template's operation before it runs.
 
-One table each for filters, methods of strings and operators, by name; each function has the parameters of
-what it measures. Whatever is not listed makes no more than it is given (or a given number, which `INT_LIMIT`
-bounds).
+There is one table each for filters, string methods and operators, by name; each function has the parameters
+of the operation it measures. Operations not listed produce no more than they are given (or a given number,
+which `INT_LIMIT` bounds).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 INT_LIMIT = 100_000
-"""Largest number that a filter or a string's method accepts (widths, counts, indents)."""
+"""The largest number that a filter or string method accepts (widths, counts, indents)."""
 
 LAZY_FILTERS = frozenset(
     {
@@ -42,9 +41,7 @@ LAZY_FILTERS = frozenset(
         "unique",
     }
 )
-"""Filters that pick and order items and make no text of them; they may be given what is too large to
-print.
-"""
+"""Filters that select and order items without making text of them; their input may be too large to print."""
 
 _HUGE = 1 << 62
 _FORMAT_LIMIT = 10_000
@@ -53,7 +50,7 @@ _WIDE = re.compile(r"\d{5}")
 
 
 def text_size(value: Any) -> int:
-    """Characters of all strings in a value of any depth. The budget has bounded the value before."""
+    """Characters of all strings in a value of any depth; items count 1 each, other values 32."""
     size, stack = 0, [value]
     while stack:
         value = stack.pop()
@@ -151,7 +148,7 @@ def _sum(items: Any, attribute: Any = None, start: Any = 0) -> int:
 
 
 def _short(text: Any, part: Any = None, *more: Any, **named: Any) -> int:
-    """For searches that take time in proportion to both lengths: only short things may be searched for."""
+    """For searches whose time is proportional to both lengths: only short strings may be searched for."""
     parts = [part, *named.values()]
     return (
         _HUGE

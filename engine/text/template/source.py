@@ -1,4 +1,4 @@
-"""Where a model file keeps its chat template: the Jinja source, or None when there is none."""
+"""Where a model file stores its chat template: the Jinja source, or None if there is none."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from engine.errors import BadCheckpoint
 
 MOST_BYTES = 128 << 20
-"""Of a file beside the weights; the largest known, a tokenizer.json, has 34 MB."""
+"""Largest size of a file next to the weights; the largest known, a tokenizer.json, has 34 MB."""
 
 
 def gguf_template(metadata: Mapping[str, Any]) -> str | None:
-    """The source under `tokenizer.chat_template`, or the named template "default"; a blank one is none."""
+    """The source under `tokenizer.chat_template`, or the template named "default"; None if it is blank."""
     for key in ("tokenizer.chat_template", "tokenizer.chat_template.default"):
         if source := _written(metadata.get(key)):
             return source
@@ -24,8 +24,8 @@ def gguf_template(metadata: Mapping[str, Any]) -> str | None:
 def folder_template(folder: Path) -> str | None:
     """The source in chat_template.jinja, chat_template.json or tokenizer_config.json, in this order.
 
-    tokenizer_config.json may hold one source or a list of named ones, of which "default" (or else the first)
-    counts. A blank source is none.
+    The JSON files may hold one source or a list of named ones, of which "default" (or else the first) counts.
+    A blank source counts as none.
     """
     file = folder / "chat_template.jinja"
     if file.is_file() and (source := _written(_read_text(file))):
@@ -41,12 +41,12 @@ def folder_template(folder: Path) -> str | None:
 
 
 def _written(source: object) -> str | None:
-    """A source that says something."""
+    """The source if it is a nonblank string, else None."""
     return source if isinstance(source, str) and source.strip() else None
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, {} when there is no such file; raises `BadCheckpoint` when it is broken."""
+    """The JSON object in a file, {} if the file is missing. Raises `BadCheckpoint` for an invalid file."""
     if not path.is_file():
         return {}
     try:

@@ -1,8 +1,8 @@
-"""Chat templates: a conversation to the text and the token ids the model was trained on.
+"""Chat templates: format a conversation as the text and token ids the model was trained on.
 
-Renders Jinja as `transformers` does (its documentation, "Chat templates"): same block trimming, same globals,
-same way to continue the last message. Control tokens come only from the template: what people write stays
-text.
+Renders Jinja as `transformers` does (its documentation, "Chat templates"): same block trimming, same
+globals, same way to continue the last message. Control tokens come only from the template; what users
+write stays text.
 """
 
 from __future__ import annotations
@@ -25,19 +25,17 @@ _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFD))
 
 _REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names under which a message says what its reply was reasoned with; the first that has something counts."""
+"""Names under which a message may carry the reasoning of its reply; the first one present counts."""
 
 Turn = Message | Mapping[str, Any]
-"""A message, or one as the templates see it: {"role", "content", "tool_calls" ...}, for what `Message` has
-no room for.
-"""
+"""A message, or a mapping as templates see it: {"role", "content", ...}, for what `Message` lacks."""
 
 
 class ChatTemplate:
-    """A compiled template. `is_fallback` says that the model has none and a general format stands in.
+    """A compiled template. `is_fallback` says that the model has none and a generic format is used.
 
-    `stop_strings` end a turn where the model has no token for it (the fallback on a model without known
-    control tokens). `special_tokens` are more variables for the template, such as {"unk_token": "<unk>"}.
+    `stop_strings` end a turn if the model has no token for that (the fallback on a model without known
+    control tokens). `special_tokens` are further variables for the template, such as {"unk_token": "<unk>"}.
     Raises `BadTemplate`.
     """
 
@@ -71,9 +69,7 @@ class ChatTemplate:
 
     @classmethod
     def from_source(cls, source: str, tokenizer: Tokenizer, path: Path | None = None) -> Self:
-        """A template of the user's own; `path` is the Hugging Face folder whose special tokens it can
-        name.
-        """
+        """A template supplied by the user; `path` is the Hugging Face folder of its special tokens."""
         return cls._load(source, special_tokens(path) if path is not None else {}, tokenizer)
 
     @classmethod
@@ -96,21 +92,17 @@ class ChatTemplate:
         )
 
     def thinking(self, tokenizer: Tokenizer) -> tuple[tuple[Tag, ...], tuple[Tag, ...]]:
-        """All tags that a model of this template and vocabulary may think in, and those of them that are
-        control tokens.
-        """
+        """All tags that a model with this template and vocabulary may think in, and its control tags."""
         tags = tags_in(self.source)
         if tokenizer.channels is not None:
             return (PLAIN_TAG, *(tag for tag in tags if tag != PLAIN_TAG)), ()
         return tags, control_tags(tags, tokenizer.special_pattern)
 
     def opens(self, tags: Sequence[Tag]) -> str:
-        """What closes the thought that a prompt leaves open, so that a reply begins inside it; "" where
-        none is open.
-        """
+        """The closing tag of the thought that a prompt leaves open, in which a reply then begins; or ""."""
         try:
             return opened_by(self.render([Message("user", "Hello")]), tags)
-        except BadTemplate:  # it asks for more than one message, which shows when there are some
+        except BadTemplate:  # it requires other messages; a real conversation shows whether it works
             return ""
 
     def render(
@@ -124,11 +116,11 @@ class ChatTemplate:
     ) -> str:
         """The prompt's text. `continue_last` leaves the last message open and adds no generation prompt.
 
-        `tools` are functions as JSON schemas, `variables` more names for the template (such as
-        {"enable_thinking": False}). A template that refuses a system message gets its text at the head of the
-        first user message instead; one that refuses two messages of the same role in a row gets them as one;
-        one that cannot do without tools gets an empty list of them. Raises `BadTemplate` with the template's
-        own words or the line that failed.
+        `tools` are functions as JSON schemas, `variables` further names for the template (such as
+        {"enable_thinking": False}). If the template refuses a system message, its text is put before the
+        first user message; if it refuses consecutive messages of one role, they are joined; if it
+        requires tools, it gets an empty list. Raises `BadTemplate` with the template's own message or the
+        line that failed.
         """
         if not messages:
             raise BadTemplate("There is no message to render; write one first.")
@@ -171,9 +163,9 @@ class ChatTemplate:
 
 
 def _as_turn(message: Turn) -> dict[str, Any]:
-    """A message as the templates see it. Its reasoning, under whichever of the usual names it is given, can
-    be read as `reasoning_content` and as `thinking`: most templates read the first, those of gpt-oss and
-    LFM2.5 the second, and `transformers` fills both.
+    """A message as templates see it, with its reasoning under both `reasoning_content` and `thinking`.
+
+    Most templates read the first, those of gpt-oss and LFM2.5 the second; `transformers` fills both.
     """
     if isinstance(message, Message):
         return {"role": message.role, "content": message.content}
@@ -183,7 +175,7 @@ def _as_turn(message: Turn) -> dict[str, Any]:
 
 
 def _attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
-    """The conversation as it is, and then in the forms that more templates accept, as far as they differ."""
+    """The conversation as it is, then in the forms that more templates accept, if these differ."""
     yield turns
     folded = fold_system_turns(turns)
     if folded is not None:
@@ -194,9 +186,7 @@ def _attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
 
 
 def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """Messages of people and replies that follow one of the same role joined to it; None when there are
-    none.
-    """
+    """Consecutive plain messages of the user or of the assistant joined; None if there are none."""
     joined: list[dict[str, Any]] = []
     for turn in turns:
         last = joined[-1] if joined else {}
@@ -213,9 +203,7 @@ def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | No
 
 
 def _open_end(text: str, content: str) -> str:
-    """`text` up to the end of the last message, which the tag marks; `transformers` cuts at the same
-    place.
-    """
+    """`text` up to the end of the last message, which the tag marks; `transformers` cuts there too."""
     at = text.rfind(_CONTINUE_TAG.strip())
     if at < 0 or content.strip() not in text:
         raise BadTemplate(
@@ -226,15 +214,13 @@ def _open_end(text: str, content: str) -> str:
 
 
 def fold_system(messages: Sequence[Message]) -> list[Message] | None:
-    """The messages with all system texts put before the first user message; None when there are none or no
-    user message.
-    """
+    """The messages with all system texts moved to the first user message; None if either is missing."""
     folded = fold_system_turns([_as_turn(message) for message in messages])
     return None if folded is None else [Message(turn["role"], turn["content"]) for turn in folded]
 
 
 def fold_system_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """The same for messages as the templates see them."""
+    """`fold_system` for messages as templates see them."""
     system = [str(turn.get("content") or "") for turn in turns if turn.get("role") == "system"]
     rest = [dict(turn) for turn in turns if turn.get("role") != "system"]
     first = next(
@@ -258,8 +244,8 @@ def encode_chat(
 ) -> tuple[str, list[int]]:
     """The prompt's text and token ids. No BOS is added beyond the one the template writes.
 
-    Texts of control tokens inside messages and tools stay text: while the template runs, a private-use
-    character stands for each.
+    Texts of control tokens inside messages and tools stay text: while the template runs, each is replaced by
+    a private-use character.
     """
     turns, offered = (
         [_as_turn(message) for message in messages],
@@ -290,9 +276,7 @@ def _texts_in(value: Any) -> Iterable[str]:
 
 
 class _ContentGuard:
-    """Swaps pieces of messages for private-use characters that occur nowhere else; `literal` maps them
-    back.
-    """
+    """Replaces parts of messages by private-use characters not used elsewhere; `literal` maps them back."""
 
     def __init__(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
         used = {char for text in texts for char in text}
@@ -312,7 +296,7 @@ class _ContentGuard:
         return self._mark_of[piece]
 
     def inside(self, value: Any, key: str = "") -> Any:
-        """A copy of a message or a tool, of any depth, with each control token's text swapped."""
+        """A copy of a message or tool, of any depth, with the texts of control tokens replaced."""
         if isinstance(value, str):
             return self.edges(self.whole(value)) if key == "content" else self.whole(value)
         if isinstance(value, Mapping):
@@ -323,14 +307,12 @@ class _ContentGuard:
         return [self.inside(part, key) for part in value] if isinstance(value, (list, tuple)) else value
 
     def whole(self, text: str) -> str:
-        """`text` with each control token's text swapped."""
+        """`text` with the texts of control tokens replaced."""
         return self._pattern.sub(lambda match: self._mark(match[0]), text)
 
     def edges(self, text: str) -> str:
-        """`text` with a beginning or end swapped that could join its neighbours to the text of a control
-        token.
-        """
-        core = text.strip()  # templates often trim what they are given
+        """`text` with a beginning or end replaced that could join its neighbours to a control token."""
+        core = text.strip()  # templates often trim their input
         if not core:
             return text
         before, after = text[: text.index(core)], text[text.index(core) + len(core) :]

@@ -1,1 +1,1 @@
-"""Text to token ids and back, from every form that a tokenizer is published in."""
+"""Text to token ids and back, for every published tokenizer format."""

@@ -1,8 +1,7 @@
-"""SentencePiece's own normalisation of characters: a compiled table of replacements, the longest match first.
+"""SentencePiece's character normalisation: a compiled table of replacements, longest match first.
 
 Layout (sentencepiece, src/normalizer.cc): a little-endian uint32 with the size of the trie in bytes, the trie
-as a double array of uint32 units (darts-clone), then the replacements as UTF-8 texts that end with a zero
-byte.
+as a double array of uint32 units (darts-clone), then the replacements as zero-terminated UTF-8 strings.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ import numpy as np
 from engine.errors import BadCheckpoint
 
 _LONGEST = 1024
-"""Bytes that a match may become; 33 are the most that NFKC makes of a character."""
+"""The largest replacement in bytes; NFKC expands a character to at most 33."""
 
 
 class Charsmap:
-    """`normalize(text)`; `kept` are texts (user-defined tokens) that stay as they are.
+    """Replaces characters with `normalize(text)`; `kept` are texts (user-defined tokens) left unchanged.
 
     Raises `BadCheckpoint`.
     """
@@ -37,7 +36,7 @@ class Charsmap:
             "|".join(map(re.escape, sorted(filter(None, kept), key=len, reverse=True))) or "(?!)"
         )
         root = self._offset(self._units[0])
-        # Characters whose first byte begins no entry are skipped in runs, which end where a character ends.
+        # Characters whose first byte begins no entry are skipped in runs, which end at character boundaries.
         begins = {
             byte
             for byte in range(1, 256)
@@ -49,8 +48,9 @@ class Charsmap:
         )
 
     def check(self) -> None:
-        """Look at every unit, used or not: a reader that follows offsets without looking stays inside the
-        table.
+        """Validate every unit, used or not, for a reader that follows offsets unchecked.
+
+        Raises `BadCheckpoint`.
         """
         try:
             self._texts.decode()
@@ -65,13 +65,13 @@ class Charsmap:
         whole = inside and bool((starts < len(self._texts)).all()) and self._texts.endswith(b"\0")
         if whole:
             first = np.frombuffer(self._texts, np.uint8)[starts]
-            whole = bool((first & 0xC0 != 0x80).all())  # a replacement begins where a character does
+            whole = bool((first & 0xC0 != 0x80).all())  # a replacement begins at a character boundary
         if not whole:
             raise _broken()
 
     @classmethod
     def maybe(cls, data: bytes, kept: Iterable[str] = ()) -> Self | None:
-        """The table, or None where there is nothing to replace."""
+        """The table, or None if `data` is empty."""
         return cls(data, kept) if data else None
 
     def normalize(self, text: str) -> str:
@@ -101,9 +101,7 @@ class Charsmap:
         return out.decode("utf-8", "replace")
 
     def _longest(self, data: bytes, at: int) -> tuple[int, int]:
-        """Bytes of the longest entry that begins here (0 when none does), and where its replacement
-        stands.
-        """
+        """Bytes of the longest entry that begins at `at` (0 if none does), and its replacement's offset."""
         node, found = self._root, (0, 0)
         for i in range(at, len(data)):
             node ^= data[i]
@@ -128,5 +126,5 @@ def _broken() -> BadCheckpoint:
 
 
 def _character(first: int) -> int:
-    """Bytes of a UTF-8 character, from its first byte."""
+    """The length in bytes of a UTF-8 character with this first byte."""
     return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4

@@ -1,7 +1,7 @@
-"""A tokenizer.json as a dict, with helpers that make its parts.
+"""A tokenizer.json as a dict, with helpers that build its parts.
 
 A BPE "model" may hold "order" instead of "merges": its pieces, most preferred first. The merges follow from
-that order and are computed only when a tokenizer is built, because they take most of the time.
+the order and are computed only when a tokenizer is built, because they take most of the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 def tokenizer_json(
     model: dict[str, Any], added_tokens: Sequence[Mapping[str, Any]] = (), **parts: Any
 ) -> dict[str, Any]:
-    """A definition of these parts ("normalizer", "pre_tokenizer", "decoder"), which may be left out."""
+    """A definition with these parts ("normalizer", "pre_tokenizer", "decoder"), all optional."""
     base = {
         "version": "1.0",
         "truncation": None,
@@ -29,7 +29,7 @@ def tokenizer_json(
 
 
 def added_token(id: int, text: str, special: bool = False) -> dict[str, Any]:
-    """An entry of "added_tokens": found in any text before it is cut."""
+    """An entry of "added_tokens", which is found in any text before pre-tokenisation."""
     return {
         "id": id,
         "content": text,
@@ -42,14 +42,12 @@ def added_token(id: int, text: str, special: bool = False) -> dict[str, Any]:
 
 
 def unreachable(id: int) -> str:
-    """A name for a token that no text may spell."""
+    """A name for token `id` that no text may spell."""
     return f"\U0010fffd{id}\U0010fffd"
 
 
 def own_names(texts: Sequence[str]) -> list[str]:
-    """The texts with one of their own for each id: of repeated and empty ones only the first keeps its
-    text.
-    """
+    """A unique name for each id: its text, or for empty texts and repetitions an unreachable name."""
     first: dict[str, int] = {}
     for i, text in enumerate(texts):
         first.setdefault(text, i)
@@ -67,13 +65,12 @@ def byte_level_parts(pre_tokenizer: Mapping[str, Any], nfc: bool) -> dict[str, A
 
 
 def joined_merges(order: Iterable[str]) -> list[tuple[str, str]]:
-    """The merges that make pieces in this order of preference: every cut of a piece into two others, the
-    first piece first.
+    """The merges that make pieces in this order of preference: every split of a piece into two others.
 
-    With pieces by falling score this is what SentencePiece does, and with pieces by rank what tiktoken does.
+    With pieces by descending score this is SentencePiece's method, with pieces by rank tiktoken's.
     """
     pieces = list(order)
-    # the pieces themselves: half a million texts of their own take 60 MB
+    # share the strings of `pieces`: half a million copies take 60 MB
     piece = dict(zip(pieces, pieces, strict=True)).get
     merges = []
     for text in pieces:

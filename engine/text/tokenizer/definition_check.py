@@ -1,8 +1,7 @@
-"""What a tokenizer definition from a file must be like before the library, which panics or aborts on much of
-the rest, sees it.
+"""Checks a file's tokenizer definition before it goes to the library, which panics or aborts on bad input.
 
-Checked here: ids, texts, scores, merges, and every step of normaliser and pre-tokeniser by kind, depth and
-number. A table of character replacements is checked in full. A regular expression that is none of our own
+The checks cover ids, texts, scores, merges, and every step of normaliser and pre-tokeniser by kind, depth and
+number. A table of character replacements is checked in full. A regular expression that is not one of ours
 goes through `definition_trial`.
 
 Sources: the library's `tokenizers/src` (models, normalizers, pre_tokenizers), and its crate `spm_precompiled`
@@ -26,11 +25,9 @@ MOST_IDS = 1 << 21
 _MOST_STEPS, _MOST_DEPTH = 64, 8
 """Of normaliser and pre-tokeniser; the most elaborate known has 9 steps, 2 deep."""
 _MOST_TEXT = 4096
-"""Characters of a token, a pattern or a replacement; the longest known are a token of 512 and a pattern of
-1,200.
-"""
+"""Characters of a token, pattern or replacement; the longest known are 512 (token) and 1,200 (pattern)."""
 _MOST_GROWTH = 1 << 10
-"""Times as long as it was, for a text that is replaced."""
+"""The largest factor by which replacements may lengthen a text."""
 _NORMALIZERS = frozenset(
     {
         "BertNormalizer",
@@ -70,15 +67,11 @@ _OWN_EXPRESSIONS = frozenset(pattern for rule in PRETOKENIZERS.values() for patt
     "(?<=<0)(?=x[0-9A-F]{2}>)",
     r"[^\n]+|[\n]+",
 }
-"""Expressions whose time on any text is known: those of the models whose rules we hold, and those that we
-write.
-"""
+"""Expressions known to be fast on any text: those in our table of rules, and those that we write."""
 
 
 def check_definition(definition: Mapping[str, Any]) -> None:
-    """Raises `BadCheckpoint` or `UnsupportedModel`; to be called before anything is made of a file's own
-    definition.
-    """
+    """Raise `BadCheckpoint` or `UnsupportedModel` for a bad definition; call this before using it."""
     _check_model(definition["model"])
     for entry in definition["added_tokens"]:
         _check_text(entry["content"], "a token")
@@ -86,9 +79,9 @@ def check_definition(definition: Mapping[str, Any]) -> None:
 
 
 def doubtful_steps(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The steps of normaliser and pre-tokeniser that only a trial can judge.
+    """The steps of normaliser and pre-tokeniser that need a trial.
 
-    Raises the same for those that cannot be.
+    Raises `BadCheckpoint` or `UnsupportedModel` for steps that are not allowed at all.
     """
     steps = [
         *_steps(definition.get("normalizer"), _NORMALIZERS),
@@ -101,9 +94,7 @@ def doubtful_steps(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @contextmanager
 def expected_form() -> Iterator[None]:
-    """Reading what a file should hold: where it holds something of another form, that is a
-    `BadCheckpoint`.
-    """
+    """Convert errors from reading data of an unexpected form to `BadCheckpoint`."""
     try:
         yield
     except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
@@ -158,7 +149,7 @@ def _is_score(value: object) -> bool:
 
 def _check_texts(texts: Iterable[str]) -> None:
     for text in texts:
-        if len(text) > _MOST_TEXT or not text.isprintable():  # nearly none
+        if len(text) > _MOST_TEXT or not text.isprintable():  # rare
             _check_text(text, "a token")
 
 
@@ -181,7 +172,7 @@ def _check_text(text: object, what: str) -> None:
 
 
 def _steps(part: Any, kinds: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """The steps of a normaliser or pre-tokeniser, sequences resolved; each is checked by itself."""
+    """The steps of a normaliser or pre-tokeniser, with sequences flattened; each step is checked."""
     waiting, count = [(part, 0)], 0
     while waiting:
         step, depth = waiting.pop()
@@ -232,7 +223,7 @@ def _check_step(step: Mapping[str, Any]) -> None:
 
 
 def _growth(step: Mapping[str, Any]) -> int:
-    """How many times as long a text can become by a replacement."""
+    """The largest factor by which a replacement may lengthen a text."""
     if step["type"] != "Replace" or "pattern" not in step:
         return 1
     pattern = step["pattern"].get("String")
@@ -252,9 +243,7 @@ def _is_doubtful(step: Mapping[str, Any]) -> bool:
 
 
 def _check_table(table: object) -> None:
-    """`table` is what the library takes, base64 of the table that `Charsmap` describes; it follows every
-    offset without looking.
-    """
+    """Check a table in the library's form, base64 of `Charsmap` data; the library does not check offsets."""
     try:
         data = b"" if table is None else base64.b64decode(str(table), validate=True)
     except (binascii.Error, ValueError):

@@ -1,10 +1,9 @@
-"""A trial of a tokenizer's normaliser and pre-tokeniser in a process of its own, on texts that are hard for
-their own expressions.
+"""Tries a tokenizer's normaliser and pre-tokeniser in a separate process, on texts that are hard for them.
 
-The library searches by backtracking: an expression such as `(a+)+$` takes time that grows exponentially, and
-the library panics when it gives up. Nobody can tell that from an expression in general, so it is tried: runs
-and repetitions of what the expression itself is made of, with and without something behind that makes it
-fail. A process of its own can be ended, and bounded in time and memory.
+The library matches by backtracking: an expression such as `(a+)+$` takes exponential time, and the library
+panics when it gives up. This cannot be decided from an expression in general, so it is tried with runs and
+repetitions of the expression's own parts, with and without a suffix that makes it fail. A separate process
+can be killed, and limited in time and memory.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ _BOOT = (
     "from engine.text.tokenizer.definition_trial import main; sys.exit(main())"
 )
 _CPU_SECONDS, _WALL_SECONDS = 20, 90
-"""Of the published expressions the slowest takes 3 seconds, most a tenth of one; a hostile one takes
-years.
-"""
+"""The slowest published expression takes 3 seconds, most take a tenth of one; a hostile one takes years."""
 _MEMORY = 2 << 30
 _FAMILIAR = (
     "a", "A", "0", " ", "\n", "\t", "\r", "!", "'", "-", "_", "é", "漢", "\u0301", "ʰ", "\u3000", "😀",
@@ -42,7 +39,7 @@ _FAMILIAR = (
 )  # fmt: skip
 """One character of each class that expressions name."""
 _COMMON = 10
-"""Of these, in pairs with one another."""
+"""How many of these are paired with one another."""
 _MOST_UNITS, _RUN, _LONG_RUN, _MIXED = 40, 60, 1000, 500
 _MOST_GROWTH = 64
 _TAILS = ("", "\0", "a", " ")
@@ -50,11 +47,9 @@ _passed: set[str] = set()
 
 
 def try_definition(definition: Mapping[str, Any], doubtful: Sequence[Mapping[str, Any]]) -> None:
-    """Raises `BadCheckpoint` when a trial of `doubtful`, steps of this definition, fails.
+    """Raise `BadCheckpoint` if a trial of `doubtful`, steps of this definition, fails.
 
-    What has passed once is not tried again.
-
-    Where no other process can be started, nothing is tried.
+    A definition that passed is not tried again. If no process can be started, nothing is tried.
     """
     parts = {name: definition.get(name) for name in ("normalizer", "pre_tokenizer")}
     units = _units(doubtful)
@@ -96,9 +91,7 @@ def _shown(step: Mapping[str, Any]) -> str:
 
 
 def _units(doubtful: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What texts for the trial are made of: each character, each code and each run of letters that stands
-    in a pattern.
-    """
+    """The parts of trial texts: each character, each escaped code and each run of letters in a pattern."""
     found: dict[str, None] = {}
     for step in doubtful:
         for kind, text in step["pattern"].items():
@@ -119,8 +112,10 @@ def _units(doubtful: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _texts(own: Sequence[str]) -> Iterator[str]:
-    """Texts of these units, which are the definition's own, and of familiar ones. What makes an expression
-    fail is followed by what it asks for: a search for that alone would else spare it the trouble.
+    """Trial texts made of `own`, the definition's units, and of familiar characters.
+
+    A character that makes an expression fail is followed by the expression's own units: a matcher could
+    otherwise skip the search because a required character is missing.
     """
     units = list(dict.fromkeys([*own, *_FAMILIAR]))
     wanted = "".join(own)
@@ -144,7 +139,7 @@ def _texts(own: Sequence[str]) -> Iterator[str]:
 
 
 def main(lines: TextIO = sys.stdin, out: TextIO = sys.stdout) -> int:
-    """Try what the lines say: the two parts, and the units of the texts."""
+    """Try the two parts with texts of the units, all read as JSON lines."""
     _bound()
     parts, units = json.loads(lines.readline()), json.loads(lines.readline())
     out.write(_tried(parts, units))
@@ -173,7 +168,7 @@ def _tried(parts: Mapping[str, Any], units: Sequence[str]) -> str:
 
 
 def _bound() -> None:
-    """No more time and memory than this, where the system can bound them."""
+    """Limit CPU time and memory if the system supports it."""
     os.environ["RUST_BACKTRACE"] = "0"
     if sys.platform == "win32":
         return
@@ -184,7 +179,7 @@ def _bound() -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_AS, _MEMORY),
     ):
-        # whose address spaces have gigabytes in them from the beginning
+        # macOS processes start with gigabytes of address space
         if kind == resource.RLIMIT_AS and sys.platform == "darwin":
             continue
         _, hard = resource.getrlimit(kind)

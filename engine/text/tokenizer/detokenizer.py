@@ -1,4 +1,4 @@
-"""Streaming detokenisation: whole characters only, at a constant cost for each token."""
+"""Streaming detokenisation: complete characters only, at constant cost per token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_CHARACTER_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """`held` are the bytes of an unfinished character, `repeated` those that the next token repeats."""
+    """`held` are the bytes of an incomplete character, `repeated` those that the next token repeats."""
 
     held: bytes
     at_start: bool
@@ -23,16 +23,16 @@ class _State:
 
 
 class Detokenizer:
-    """Turns token ids into text as they come.
+    """Turns token ids into text as they arrive.
 
-    The chunks of `add` and `finish` joined are exactly `tokenizer.decode(ids)`, but for a model that writes
-    in channels, whose headers become thinking tags unless control tokens are shown. `prompt_ids` are what
-    stands before: when there are any, the text goes on from them, so a leading space is kept and a character
-    begun there is completed.
+    The joined results of `add` and `finish` equal `tokenizer.decode(ids)`, except for a model that writes
+    in channels, whose headers become thinking tags unless control tokens are shown. `prompt_ids` precede
+    the ids. If there are any, the text continues them: a leading space is kept, and a character begun
+    there is completed.
 
-    With token healing `healed_prefix` are the bytes of the token that was taken off the prompt's end
-    (`prompt_ids` is without it). They were shown already, so the first token added, whose bytes begin with
-    them, gives only what goes beyond them. A first token that begins otherwise raises ValueError.
+    With token healing, `healed_prefix` are the bytes of the token removed from the end of the prompt
+    (`prompt_ids` excludes it). They are already shown, so the first token added, whose bytes begin with them,
+    gives only the rest. A first token that begins differently raises ValueError.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Detokenizer:
         )
         self._at_start = tokenizer.strips_leading_space and not prompt_ids
         self._repeated = b""
-        self._held = b""  # of a character that is not complete yet
+        self._held = b""  # bytes of an incomplete character
         known = len(prompt_ids) - _MAX_CHARACTER_BYTES
         if tokenizer.channels is not None and self._channels is not None:
             known = min(known, tokenizer.channels.beginning(prompt_ids))
@@ -62,7 +62,7 @@ class Detokenizer:
             self._repeated = healed_prefix
 
     def add(self, id: int) -> str:
-        """The characters that token `id` completes; empty while a character is unfinished."""
+        """The characters that token `id` completes; empty while a character is incomplete."""
         data = self._tokenizer.token_bytes(id)
         if self._repeated:
             if not data.startswith(self._repeated):
@@ -84,17 +84,17 @@ class Detokenizer:
         return self._from_start(text) if self._at_start else text
 
     def finish(self) -> str:
-        """What is still held back: U+FFFD for the bytes of an unfinished character, or nothing."""
+        """The rest: U+FFFD for the bytes of an incomplete character, or nothing."""
         text, self._held = self._held.decode("utf-8", "replace"), b""
         return self._from_start(text)
 
     @property
     def unfinished(self) -> bool:
-        """Whether bytes of a character that is not complete are held back."""
+        """Whether bytes of an incomplete character are held back."""
         return self._held != b""
 
     def snapshot(self) -> object:
-        """The state as it is, for `restore`; immutable, and cheap to keep."""
+        """The current state for `restore`; immutable and cheap to keep."""
         return _State(
             self._held,
             self._at_start,
@@ -103,7 +103,7 @@ class Detokenizer:
         )
 
     def restore(self, snapshot: object) -> None:
-        """Go back to a `snapshot` of this detokenizer."""
+        """Return to a `snapshot` of this detokenizer."""
         assert isinstance(snapshot, _State)
         self._held = snapshot.held
         self._at_start, self._repeated = snapshot.at_start, snapshot.repeated

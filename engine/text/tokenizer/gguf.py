@@ -1,8 +1,7 @@
-"""The tokenizer of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE ("llama", "gemma4") and unigram
-("t5").
+"""The tokenizer of a GGUF file: byte-level BPE ("gpt2"), SentencePiece ("llama", "gemma4") or unigram ("t5").
 
-Keys and token types: the GGUF specification, section "Tokenizer". A file names its merges only for BPE that
-was trained so; for "llama" they follow from the scores.
+Keys and token types: the GGUF specification, section "Tokenizer". A file lists its merges only for BPE
+trained with merges; for "llama" they follow from the scores.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from engine.text.tokenizer.vocabulary import (
 )
 
 _KEY = "tokenizer.ggml."
-_SPACED = ("gemma4", "sarvam-moe")  # merges are listed, but made of SentencePiece's pieces
+_SPACED = ("gemma4", "sarvam-moe")  # merges are listed, but consist of SentencePiece's pieces
 _ENDS = ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _DEFAULT_IDS: Mapping[str, tuple[int | None, int | None]] = {"llama": (1, 2), "t5": (None, 1)}
 _NO_TOKEN = (-1, 0xFFFFFFFF)
@@ -65,16 +64,17 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
     else:
         definition, add_bos = _byte_level(metadata, tokens, types)
     bos, eos, special, stops = _roles(metadata, kind, tokens, types)
-    # Early files of Gemma 4 deny that a text begins with BOS; the model was trained with it, and llama.cpp
-    # overrides them too.
+    # Early files of Gemma 4 say that a text has no BOS, but the model was trained with it; llama.cpp
+    # overrides it too.
     add_bos = kind == "gemma4" or bool(metadata.get(_KEY + "add_bos_token", add_bos))
     before, after = stripping(metadata, special.values())
     return TokenizerFacts(definition, special, bos, eos, add_bos, stops, charsmap, before, after)
 
 
 def roles_from_gguf(metadata: Mapping[str, Any]) -> tuple[dict[int, str], tuple[int, ...]]:
-    """`special` and `stop_ids` of `facts_from_gguf(metadata)` in a quarter of the time: merges and scores are
-    not read. Raises the same for the rest.
+    """`special` and `stop_ids` of `facts_from_gguf(metadata)` in a quarter of the time.
+
+    Merges and scores are not read, so their errors are not raised.
     """
     with expected_form():
         kind = _kind(metadata)
@@ -110,7 +110,7 @@ def _roles(
 
 
 def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
-    """Texts and types of all tokens; every token is normal when the file has no types."""
+    """Texts and types of all tokens; every token is normal if the file has no types."""
     tokens = metadata.get(_KEY + "tokens")
     if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], str):
         raise BadCheckpoint(
@@ -141,11 +141,11 @@ def _token_id(metadata: Mapping[str, Any], name: str, count: int, default: int |
 
 
 def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -> dict[int, str]:
-    """{id: text} of the control tokens. Of two tokens with one text the first counts."""
+    """{id: text} of the control tokens. Of tokens with the same text only the first counts."""
     special: dict[str, int] = {}
     tags = has_tags(tokens)
     for i, (text, kind) in enumerate(zip(tokens, types, strict=True)):
-        if kind == NORMAL and not text.startswith(CONTROL_BEGINNINGS):  # nearly all
+        if kind == NORMAL and not text.startswith(CONTROL_BEGINNINGS):  # nearly all tokens
             continue
         flagged = kind in (UNKNOWN, CONTROL) or (kind in (NORMAL, USER_DEFINED) and i in ends)
         named = kind != BYTE and (
@@ -157,12 +157,12 @@ def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -
 
 
 def stripping(metadata: Mapping[str, Any], special: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The control tokens before and after which white space is dropped, which a GGUF file does not say.
+    """The control tokens before and after which white space is dropped; a GGUF file does not store this.
 
     The rules of `llama-vocab.cpp` ("Handle per token attributes"), by the names of tokenizer, architecture
-    and model; they are the flags "lstrip" and "rstrip" of these models' tokenizer.json. Phi 3's is wider
-    here: newer files of Phi 3.5 name the model "Phi 3.5 ...", which that rule misses, and their tokenizer is
-    the same.
+    and model; they match the flags "lstrip" and "rstrip" of these models' tokenizer.json. Phi 3's rule is
+    wider here: newer files of Phi 3.5 name the model "Phi 3.5 ...", which llama.cpp's rule misses, but their
+    tokenizer is the same.
     """
     pre, architecture, name = (
         str(metadata.get(key, "")).lower() for key in (_KEY + "pre", "general.architecture", "general.name")
@@ -203,7 +203,7 @@ def _rule(metadata: Mapping[str, Any]) -> Pretokenizer:
 
 
 def _spaced(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> dict[str, Any]:
-    """BPE over SentencePiece's pieces, with the merges listed; lines are cut apart (Gemma 4)."""
+    """BPE over SentencePiece's pieces with listed merges; lines are split first (Gemma 4)."""
     parts = {
         "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": SPACE},
         "pre_tokenizer": {
@@ -228,7 +228,7 @@ def _spaced(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) ->
 def _merged(
     metadata: Mapping[str, Any], tokens: list[str], types: list[int], parts: Mapping[str, Any], **options: Any
 ) -> dict[str, Any]:
-    """BPE with the file's own merges. User-defined tokens are found in any text before it is cut."""
+    """BPE with the file's own merges. User-defined tokens are found in any text before pre-tokenisation."""
     merges = metadata.get(_KEY + "merges")
     if not isinstance(merges, list):
         raise BadCheckpoint(
@@ -243,7 +243,7 @@ def _merged(
                 "The list of merges (tokenizer.ggml.merges) holds something that is no text; fetch the "
                 "file again."
             )
-        space = merge.find(" ", 1)  # the first piece may be a space itself
+        space = merge.find(" ", 1)  # the first piece may be a space
         left, right = merge[:space], merge[space + 1 :]
         if space > 0 and left in vocab and right in vocab and left + right in vocab:
             pairs.append((left, right))
@@ -272,7 +272,7 @@ def _pieces(metadata: Mapping[str, Any], tokens: list[str], types: list[int], un
 
 
 def _charsmap(metadata: Mapping[str, Any]) -> bytes:
-    """The table of character replacements, which a file holds as a list of signed or unsigned bytes."""
+    """The table of character replacements, stored as a list of signed or unsigned bytes."""
     value = metadata.get(_KEY + "precompiled_charsmap")
     try:
         return b"" if value is None else bytes(int(byte) & 0xFF for byte in value)

@@ -1,6 +1,4 @@
-"""Tokens by their bytes: which ones begin with given bytes (token healing), and which one is exactly a
-text.
-"""
+"""Tokens by their bytes: which begin with given bytes (token healing), and which equal a text."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 class _Index:
-    """All tokens that are no control tokens and add anything to a text, in the order of their bytes."""
+    """All tokens with bytes, except control tokens, sorted by bytes."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         pairs = [
@@ -32,10 +30,9 @@ _indexes: WeakKeyDictionary[Tokenizer, _Index] = WeakKeyDictionary()
 class TokenPrefixes:
     """The tokens of one vocabulary by their bytes.
 
-    Cheap to make: the index is built once for each tokenizer, when first used.
-
-    What counts is `Tokenizer.token_bytes`: SentencePiece's "▁the" begins with a space, also where it stands
-    first in a text and its space is not shown. Control tokens and tokens without bytes are left out.
+    Cheap to create: the index is built once for each tokenizer, on first use. The bytes are those of
+    `Tokenizer.token_bytes`: SentencePiece's "▁the" begins with a space, even at the start of a text, where
+    the space is not shown. Control tokens and tokens without bytes are left out.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -45,26 +42,23 @@ class TokenPrefixes:
         """(n,) int64, ascending: the tokens whose bytes begin with `prefix`."""
         pairs, size = self._pairs(), len(prefix)
         low = bisect_left(pairs, (prefix, -1))
-        # Those with the prefix stand together from `low` on, and before everything whose beginning is
-        # greater.
+        # Tokens with the prefix are contiguous from `low`, followed by those with a greater beginning.
         high = bisect_left(pairs, True, low, key=lambda pair: pair[0][:size] > prefix)
         return np.sort(np.array([id for _, id in pairs[low:high]], dtype=np.int64))
 
     def exactly(self, data: bytes) -> tuple[int, ...]:
-        """The tokens whose bytes are `data`, ascending; a vocabulary can have several (a letter's own and
-        its byte's).
-        """
+        """The tokens whose bytes are `data`, ascending; possibly several (a letter and its byte token)."""
         pairs = self._pairs()
         low = bisect_left(pairs, (data, -1))
         high = bisect_left(pairs, (data + b"\0", -1), low)
         return tuple(id for _, id in pairs[low:high])
 
     def all_bytes(self) -> Sequence[tuple[bytes, int]]:
-        """(bytes, id) of every token, in the order of the bytes."""
+        """(bytes, id) of every token, sorted by bytes."""
         return self._pairs()
 
     def _pairs(self) -> Sequence[tuple[bytes, int]]:
         index = _indexes.get(self._tokenizer)
-        if index is None:  # two threads may both build it, which costs time but harms nothing
+        if index is None:  # two threads may both build it: wasteful but harmless
             index = _indexes[self._tokenizer] = _Index(self._tokenizer)
         return index.pairs

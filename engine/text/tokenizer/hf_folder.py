@@ -1,8 +1,7 @@
-"""The tokenizer of a Hugging Face folder, from whichever of its files there is, and what the configuration
-files add.
+"""The tokenizer of a Hugging Face folder, from the first tokenizer file found and the configuration files.
 
-tokenizer.json comes first; without it `tokenizer.model` (SentencePiece, or a list of ranks), tekken.json,
-vocab.json with merges.txt, or a `*.tiktoken` file.
+The order is tokenizer.json, `tokenizer.model` (SentencePiece, or a list of ranks), tekken.json, vocab.json
+with merges.txt, then a `*.tiktoken` file.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A definition, and what its file says of roles: texts by name, control tokens, and whether a text
-    begins with BOS.
-    """
+    """A definition and the roles in its file: texts by name, control tokens, and the default of `add_bos`."""
 
     definition: dict[str, Any]
     named: Mapping[str, str]
@@ -53,7 +50,7 @@ def _facts(folder: Path) -> TokenizerFacts:
     found = _find(folder)
     definition = found.definition
     check_definition(definition)
-    # A limit on length or a padding rule that was saved by accident would silently change every prompt.
+    # A length limit or padding rule saved by accident would silently change every prompt.
     definition["truncation"] = definition["padding"] = None
     _add_configured(folder, definition)
     named = {**found.named, **special_tokens(folder)}
@@ -70,7 +67,7 @@ def _facts(folder: Path) -> TokenizerFacts:
 
 
 def _find(folder: Path) -> _Found:
-    """The definition from the first of the known files."""
+    """The definition from the first known file found."""
     if (folder / "tokenizer.json").is_file():
         return _Found(_checked(read_json(folder / "tokenizer.json")), {}, {})
     model = folder / "tokenizer.model"
@@ -97,7 +94,7 @@ def _find(folder: Path) -> _Found:
 
 
 def _checked(definition: dict[str, Any]) -> dict[str, Any]:
-    """A tokenizer.json whose kind can be read."""
+    """A tokenizer.json of a supported kind. Raises `BadCheckpoint` and `UnsupportedModel` for others."""
     model = definition.get("model")
     if not isinstance(model, dict) or not model.get("vocab"):
         raise BadCheckpoint("tokenizer.json has no vocabulary; fetch the file again.")
@@ -133,7 +130,7 @@ def _ranks(definition: dict[str, Any], folder: Path) -> _Found:
 
 
 def _by_name(vocab: Mapping[str, Any]) -> dict[str, str]:
-    """GPT-2's one control token, where the vocabulary has it."""
+    """GPT-2's only control token, if the vocabulary has it."""
     end = "<|endoftext|>"
     return {"bos_token": end, "eos_token": end} if end in vocab else {}
 
@@ -165,9 +162,7 @@ def _sentencepiece(folder: Path, path: Path) -> _Found:
 
 
 def _add_configured(folder: Path, definition: dict[str, Any]) -> None:
-    """Add the tokens that tokenizer_config.json and added_tokens.json name beyond those of the tokenizer's
-    file.
-    """
+    """Add the tokens that only tokenizer_config.json and added_tokens.json list."""
     config = read_json(folder / "tokenizer_config.json").get("added_tokens_decoder")
     entries = [
         {**entry, "id": int(i)}
@@ -196,9 +191,7 @@ def _add_configured(folder: Path, definition: dict[str, Any]) -> None:
 
 
 def special_tokens(folder: Path) -> dict[str, str]:
-    """{"bos_token": text, "eos_token": text ...} of special_tokens_map.json and tokenizer_config.json; the
-    latter wins.
-    """
+    """{"bos_token": text, ...} from special_tokens_map.json and tokenizer_config.json; the latter wins."""
     named: dict[str, str] = {}
     for source in (
         read_json(folder / "special_tokens_map.json"),
@@ -212,7 +205,7 @@ def special_tokens(folder: Path) -> dict[str, str]:
 
 
 def _text(token: Any) -> str | None:
-    """A token's text, which is written as a string or as an object with "content"."""
+    """A token's text, stored as a string or as an object with "content"; None for anything else."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 
@@ -227,7 +220,7 @@ def _ids(definition: Mapping[str, Any]) -> dict[str, int]:
 def _special(
     folder: Path, definition: dict[str, Any], ids: Mapping[str, int], named: Mapping[str, str]
 ) -> dict[int, str]:
-    """{id: text} of the control tokens: flagged so in either file, given a role, or looking like one."""
+    """{id: text} of the control tokens: flagged in either file, given a role, or recognised by their text."""
     config = read_json(folder / "tokenizer_config.json")
     entries = [
         *definition["added_tokens"],
@@ -249,7 +242,7 @@ def _named_entry(entry: Any) -> bool:
 
 
 def _first_added(processor: Any) -> str | None:
-    """The text of the token that a "post_processor" puts in front of a text."""
+    """The text of the token that a "post_processor" puts at the beginning of a text."""
     if not isinstance(processor, dict):
         return None
     if processor.get("type") == "Sequence":
@@ -263,9 +256,7 @@ def _first_added(processor: Any) -> str | None:
 
 
 def _generation_ends(folder: Path) -> list[int]:
-    """`eos_token_id` (one or several) of generation_config.json, or else of config.json or its
-    "text_config".
-    """
+    """`eos_token_id` (one or several) of generation_config.json, else of config.json or its "text_config"."""
     config = read_json(folder / "config.json")
     inner = config.get("text_config")
     for source in (

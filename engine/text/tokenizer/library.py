@@ -1,4 +1,4 @@
-"""The `tokenizers` library's tokenizer, built from a definition that has been checked and tried."""
+"""Builds the `tokenizers` library's tokenizer from a definition that is checked and tried."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BPE = (
 
 
 def build(definition: Mapping[str, Any]) -> Any:
-    """The library's tokenizer. Raises `BadCheckpoint` when the parts do not fit together.
+    """The library's tokenizer. Raises `BadCheckpoint` if the parts do not fit together.
 
     The model is passed as Python objects: JSON takes several times as long for 250,000 tokens.
     """
@@ -32,13 +32,13 @@ def build(definition: Mapping[str, Any]) -> Any:
         try_definition(definition, doubtful)
     from tokenizers import AddedToken, Tokenizer
 
-    # We decode tokens ourselves, and what is added at the ends of a text is kept elsewhere.
+    # Decoding and post-processing are done elsewhere.
     shell = tokenizer_json({"type": "BPE", "vocab": {}, "merges": []})
     shell |= {name: definition.get(name) for name in ("normalizer", "pre_tokenizer")}
     try:
         tokenizer = Tokenizer.from_str(json.dumps(shell))
         tokenizer.model = _model(definition["model"])
-        # In one call: each call rebuilds the search for them.
+        # In one call, because each call rebuilds the search.
         tokenizer.add_tokens(
             [AddedToken(entry["content"], **_flags(entry)) for entry in definition["added_tokens"]]
         )
@@ -52,7 +52,7 @@ def build(definition: Mapping[str, Any]) -> Any:
 
 
 def is_from_library(error: BaseException) -> bool:
-    """Whether the library raised it: a plain `Exception`, or a `PanicException`, which is not one."""
+    """Whether the library raised it: an `Exception`, or a `PanicException`, which does not derive from it."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
@@ -70,7 +70,7 @@ def _model(model: Mapping[str, Any]) -> Any:
         return models.Unigram(vocab, model.get("unk_id"), bool(model.get("byte_fallback")))
     merges = joined_merges(model["order"]) if "order" in model else list(model.get("merges") or ())
     prefix = model.get("continuing_subword_prefix") or ""
-    # the library strips the prefix's length without checking
+    # the library strips the length of the prefix without checking
     if not all(right.startswith(prefix) for _, right in merges):
         raise ValueError("merges lack the prefix of parts of words")
     options = {name: model[name] for name in _BPE if model.get(name) is not None}

@@ -1,8 +1,8 @@
-"""How byte-level BPE text is cut into words before merging, for each name that `tokenizer.ggml.pre` can have.
+"""How byte-level BPE text is split into words before merging, for each value of `tokenizer.ggml.pre`.
 
-A GGUF file names the cutting rule and does not hold it. The rules are those of the models' own tokenizer.json
-files, as llama.cpp's vocabulary table lists them; a name is in `PRETOKENIZERS` only when its rule is known
-for certain.
+A GGUF file names the rule but does not contain it. The rules are those of the models' own
+tokenizer.json files, as llama.cpp's vocabulary table lists them; `PRETOKENIZERS` holds a name only if
+its rule is known for certain.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _GPT4O = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDINGS}?|[^\r\n"
     rf"\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDINGS}?|\p{{N}}{{1,3}}" + _CASED_TAIL
 )
-# Cased letters, as DeepSeek's tokenizer.json lists them; written as escapes because composing them (NFC)
-# would change the ranges. llama.cpp cuts white space before U+3000 otherwise: its regular expressions see
-# every white space beyond ASCII as U+000B, so that U+3000 is no sign to them. The model was trained with the
-# rule of its tokenizer.json, which is the one below.
+# Cased letters, as DeepSeek's tokenizer.json lists them; written as escapes because NFC would change the
+# ranges. llama.cpp splits white space before U+3000 differently: its regular expressions see all non-ASCII
+# white space as U+000B, so U+3000 does not match as a sign. The model was trained with the rule of its
+# tokenizer.json, which is the one below.
 _DEEPSEEK_LETTERS = (
     r"\s?["
     "A-Za-z\xb5\xc0-\xd6\xd8-\xf6\xf8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376"
@@ -124,10 +124,10 @@ _CHAMELEON = (
 
 @dataclass(frozen=True, slots=True)
 class Pretokenizer:
-    """One cutting rule: `patterns` are applied one after the other, each match becomes a word of its own.
+    """One rule: `patterns` are applied one after the other, and each match becomes a word.
 
-    `nfc` composes the text first; `ignore_merges` takes a word that is a token as it is; `add_bos` is what a
-    file that does not say so means.
+    `nfc` composes the text first. `ignore_merges` keeps a word that is a token as it is. `add_bos` is the
+    default for files that do not specify it.
     """
 
     patterns: tuple[str, ...]
@@ -201,4 +201,4 @@ _NAMES: Mapping[Pretokenizer, str] = {
 PRETOKENIZERS: Mapping[str, Pretokenizer] = {
     name: rule for rule, names in _NAMES.items() for name in names.split()
 }
-"""Every value of `tokenizer.ggml.pre` of byte-level BPE that is understood."""
+"""The rule for every supported value of `tokenizer.ggml.pre` of byte-level BPE."""

@@ -1,9 +1,8 @@
-"""Byte-level BPE without a tokenizer.json: vocab.json with merges.txt, `tekken.json`, and tiktoken's lists of
-ranks.
+"""Byte-level BPE without tokenizer.json: vocab.json with merges.txt, tekken.json, tiktoken's lists of ranks.
 
 Sources: GPT-2's encoder.json and vocab.bpe, mistral-common (tekken.json), tiktoken's load.py (a base64 text
-and a rank a line). None of the three but tekken.json says how text is cut into words; that follows from the
-model's type.
+and a rank on each line). Of the three, only tekken.json says how text is split into words; for the others
+that follows from the model's type.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from engine.text.tokenizer.pretokenizers import PRETOKENIZERS, Pretokenizer
 from engine.text.tokenizer.vocabulary import byte_level_alphabet
 
 SIZE_LIMIT = 64 << 20
-"""Bytes of a file that are read; the largest known has 20 MB (tekken.json)."""
+"""The largest file that is read, in bytes; the largest known has 20 MB (tekken.json)."""
 _LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s*")
 _RULES = (
     (r"qwen3_5|qwen3_next|qwen35", "qwen35"),
@@ -116,7 +115,7 @@ def tekken_json(path: Path) -> dict[str, Any]:
 
 
 def tiktoken_json(path: Path, folder: Path) -> dict[str, Any]:
-    """The definition from a list of ranks; the control tokens that the model's code names come after them."""
+    """The definition from a list of ranks, followed by the control tokens that the model's code names."""
     ranks: dict[int, bytes] = {}
     for line in read_bytes(path).splitlines():
         if not line.strip():
@@ -155,10 +154,10 @@ def _ranked(ranks: Mapping[int, bytes], special: Mapping[int, str], rule: Pretok
 
 
 def _rule(folder: Path, file: str, default: str | None = None) -> Pretokenizer:
-    """How text is cut, by the class of the tokenizer or else the model's type."""
+    """How text is split, by the class of the tokenizer or else the model's type."""
     named = str(read_json(folder / "tokenizer_config.json").get("tokenizer_class", "")).lower()
     kind = str(read_json(folder / "config.json").get("model_type", "")).lower()
-    texts = (kind,) if "gpt2" in named else (named, kind)  # many models took GPT-2's class and not its rule
+    texts = (kind,) if "gpt2" in named else (named, kind)  # many models use GPT-2's class but not its rule
     for text in texts:
         found = next((rule for pattern, rule in _RULES if re.search(pattern, text)), None)
         if found is not None and not (found == "llama-bpe" and "gpt2" in named):
@@ -172,7 +171,7 @@ def _rule(folder: Path, file: str, default: str | None = None) -> Pretokenizer:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A tokenizer file's contents. Raises `BadCheckpoint` when there is none or it is too large."""
+    """A tokenizer file's contents. Raises `BadCheckpoint` if it is missing or too large."""
     if not path.is_file():
         raise BadCheckpoint(f"The folder has no {path.name}, which its tokenizer needs; download it too.")
     if path.stat().st_size > SIZE_LIMIT:
@@ -184,7 +183,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _deprecated_specials() -> Sequence[dict[str, Any]]:
-    """What the first files, which do not list them, mean."""
+    """The control tokens of the first files, which do not list them."""
     names = (
         "<unk>",
         "<s>",

@@ -1,4 +1,4 @@
-"""SentencePiece vocabularies, merged by scores (BPE) or cut by likelihood (unigram), as a tokenizer.json.
+"""SentencePiece vocabularies, merged by score (BPE) or split by likelihood (unigram), as a tokenizer.json.
 
 Source: https://github.com/google/sentencepiece (doc/api, normalisation rules) and the GGUF specification,
 section "Tokenizer".
@@ -23,15 +23,15 @@ from engine.text.tokenizer.definition import (
 )
 
 _BYTE_NAME = "(?<=<0)(?=x[0-9A-F]{2}>)"
-"""Where a text that looks like a byte token's name is cut, so that it cannot become that token."""
+"""Where text that looks like a byte token's name is split, so that it cannot become that token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What a vocabulary says: text, score and type of each token, and how text is made ready for it.
+    """The contents of a vocabulary: text, score and type of each token, and how text is normalised for it.
 
-    `prefix_space` puts a space before a text; with `prefix_once` only before its very beginning and not after
-    every control token. `merge_spaces` makes one of several spaces and takes those at both ends off.
+    `prefix_space` puts a space before a text; with `prefix_once`, only at its very beginning and not after
+    every control token. `merge_spaces` collapses runs of spaces and strips those at both ends.
     """
 
     texts: Sequence[str]
@@ -46,10 +46,7 @@ class Pieces:
 
 
 def sentencepiece_json(pieces: Pieces) -> dict[str, Any]:
-    """The definition.
-
-    Control tokens are left to be hidden; user-defined ones are found in any text before it is cut.
-    """
+    """The definition. User-defined tokens are found before splitting; control tokens are hidden later."""
     space = SPACE if pieces.escape_spaces else " "
     texts = [
         text.replace(SPACE, " ") if kind == USER_DEFINED else text
@@ -94,8 +91,9 @@ def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
 
 
 def score_order(texts: Sequence[str], types: Sequence[int], scores: Sequence[float]) -> list[str]:
-    """The pieces that text can be made of, by falling score: control, unknown, unused and byte tokens are
-    never spelled by text.
+    """The pieces that text can consist of, by descending score.
+
+    Control, unknown, unused and byte tokens never come from text.
     """
     ids = {text: i for i, text in enumerate(texts) if types[i] == NORMAL}
     return sorted(ids, key=lambda text: (-scores[ids[text]], ids[text]))
@@ -114,8 +112,9 @@ def _bpe(names: Sequence[str], pieces: Pieces) -> dict[str, Any]:
 
 
 def _unigram(names: Sequence[str], pieces: Pieces) -> dict[str, Any]:
-    """Text may only be cut into normal pieces: control tokens will be hidden, unused ones get other names,
-    `_BYTE_NAME` does bytes.
+    """A unigram model that splits text only into normal pieces.
+
+    Control tokens are hidden later, unused ones get other names, and `_BYTE_NAME` excludes byte tokens.
     """
     lowest = min(
         (score for score, kind in zip(pieces.scores, pieces.types, strict=True) if kind == NORMAL),

@@ -1,7 +1,7 @@
-"""`tokenizer.model` files of SentencePiece: the few fields of its protocol buffer that encoding needs.
+"""`tokenizer.model` files of SentencePiece: the few fields of the protocol buffer that encoding needs.
 
 Sources: https://github.com/google/sentencepiece (src/sentencepiece_model.proto) and the protocol buffers wire
-format, https://protobuf.dev/programming-guides/encoding/. Reading takes time in proportion to the file.
+format, https://protobuf.dev/programming-guides/encoding/. Reading takes linear time.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from engine.errors import BadCheckpoint, UnsupportedModel
 
 SIZE_LIMIT = 64 << 20
-"""Bytes of a tokenizer file that are read; the largest known has 5 MB."""
+"""The largest tokenizer file that is read, in bytes; the largest known has 5 MB."""
 _KINDS = {1: "unigram", 2: "BPE", 3: "words", 4: "characters"}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(slots=True)
 class SentencePieceFile:
-    """A file's pieces (text, score, type), and its settings; ids are -1 where the model has no such token."""
+    """A file's pieces (text, score, type) and settings; ids are -1 if the model has no such token."""
 
     texts: list[str] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
@@ -39,7 +39,8 @@ class SentencePieceFile:
 def parse_sentencepiece(data: bytes) -> SentencePieceFile:
     """The contents of a `tokenizer.model`.
 
-    Raises `BadCheckpoint` and, for models of words, `UnsupportedModel`.
+    Raises `BadCheckpoint`, and `UnsupportedModel` for kinds other than BPE and unigram and
+    for trailing spaces.
     """
     model = SentencePieceFile()
     try:
@@ -60,7 +61,7 @@ def parse_sentencepiece(data: bytes) -> SentencePieceFile:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of a message, in order; raises IndexError where it is cut off."""
+    """(field number, value) of a message, in order. Raises IndexError if it is truncated."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -145,5 +146,5 @@ def _read_normalizer(model: SentencePieceFile, data: bytes) -> None:
 
 
 def _signed(value: int) -> int:
-    """A protocol buffer's int32, which is written as 64 bits of two's complement."""
+    """A protocol buffer's int32, encoded as 64 bits in two's complement."""
     return value - (1 << 64) if value >> 63 else value

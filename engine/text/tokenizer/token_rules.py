@@ -1,4 +1,4 @@
-"""Rules about single tokens, written as text: the token bias, and the tokens that hold certain texts."""
+"""Rules about single tokens, written as text: the token bias, and the tokens that contain given texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.text.tokenizer.healing import TokenPrefixes
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 NEVER_WORDS = ("ban", "never", "-inf")
-"""Words that stand for minus infinity in a bias: the token is never drawn."""
+"""Words for minus infinity in a bias: the token is never sampled."""
 
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'"}
@@ -20,14 +20,13 @@ _QUOTED = re.compile(r"""(["'])(.+)\1""", re.DOTALL)
 
 
 def parse_bias(lines: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, float], ...]:
-    """(id, what is added to its score) for each line "what = number"; of several lines for one token the last
-    counts.
+    """(id, amount added to its score) for each line "token = number"; the last line for a token counts.
 
-    What stands for a token: its id in digits, or its text, which may be in single or double quotes (to keep
-    blanks at its ends or to mean digits; \\n and \\t are a line break and a tab there). Without quotes a text
-    that is no token is tried with a space in front. The number can be one of `NEVER_WORDS`, which is minus
-    infinity. Empty lines are skipped. Raises `BadSetting` for a line that cannot be read, an id that does not
-    exist, and a text that is not one token.
+    A token is given by its id in digits or by its text. The text may be in single or double quotes, to keep
+    blanks at its ends or to mean digits; \\n and \\t are a line break and a tab there. If an unquoted text is
+    not a token, it is tried with a leading space. The number may be one of `NEVER_WORDS`, minus infinity.
+    Empty lines are skipped. Raises `BadSetting` for an invalid line, an id that does not exist, and a text
+    that is not one token.
     """
     bias: dict[int, float] = {}
     for line in filter(str.strip, lines):
@@ -37,8 +36,9 @@ def parse_bias(lines: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, f
 
 
 def bias_parts(line: str) -> tuple[str, float]:
-    """What a bias line names, and the number it gives: as much of `parse_bias` as needs no tokenizer, with
-    its `BadSetting`.
+    """The token and the number of a bias line: the part of `parse_bias` that needs no tokenizer.
+
+    Raises `BadSetting` for an invalid line.
     """
     what, equals, number = line.rpartition("=")
     if not equals or not what.strip():
@@ -50,10 +50,9 @@ def bias_parts(line: str) -> tuple[str, float]:
 
 
 def ids_containing(tokenizer: Tokenizer, texts: Sequence[str]) -> frozenset[int]:
-    """All control tokens, and all tokens whose bytes contain one of `texts`; \\n and \\t, written so, are a
-    line break and a tab.
+    """All control tokens, and all tokens whose bytes contain one of `texts`; cached for each tokenizer.
 
-    Remembered for each tokenizer.
+    The escapes \\n and \\t in `texts` are a line break and a tab.
     """
     known = _containing.setdefault(tokenizer, {})
     key = tuple(sorted({_unescaped(text) for text in texts if text}))
@@ -92,7 +91,7 @@ def _number(word: str, line: str) -> float:
 
 
 def _token(what: str, tokenizer: Tokenizer) -> int:
-    """The id that a bias line means by `what`."""
+    """The id of the token that a bias line names."""
     if what.isascii() and what.isdigit():
         id = int(what)
         if id >= tokenizer.vocab_size:
@@ -114,7 +113,7 @@ def _token(what: str, tokenizer: Tokenizer) -> int:
 
 
 def _exactly(text: str, tokenizer: Tokenizer) -> int | None:
-    """The token that is exactly `text`; of several the one that stands for it when a text is read."""
+    """The token that is exactly `text`; of several, the one that encoding `text` gives."""
     data = text.encode("utf-8", "replace")
     ids = tuple(
         id for id in sorted(tokenizer.special_ids) if tokenizer.token_bytes(id) == data

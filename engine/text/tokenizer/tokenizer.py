@@ -26,11 +26,9 @@ from engine.text.tokenizer.vocabulary import (
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REMEMBERED = 1 << 13
-"""Tokens whose bytes are kept at hand: each token that is written is looked up several times, and few
-tokens make most texts.
-"""
+"""Tokens whose bytes are cached: a generated token is looked up several times, and texts use few tokens."""
 _BLANKS = " \t\n\v\f\r"
-"""What C's isspace, by which llama.cpp strips, takes for white space."""
+"""White space according to C's isspace, by which llama.cpp strips."""
 _BLANK_RUN = re.compile(f"[{_BLANKS}]+")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -38,10 +36,10 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 class Tokenizer:
     """Encodes and decodes with one model's vocabulary of `vocab_size` tokens.
 
-    `add_bos` says whether plain completion starts with `bos_token_id`; `special_ids` are the control tokens;
-    `stop_token_ids` end a turn, the model's own EOS first; `strips_leading_space` says that the first space
-    of a decoded text is the tokenizer's own and not the text's; `channels` are there where replies have
-    headers. Once made and told what to `hear` it never changes, so it can be used from any thread.
+    `add_bos` says whether plain completion starts with `bos_token_id`. `special_ids` are the control tokens.
+    `stop_token_ids` end a turn, the model's own EOS first. `strips_leading_space` says that the first space
+    of a decoded text belongs to the tokenizer, not to the text. `channels` is set if replies have headers.
+    After construction and `hear` the tokenizer never changes, so any thread can use it.
     """
 
     def __init__(self, facts: TokenizerFacts) -> None:
@@ -50,17 +48,15 @@ class Tokenizer:
         self.add_bos = facts.add_bos
         self.special_ids = frozenset(facts.special)
         self.silent_ids = self.special_ids
-        """The control tokens that are no text; `hear` makes it fewer."""
+        """The control tokens that are not shown as text; `hear` reduces them."""
         self.channels = ChannelTokens.among({text: i for i, text in facts.special.items()})
         with expected_form():
             self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
         self._texts = token_texts(facts)
         self.token_bytes: Callable[[int], bytes] = functools.lru_cache(_REMEMBERED)(self._token_bytes)
-        """The bytes that a token adds to a text; a control token's own name; nothing for an id without a
-        token.
-        """
+        """The bytes that a token adds to a text; the name of a control token; empty for an unknown id."""
         self.piece: Callable[[int], str] = functools.lru_cache(_REMEMBERED)(self._piece)
-        """One token for people's eyes: its text; bytes that are no whole character are shown as \\xNN."""
+        """One token for display: its text, with bytes of incomplete characters as \\xNN."""
         self._verbatim = {entry["id"] for entry in facts.definition["added_tokens"]} | self.special_ids
         self.vocab_size = max(self._texts) + 1
         self.stop_token_ids = tuple(i for i in facts.stop_ids if i < self.vocab_size)
@@ -88,7 +84,7 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: Path) -> Self:
-        """From tokenizer.json (or an older kind of file) and the files beside it.
+        """From tokenizer.json (or another supported file) and the files next to it.
 
         Raises as `facts_from_folder` does.
         """
@@ -97,8 +93,8 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = False, add_bos: bool = False) -> list[int]:
         """Token ids of `text`.
 
-        With `special`, the texts of control tokens become these tokens; without it they are text like any
-        other. `add_bos` puts the BOS token in front when there is one and it is not there yet.
+        With `special`, the texts of control tokens become these tokens; otherwise they are plain text.
+        `add_bos` prepends the BOS token if there is one and the ids do not begin with it.
         """
         ids = self.encode_parts(text, {}) if special else self._encode(text)
         if add_bos and self.bos_token_id is not None and ids[:1] != [self.bos_token_id]:
@@ -106,9 +102,7 @@ class Tokenizer:
         return ids
 
     def encode_parts(self, text: str, literal: Mapping[int, str]) -> list[int]:
-        """Token ids of `text` with its control tokens, where the characters (code points) in `literal`
-        stand for plain text.
-        """
+        """Token ids of `text` with its control tokens; the code points in `literal` stand for plain text."""
         text = self._with_secrets(text)
         return self._encode(text.translate(literal) if literal else text)
 
@@ -124,21 +118,18 @@ class Tokenizer:
         return "".join([*parts, text[at:]])
 
     def hear(self, tags: Iterable[Tag]) -> None:
-        """Let the control tokens that thinking `tags` are made of be text; to be called before anything is
-        decoded.
-        """
+        """Make the control tokens in thinking `tags` visible as text; call this before decoding anything."""
         names = {name for tag in tags for part in tag for name in self.special_pattern.findall(part)}
         self.silent_ids = frozenset(id for id in self.special_ids if self._texts.get(id) not in names)
 
     def special_edges(self) -> tuple[frozenset[str], frozenset[str]]:
-        """All proper beginnings and all proper ends of the control tokens' texts."""
+        """All proper prefixes and all proper suffixes of the control tokens' texts."""
         starts = frozenset(text[:n] for text in self._secret for n in range(1, len(text)))
         return starts, frozenset(text[n:] for text in self._secret for n in range(1, len(text)))
 
     def _encode(self, text: str) -> list[int]:
         if _SURROGATE.search(text):
-            # Half a surrogate pair (seen in pasted text) has no UTF-8; it becomes U+FFFD, and whole pairs are
-            # joined.
+            # A lone surrogate (seen in pasted text) has no UTF-8 and becomes U+FFFD; pairs are joined.
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if self._charsmap is not None:
             text = self._charsmap.normalize(text)
@@ -154,7 +145,7 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of `ids`.
 
-        Bytes that are no UTF-8 become U+FFFD, one for each maximal invalid part; unknown ids are nothing.
+        Each maximal invalid UTF-8 sequence becomes one U+FFFD; unknown ids add nothing.
         """
         data = b"".join(self.token_bytes(i) for i in ids if not (skip_special and i in self.silent_ids))
         text = data.decode("utf-8", "replace")
@@ -162,9 +153,7 @@ class Tokenizer:
 
     @property
     def texts(self) -> Mapping[int, str]:
-        """{id: text} of all tokens as stored in the file, in the alphabet of its kind; for comparing
-        vocabularies.
-        """
+        """{id: text} of all tokens as stored in the file, in its alphabet; for comparing vocabularies."""
         return self._texts
 
     def _token_bytes(self, id: int) -> bytes:
@@ -203,9 +192,7 @@ def _sentencepiece_bytes(text: str) -> bytes:
 
 
 def _decoding(decoder: Any) -> tuple[Any, bool]:
-    """How a token's text becomes bytes, and whether the first space of a text is dropped, from "decoder"
-    of a tokenizer.json.
-    """
+    """From a "decoder" entry: how a token's text becomes bytes, and whether a text's first space drops."""
     parts = decoder.get("decoders", [decoder]) if isinstance(decoder, dict) else []
     kinds = {part.get("type"): part for part in parts}
     if "ByteLevel" in kinds:

@@ -1,6 +1,4 @@
-"""What a tokenizer is made of: the facts read from a model file, and the rule that keeps control tokens
-out of plain text.
-"""
+"""The facts about a tokenizer, and the rule that keeps control tokens out of plain text."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ END_OF_TURN_TOKENS = (
     "<|return|>",
     "<|call|>",
 )
-"""Well-known names of tokens that end a turn; one counts when the chat template writes it."""
+"""Well-known names of tokens that end a turn; one counts if the chat template writes it."""
 _NEXT_TURN = ("<|user|>", "<|observation|>")
 
 _CONTROL_NAMES = frozenset(
@@ -54,7 +52,7 @@ _CONTROL_NAMES = frozenset(
     }
 )
 CONTROL_BEGINNINGS = ("<", "[", "_<", "▁<")
-"""What `is_control_by_name` asks a text to begin with."""
+"""The beginnings that `is_control_by_name` requires."""
 
 _TAGS = frozenset({"<s>", "</s>"})
 
@@ -88,8 +86,8 @@ _LATER_NAMES = frozenset(
 def looks_like_control(text: str, tags: bool = False) -> bool:
     """Whether an added token's text is that of a control token, whatever its flag says.
 
-    Some files flag role markers such as `<|user|>` as ordinary; typed by a person they must not change the
-    roles. With `tags` (see `has_tags`) `<s>` is a piece of HTML.
+    Some files flag role markers such as `<|user|>` as ordinary; typed by a user they must not change the
+    roles. With `tags` (from `has_tags`), `<s>` is an HTML tag.
     """
     if tags and text in _TAGS:
         return False
@@ -99,12 +97,11 @@ def looks_like_control(text: str, tags: bool = False) -> bool:
 
 
 def is_control_by_name(text: str, tags: bool = False) -> bool:
-    """The same for a token that a GGUF file does not flag at all, as llama.cpp sees it (`llama-vocab.cpp`,
-    "auto-detect").
+    """`looks_like_control` for a token not flagged in a GGUF file, as llama.cpp does ("auto-detect").
 
-    Ends of turns and the marks of code infilling are control tokens whatever their type. `<s>` and the like
-    are not: a byte-level vocabulary that was trained on web pages (Qwen's ids 128244 and 128245) has them as
-    ordinary pieces.
+    Ends of turns and the marks of code infilling are control tokens whatever their type. `<s>` and the
+    like are not: a byte-level vocabulary trained on web pages (Qwen's ids 128244 and 128245) has them
+    as ordinary pieces.
     """
     return text in _LATER_NAMES or (text not in _ORDINARY_NAMES and looks_like_control(text, tags))
 
@@ -112,10 +109,10 @@ def is_control_by_name(text: str, tags: bool = False) -> bool:
 def has_tags(texts: Container[str]) -> bool:
     """Whether a vocabulary begins its texts with `<bos>`, so that its `<s>` is the HTML tag (Gemma).
 
-    Gemma's tokenizer.json lists `</s>` (id 212) among its added tokens with `"special": false`, beside
-    `</table>` and `</h1>`: transformers makes it this one token in any text, does not drop it from a reply,
-    and ends no reply at it. So do we. llama.cpp takes every `</s>` for an end of reply, and keeps Gemma 4
-    from that by a rule of its own.
+    Gemma's tokenizer.json lists `</s>` (id 212) among its added tokens with `"special": false`, next to
+    `</table>` and `</h1>`: transformers makes it this one token in any text, keeps it in replies, and ends no
+    reply at it. This engine does the same. llama.cpp treats every `</s>` as an end of reply, with an
+    exception for Gemma 4.
     """
     return "<bos>" in texts
 
@@ -124,11 +121,10 @@ def has_tags(texts: Container[str]) -> bool:
 class TokenizerFacts:
     """All that `Tokenizer` needs.
 
-    `definition` is a tokenizer.json as a dict; it is changed by `hide_specials`.
-
-    `special` maps the id of each control token to its text. `stop_ids` end a turn. `charsmap` is
-    SentencePiece's table of character replacements, or empty. White space before (`strips_before`) and after
-    (`strips_after`) the tokens of these texts is dropped where control tokens are read.
+    `definition` is a tokenizer.json as a dict; `hide_specials` changes it. `special` maps the id of each
+    control token to its text. `stop_ids` end a turn. `charsmap` is SentencePiece's table of character
+    replacements, or empty. White space before (`strips_before`) and after (`strips_after`) the tokens with
+    these texts is dropped where control tokens are recognised.
     """
 
     definition: dict[str, Any]
@@ -143,15 +139,15 @@ class TokenizerFacts:
 
 
 def unique(ids: Iterable[int | None]) -> tuple[int, ...]:
-    """The ids in order, without None and without repeats."""
+    """The ids in order, without None and duplicates."""
     return tuple(dict.fromkeys(i for i in ids if i is not None))
 
 
 def end_of_turn_ids(special: Mapping[int, str], template: str | None) -> list[int]:
     """Ids of the well-known end-of-turn control tokens that the chat template (Jinja source or None) writes.
 
-    Where `<|return|>` ends a turn, `<|end|>` ends only one of its messages (harmony). Models whose turns have
-    no end of their own stop at the beginning of the next one (GLM-4).
+    If the vocabulary has `<|return|>`, `<|end|>` ends only one message of a turn (harmony). Models whose
+    turns have no end token stop at the beginning of the next turn (GLM-4).
     """
     ids = {text: i for i, text in special.items()}
     found = [ids[text] for text in END_OF_TURN_TOKENS if template and text in ids and text in template]
@@ -165,9 +161,9 @@ def end_of_turn_ids(special: Mapping[int, str], template: str | None) -> list[in
 def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dict[str, str]:
     """Give each control token of a tokenizer.json dict a secret name, in place; returns {text: secret name}.
 
-    After this no text can become a control token by its looks: neither through the added-token search, nor
-    through merges that happen to spell it, nor as a whole word of the vocabulary. Whoever means the control
-    token writes the secret name, which holds a random part and is never shown.
+    After this no text can become a control token: neither through the added-token search, nor through merges
+    that spell it, nor as a whole word of the vocabulary. To write the control token, use its secret name,
+    which holds a random part and is never shown.
     """
     nonce = secrets.token_hex(8)
     secret = {text: f"\U0010fffd{nonce}.{i}\U0010fffd" for i, text in special.items()}
@@ -207,19 +203,19 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
 
 
 def _placed(vocab: Mapping[str, int], names: Mapping[int, str]) -> dict[str, int]:
-    """The vocabulary with every added token under its id, whatever stood there."""
+    """The vocabulary with every added token under its id, whatever was there."""
     taken = set(names.values())
     placed = {text: i for text, i in vocab.items() if i not in names and text not in taken}
     return placed | {text: i for i, text in names.items()}
 
 
 def _relisted(vocab: Iterable[Sequence[Any]], names: Mapping[int, str]) -> list[list[Any]]:
-    """The same for a list of [text, score], whose places are the ids."""
+    """`_placed` for a list of [text, score], whose indices are the ids."""
     return [[names.get(i, text), score] for i, (text, score) in enumerate(vocab)]
 
 
 def _pair(merge: Any) -> tuple[str, str]:
-    """A merge as two texts; older files write it as one with a space."""
+    """A merge as two texts; older files store it as one with a space. Raises `BadCheckpoint` for others."""
     parts = merge.split(" ") if isinstance(merge, str) else merge
     if (
         not isinstance(parts, (list, tuple))
@@ -234,15 +230,15 @@ def _pair(merge: Any) -> tuple[str, str]:
 
 
 def special_pattern(secret: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of the control tokens' texts, the longest first; matches nothing when there are none."""
+    """A pattern that matches the control tokens' texts, longest first, or nothing if there are none."""
     return re.compile("|".join(re.escape(text) for text in sorted(secret, key=len, reverse=True)) or "(?!)")
 
 
 def byte_level_alphabet() -> dict[str, int]:
-    """The character that stands for each byte in byte-level BPE vocabularies, as {character: byte}.
+    """{character: byte} for byte-level BPE vocabularies.
 
-    Printable Latin-1 bytes stand for themselves; the 68 others are shifted to U+0100 and up in byte order
-    (GPT-2).
+    Printable Latin-1 bytes stand for themselves; the 68 others are shifted to U+0100 and up in
+    byte order (GPT-2).
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
