@@ -50,7 +50,7 @@ def StreamGenerator(
     attributes): n_predict, temp, top_k, top_p, repeat_penalty, and seed (below 0: random). `device` and
     `quant_llm` are ignored.
 
-    Yields a dict after every `stream_interval` tokens and at the end: `text` (with `echo`, after the prompt),
+    Yields a dict every `stream_interval` or more tokens and at the end: `text` (after the prompt if `echo`),
     `usage` {prompt_tokens, completion_tokens, total_tokens}, `finish_reason` (None, at the end "stop" or
     "length") and `timing` (None, at the end {context_tokens, context_time, total_tokens,
     generation_time_list}, in seconds). The end-of-turn token counts towards the completion. If the generator

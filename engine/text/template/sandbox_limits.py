@@ -50,7 +50,7 @@ _WIDE = re.compile(r"\d{5}")
 
 
 def text_size(value: Any) -> int:
-    """Characters of all strings in a value of any depth; items count 1 each, other values 32."""
+    """Characters of all strings in a value of any depth; list items count 1 each, other values 32."""
     size, stack = 0, [value]
     while stack:
         value = stack.pop()

@@ -64,8 +64,8 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
     else:
         definition, add_bos = _byte_level(metadata, tokens, types)
     bos, eos, special, stops = _roles(metadata, kind, tokens, types)
-    # Early files of Gemma 4 say that a text has no BOS, but the model was trained with it; llama.cpp
-    # overrides it too.
+    # Early files of Gemma 4 say that a text has no BOS, but the model was trained with it. llama.cpp
+    # overrides these files too.
     add_bos = kind == "gemma4" or bool(metadata.get(_KEY + "add_bos_token", add_bos))
     before, after = stripping(metadata, special.values())
     return TokenizerFacts(definition, special, bos, eos, add_bos, stops, charsmap, before, after)
