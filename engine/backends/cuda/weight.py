@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 _VALUES_AT_ONCE = 1 << 21
-"""Weights packed in one go, at least a tile: temporaries are some twenty bytes for each, whatever the
-tensor.
-"""
+"""Weights packed in one go, at least a tile; temporaries take some twenty bytes for each."""
 _PACKERS = min(4, os.cpu_count() or 1)
 """Threads that pack; the calling thread reads, and sends to the device."""
 

@@ -168,9 +168,7 @@ def _put(text: str, operands: Sequence[str]) -> str:
 
 
 def _scoped(text: str) -> str:
-    """Put the text in braces, which make a scope, so that register names of
-    different instructions cannot clash.
-    """
+    """Put the text in braces, which make a scope, so that register names of instructions cannot clash."""
     return text if text.startswith("{") else "{" + text + "}"
 
 

@@ -28,9 +28,7 @@ from engine.platform.whole_file import write_whole
 STAGE = "Preparing the GPU kernels"
 COMPILERS = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 KEPT_VERSIONS = 3
-"""How many folders of other sources or compilers are kept, the most recently used first, so that two
-checkouts do not evict each other.
-"""
+"""How many folders of other sources or compilers are kept, the most recently used first."""
 MANIFEST = "manifest.json"
 _HASH = 32
 _HOST_ONLY = frozenset({
@@ -64,9 +62,7 @@ def _version(name: str) -> str:
 
 
 def file_name(kernel: Kernel) -> str:
-    """The file name for a kernel's machine code: the kernel's name and a hash
-    of everything that specialises it.
-    """
+    """The file name for a kernel's machine code: its name and a hash of everything that specialises it."""
     constants = sorted((name, _told(value)) for name, value in kernel.constants.items())
     body = f"{kernel.body.__module__}.{kernel.body.__qualname__}"
     told = repr((kernel.name, body, kernel.parameters, kernel.threads, kernel.blocks, constants))
@@ -74,9 +70,7 @@ def file_name(kernel: Kernel) -> str:
 
 
 def _told(value: Any) -> str:
-    """A constant as text without memory addresses. Functions and instructions are given by name, since their
-    sources are hashed anyway.
-    """
+    """A constant as text without memory addresses; functions and instructions are given by name."""
     named = getattr(value, "__qualname__", None) or getattr(value, "name", None)
     return f"{getattr(value, '__module__', '')}.{named}" if named else repr(value)
 
@@ -151,8 +145,7 @@ class Binaries:
             outcomes.close()  # type: ignore[attr-defined]
 
     def cubin(self, kernel: Kernel, capability: int) -> bytes:
-        """A kernel's machine code (or PTX, see `target`) for this compute
-        capability, compiled now if necessary.
+        """A kernel's machine code (or PTX, see `target`) for this compute capability, compiled if necessary.
 
         Raises `BuildError` if it cannot be compiled.
         """

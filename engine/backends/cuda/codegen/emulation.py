@@ -1,5 +1,4 @@
-"""Emulates the instructions of `engine.backends.cuda.codegen.ptx` on Python numbers: fp16, bf16 and e4m3 as
-bits, matrix fragments, memory.
+"""Emulates the instructions of `engine.backends.cuda.codegen.ptx` on Python numbers.
 
 "i" and "r" are Python ints that are already wrapped to 32 bits; "f" is np.float32. Only the interpreter in
 the tests runs this code.
@@ -22,9 +21,7 @@ HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 
 
 class Machine(Protocol):
-    """What the emulation needs from the interpreter: the running thread, memory,
-    and an exchange within its warp.
-    """
+    """What the emulation needs of the interpreter: the running thread, memory, exchange within its warp."""
 
     @property
     def thread(self) -> int: ...

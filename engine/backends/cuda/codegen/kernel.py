@@ -45,9 +45,7 @@ class Kernel:
 
 
 _WRITTEN_OUT = Unrolled | Registers | SharedMemory | str
-"""Globals that make a function be rewritten (`written_out`). Strings count because no
-kernel compares strings at run time.
-"""
+"""Globals that make a function be rewritten (`written_out`); no compiled kernel compares strings."""
 
 
 def specialised(

@@ -79,8 +79,7 @@ class Op:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """`shared(size)` in a kernel: the 32-bit address of `size` bytes, aligned to 16
-    and the same for the whole block.
+    """`shared(size)` in a kernel: the 32-bit address of `size` bytes, aligned to 16, the same in a block.
 
     `size` is a constant. A function may have several calls, each with a different
     size, and each has its own memory.
@@ -164,9 +163,7 @@ e4m3_float = Op(
     "r",
     lambda _, b: e4m3_value(int(b) & 255),
 )
-"""float32 of an e4m3 byte: exponent and fraction are moved to their place in a
-float32, times 2^120. NaN becomes 480.
-"""
+"""float32 of an e4m3 byte: exponent and fraction moved to their places, times 2^120; NaN becomes 480."""
 fma = Op("fma", "fma.rn.f32 $0, $1, $2, $3;", "f", "fff", fused)
 add_fp16x2 = Op("add_fp16x2", "add.rn.f16x2 $0, $1, $2;", "r", "rr", each_half(lambda a, b: a + b))
 mul_fp16x2 = Op("mul_fp16x2", "mul.rn.f16x2 $0, $1, $2;", "r", "rr", each_half(lambda a, b: a * b))
@@ -248,9 +245,7 @@ transpose_b16 = Op(
     memory=True,
     convergent=True,
 )
-"""Transpose an (8, 8) matrix of 16-bit numbers. Lane (g, t) = (lane / 4, lane % 4)
-holds row g, columns 2 t and 2 t + 1.
-"""
+"""Transpose an (8, 8) matrix of 16-bit numbers: lane 4 g + t has row g, columns 2 t and 2 t + 1."""
 
 # --- where a thread is, and how threads meet ----------------------------------------------------------------
 
@@ -298,9 +293,7 @@ ballot = Op(
 wait_for_others = Op(
     "wait_for_others", "", "", "", lambda m: None, memory=True, since={90: "griddepcontrol.wait;"}
 )
-"""With programmatic dependent launch, wait until the writes of earlier
-kernels are visible. Otherwise a no-op.
-"""
+"""With programmatic dependent launch, wait for the writes of earlier kernels; otherwise do nothing."""
 let_others_start = Op(
     "let_others_start",
     "",
@@ -310,9 +303,7 @@ let_others_start = Op(
     memory=True,
     since={90: "griddepcontrol.launch_dependents;"},
 )
-"""With programmatic dependent launch, the next kernel may start and run up to its
-`wait_for_others`. Otherwise a no-op.
-"""
+"""With programmatic dependent launch, let the next kernel run up to its `wait_for_others`; else nothing."""
 unknown = Op("unknown", "mov.b32 $0, $1;", "i", "i", lambda _, x: int(x), memory=True)
 """The same number, but opaque to the compiler: a loop over it is not unrolled, which saves registers."""
 stay = Op("stay", "bar.warp.sync 0xffffffff;", "", "", lambda m: None, memory=True, convergent=True)
@@ -446,9 +437,7 @@ add_i32 = Op(
     lambda m, a, v: add_int(m, a, v, shared_memory=False),
     memory=True,
 )
-"""Add to an int32 in global memory atomically; returns the previous value.
-Integers make the order irrelevant.
-"""
+"""Add to an int32 in global memory atomically; returns the previous value. The order does not matter."""
 adds_i32 = Op(
     "adds_i32",
     "atom.shared.add.s32 $0, [$1], $2;",

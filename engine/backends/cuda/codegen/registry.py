@@ -1,5 +1,4 @@
-"""Every kernel variant that models use, as a list that can be compiled and
-checked for all devices without a GPU.
+"""Every kernel variant that models use, to compile and check them for all devices without a GPU.
 
 A kernel that is not listed is compiled when a model with unusual sizes needs it.
 """

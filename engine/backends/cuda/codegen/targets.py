@@ -15,9 +15,7 @@ CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
 Machine code runs on later devices of the same generation.
 """
 TEGRA = frozenset({72, 87, 101, 110})
-"""Compute capabilities of Jetson and similar devices. They run no machine code of other
-devices, even of the same generation.
-"""
+"""Compute capabilities of Jetson and similar devices, which run no machine code of other devices."""
 
 
 class BuildError(EngineError):
@@ -41,9 +39,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Target:
-    """What a device loads: kernels compiled for `capability`, as machine code or
-    as PTX for its driver to compile.
-    """
+    """What a device loads: kernels for `capability`, as machine code or as PTX for its driver to compile."""
 
     capability: int
     machine_code: bool

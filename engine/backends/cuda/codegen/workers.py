@@ -1,5 +1,4 @@
-"""Compiles many kernels at once in worker processes, since a kernel takes about
-a second with Python's lock held.
+"""Compiles many kernels in worker processes, since each takes about a second with Python's lock held.
 
 A worker is a fresh interpreter that reads pickled kernels from its standard input and writes the outcomes to
 its standard output. Unlike `multiprocessing`, it does not run the program's main module again, so scripts

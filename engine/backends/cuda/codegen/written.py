@@ -1,5 +1,4 @@
-"""Rewrites kernels before compilation: unrolls `static` loops, turns `registers` into variables, and decides
-conditions on constants.
+"""Rewrites kernels: unrolls `static` loops, makes `registers` variables, decides constant conditions.
 
 A function that takes `registers` is inlined where it is called, either as a statement or as the whole right
 side of an assignment. It may return only at its end, and its names are made unique. The interpreter calls it

@@ -1,5 +1,4 @@
-"""Mixture of experts without the products: choosing experts, repeating rows
-for them, and summing the results.
+"""Mixture of experts without the products: choosing experts, repeating rows, and summing the results.
 
 Spread row t * used + j is row t for its j-th expert, the most likely first.
 Source: Mixtral, arXiv 2401.04088.
@@ -46,9 +45,7 @@ NORMALISE = True
 
 
 def _sortable(bits: int) -> Any:
-    """A uint32 that orders like the float32 of these bits. NaN gives 1, below
-    all numbers; the result is never 0.
-    """
+    """A uint32, never 0, that orders like the float32 of these bits. NaN gives 1, below all numbers."""
     if uint32(bits & uint32(0x7FFFFFFF)) > uint32(0x7F800000):
         return uint32(1)
     if bits == uint32(0x80000000):

@@ -1,5 +1,4 @@
-"""Packed activations: the input rows of products, packed once by whatever
-produces a row and read by each product.
+"""Packed activations: the input rows of products, packed once by whatever produces a row.
 
 Columns are padded with zeros to whole blocks of 64; K64 is the padded number of columns. Two kinds:
 

@@ -1,5 +1,4 @@
-"""Writes packed activations: device functions for kernels that produce a row, and
-a kernel that packs existing rows.
+"""Writes packed activations: device functions for kernels that produce rows, and a kernel of its own.
 
 All use the same thread layout. Each thread holds four adjacent columns, the first a multiple of 4, and
 adjacent lanes hold adjacent columns; so 16 lanes hold a block of 64 columns. All lanes of a warp call
@@ -42,9 +41,7 @@ FORM = "fp16"
 
 
 def rows_first(chunks: int = 1) -> Blocks:
-    """Grid (row, chunk). Rows are in x because there may be more than 65535,
-    the limit of the other dimensions.
-    """
+    """Grid (row, chunk). Rows are in x because there may be more than 65535, the limit in y and z."""
     return lambda rows: (rows, chunks, 1)
 
 
@@ -215,9 +212,7 @@ def capability_for(record: str) -> int:
 def wanted(
     kind: str, y: Buffer | None, record: Buffer | None
 ) -> tuple[tuple[Buffer | int, ...], tuple[Buffer, ...]]:
-    """The arguments y, its stride, record, its stride for a kernel's outputs (0 if
-    unused), and the buffers written.
-    """
+    """The arguments y, its stride, record, its stride of a kernel (0 if unused), and the buffers written."""
     assert (kind == "none") == (record is None)
     written = tuple(buffer for buffer in (y, record) if buffer is not None)
     assert written

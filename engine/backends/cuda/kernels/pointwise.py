@@ -127,8 +127,7 @@ def _gated(
     packed_stride: int,
     width: int,
 ) -> None:
-    """activation(gate) * up, or activation(gate) without GATED: as float32 unless
-    y is 0, and packed as FORM says.
+    """activation(gate) * up, without GATED activation(gate): as float32 unless y is 0, and packed as FORM.
 
     Strides in bytes, rows of `width` columns. Grid (row, chunk of 4 THREADS columns).
     """
@@ -322,9 +321,7 @@ def soft_cap_call(x: Buffer, y: Buffer, scale: float, cap: float) -> Call:
 
 
 def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
-    """y = x plus the table's row at each row's position; `table` is the
-    address of float32 (positions, width).
-    """
+    """y = x plus the table's row at each row's position; `table`: address of float32 (positions, width)."""
     _alike(x, y)
     assert (x.copies, x.on_logit_rows) == (1, False)
     arguments = (x, x.stride, table, y, y.stride, x.width, Runtime.POSITION)

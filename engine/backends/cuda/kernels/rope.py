@@ -147,8 +147,7 @@ def _rope(
     first1: int, heads1: int, step1: int, eps1: float, cos: int, sin: int, position: int, half: int,
     width: int, inverse: float,
 ) -> None:  # fmt: skip
-    """Rotate the heads of two inputs: y = (a cos - b sin, b cos + a sin) for each
-    of the first `half` pairs (a, b).
+    """Rotate the heads of two inputs: (a cos - b sin, b cos + a sin) for the first `half` pairs (a, b).
 
     Each input (0: queries, 1: keys): x and y with strides in bytes, norm weight and bias (0 for none),
     `first` column in x, number of heads, `step` bytes from a head's weights to the next head's, epsilon.

@@ -61,8 +61,7 @@ def iq4_index(codes: Any) -> Any:
 
 @dataclass(frozen=True)
 class CodeParts:
-    """Rows taken apart: codes uint8 (N, K); scales and mins of groups (N, K /
-    group); d and dmin (N, K / 256).
+    """Rows taken apart: codes uint8 (N, K); scales and mins (N, K / group); d and dmin (N, K / 256).
 
     scales and mins are bytes, fp16 as uint16, or float32; d and dmin are fp16 as uint16.
     """
@@ -76,8 +75,7 @@ class CodeParts:
 
 @dataclass(frozen=True)
 class Region:
-    """Some words of a block, or of a span's header: `words` (1, 2, 4) for each
-    lane (`each_lane`) or for each g.
+    """Some words of a block or of a span's header: `words` (1, 2, 4) for each lane (`each_lane`) or each g.
 
     They lie `at` bytes from the start and become the words from `first` on of the `WORDS`.
     """

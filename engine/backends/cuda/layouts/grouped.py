@@ -16,8 +16,7 @@ UNITS = (32, 64, 128)
 
 
 def _taken(unit: int, half: bool) -> Callable[[Bytes, int, int], CodeParts]:
-    """The `CodeLayout.split` for `unit` bytes of codes, a float32 scale and an
-    int16 zero for each row and group.
+    """The `CodeLayout.split` for `unit` bytes of codes, a float32 scale and an int16 zero per row and group.
 
     Zeros up to 2048 are exact in fp16.
     """

@@ -65,9 +65,7 @@ class Fp8:
         return 1024 * blocks + 4 * ROWS * -(-64 * blocks // self.unit)
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """Pack `WeightLayout.pack`'s bytes; raises `BadCheckpoint` for numbers
-        beyond fp16, which large batches use.
-        """
+        """Raises `BadCheckpoint` for numbers beyond fp16, which large batches are multiplied in."""
         units = raw.size // (rows * (self.unit + 4))
         parts = raw.reshape(rows, units, self.unit + 4)
         blocks = -(-columns // 64)

@@ -40,8 +40,7 @@ def row_bytes(steps: Sequence[Step], device: int, logits: Buffer) -> tuple[int, 
 
 
 class Arena:
-    """The memory of all buffers on one device: `rows` rows of each place, and
-    the logit rows requested so far.
+    """The memory of all buffers on one device: `rows` rows of each place, and the logit rows requested.
 
     Raises `NotEnoughMemory`.
     """

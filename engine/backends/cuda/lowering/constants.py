@@ -68,9 +68,7 @@ class Constants:
 
 
 class CountedConstants(Constants):
-    """Uploads nothing: `nbytes` counts what would be uploaded. Without a
-    device, uses the values of a usual one.
-    """
+    """Uploads nothing: `nbytes` counts what would be uploaded. Without a device, assumes a usual one."""
 
     def __init__(self, device: Device | None = None) -> None:
         super().__init__(() if device is None else (device,))

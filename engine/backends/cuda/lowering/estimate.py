@@ -1,6 +1,4 @@
-"""Estimates the GPU memory of a model from its headers: its weights, and what a
-pass needs beside them and the cache.
-"""
+"""Estimates the GPU memory of a model from its headers: its weights, and what a pass needs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Dequantises packed matrices with torch operations on their device, for GPUs
-that do not run the kernels right.
+"""Dequantises packed matrices with torch, for GPUs that do not run the kernels right.
 
 It is slow but correct. See `layouts.codes` and `layouts.plain` for the layouts.
 """

@@ -22,9 +22,7 @@ KEPT = 16
 
 @dataclass(frozen=True)
 class Proven:
-    """Names of kernels that `passed`, that crashed the device (`crashed`), and that no test case ran
-    (`untried`).
-    """
+    """Names of kernels that `passed`, that crashed the device, and that no test case ran (`untried`)."""
 
     passed: frozenset[str] = frozenset()
     crashed: frozenset[str] = frozenset()

@@ -21,8 +21,7 @@ DRAW = 1e-3
 
 
 class Narrowed:
-    """A device that reports another number of multiprocessors, to select the
-    kernels for small or large matrices.
+    """A device that reports another number of multiprocessors, which selects other variants of kernels.
 
     It collects the names of the kernels that `ran`; capturing does not count as running.
     """
@@ -106,8 +105,7 @@ class Trial:
         return frozenset(kernel.name for kernel in decode_loop_kernels(self._vocabulary))
 
     def drawn(self, on: Narrowed) -> float:
-        """The largest relative error of probabilities against NumPy over the model's
-        vocabulary; infinity for a wrong token.
+        """The largest relative error of probabilities against NumPy; infinity for a wrong token.
 
         `on` is a device from `narrowed`.
         """

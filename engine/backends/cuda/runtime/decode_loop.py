@@ -1,5 +1,4 @@
-"""Decodes on the device, one step ahead of the host: a graph runs the pass for one
-row, samples, and feeds the token back.
+"""Decodes on the device, one step ahead of the host: pass, draw and next token are one graph.
 
 The host writes the random number of a place to pinned memory, launches the graph, and then reads the result
 of the previous step. All other state (position, token, penalties, number of draws) stays in device memory.

@@ -51,9 +51,7 @@ class Device(Protocol):
 
     @property
     def identity(self) -> str:
-        """Identifies the device with its driver and torch version, for results
-        that are stored; "" to store none.
-        """
+        """Identifies the device, its driver and torch, for results that are stored; "" to store none."""
         ...
 
     @property
@@ -62,9 +60,7 @@ class Device(Protocol):
         ...
 
     def free_memory(self) -> int:
-        """Bytes that can be allocated: what the driver reports as free, and what
-        torch has cached but does not use.
-        """
+        """Bytes that can be allocated: free for the driver, or cached by torch and not used."""
         ...
 
     def trim(self) -> None:
@@ -102,9 +98,7 @@ class Device(Protocol):
         ...
 
     def prepare(self, kernels: Sequence[Kernel]) -> Iterator[Loading]:
-        """Load these kernels so that they can be launched and captured, compiling
-        missing ones; yields progress.
-        """
+        """Load these kernels, compiling missing ones, so that they can be launched; yields progress."""
         ...
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:

@@ -1,5 +1,4 @@
-"""The NVIDIA driver through ctypes, without torch: its functions, its errors,
-and the usable GPUs of this machine.
+"""The NVIDIA driver through ctypes, without torch: functions, errors, and the usable GPUs.
 
 Signatures and numbers: CUDA driver API reference, version 13.0 (cuda.h). That header maps plain
 names to those ending in _v2. The driver, like torch, numbers GPUs according to
@@ -24,9 +23,7 @@ from engine.backends.cuda.runtime import nvml
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 
 MINIMUM_DRIVER = 13000
-"""The CUDA version that the driver must support: 13.0, first supported by R580.
-Machine code of a 13 toolkit needs it.
-"""
+"""The CUDA version that the driver must support, which R580 does; machine code of toolkit 13 needs it."""
 MINIMUM_CAPABILITY = 75
 MINIMUM_TORCH = (2, 13)
 """The first version whose `addmm` adds float32 to a product of fp16 or bf16 in place (`gemm`)."""
@@ -61,9 +58,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 OUT_OF_MEMORY = 2
 _SUCCESS, _NO_DEVICE = 0, 100
 LOST = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 810, 999})
-"""Errors after which this process has lost the device's memory: faults of a
-kernel, memory errors, a removed device.
-"""
+"""Errors after which this process has lost the device's memory, such as kernel faults."""
 _DISAGREES = frozenset({803, 804})
 """The driver's kernel module and its library have different versions."""
 
@@ -88,9 +83,7 @@ class Driver:
         self._functions: dict[str, Any] = {}
 
     def function(self, name: str) -> Any:
-        """A function that returns a CUresult, 0 for success. Raises `EngineError`
-        if the driver does not have it.
-        """
+        """A function that returns a CUresult, 0 for success. Raises `EngineError` if it is missing."""
         if name not in self._functions:
             try:
                 found = getattr(self._library, name)
@@ -180,8 +173,7 @@ def driver() -> Driver:
 
 
 def find_gpus(seconds: float = DRIVER_SECONDS) -> Gpus:
-    """The GPUs that the engine can use, or the reason why there are none. Raises
-    nothing, and waits at most `seconds`.
+    """The GPUs that the engine can use, or why there are none. Raises nothing, and waits at most `seconds`.
 
     It takes milliseconds after the driver has started, and does not import torch. Processes that are forked
     afterwards cannot use a GPU.
@@ -326,8 +318,7 @@ def _program_trouble() -> str:
 
 
 def torch_build() -> str | None:
-    """The CUDA version that the installed torch was built for, "" for a build
-    without CUDA, None without torch.
+    """The CUDA version that the installed torch was built for, "" for none, None without torch.
 
     Does not import torch.
     """

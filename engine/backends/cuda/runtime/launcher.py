@@ -17,17 +17,13 @@ from engine.backends.cuda.runtime.driver import Driver, driver
 from engine.core import Loading
 
 EARLY_CAPABILITY = 90
-"""From this capability on, a kernel may start before earlier ones have finished
-(programmatic dependent launch).
-"""
+"""From here on a kernel may start before earlier ones have finished (programmatic dependent launch)."""
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _FORMATS = {"l": "q", "i": "i", "f": "f"}
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute: the attribute's id, padding to 8 bytes, and a union of
-    64 bytes that starts with an int.
-    """
+    """CUlaunchAttribute: its id, padding to 8 bytes, and a union of 64 bytes that starts with an int."""
 
     _fields_ = (("id", c_uint), ("padding", c_uint), ("value", ctypes.c_int), ("rest", ctypes.c_byte * 60))
 
@@ -46,8 +42,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 class Arguments:
-    """Memory for a kernel's arguments, laid out as a C structure, and the
-    pointers to each that the driver needs.
+    """Memory for a kernel's arguments, laid out as a C structure, and the pointers that the driver needs.
 
     The driver copies the arguments during the launch, so all launches of one thread can share the memory.
     """
@@ -162,9 +157,7 @@ class Launcher:
     def launch(
         self, kernel: Kernel, blocks: tuple[int, int, int], values: Sequence[int | float], stream: int
     ) -> None:
-        """Launch a loaded kernel on a stream, after everything queued there. Raises
-        `KeyError` if it is not loaded.
-        """
+        """Launch a loaded kernel (otherwise `KeyError`) on a stream, after everything queued there."""
         function, arguments = self._functions[kernel]
         arguments.set(values)
         with self._here:

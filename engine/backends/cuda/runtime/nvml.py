@@ -1,5 +1,4 @@
-"""NVIDIA's management library (NVML) through ctypes: a GPU's free memory without
-allocating any, and the driver's version.
+"""NVIDIA's management library (NVML) through ctypes: free GPU memory, and the driver's version.
 
 The library is optional. Signatures: NVML API reference (nvml.h). It numbers GPUs in its own
 order, so they are looked up by UUID.
@@ -54,9 +53,7 @@ class Manager:
         )
 
     def free_memory(self, uuid: bytes) -> int | None:
-        """Free bytes of the GPU, or MIG device, with this UUID of 16 bytes from
-        the driver; None if not reported.
-        """
+        """Free bytes of the GPU, or MIG device, with this UUID of 16 bytes; None if not reported."""
         digits = uuid.hex()
         text = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
         for kind in ("GPU", "MIG"):

@@ -33,9 +33,7 @@ def matmul_rate(device: Device, side: int = SIDE) -> float:
 
 
 def _seconds(device: Device, work: Callable[[], object]) -> float:
-    """Seconds for one call of `work`, which queues work on the device: the median
-    of several runs after a warm-up.
-    """
+    """Seconds for one call of `work` on the device: the median of several runs after a warm-up."""
     found = []
     for _ in range(_TURNS + 1):
         device.synchronize()

@@ -1,6 +1,4 @@
-"""A `Device` that is a real GPU: torch provides memory, stream, events and
-graphs; the driver launches kernels.
-"""
+"""A `Device` that is a real GPU: torch provides memory, stream and graphs, the driver launches kernels."""
 
 from __future__ import annotations
 
@@ -86,9 +84,7 @@ class TorchGraph:
 
 
 class TorchMark:
-    """An event. A waiting thread sleeps instead of polling, so that the window
-    and the host can use the processor.
-    """
+    """An event. A waiting thread sleeps instead of polling, so that others can use the processor."""
 
     def __init__(self, device: TorchDevice) -> None:
         self._device = device
@@ -149,9 +145,7 @@ class TorchDevice:
         return int(free) + kept_unused(self.index)
 
     def trim(self) -> None:
-        """See `device.Device`: frees torch's cached blocks, the cuBLAS workspace (torch
-        recreates it) and staging memory.
-        """
+        """See `device.Device`: frees torch's cache, the cuBLAS workspace (recreated on use) and staging."""
         self._staging = []
         with suppress(EngineError), _translated(self), torch.cuda.device(self.index):
             self.stream.synchronize()
@@ -236,9 +230,7 @@ class TorchDevice:
             self.launcher.launch(kernel, blocks, arguments, self.stream.cuda_stream)
 
     def record(self, launches: Callable[[], None]) -> TorchGraph:
-        """See `device.Device`. Kernels must be loaded and memory allocated before:
-        neither is possible during capture.
-        """
+        """See `device.Device`. Load kernels and allocate memory before; capturing allows neither."""
         self.synchronize()
         graph = torch.cuda.CUDAGraph()
         with gc_paused(), self.torch_work():

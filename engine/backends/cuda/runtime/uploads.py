@@ -25,9 +25,7 @@ class Uploads:
         self._turn = 0
 
     def send(self, array: Any, target: torch.Tensor) -> None:
-        """Copy a contiguous NumPy array to the start of a device tensor
-        (uint8), after all work queued so far.
-        """
+        """Copy a contiguous NumPy array to the start of a uint8 device tensor, after all queued work."""
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for start in range(0, raw.size, _PIECE):
             part, turn = raw[start : start + _PIECE], self._turn

@@ -27,9 +27,7 @@ PARAMETERS = "llllllll" + "ii" + "ff" + "i"
 
 
 def splits_for(kv_heads: int, sm_count: int) -> int:
-    """Number of blocks for the positions of one key/value head: a power of two,
-    about two blocks per multiprocessor.
-    """
+    """Blocks for the positions of a key/value head: a power of two, about two blocks a multiprocessor."""
     wanted, splits = 2 * sm_count // kv_heads, 1
     while 2 * splits <= min(wanted, MOST_SPLITS):
         splits *= 2

@@ -191,9 +191,7 @@ _ELEMENTS = {
 
 
 def reading(layout: Layout, prefix: str) -> dict[str, Any]:
-    """Constants for a kernel that reads this side of the cache; their names
-    begin with `prefix`, "K_" or "V_".
-    """
+    """Constants for a kernel that reads this side of the cache; names begin with `prefix`, "K_" or "V_"."""
     constants: dict[str, Any] = {
         "BLOCK": layout.block,
         "ROW": layout.row,

@@ -1,5 +1,4 @@
-"""Small-batch attention with tensor cores: scores and weighted values of eight columns,
-16 positions per warp and iteration.
+"""Small-batch attention with tensor cores: eight columns, 16 positions per warp and iteration.
 
 Scores are S^T = K Q^T. Each lane loads eight dimensions at once, and a tile of 16 positions by 16 dimensions
 makes the fragments of operand a. Queries, scaled to order one and split into two fp16 with 22 bits together,
@@ -69,9 +68,7 @@ KEPT_FIRST = 0
 VBLOCKS, KP, VP = 1, 2, 1
 """Blocks of 64 dimensions; groups of keys and blocks of values that are loaded at once."""
 FRAGMENTS, STATE, SHARED = 0, 0, 0
-"""Offsets in shared memory of the query fragments and of the warps' exchange;
-float32 queries, later outputs, are at 0.
-"""
+"""Offsets in shared memory: query fragments, the warps' exchange. Queries, later outputs, are at 0."""
 K_BLOCK = K_ROW = K_SCALES = K_LIMIT = K_MEAN = K_Q4 = K_OCTET = K_OCTETS = 0
 V_BLOCK = V_ROW = V_SCALES = V_LIMIT = V_OCTET = V_OCTETS = 0
 K_FACTOR = V_FACTOR = 1.0
@@ -211,9 +208,7 @@ def _sees(p0: int, low_a: int, own_a: int, low_b: int, own_b: int) -> int:
 def _begin(
     out: Any, base: int, block: int, cap: float, g: int, t: int, warp: int, low_a: int, low_b: int
 ) -> Any:
-    """Start the sums with position 0, which q4 stores whole: sets outputs,
-    returns maxima and sums of weights.
-    """
+    """Start the sums with position 0, which q4 stores whole: sets outputs, returns maxima and weight sums."""
     top_a, top_b, one, two = begun(base, cap, t, warp, low_a, low_b)
     for m in static(range(8 * VBLOCKS)):
         value = first_value(block, int32(int32(8 * g) + 64 * (m // 8) + m % 8))
@@ -306,10 +301,9 @@ def _decode_loop(
     warp: int, low_a: int, own_a: int, low_b: int, own_b: int, factor_a: float, factor_b: float, cap: float,
     top_a: float, top_b: float, sum_a: float, sum_b: float,
 ) -> Any:  # fmt: skip
-    """Process the split's chunks up to `end`, a tile of 16 positions per warp: adds
-    to `out`, returns maxima and sums.
+    """Process the split's chunks up to `end`, 16 positions per warp: adds to `out`, returns maxima and sums.
 
-    Cache: addresses of keys, values and the page table; `last` is the step's last position.
+    Cache: addresses of keys, values and the block table; `last` is the step's last position.
     Of the two columns a and b: the last unseen position before the window, the row's own
     position, score factor, maximum, sum.
     """
@@ -359,7 +353,7 @@ def _attend(
 ) -> None:  # fmt: skip
     """Maximum, sum and output of each column over a split's positions. Grid (split, key/value head, columns).
 
-    Cache: addresses of keys, values, row 0's position and the page table. Input q float32 (rows, H D) and
+    Cache: addresses of keys, values, row 0's position and the block table. Input q float32 (rows, H D) and
     output `partial`, strides in bytes. Numbers: rows, `ratio` query heads per key/value head, scale, soft cap
     (0 for none), window (0 for none).
     """

@@ -1,5 +1,4 @@
-"""What both small-batch attention kernels share: columns, reductions, soft cap,
-and the layout of partial results.
+"""What both small-batch attention kernels share: columns, reductions, soft cap, and partial results.
 
 A *column* is a query head at a row of the step. The columns that share a key/value head are numbered row by
 row, and a block takes `COLUMNS` of them. Positions are divided into chunks of 64: chunk c belongs to split c

@@ -1,5 +1,4 @@
-"""Small-batch attention in float32 without tensor cores: for float32 caches, and for
-head sizes that do not fit wide loads.
+"""Small-batch attention in float32, for float32 caches and for head sizes that do not fit wide loads.
 
 A block is one warp. It takes four columns over a split's positions, a few positions at a time; lanes divide
 the dimensions among them. Positions, splits and partial results are described in `parts`.
@@ -94,7 +93,7 @@ def _attend_plain(
 ) -> None:  # fmt: skip
     """Maximum, sum and output of each column over a split's positions. Grid (split, key/value head, columns).
 
-    Cache: addresses of keys, values, row 0's position and the page table. Input q float32 (rows, H D) and
+    Cache: addresses of keys, values, row 0's position and the block table. Input q float32 (rows, H D) and
     output `partial`, strides in bytes. Numbers: rows, `ratio` query heads per key/value head, scale, soft cap
     (0 for none), window (0 for none).
     """

@@ -33,15 +33,12 @@ Gather = Callable[[Bound, int, int, bool], tuple["torch.Tensor", "torch.Tensor"]
 
 
 def takes_flash(capability: int, shape: AttentionShape) -> bool:
-    """Whether flash attention supports this shape at this compute capability (times
-    ten), given a build that has it.
-    """
+    """Whether flash attention supports this shape at this compute capability (times ten), if torch has it."""
     return capability >= FLASH_CAPABILITY and shape.head_dim <= FLASH_DIM and shape.head_dim % 8 == 0
 
 
 def has_flash(device: Device, shape: AttentionShape) -> bool:
-    """Whether torch's flash attention takes heads of this shape in fp16 on this
-    device; not every build has it.
+    """Whether torch's flash attention takes heads of this shape in fp16 here; not every build has it.
 
     Head sizes that are not a multiple of 8 do not count: torch would copy all keys and values to wider ones.
     """

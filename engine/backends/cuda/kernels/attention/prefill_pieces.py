@@ -1,5 +1,4 @@
-"""Attention of a large batch in float32, one piece of the positions after the
-other, in bounded scratch memory.
+"""Attention of a large batch in float32, piece by piece over the positions, in bounded scratch memory.
 
 For each row it keeps the highest score so far, the sum of the exponentials relative to it, and the weighted
 sum of values; a piece with a higher score scales both sums down. Source: Milakov and Gimelshein 2018, "Online
@@ -25,9 +24,7 @@ ROWS_AT_ONCE = 512
 SCORE_BYTES = 128 << 20
 """Maximum size of these scores; with many heads fewer rows are computed at once."""
 _FLOOR = -1e30
-"""The initial highest score of a row: below all scores, and finite, so that
-minus infinity less it is not NaN.
-"""
+"""The initial highest score of a row: below all scores, and finite, so that no difference is NaN."""
 _SCORES, _HEADS, _STATE, _MASKS = range(4)
 PLACES = 4
 """Number of scratch places used, from 0 on."""
@@ -49,8 +46,7 @@ def scratch_sizes(shape: AttentionShape) -> dict[int, ScratchSize]:
 
 
 class Softmax:
-    """Attention of `query` (T, H, D) float32, rows at positions from `position`
-    on, into `out` of the same shape.
+    """Attention of `query` (T, H, D) float32, at positions from `position` on, into `out` (T, H, D).
 
     `scratch` gives memory as `Bound.scratch` does, in the sizes of `scratch_sizes`. `sinks` are H float32
     scores that all rows see and that have no value, or None.

@@ -1,5 +1,4 @@
-"""What tensor-core attention does around its loop: loads queries into shared
-memory and writes results out of it.
+"""What tensor-core attention does around its loop: loads queries and writes results.
 
 See `mma`. Shared memory holds float32 queries, later outputs, at 0; query fragments at FRAGMENTS; at STATE
 the columns' score factors and scores of position 0, later each warp's eight maxima and eight sums.
@@ -64,9 +63,7 @@ def _first_key(block: int, dim: int) -> float:
 
 
 def first_value(block: int, dim: int) -> float:
-    """A number of the value at position 0, transformed where values are, divided
-    by V_FACTOR; 0 past the format's.
-    """
+    """A number of the value at position 0, transformed where values are, divided by V_FACTOR, or 0."""
     if dim < V_LIMIT:
         return V_first(block, int32(0), dim, int32(V_ROW), int32(V_SCALES), int32(GROUPS)) * float32(
             1.0 / V_FACTOR
@@ -85,8 +82,7 @@ def stage(
     block: int,
     begins: int,
 ) -> None:
-    """Load queries into shared memory: transformed where keys are, each scaled
-    by a power of two to order one.
+    """Load queries into shared memory, transformed where keys are, scaled by a power of two to order one.
 
     The 8 factors that scores must be multiplied by go to STATE; with `begins`,
     the scores of position 0 follow.

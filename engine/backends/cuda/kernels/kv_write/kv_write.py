@@ -84,8 +84,7 @@ def _unit(length: Any) -> Any:
 
 
 def _put_entry(at: Any, x: Any, direction: Any, rest: Any) -> Any:
-    """Write a group's entries of query-aware rounding to shared memory; returns the
-    direction's squared length in it.
+    """Write a group's entries to shared memory; returns the squared length of the direction in the group.
 
     `rest` is the squared length of the later groups plus the slack.
     """
@@ -207,7 +206,7 @@ def _kv_write(
     """Write keys and values of a step's rows from `first` on. Grid (head, row, side), one warp each.
 
     Inputs: q, k, v float32, strides in bytes. Cache: addresses of the layer's keys and values,
-    of row 0's position (`start`) and of the page table. Sizes: `ratio` query heads per
+    of row 0's position (`start`) and of the block table. Sizes: `ratio` query heads per
     key/value head, `groups` of 32 dimensions.
 
     `alone`: no other launch has computed the mean that this step's q4 keys may need. A row past a page's
@@ -281,9 +280,7 @@ def kv_write_kernel(keys: str, values: str, head_dim: int) -> Kernel:
 def kv_write_calls(
     kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape
 ) -> Operation:
-    """Write k, v (T, G D) into a layer's cache at `addresses`; q (T, H D)
-    guides the rounding of q8 and q4 keys.
-    """
+    """Write k, v (T, G D) into a layer's cache at `addresses`; q (T, H D) guides the rounding of keys."""
     kernel = kv_write_kernel(kind.keys, kind.values, shape.head_dim)
     reads, writes = (q, k, v), touched(addresses)
     groups = Layout(KEYS, kind.keys, shape.head_dim).groups
@@ -314,9 +311,7 @@ def kv_write_calls(
 
 
 def segments(position: int, rows: int) -> Iterator[tuple[int, int, int]]:
-    """Runs of rows whose q4 keys share a mean: first row, number of rows, and the page whose
-    mean must be computed before, or -1.
-    """
+    """Runs of rows whose q4 keys share a mean: first row, rows, and the page of a mean to compute or -1."""
     first = 0
     while first < rows:
         place = position + first

@@ -94,9 +94,7 @@ def _sum_if(wanted: Any, total: Any, other: Any) -> Any:
 
 
 def _key_mean(keys: int, pages: int, page: int) -> None:
-    """Grid (group, head), one warp each: `mean_of_group` for page number
-    `page`, found through the page table.
-    """
+    """Grid (group, head), one warp each: `mean_of_group` for page number `page` of the block table."""
     wait_for_others()
     heads, head = int32(blocks_y()), int32(block_y())
     here = int64(ld_i32(pages + int64(4 * page)))

@@ -107,9 +107,7 @@ def keep_query_aware_q8(entries: Any, groups: Any, codes: Any, scales: Any) -> N
 
 
 def _q8_chain(base: Any, mine: Any, code: Any, error: Any) -> Any:
-    """Q8_AT_ONCE entries in order: this lane's code if it is among them (else
-    unchanged), and the error after them.
-    """
+    """Q8_AT_ONCE entries in order: this lane's code if it is among them, and the error after them."""
     wanted = registers(float32(0.0), Q8_AT_ONCE)
     gains = registers(float32(0.0), Q8_AT_ONCE)
     directions = registers(float32(0.0), Q8_AT_ONCE)
@@ -168,9 +166,7 @@ def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scale
 
 
 def _q4_chain(base: Any, scale: Any, inverse: Any, error: Any, cost: Any) -> Any:
-    """Eight entries in order with this lane's scale: their word of codes, the error
-    after them, and the cost so far.
-    """
+    """Eight entries in order with this lane's scale: their word of codes, the error, and the cost so far."""
     numbers = registers(float32(0.0), Q4_AT_ONCE)
     gains = registers(float32(0.0), Q4_AT_ONCE)
     directions = registers(float32(0.0), Q4_AT_ONCE)

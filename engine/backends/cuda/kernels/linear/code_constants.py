@@ -109,9 +109,7 @@ def _ways(weight_layout: CodeLayout) -> dict[str, Any]:
 
 
 def _place(weight_layout: CodeLayout, row: int, group: int) -> tuple[int, int]:
-    """The word, among the words of scales, of the scale of row g or g + 8 and a
-    group, and its half or byte there.
-    """
+    """The word of the scale of row g or g + 8 and a group, and its half or byte in the word."""
     if weight_layout.scales == "half":
         return (row, group) if weight_layout.groups == 2 else (0, row)
     if weight_layout.scales == "float":

@@ -31,9 +31,7 @@ def _light(weight_layout: CodeLayout) -> bool:
 def variant(
     weight_layout: CodeLayout, tiles: int, columns: int, sm_count: int, experts: bool = False
 ) -> Variant:
-    """Two tiles a warp if that leaves 20 warps for each multiprocessor; otherwise one, and
-    for small matrices more warps along K.
-    """
+    """Two tiles a warp if that leaves 20 warps a multiprocessor; small matrices get more warps along K."""
     if _light(weight_layout) and tiles // 2 * 4 >= 20 * sm_count:
         each, warps = 2, 4
     else:
@@ -46,9 +44,7 @@ _CHECKED = ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped
 
 
 def variants() -> Iterator[Kernel]:
-    """The kernels that the registry lists: products of the usual types and of those with
-    the most numbers, and a few others.
-    """
+    """The kernels that the registry lists: those of usual types and of those with the most numbers."""
     for weight_layout in WEIGHT_LAYOUTS:
         if isinstance(weight_layout, CodeLayout) and weight_layout.name in _CHECKED:
             yield kernel(weight_layout, 1, 8)

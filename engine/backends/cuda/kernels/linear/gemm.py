@@ -1,5 +1,4 @@
-"""Products of more than eight rows: slightly more use the eight-row kernels
-(`gemm_passes`), others use torch.
+"""Products of more than eight rows: a few more use the eight-row kernels (`gemm_passes`), others torch.
 
 torch multiplies in bf16, fp16 or float32 with float32 sums. Plain matrices are used in place;
 others are first unpacked to fp16, a piece at a time, into shared scratch memory. x is rounded
@@ -62,9 +61,7 @@ def _tiles_at_once(weight: WeightSpec) -> int:
 
 
 def product_scratch(weight: WeightSpec) -> int:
-    """Bytes of scratch memory that products of a large batch unpack this matrix
-    into, whatever the rows; 0 if plain.
-    """
+    """Bytes of scratch memory that products of a large batch unpack this matrix into; 0 if plain."""
     return (
         0
         if isinstance(weight.weight_layout, Plain)

@@ -1,5 +1,4 @@
-"""Products of slightly more than eight rows: the eight-row kernels, several
-times, where that moves fewer bytes.
+"""Products of slightly more than eight rows: passes of the eight-row kernels, to move fewer bytes.
 
 Unpacking a matrix reads it, writes two bytes for each number, and reads those again; a
 pass of eight rows just reads it once.
@@ -55,9 +54,7 @@ def packed_scratch(weights: Sequence[WeightSpec]) -> ScratchSize:
 def write_packed(
     bound: Bound, kind: str, x: tuple[Argument, int], width: int, rows: int, place: int
 ) -> tuple[Argument, int]:
-    """Pack the rows of x into scratch memory; returns address and stride. x is
-    an address and a stride in bytes.
-    """
+    """Pack the rows of x into scratch memory; x and the result are an address and a stride in bytes."""
     if kind == "fp32":
         return x
     stride = packed_buffer(kind, Buffer(width)).stride

@@ -1,6 +1,4 @@
-"""Kernels around torch's matrix products: converting rows to fp16, and what is
-added or scaled. One block per row.
-"""
+"""Kernels around torch's matrix products, one block per row: fp16 rows, additions, scaling."""
 
 from __future__ import annotations
 

@@ -77,9 +77,7 @@ def x_words_of(x: int) -> Any:
 
 
 def sums_of(x: Any, ones: Any) -> Any:
-    """Four numbers for each group: sums of x times minus the code of zero, laid
-    out like the products' results.
-    """
+    """Four numbers for each group: sums of x times minus the code of zero, laid out like the products."""
     sums = registers(float32(0.0), 16)
     for group in static(range(GROUPS if ZERO else 0)):
         for step in static(range(STEPS * group, STEPS * (group + 1))):
@@ -231,8 +229,7 @@ def _product(
     mine = uint32(int32(min(g, last_row)) * stride + ((16 if PAIRED else 8) * t + 128 * block))
     scale_0 = uint32(int32(min(int32(2 * t), last_row)) * stride + (128 * blocks + 4 * block))
     scale_1 = uint32(int32(min(int32(2 * t + 1), last_row)) * stride + (128 * blocks + 4 * block))
-    # None of these is negative, but the compiler does not know it, so it does not rebuild the words for each
-    # use.
+    # This is 0, but the compiler does not know it, so it does not build these words again for each product.
     nothing = uint32(int32(columns) >> 31)
     fixed = fixed_words(nothing)
     ones = _ones_of(nothing, outputs, x_stride, y_stride)

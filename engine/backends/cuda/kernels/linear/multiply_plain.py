@@ -1,5 +1,4 @@
-"""How warps multiply plain weights with up to eight rows: bf16, fp16 and e4m3
-on tensor cores, float32 without.
+"""How warps multiply plain weights with up to eight rows; all but float32 use tensor cores.
 
 A block of `WARPS` warps has `TILES` tiles of 16 features. Its warps take steps of 64 columns in
 turn and leave their sums in shared memory. Lane (g, t) = (lane / 4, lane % 4) has features g and g

@@ -1,5 +1,4 @@
-"""Products of up to eight rows with matrices of plain numbers: kernels for up
-to three matrices, and for experts.
+"""Products of up to eight rows with plain matrices: kernels for up to three matrices, and for experts.
 
 A block computes `TILES` tiles of 16 features of one matrix: its warps divide the columns among them
 (`multiply_plain`), then each feature's sums are added in the order of the warps. So a row's result is
@@ -83,9 +82,7 @@ def _finish(
     residual: int,
     residual_stride: int,
 ) -> None:
-    """Add the warps' sums, the bias and the residual for features from `first`
-    on of `rows` rows, and store them.
-    """
+    """Add the warps' sums, bias and residual for features from `first` on of `rows` rows, and store them."""
     index = int32(thread())
     tile, feature, row = (
         int32(index >> 7),

@@ -42,9 +42,7 @@ R_WAY = W_LANE = W_BYTES = W_INNER = (0,)
 
 
 def ways_of(block: int, lane: int) -> Any:
-    """A lane's offsets in a tile, one for each way (up to five), for the unit of
-    two blocks that starts at `block`.
-    """
+    """A lane's offsets in a tile, one for each way (up to five), for the unit that starts at `block`."""
     at = registers(uint32(int32(block >> SPAN_SHIFT) * SPAN_BYTES), WAYS)
     for w in static(range(WAY_COUNT)):
         near = int32((lane if W_LANE[w] else lane >> 2) * W_BYTES[w])
@@ -189,9 +187,7 @@ def scale(word: int, place: int, d: int, row: int, magic: int) -> Any:
 
 
 def low(word: int, place: int, dmin: int, row: int, magic: int) -> Any:
-    """What is added for each 1 of x: the minimum; with "zero", the zero that is
-    subtracted from each code, negated.
-    """
+    """What is added for each 1 of x: the minimum; with "zero", the negated zero of each code."""
     if MINS == "half":
         out = half_at(word, place)
     elif MINS == "zero":

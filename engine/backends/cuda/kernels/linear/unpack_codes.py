@@ -1,6 +1,4 @@
-"""Unpacks packed codes to fp16 rows for torch's products of a large batch, and to
-single float32 rows for embeddings.
-"""
+"""Unpacks packed codes to fp16 rows for torch's products, and to float32 rows for embeddings."""
 
 from __future__ import annotations
 

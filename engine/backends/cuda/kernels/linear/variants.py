@@ -49,9 +49,7 @@ def _plain(layout: WeightLayout) -> tuple[str, int]:
 
 
 def variants() -> Iterator[Kernel]:
-    """The kernels that the registry lists: all for plain numbers, and those for
-    packed codes that `codes` names.
-    """
+    """The kernels that the registry lists: all for plain numbers, and those that `codes` lists."""
     for layout in PLAIN_WEIGHT_LAYOUTS:
         kind, unit = _plain(layout)
         for tiles in (1,) if kind == "fp32" else (1, 2):

@@ -1,5 +1,4 @@
-"""The end of a draw, in one block: applies the steps to the most likely tokens, draws one, writes the result
-and the state of the next step.
+"""The end of a draw, in one block: applies the steps, draws a token, and writes result and state.
 
 Thread i has candidate i. Running sums go over warps, then over their totals, always in the same order.
 """
@@ -81,9 +80,7 @@ from engine.sampling.passes import KEEP_NUCLEUS, KEEP_SQUARED, KEEP_TOP, SCALE
 THREADS = 1024
 LN2 = 0.6931471805599453
 AS_THEY_COME, BY_ID, ORDERED = -1, 0, 1
-"""The order of candidates, which is the order of the draw: the whole vocabulary,
-by ascending id, most likely first.
-"""
+"""The order of candidates in the draw: the whole vocabulary, by ascending id, most likely first."""
 
 # Shared memory: totals of warps, sums over the whole vocabulary, weights and ids in the order of the draw.
 ALL_MAX, ALL_SUM, ALL_INNER, ALL_BAD, OWN_SUM = 128, 132, 136, 140, 144

@@ -75,8 +75,7 @@ def _first_kept(plan: SamplingPlan) -> tuple[int, float]:
 def plan_words(
     plan: SamplingPlan, separate: bool, most: int = MOST_WANTED
 ) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """The plan as uint32 (PLAN_WORDS,); `separate`: the most likely tokens of
-    the raw logits have their own list.
+    """The plan as uint32 (PLAN_WORDS,); with `separate`, the raw logits have their own sorted list.
 
     If no step limits the number of tokens, `most` are requested.
     """

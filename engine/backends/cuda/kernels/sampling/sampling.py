@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 Launch = tuple[Kernel, tuple[int, int, int], tuple[int | float, ...]]
 GROUPS = ((1 << 17, 64), (1 << 14, 16), (0, 4))
-"""(vocabulary size from which on, adjacent tokens per group). There must be more groups
-than wanted tokens, but not too many.
-"""
+"""(Least vocabulary size, adjacent tokens per group): there must be more groups than wanted tokens."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of all inputs and outputs; the last five are used only with a bias or penalties
-    (`edits`).
-    """
+    """The addresses of inputs and outputs; the last five are used only with a bias or penalties (`edits`)."""
 
     logits: int
     kept: int
@@ -159,8 +155,7 @@ def all_variants(shape: Shape) -> list[Kernel]:
 
 
 def occurrences(text: Any, size: int, reach: int, fade: int) -> tuple[Any, Any]:
-    """How often each of `size` ids occurs in text (n,), in units of 1 / (fade + 1),
-    and its last place: int32 (size,).
+    """Occurrences of `size` ids in text (n,), in units of 1 / (fade + 1), and last places: (size,) int32.
 
     As in `engine.sampling.history`: an occurrence within the last `reach` places (-1: all)
     counts fully; further back it fades.
