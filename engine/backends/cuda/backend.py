@@ -50,13 +50,14 @@ class CudaBackend:
         self.where = where or " and ".join(device.name for device in devices)
         self._split = Split(devices, even)
         self.name = "cuda"
-        """"torch" where torch's own operations take the kernels' place, see `replace`."""
+        """"torch" if torch's own operations replace the kernels, see `replace`."""
         self.notice = self.report = ""
         self._layers: list[int] = []
 
     def replace(self, why: str, report: str) -> None:
-        """Use torch's own operations instead of kernels from now on; `why` is a clause for the user, `report`
-        the details. Existing programs and caches stay as they are.
+        """Use torch's own operations for new programs and caches from now on; existing ones stay as they are.
+
+        `why` is a clause for the user, `report` the details.
         """
         self.notice = (
             f"On {self.where}, {why}. PyTorch's own operations take their place: the answers are right, but "
@@ -66,8 +67,9 @@ class CudaBackend:
         logging.getLogger(__name__).warning("%s\n%s", self.notice, report)
 
     def to_prove(self, forward: Forward, cache_dtype: str) -> list[Trial]:
-        """The kernels of `forward` that have not been proven yet, for each device that has any. A kernel that
-        stopped a device before is replaced without another trial.
+        """The kernels of `forward` that are not proven yet, for each device that has any.
+
+        If one of them stopped its device before, all kernels are replaced without another trial.
         """
         trials: list[Trial] = []
         for device in self._devices[: self._split.used]:
@@ -94,11 +96,11 @@ class CudaBackend:
 
     @property
     def devices(self) -> Sequence[Device]:
-        """In the order of the layers."""
+        """The devices in the order of the layers."""
         return self._devices
 
     def free_memory(self) -> int:
-        """Of all devices together."""
+        """Free bytes of all devices together, without those kept free."""
         return sum(max(0, device.free_memory() - self._keep_free) for device in self._devices)
 
     def trim(self) -> None:
@@ -125,7 +127,7 @@ class CudaBackend:
         return seen
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
-        """Buffers, constants, scratch memory and a decode loop, on the first device."""
+        """Bytes of buffers, constants, scratch memory and a decode loop, on the first device."""
         return work_space(forward, self._devices[0])
 
     def load_weight(self, tensor: RawTensor) -> Weight:

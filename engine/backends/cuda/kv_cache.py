@@ -145,7 +145,7 @@ class CudaCache:
             device.trim()
 
     def copy_page(self, source: int, target: int) -> None:
-        """Returns at once."""
+        """As `KVCache.copy_page`; returns at once."""
         if source != target:
             for (device, one), (_, other) in zip(self._page(source), self._page(target), strict=True):
                 device.copy(one, other)

@@ -116,7 +116,7 @@ class CudaWeight(WeightSpec):
 
     @property
     def address(self) -> int:
-        """Address of the first tile, on the device."""
+        """The address of the first tile on the device."""
         return int(self._data.data_ptr())
 
 
@@ -140,7 +140,7 @@ class ExpertTable:
 
     @property
     def address(self) -> int:
-        """Address of the table on the device; 0 for specs."""
+        """The table's address on the device; 0 for specs."""
         return 0 if self._data is None else int(self._data.data_ptr())
 
 

@@ -93,9 +93,7 @@ class SharedMemory:
 
 
 class Unrolled:
-    """`for i in static(range(N))` in a kernel: a loop that is unrolled before
-    compilation. N must be known then.
-    """
+    """`for i in static(range(N))` in a kernel: a loop that is unrolled before compilation; N is known."""
 
     def __call__(self, values: range) -> range:
         """In plain Python an ordinary range."""

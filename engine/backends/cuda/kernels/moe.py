@@ -191,7 +191,7 @@ def route_call(logits: Buffer, ids: Buffer, weights: Buffer, routing: Routing) -
 
 
 def spread_call(x: Buffer, y: Buffer) -> Call:
-    """Write each row of x into the x.copies rows of y that belong to it."""
+    """Copy each row of x into the y.copies rows of y that belong to it."""
     assert (x.width, x.copies, x.on_logit_rows) == (y.width, 1, y.on_logit_rows)
     arguments = (x, x.stride, y, x.width, y.copies)
     return Call(

@@ -86,7 +86,7 @@ class Bound(Protocol):
         ...
 
     def address(self, argument: Argument) -> int | float:
-        """The value of an argument."""
+        """The value of an argument: a buffer's address, or what is known when the step runs."""
         ...
 
     def launch(self, call: Call) -> None:
@@ -116,7 +116,7 @@ class ScratchSize:
 
 @dataclass(frozen=True)
 class TorchCall:
-    """What torch does in large batches, where kernels of small ones would be slow; it may launch `kernels`.
+    """Work that torch does in large batches, where the small-batch kernels are slow; it may launch `kernels`.
 
     `scratch_sizes` is the scratch memory that it asks for, by place; a program
     allocates it before the first step.
@@ -133,7 +133,7 @@ class TorchCall:
 
 @dataclass(frozen=True)
 class Operation:
-    """The calls of one operation in small batches, and, where they differ, in large ones."""
+    """The calls of one operation in small batches, and in large ones if they differ."""
 
     small: tuple[Call, ...]
     large: tuple[Call | TorchCall, ...] | None = None

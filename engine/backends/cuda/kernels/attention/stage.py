@@ -129,9 +129,7 @@ def stage(
 
 
 def fragments(base: int) -> None:
-    """Turn loaded queries into columns of `mma_fp16`: per 16 dimensions two words
-    of fp16 and two of the remainder.
-    """
+    """Turn loaded queries into columns of `mma_fp16`: per 16 dimensions two words, two of the remainder."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     for k in static(range((2 * GROUPS + WARPS - 1) // WARPS)):
         step = int32(warp + WARPS * k)

@@ -194,9 +194,7 @@ def linear_variant(kind: str, unit: int, tiles: int, sm_count: int) -> Variant:
 
 @cache
 def linear_kernel(kind: str, unit: int, tiles: int) -> Kernel:
-    """The kernel `_linear`. `kind` is "bf16", "fp16", "fp8" (`unit` columns per
-    scale) or "fp32" (`tiles` 1 only).
-    """
+    """The kernel `_linear`; `kind`: "bf16", "fp16", "fp8" (`unit` columns a scale), "fp32" (1 tile only)."""
     return _kernel("linear", _linear, LINEAR, kind, unit, tiles)
 
 
