@@ -258,7 +258,7 @@ def test_the_starter_replays_bit_for_bit_in_the_window(qtbot, qapp, tmp_path, st
                 lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=60_000
             )
         for item in [item for item in hand.items() if item.role == "assistant"]:
-            hand.window.reply_details.open(item.id, hand.window)
+            hand.window.reply_details.open(item.id)
             dialog = hand.window.reply_details.dialog
             assert dialog.words.text().startswith("The reply can be written again")
             dialog.replay.click()
