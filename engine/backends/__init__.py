@@ -1,4 +1,4 @@
-"""Devices that hold weights and run programs; `make_backend` chooses one."""
+"""Backends hold weights and run programs on a device; `make_backend` chooses one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ __all__ = ["backend_on", "make_backend"]
 
 
 def make_backend(settings: LoadSettings, fits: Fits = lambda _: True) -> Backend:
-    """The backend that `settings` ask for, on the first device that a model `fits` on; imports torch or
-    Numba.
+    """The backend that `settings` ask for, on the first device that a model `fits` on.
 
-    Raises `BadSetting`, with the reason, where GPUs are asked for and cannot be used.
+    Raises `BadSetting`, with the reason, if the settings ask for GPUs that cannot be used.
     """
     return backend_on(choose(settings, fits), settings)
 
@@ -24,7 +23,7 @@ def backend_on(target: Target, settings: LoadSettings) -> Backend:
         from engine.backends.cuda.backend import CudaBackend
         from engine.backends.cuda.runtime.torch_device import TorchDevice
 
-        # GPUs that the user named all take layers; automatic ones only as many as the model needs.
+        # All GPUs that the user named take layers; of automatic ones, only as many as the model needs.
         devices = [TorchDevice(index) for index in target.gpus]
         return CudaBackend(
             devices, even=bool(settings.gpus), where=target.where, keep_free=settings.gpu_memory << 20

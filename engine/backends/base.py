@@ -25,7 +25,7 @@ Array = Any
 
 
 class Weight(Protocol):
-    """A matrix (N, K) as a backend keeps it; one pass over it reads `nbytes`."""
+    """A matrix (N, K) as a backend stores it; one pass over it reads `nbytes` bytes."""
 
     shape: tuple[int, ...]
     nbytes: int
@@ -35,9 +35,9 @@ class Weight(Protocol):
 class AttentionShape:
     """One layer's attention: H query heads share G key/value heads; D is the head dimension.
 
-    `window` is how many of the latest tokens a token sees, itself included (arXiv 2004.05150); 0: all of
-    them. `soft_cap` makes a scaled score s cap tanh(s / cap); 0 leaves it as it is (Gemma 2, arXiv
-    2408.00118).
+    A token attends to the latest `window` tokens, itself included (arXiv 2004.05150); 0 means all of them.
+    `soft_cap` turns a scaled score s into cap * tanh(s / cap) (Gemma 2, arXiv 2408.00118); 0 leaves it as it
+    is.
     """
 
     heads: int
@@ -57,9 +57,9 @@ is (up + 1) gate sigmoid(1.702 gate), with gate at most 7 and up within -7 .. 7 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How tokens choose among `experts`: the `used` likeliest by the softmax of the router's logits, the
-    first of equal ones. `normalise` divides their probabilities by their sum. Source: Mixtral, arXiv
-    2401.04088.
+    """Each token goes to the `used` of `experts` experts with the highest probability, the softmax of the
+    router's logits; the first of equal ones. `normalise` divides the chosen probabilities by their sum.
+    Source: Mixtral, arXiv 2401.04088.
     """
 
     experts: int
@@ -68,14 +68,14 @@ class Routing:
 
 
 Routes = Any
-"""The experts that each row goes to, and their weights, as a backend keeps them."""
+"""The experts that each row goes to, and their weights, in a backend's own form."""
 
 
 @dataclass(frozen=True)
 class RotaryTable:
-    """Rotary position table: `cos` and `sin` are (positions, rotary_dim / 2) float32.
+    """A table of rotary positions: `cos` and `sin` are (positions, rotary_dim / 2) float32.
 
-    With `interleaved` dimension 2 i is paired with 2 i + 1, as in GGUF's Llama files; otherwise i is paired
+    If `interleaved`, dimension 2 i is paired with 2 i + 1, as in GGUF's Llama files; otherwise i is paired
     with i + rotary_dim / 2, as in Hugging Face's files. Source: RoFormer, arXiv 2104.09864.
     """
 
@@ -88,9 +88,9 @@ class RotaryTable:
 class Step:
     """The input of one pass over one sequence.
 
-    `token_ids` (T,) int32; `positions` (T,) int32, rising by one; `pages` int32 is the sequence's block
-    table: page j holds positions 256 j .. 256 j + 255, and every page that the T rows touch is in it. The
-    rows' keys and values are written before attention reads. Logits are computed for the last `logit_rows`
+    `token_ids` (T,) int32; `positions` (T,) int32, rising by one; `pages` int32, the sequence's block table:
+    its page j holds positions 256 j .. 256 j + 255, and it has every page that the T rows touch. The rows'
+    keys and values are written before attention reads them. Logits are computed for the last `logit_rows`
     rows only.
     """
 
@@ -112,7 +112,7 @@ class KVCache(Protocol):
     page_bytes: int
 
     def close(self) -> None:
-        """Release the memory; no program over this cache may run any more."""
+        """Release the memory; no program over this cache may run afterwards."""
         ...
 
     def copy_page(self, source: int, target: int) -> None:
@@ -120,34 +120,31 @@ class KVCache(Protocol):
         ...
 
     def read_page(self, page: int) -> Bytes:
-        """A copy of all layers' keys and values of one page, uint8 (page_bytes,), in this backend's own
-        layout.
-        """
+        """A copy of one page's keys and values in all layers, uint8 (page_bytes,), in backend layout."""
         ...
 
     def write_page(self, page: int, data: Bytes) -> None:
-        """Write what `read_page` of a cache of the same backend, type and shape returned, to any page."""
+        """Write a result of `read_page`, from a cache of the same backend, type and shape, to any page."""
         ...
 
 
 class Ops(Protocol):
-    """The operations a model's forward function may use. Arrays are (T, width) float32."""
+    """The operations that a model's forward function may use. Arrays are (T, width) float32."""
 
     def embed(self, table: Weight, scale: float = 1.0) -> Array:
         """Rows of `table` (V, E) for the step's token ids, times `scale`: (T, E)."""
         ...
 
     def rms_norm(self, x: Array, weight: Floats, eps: float, heads: int = 1) -> Array:
-        """x / sqrt(mean(x^2) + eps) * weight, for each of `heads` equal parts of a row alone.
+        """x / sqrt(mean(x^2) + eps) * weight for each of `heads` equal parts of a row.
 
-        Source: arXiv 1910.07467.
-
-        `weight` has the length of a part and serves all, or that of a row.
+        `weight` has the length of a part, and is then shared by all parts, or that of a row. Source: arXiv
+        1910.07467.
         """
         ...
 
     def layer_norm(self, x: Array, weight: Floats, bias: Floats | None, eps: float, heads: int = 1) -> Array:
-        """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias, otherwise as `rms_norm`.
+        """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias, with parts and weights as in `rms_norm`.
 
         Source: arXiv 1607.06450.
         """
@@ -160,18 +157,16 @@ class Ops(Protocol):
         ...
 
     def rope(self, x: Array, table: RotaryTable, heads: int) -> Array:
-        """x (T, heads * D) with each head rotated by the step's positions; dimensions past the table's stay
-        as they are.
-        """
+        """x (T, heads * D), each head rotated by the step's positions; dimensions past the table are kept."""
         ...
 
     def attention(
         self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Floats | None = None
     ) -> Array:
-        """Write k, v (T, G * D) into the cache, then causal attention of q (T, H * D): (T, H * D).
+        """Write k and v (T, G * D) to the cache, then compute causal attention of q (T, H * D): (T, H * D).
 
-        `sinks` (H,) are scores, one for each head, that take part in the softmax and carry no value
-        (GPT-OSS's model card).
+        `sinks` (H,) are scores, one for each head, that take part in the softmax but have no value. Source:
+        GPT-OSS's model card.
         """
         ...
 
@@ -196,22 +191,22 @@ class Ops(Protocol):
         ...
 
     def soft_cap(self, x: Array, scale: float, cap: float) -> Array:
-        """scale * x, then, unless `cap` is 0, cap tanh(scale x / cap)."""
+        """cap * tanh(scale * x / cap), or scale * x if `cap` is 0."""
         ...
 
     def route(self, logits: Array, routing: Routing) -> Routes:
-        """The experts of each row, from the router's logits (T, X)."""
+        """The experts of each row and their weights, from the router's logits (T, X)."""
         ...
 
     def spread(self, x: Array, routes: Routes) -> Array:
-        """Each row of x (T, E) once for each of its experts, in any order: (T * used, E)."""
+        """A copy of each row of x (T, E) for each of its experts, in the backend's order: (T * used, E)."""
         ...
 
     def expert_linear(
         self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None
     ) -> Array:
-        """Spread rows (T * used, K) times their expert's matrix (N, K) transposed, plus its row of `bias`
-        (X, N): (T * used, N).
+        """Spread rows (T * used, K) times their expert's matrix (N, K) transposed, plus the expert's row of
+        `bias` (X, N): (T * used, N).
         """
         ...
 
@@ -234,7 +229,7 @@ class Program(Protocol):
     max_rows: int
 
     def run(self, step: Step) -> Floats:
-        """Logits (logit_rows, V) float32; the array may be overwritten by the next `run`."""
+        """Logits (logit_rows, V) float32; the next `run` may overwrite the array."""
         ...
 
     def close(self) -> None:
@@ -243,19 +238,18 @@ class Program(Protocol):
 
 
 KEPT_LOGITS = 16
-"""How many of the latest steps' logits a decode loop keeps."""
+"""The number of latest steps whose logits a decode loop keeps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingPlan:
-    """How a device samples as `engine.sampling` would: bias, penalties, `steps` in their order, then the
-    sample.
+    """How a device samples, as `engine.sampling` does: bias, penalties, `steps` in order, then the sample.
 
-    Ids from `vocabulary` on are never sampled. `bias` (V,) float32 is added to the logits, -inf for tokens
-    that are not allowed. `repetition`, `presence` and `frequency` are the penalties of
+    Ids from `vocabulary` on are never sampled. `bias` (V,) float32 is added to the logits; it is -inf for
+    tokens that are not allowed. `repetition`, `presence` and `frequency` are the penalties of
     `engine.sampling.penalties` over the last `reach` tokens (-1: all) and, fading, `fade` more;
     `repetition_first` is their order. `steps` are (code, number) of `engine.sampling.passes`; `greedy` takes
-    the likeliest. `top` and `alternatives` are those of `Sampled`.
+    the most probable token. `top` and `alternatives` are those of `Sampled`.
     """
 
     vocabulary: int
@@ -273,35 +267,36 @@ class SamplingPlan:
 
     @property
     def penalises(self) -> bool:
-        """Whether tokens that occurred are penalised."""
+        """Whether earlier tokens are penalised."""
         return self.reach != 0 and (self.repetition != 1.0 or self.presence != 0.0 or self.frequency != 0.0)
 
 
 class DecodeLoop(Protocol):
-    """Whole steps on the device, sampling included, one ahead of the host: while the host reads token n, the
+    """Runs whole steps on the device, sampling included, one step ahead: while the host reads token n, the
     device computes n + 1.
 
-    Between `start` and `close` the program runs nothing else. A step that is not needed after all does no
-    harm: it wrote past the end of the text, where later steps write before they read.
+    Between `start` and `close` the program runs nothing else. A surplus step does no harm: it writes past the
+    end of the text, where later steps write before they read.
     """
 
     def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
-        """Begin a step with the last of `ids`, the whole text so far; the others are in the cache. May be
-        called again.
+        """Begin a step with the last of `ids`, the whole text; the cache holds the others.
 
-        `pages` is the block table; `uniform(place)` the random number in [0, 1) for the token at a place.
+        May be called again. `pages` is the block table; `uniform(place)` is the random number in [0, 1) for
+        the token at a place.
         """
         ...
 
     def set_pages(self, pages: Ints) -> None:
-        """Set the block table of the steps that begin from now on."""
+        """Set the block table for the steps that begin after this call."""
         ...
 
     def next(self, further: bool) -> Sampled | None:
         """Wait for the next token; with `further`, begin the step after it first.
 
-        The cache must have room for every step that begins. None: the device cannot sample this token, as its
-        logits are NaN, no token is allowed, or too many candidates are left; sample it from `logits`.
+        The cache must have room for every step that begins. Returns None if the device cannot sample this
+        token because its logits are NaN, no token is allowed, or too many candidates are left: the caller
+        then samples from `logits`.
         """
         ...
 
@@ -319,12 +314,12 @@ class HasDecodeLoop(Protocol):
     """A program on a device that can run a decode loop."""
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
-        """A decode loop, one at a time; None where the device cannot sample by this plan."""
+        """A decode loop, one at a time; None if the device cannot sample by this plan."""
         ...
 
 
 class MemoryEstimator(Protocol):
-    """What a backend, or a device that was not chosen yet, estimates from a model's headers alone."""
+    """What a backend, or a device not yet chosen, estimates from a model's headers alone."""
 
     @property
     def name(self) -> str:
@@ -336,8 +331,8 @@ class MemoryEstimator(Protocol):
         ...
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
-        """Memory of a program of `forward`, whose weights may be specs: bytes for each row of `max_rows`, for
-        each position of the context, and besides.
+        """Memory of a program of `forward`, whose weights may be specs: bytes for each row of `max_rows`,
+        bytes for each position of the context, and other bytes.
 
         Memory that is reserved but not touched in replies does not count.
         """
@@ -345,30 +340,30 @@ class MemoryEstimator(Protocol):
 
 
 class Backend(MemoryEstimator, Protocol):
-    """A device that can hold weights and run programs. Made once for each loaded model.
+    """Holds the weights and runs the programs of one loaded model on a device, or several.
 
-    `where` is the name of its memory for messages, such as "NVIDIA H200"; empty for the machine's own.
+    `where` is the name of its memory for messages, such as "NVIDIA H200"; empty for main memory.
     """
 
     where: str
 
     def free_memory(self) -> int:
-        """Bytes of this device that are free for weights, caches and passes."""
+        """Bytes that are free for weights, caches and programs."""
         ...
 
     def trim(self) -> None:
-        """Return freed memory to the system, as after a model was unloaded. Raises nothing."""
+        """Return freed memory to the system, for example after a model is unloaded. Raises nothing."""
         ...
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Compile the kernels of `forward` over a cache of this type; yields progress if that takes time.
 
-        `record` compiles what was not prepared, without progress. Raises `BadSetting` for an unknown type.
+        `record` compiles what is missing, without progress. Raises `BadSetting` for an unknown type.
         """
         ...
 
     def load_weight(self, tensor: RawTensor) -> Weight:
-        """Pack a matrix into this backend's own layout."""
+        """Pack a matrix into this backend's layout."""
         ...
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:

@@ -1,4 +1,4 @@
-"""Tensors whose scales are separate in the file, in the form that backends pack: scales within blocks."""
+"""Tensors with separate scales in the form that backends pack: scales within blocks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Blocked(Protocol):
     """A `RawTensor` with separate scales."""
 
     def in_blocks(self) -> RawTensor:
-        """The same with each scale in its block, where scales are of whole blocks; otherwise itself."""
+        """The tensor with each scale in its block, or itself if it has no such form."""
         ...
 
 
 def in_blocks(tensor: RawTensor) -> RawTensor:
-    """`tensor` in the form that is packed."""
+    """`tensor` in the form that backends pack."""
     return tensor.in_blocks() if isinstance(tensor, Blocked) else tensor

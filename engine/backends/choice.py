@@ -1,4 +1,4 @@
-"""Which device a model goes to, by the settings, the devices of this machine, and the model's size."""
+"""Chooses the device of a model by the settings, this machine's devices, and the model's size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """The GPUs that models can run on; `reason` is a sentence that says why there are none, or no others."""
+    """The GPUs that models can run on; `reason` says in a sentence why there are none, or no others."""
 
     gpus: tuple[Gpu, ...] = ()
     reason: str = ""
@@ -40,8 +40,8 @@ class Usable:
 class Target:
     """A device that a model could go to.
 
-    `backend` is "cpu", "cuda" or "reference"; `gpus` are the numbers of its GPUs in the order of the layers;
-    `where` is their display name, empty for the machine's own memory; `free` is their free memory in bytes.
+    `backend` is "cpu", "cuda" or "reference"; `gpus` are the numbers of its GPUs in layer order; `where` is
+    their display name, empty for main memory; `free` is their free memory in bytes.
     """
 
     backend: str
@@ -55,7 +55,7 @@ Fits = Callable[[Target], bool]
 
 
 def find_gpus() -> Gpus:
-    """What the driver reports; imported here, so that tests can replace it."""
+    """The GPUs that the driver reports; a function of its own, so that tests can replace it."""
     from engine.backends.cuda.runtime.driver import find_gpus as find
 
     return find()
@@ -64,7 +64,7 @@ def find_gpus() -> Gpus:
 def usable_gpus() -> Usable:
     """The GPUs of this machine that models can run on.
 
-    Imports neither torch nor Numba and makes no context on a device.
+    Imports neither torch nor Numba and creates no context on a device.
     """
     from engine.backends.cuda.runtime.kept_memory import kept_unused
 
@@ -88,9 +88,9 @@ def gpu_numbers(settings: LoadSettings) -> tuple[int, ...]:
 def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]:
     """The devices that a model could go to, the best one first.
 
-    With automatic GPUs these are the one with the most free memory, then two, up to all; automatic devices
-    end with the processor. `known` are the GPUs, if they were searched for already. Raises `BadSetting`, with
-    the reason, where GPUs are asked for and cannot be used.
+    With automatic GPUs these are the GPU with the most free memory, then the best two, up to all; with an
+    automatic backend the processor is last. `known` are the GPUs if already found. Raises `BadSetting`, with
+    the reason, if the settings ask for GPUs that cannot be used.
     """
     if settings.backend in ("cpu", "reference"):
         return [Target(settings.backend, free=free_memory())]
@@ -112,7 +112,7 @@ def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]
 
 
 def choose(settings: LoadSettings, fits: Fits = lambda _: True, known: Usable | None = None) -> Target:
-    """The first of `targets` that a model fits on, or else the last. Raises as `targets`."""
+    """The first of `targets` that a model fits on, or else the last. Raises as `targets` does."""
     found = targets(settings, known)
     return next((target for target in found[:-1] if fits(target)), found[-1])
 

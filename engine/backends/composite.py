@@ -1,7 +1,7 @@
-"""Matrices whose columns are permuted, or in parts of several layouts: GPTQ with activation order, EXL2.
+"""Matrices with permuted columns, or with parts of several layouts: GPTQ with activation order, EXL2.
 
-The recorder permutes the activations once for all matrices that share an order, a buffer for each part, and
-chains the parts' products: each adds to the result of the one before.
+The recorder permutes the activations once for all matrices that share an order, into a buffer for each part,
+and chains the parts' products: each adds to the result of the previous one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.tensors import RawTensor
 PERMUTED = "PERMUTED"
 """Prefix of the type of such a tensor."""
 _WHOLE_ONLY = (".experts.", "embed")
-"""Matrices that are looked up by rows or chosen by a router stay in one part: dequantised to F16."""
+"""Parts of the names of matrices that are read by rows or chosen by a router: these become no `Composite`."""
 
 PartT = TypeVar("PartT", bound=Weight)
 
@@ -28,7 +28,7 @@ class PermutedTensor(RawTensor, Protocol):
 
     @property
     def order(self) -> npt.NDArray[np.int64] | None:
-        """The model's column for each stored column; None: the same order."""
+        """The model's column for each stored column; None if the order is the same."""
         ...
 
     def pieces(self) -> Sequence[RawTensor]:
@@ -42,10 +42,10 @@ def is_composite(tensor: RawTensor) -> TypeGuard[PermutedTensor]:
 
 
 class Composite(Generic[PartT]):
-    """(N, K) as `parts`, each some of the columns: column j of part i is the model's `orders[i][j]`."""
+    """A matrix (N, K) in `parts` of its columns: column j of part i is the model's column `orders[i][j]`."""
 
     def __init__(self, tensor: PermutedTensor, part: Callable[[RawTensor], PartT]) -> None:
-        """`part` makes a backend's matrix, or a spec, of a piece."""
+        """`part` makes a backend's matrix, or a spec, from a piece."""
         self.shape = tensor.shape
         self.parts: Sequence[PartT] = [part(piece) for piece in tensor.pieces()]
         self.nbytes = sum(each.nbytes for each in self.parts) + 4 * tensor.shape[1]

@@ -1,14 +1,14 @@
-"""GGUF's block types: how a file's bytes split into named parts, and what the parts mean. NumPy only.
+"""GGUF's block types: how a block's bytes split into named parts, and what the parts mean. NumPy only.
 
-This is the one description of these types: files are decoded by it, and both backends pack by it. A block
+This is the only description of these types: files are decoded by it, and both backends pack by it. A block
 holds 32, 64 or 256 values of a row, split into groups of equal size:
 
     value = d * scale * code - dmin * min
 
-where `code` is a small unsigned number less `BlockType.zero`, or an index into `BlockType.levels`; scale and
-min belong to a group. Types without scales have one d and perhaps m: value = d * code + m. Source of the file
-layouts: the GGUF format page (docs/gguf.md) and ggml's `ggml-common.h`; of MXFP4's scales the OCP
-Microscaling Formats specification 1.0.
+where `code` is a small unsigned integer minus `BlockType.zero`, or an index into `BlockType.levels`; scale
+and min belong to a group. Types without scales have a d and perhaps an m: value = d * code + m. Sources: the
+GGUF format page (docs/gguf.md) and ggml's `ggml-common.h`; for MXFP4's scales the OCP Microscaling Formats
+specification 1.0.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 IQ4_LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-"""Of each code of IQ4_NL and IQ4_XS."""
+"""The value of each code of IQ4_NL and IQ4_XS."""
 FP4_LEVELS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
-"""Twice the value of each 4-bit float (E2M1); the scales are halved in turn."""
+"""Twice the value of each 4-bit float (E2M1); the scales are halved in return."""
 _PAIRS = np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)
 _BITS = np.arange(8, dtype=np.uint8).reshape(8, 1)
 
@@ -48,8 +48,9 @@ class Parts:
 class BlockType:
     """One type: `values` values in `nbytes` bytes; `number` is the type's number in a GGUF file.
 
-    `bits` of a code. `d` is "fp16", "e8m0" (2^(e - 128)) or "ue4m3" (half of an unsigned E4M3). `signed`:
-    scales are int8. `scale_bits` of a scale and a min where there are both; `mins` without scales are m.
+    `bits` is the width of a code, `scale_bits` that of a scale and of a min (0: the type has none). `d` is
+    "fp16", "e8m0" (2^(e - 128)) or "ue4m3" (half of an unsigned E4M3). If `signed`, scales are int8. `mins`
+    says whether there are mins, or an m if there are no scales.
     """
 
     name: str
@@ -95,7 +96,7 @@ class BlockType:
 
 
 def _ue4m3_halves() -> Floats:
-    """Half of each byte's unsigned E4M3 value: the highest bit is ignored, 0 and 127 are 0."""
+    """Half of each byte's unsigned E4M3 value, float32 (256,). The top bit is ignored; 0 and 127 are 0."""
     code = np.arange(256)
     exponent, mantissa = code >> 3 & 15, code & 7
     values = np.where(exponent == 0, mantissa / 1024, (8 + mantissa) * np.exp2(exponent - 11.0))
@@ -111,18 +112,18 @@ _UE4M3_HALVES = _ue4m3_halves()
 
 
 def _fp16(blocks: Bytes, at: int) -> npt.NDArray[np.uint16]:
-    """The fp16 number at byte `at`, as bits (B, 1)."""
+    """The fp16 number at byte `at` as uint16 (B, 1)."""
     return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.uint16)
 
 
 def _nibbles(packed: Bytes, run: int = 16) -> Bytes:
-    """(B, n) bytes to (B, 2 n): of each `run` bytes all low nibbles, then all high ones."""
+    """(B, n) bytes to (B, 2 n) codes: for each `run` bytes all low nibbles, then all high nibbles."""
     runs = packed.reshape(len(packed), -1, 1, run)
     return np.concatenate([runs & 15, runs >> 4], axis=2).reshape(len(packed), -1)
 
 
 def _two_bits(packed: Bytes) -> Bytes:
-    """(B, 64) bytes to (B, 256): of each 32 bytes the four bit pairs, lowest first."""
+    """(B, 64) bytes to (B, 256) codes: for each 32 bytes the four bit pairs, lowest first."""
     return ((packed.reshape(-1, 2, 1, 32) >> _PAIRS) & np.uint8(3)).reshape(-1, 256)
 
 
@@ -132,10 +133,9 @@ def _planes(packed: Bytes) -> Bytes:
 
 
 def _trits(packed: Bytes, count: int) -> Bytes:
-    """(B, n) bytes to (B, count * n): the first base-3 digits of all, then the second ones, each 0, 1 or 2.
+    """(B, n) bytes to (B, count * n): the first base-3 digits of all bytes, then the second, and so on.
 
-    A byte is a fraction of 256 in base 3: after a product with 3^i modulo 256, digit i is the carry of three
-    times it.
+    A byte is a base-3 fraction of 256: digit i is 3 (byte * 3^i mod 256) / 256, rounded down.
     """
     front = packed[:, None, :] * np.array([1, 3, 9, 27, 81], np.uint8)[:count, None]
     return (front.astype(np.uint16) * 3 >> 8).astype(np.uint8).reshape(len(packed), -1)
@@ -158,7 +158,7 @@ def _legacy(minimum: bool, fifth: bool) -> Callable[[Bytes], Parts]:
 
 
 def _q8_0(blocks: Bytes) -> Parts:
-    """d, 32 int8; the codes are those plus 128."""
+    """d, 32 int8; 128 is added to make codes."""
     return Parts(blocks[:, 2:] ^ np.uint8(0x80), _fp16(blocks, 0))
 
 
@@ -188,9 +188,7 @@ def _q3_k(blocks: Bytes) -> Parts:
 
 
 def _q45_k(fifth: bool) -> Callable[[Bytes], Parts]:
-    """d, dmin, 12 bytes of eight 6-bit scales and mins, in Q5_K 32 bytes of fifth bits, 128 bytes of
-    nibbles.
-    """
+    """d, dmin, 12 bytes of eight 6-bit scales and mins, 32 of fifth bits (Q5_K), 128 of nibbles."""
 
     def split(blocks: Bytes) -> Parts:
         first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
@@ -211,8 +209,9 @@ def _q6_k(blocks: Bytes) -> Parts:
 
 
 def _iq4_xs(blocks: Bytes) -> Parts:
-    """d, 16 bits with the scales' upper pairs, 4 bytes with their lower nibbles, 128 bytes of nibbles; scales
-    are plus 32.
+    """d, 16 bits with the scales' upper bit pairs, 4 bytes with their low nibbles, 128 bytes of nibbles.
+
+    32 is added to stored scales.
     """
     low = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=2).reshape(-1, 8)
     high = ((blocks[:, 2:4, None] >> _PAIRS.reshape(4)) & np.uint8(3)).reshape(-1, 8)
@@ -249,7 +248,7 @@ GGUF_BLOCKS = (
     BlockType("MXFP4", 39, 32, 17, 4, _mxfp4, levels=FP4_LEVELS, d="e8m0"),
     BlockType("NVFP4", 40, 64, 36, 4, _nvfp4, levels=FP4_LEVELS, groups=4, d="ue4m3"),
 )
-"""All of them but the codebook types (`engine.weights.gguf.iquants`)."""
+"""All block types except the codebook types (`engine.weights.gguf.iquants`)."""
 
 PACKED_BLOCKS = tuple(block for block in GGUF_BLOCKS if block.d != "ue4m3")
-"""Those that both backends pack as they are; the others are dequantised first."""
+"""The types that both backends pack directly; the others are dequantised first."""

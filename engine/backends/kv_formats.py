@@ -1,17 +1,17 @@
-"""The number formats of the key/value cache, and the bytes of a position in each.
+"""The number formats of the KV cache, and the bytes of a position in each.
 
 fp32, fp16   plain numbers.
 fp8          plain e4m3 numbers (OCP 8-bit Floating Point Specification, revision 1.0), without a scale;
              larger values become 448.
-q8, q4       each head's vector goes through a Walsh-Hadamard transform over groups of 32 dimensions (a head
-             dimension that is not a multiple of 32 is padded with zeros), and each group is kept as 8- or
-             4-bit codes with one fp16 scale. The transform spreads an outlier over its group; it is
-             orthonormal, so scores are taken between transformed queries and keys, and a sum of values is
-             transformed back once. Keys are rounded so that the scores of queries like their own stay right.
-q4           also keeps a sequence's first key and value unrounded: so much attention goes there that their
-             error shows (Xiao et al., arXiv 2309.17453). Its other keys are differences from a mean of
-             earlier ones. Four bits for whole keys, each number rounded to the nearest, raise a small
-             model's perplexity by 7 %.
+q8, q4       each head's vector goes through a Walsh-Hadamard transform over groups of 32 dimensions (padded
+             with zeros to a multiple of 32), and each group is stored as 8- or 4-bit codes with one fp16
+             scale. The transform spreads an outlier over its group; it is orthonormal, so scores are taken
+             between transformed queries and keys, and a sum of values is transformed back once. Keys are
+             rounded so that their scores with queries like their token's own stay accurate.
+q4           also keeps a sequence's first key and value in float32, because so much attention goes to them
+             that their error matters (Xiao et al., arXiv 2309.17453). Keys after the first 16 are stored as
+             differences from a mean of earlier keys. Without that, and rounded to nearest, four bits raise a
+             small model's perplexity by 7 %.
 
 `engine.backends.kv_rounding` defines the codes in plain torch. Keys and values have a format each: "q6" is
 the usual name of 8-bit keys with 4-bit values.
@@ -27,13 +27,13 @@ from engine.errors import BadSetting
 GROUP = 32
 """Dimensions that share a Hadamard transform and a scale."""
 Q4_LEVELS = tuple(c + 3 * c**3 / 512 for c in range(-8, 8))
-"""The values of q4's sixteen codes, in units of the scale: transformed numbers are nearly normal, so levels
-are closer together near zero.
+"""The values of q4's 16 codes, in units of the scale. Transformed numbers are nearly normally distributed, so
+levels are closer together near zero.
 """
 SCALE_SHARES = tuple(1.05 - 0.02 * i for i in range(16))
-"""Scales tried for a group of q4, as shares of the one that gives its extreme the lowest level."""
+"""Scales tried for a group of q4, as multiples of the one that maps its extreme to the lowest level."""
 Q4_EXTREME = 600000.0
-"""The largest transformed number of q4 whose scale fp16 still holds."""
+"""q4 clamps a group's extreme to this, so that fp16 holds its scale."""
 QUERY_ERROR_WEIGHT = 64.0
 """Weight of the error of a q8 or q4 key along its token's queries, relative to other directions."""
 WHOLE_KEYS = 16
@@ -46,9 +46,9 @@ QUANTISED = ("q8", "q4")
 
 @dataclass(frozen=True, slots=True)
 class CacheType:
-    """The formats of keys and values: "fp32", "fp16", "fp8", "q8" or "q4" each.
+    """The formats of keys and values, each "fp32", "fp16", "fp8", "q8" or "q4".
 
-    `str` gives "q8/q4", or "fp16" for two alike.
+    `str` gives "q8/q4", or "fp16" if both are the same.
     """
 
     keys: str
@@ -74,9 +74,7 @@ def cache_type(dtype: str, value_dtype: str = "same", automatic: str = "fp16") -
 
 
 def bytes_per_position(kind: CacheType, kv_heads: int, head_dim: int) -> int:
-    """Bytes of one position's keys and values in one layer of the CPU backend's cache, padding and scales
-    included.
-    """
+    """Bytes of a position's keys and values in one layer of the CPU's cache, with padding and scales."""
     return kv_heads * (key_bytes(kind.keys, head_dim) + value_bytes(kind.values, head_dim))
 
 
@@ -90,9 +88,7 @@ def key_bytes(name: str, head_dim: int) -> int:
 
 
 def value_bytes(name: str, head_dim: int) -> int:
-    """Bytes of one head's value at one position, as `key_bytes`: plain numbers are padded to whole vectors
-    of 16.
-    """
+    """Bytes of one head's value at one position, as in `key_bytes`; plain values are padded to 16."""
     if name in QUANTISED:
         return _quantised_bytes(name, head_dim) + (
             kept_bytes(1, head_dim) // PAGE_TOKENS if name == "q4" else 0
@@ -101,10 +97,8 @@ def value_bytes(name: str, head_dim: int) -> int:
 
 
 def kept_bytes(vectors: int, head_dim: int) -> int:
-    """Bytes of the transformed float32 vectors that q4 keeps once for a page and head, padded to 256
-    together.
-
-    Two for keys, their mean and the first key; one for values, the first value.
+    """Bytes of the transformed float32 vectors that q4 keeps for each page and head, padded together to a
+    multiple of 256: two for keys (their mean and the first key), one for values (the first value).
     """
     return -(-head_dim // GROUP * GROUP * 4 * vectors // PAGE_TOKENS) * PAGE_TOKENS
 

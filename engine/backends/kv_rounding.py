@@ -1,10 +1,9 @@
-"""How each cache format rounds numbers, in plain torch: the definition, and the oracle of the kernels that
-write the cache.
+"""How each cache format rounds numbers, in plain torch: the reference for the kernels that write the cache.
 
 q8 follows exllamav2's cache (codes of groups after a Hadamard transform, scale = extreme / 128), but with a
-signed scale: the extreme is then the code -128, where an unsigned scale would need the code 128, which does
-not exist. q4 has sixteen levels that are closer together near zero, and tries several scales. Both round keys
-with their queries in view; see `rounded_keys`.
+signed scale: the extreme always becomes the code -128, while a positive one would otherwise need the code
+128, which does not exist. q4 has 16 levels that are closer together near zero, and tries several scales. Both
+use query-aware rounding for keys; see `rounded_keys`.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _q8(r: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
 
 
 def _q4(r: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
-    """Groups (..., n, 32), rounded entry by entry with each scale; the scale of lowest cost is taken."""
+    """Groups (..., n, 32), rounded entry by entry with each scale; the scale of lowest cost wins."""
     gain, tail = _feedback(direction)
     scales = _extreme(r).clamp(-Q4_EXTREME, Q4_EXTREME) / _LEVELS[0] * torch.tensor(SCALE_SHARES)
     scales = scales.to(torch.float16).float()  # (..., n, S)

@@ -1,17 +1,17 @@
-"""The machine's own memory."""
+"""The size of main memory."""
 
 from __future__ import annotations
 
 
 def free_memory() -> int:
-    """Bytes that are available to programs."""
+    """Bytes of main memory that are available to programs."""
     import psutil
 
     return int(psutil.virtual_memory().available)
 
 
 def total_memory() -> int:
-    """Bytes of the whole machine."""
+    """Bytes of main memory in total."""
     import psutil
 
     return int(psutil.virtual_memory().total)

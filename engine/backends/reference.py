@@ -33,7 +33,7 @@ from engine.tensors import Bytes, Floats, RawTensor
 
 
 class ReferenceBackend:
-    """A `Backend` whose weights are dequantised to float32 when they are loaded."""
+    """A `Backend` that dequantises weights to float32 when it loads them."""
 
     name = "reference"
     where = ""
@@ -53,11 +53,11 @@ class ReferenceBackend:
         return ReferenceWeightSpec(tensor.shape)
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
-        """Unknown: eager operations allocate and free their results as they run."""
+        """Unknown, given as zeros: eager operations allocate and free their results as they run."""
         return 0, 0, 0
 
     def load_weight(self, tensor: RawTensor) -> Weight:
-        """Dequantised to float32."""
+        """Dequantise to float32."""
         return ReferenceWeight(tensor)
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
@@ -78,7 +78,7 @@ class ReferenceWeightSpec:
 
 
 class ReferenceWeight:
-    """A matrix (N, K) float32 in `values`."""
+    """A matrix, float32 (N, K) in `values`."""
 
     def __init__(self, tensor: RawTensor) -> None:
         self.shape = tensor.shape
@@ -94,7 +94,7 @@ class ReferenceCache:
         self.dtype = str(self.kind)
         self.page_count = page_count
         size = (layers, page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim)
-        self.keys, self.values = (  # by NumPy, whose zeros cost no memory before they are written
+        self.keys, self.values = (  # NumPy's zeros take no memory until they are written
             torch.from_numpy(np.zeros(size, np.float16 if name == "fp16" else np.float32))
             for name in (self.kind.keys, self.kind.values)
         )
@@ -109,7 +109,7 @@ class ReferenceCache:
         self.values[:, target] = self.values[:, source]
 
     def read_page(self, page: int) -> Bytes:
-        """Keys of all layers, then values."""
+        """The keys of all layers, then their values."""
         return np.concatenate(
             [part[:, page].numpy().reshape(-1).view(np.uint8) for part in (self.keys, self.values)]
         )
@@ -122,7 +122,7 @@ class ReferenceCache:
 
 
 class Kept(Protocol):
-    """Keys and values of each layer (P, 256, G, D), of type `kind` or float32."""
+    """Keys and values of each layer, (P, 256, G, D), in the formats of `kind` or float32."""
 
     @property
     def kind(self) -> CacheType: ...
@@ -143,7 +143,7 @@ class ReferenceProgram:
         self._cache = cache
 
     def run(self, step: Step) -> Floats:
-        """The array is the caller's own."""
+        """Compute the logits, in a new array."""
         assert self._forward is not None, "the program is closed"
         assert 1 <= len(step.token_ids) <= self.max_rows
         with torch.inference_mode():
@@ -156,7 +156,7 @@ class ReferenceProgram:
 
 
 class ReferenceOps:
-    """`Ops` that computes one step at once; arrays are float32 tensors (T, width)."""
+    """`Ops` that computes each operation of one step immediately; arrays are float32 tensors (T, width)."""
 
     def __init__(self, step: Step, cache: Kept) -> None:
         self._cache = cache
@@ -261,9 +261,8 @@ class ReferenceOps:
         return out.reshape(rows, heads * dim)
 
     def _store_differences(self, keys: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> None:
-        """Write q4 keys as differences from a mean: none for the first sixteen positions, that of positions 1
-        .. 15 for the rest of the first page, and that of the page before for later pages. The very first key
-        is not rounded.
+        """Write q4 keys as differences from a mean: none for the first 16 positions, that of positions 1 to
+        15 for the rest of the first page, that of the previous page later on. The first key is not rounded.
         """
         first, t = int(self._positions[0]), 0
         while t < len(k):

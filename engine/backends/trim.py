@@ -1,4 +1,4 @@
-"""Returning freed memory that the C library keeps for later to the system."""
+"""Returns freed memory that the C library keeps to the system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def give_memory_back() -> None:
-    """Return freed memory to the system: after loading, glibc may keep tens of megabytes. Linux only."""
+    """Return freed memory to the system; glibc may keep tens of megabytes. Does nothing but on Linux."""
     if not sys.platform.startswith("linux"):
         return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none

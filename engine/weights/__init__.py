@@ -1,4 +1,4 @@
-"""From files to tensors: containers (GGUF, safetensors folders) and the formats of the weights in them."""
+"""Reads tensors from files: containers (GGUF, safetensors folders) and the formats of their weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from engine.weights.gguf.table import GGUF_FORMATS
 from engine.weights.tensor import FileTensor
 
 FORMATS: tuple[Format, ...] = GGUF_FORMATS
-"""Every type that quantised or plain weights in a GGUF file come in."""
+"""The types of weights in GGUF files."""
 
 __all__ = ["FORMATS", "Checkpoint", "FileTensor", "Format", "open_checkpoint"]

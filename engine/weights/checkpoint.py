@@ -1,4 +1,4 @@
-"""What every model file offers, and the one function that opens any of them."""
+"""`Checkpoint`, the interface of an opened model, and `open_checkpoint`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from engine.weights.safetensors.folder import SafetensorsFolder
 
 
 class Checkpoint(Protocol):
-    """A model's files, opened: headers are read and checked, weights are read when asked for.
+    """A model's opened files: headers are read and checked, weights are read on request.
 
-    `metadata` is, for "gguf", key -> Python value; for "safetensors", {"config": ..., "generation_config":
-    ...}. `tensors` has the names of the file.
+    `metadata` maps keys to Python values for "gguf"; for "safetensors" it is {"config": ...,
+    "generation_config": ...}. `tensors` is by name.
     """
 
     @property
@@ -46,8 +46,8 @@ class Checkpoint(Protocol):
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a .gguf file, a folder with config.json and safetensors files (or one of them), or a folder with
-    one GGUF model.
+    """Open a .gguf file, a folder with config.json and safetensors files (or one of those files), or a folder
+    with one GGUF model.
 
     Raises `ModelNotFound`, `BadCheckpoint` or `UnsupportedModel`.
     """

@@ -1,4 +1,4 @@
-"""What people want to know of a model's files at a glance: how its weights are quantised, and its licence."""
+"""Facts about a model's files: how its weights are quantised, and its licence."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _LICENCE_LINE = re.compile(r"^(license|license_name):[ \t]*(?:\n[ \t]*-[ \t]*)?(
 
 
 def quantisation_name(checkpoint: Checkpoint) -> str:
-    """How people name the weights' format: "Q4_K_M", "BF16", "FP8", "GPTQ 4-bit g128", "EXL2 4.25 bpw"; ""
-    without weights.
+    """The usual name of the weights' format: "Q4_K_M", "BF16", "FP8", "GPTQ 4-bit g128", "EXL2 4.25 bpw".
+
+    It is "" without weights.
     """
     if checkpoint.format != "gguf":
         settings = checkpoint.metadata["config"].get("quantization_config")
@@ -36,7 +37,7 @@ def quantisation_name(checkpoint: Checkpoint) -> str:
     main = _main_type(checkpoint)
     claimed = checkpoint.metadata.get("general.file_type")
     name = _FILE_TYPES.get(claimed, "") if isinstance(claimed, int) else ""
-    # Tools that leave the key at its default say F32 or F16 of a quantised file, and the other way round.
+    # Tools that leave the key at its default claim F32 or F16 for a quantised file, or the reverse.
     return name if name and (name in _FLOATS) == (main in _FLOATS) else main
 
 
@@ -52,7 +53,7 @@ def licence(checkpoint: Checkpoint) -> str:
 
 
 def _main_type(checkpoint: Checkpoint) -> str:
-    """The type that most weights in matrices have."""
+    """The type of most weights in matrices."""
     counts: Counter[str] = Counter()
     for tensor in checkpoint.tensors.values():
         if len(tensor.shape) > 1:
@@ -62,7 +63,7 @@ def _main_type(checkpoint: Checkpoint) -> str:
 
 
 def _settings_name(settings: Mapping[str, Any]) -> str:
-    """From the quantization_config of a folder; "" when it tells too little."""
+    """The name of a folder's quantization_config; "" if its method is unknown."""
     method = settings.get("quant_method")
     if method in ("gptq", "awq"):
         return str(method).upper() + _bits_and_group(
@@ -79,7 +80,7 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
 
 
 def _compressed_name(groups: Any) -> str:
-    """From the first group of a compressed-tensors config."""
+    """The name of the first group of a compressed-tensors config."""
     first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
     weights = first.get("weights") if isinstance(first, dict) else None
     if not isinstance(weights, dict):
@@ -95,7 +96,7 @@ def _bits_and_group(bits: Any, group: Any) -> str:
 
 
 def _licence_of(value: Any, name: Any) -> str:
-    """One line; the licence's own name where the kind is only "other"."""
+    """The licence in one line: its own name if the kind is "other" or missing."""
     if isinstance(value, list) and value:
         value = value[0]
     texts = [" ".join(each.split())[:_LONGEST] if isinstance(each, str) else "" for each in (value, name)]
@@ -103,7 +104,7 @@ def _licence_of(value: Any, name: Any) -> str:
 
 
 def _front_matter(path: Path) -> dict[str, str]:
-    """The licence lines between the two "---" at the head of a model card."""
+    """The licence entries between the two "---" lines at the beginning of a model card."""
     try:
         if not path.is_file():
             return {}
@@ -115,7 +116,7 @@ def _front_matter(path: Path) -> dict[str, str]:
                 .removeprefix("\ufeff")
             )
     except (OSError, ValueError):
-        return {}  # a missing card is no trouble
+        return {}  # an unreadable card counts as missing
     if not text.startswith("---\n"):
         return {}
     head = text[4:].split("\n---", 1)[0]

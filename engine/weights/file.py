@@ -1,5 +1,5 @@
-"""A model's file, read in pieces, never mapped: a mapped file that shrinks would end the process when it
-is touched.
+"""A model's file, read in pieces. It is never mapped, because access to a mapped file that shrank ends the
+process.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ _Stamp = tuple[int, int, int, int]
 
 
 class ModelFile:
-    """`path` of `size` bytes, as it was when this was made; a later read of a file that is another by then is
-    refused.
+    """The file `path` of `size` bytes. Reads fail if the file has changed since the object was made.
 
-    No descriptor is kept between reads. Raises `ModelNotFound` or, for an empty file, `BadCheckpoint`.
+    No descriptor is kept open between reads. Raises `ModelNotFound` or, for an empty file, `BadCheckpoint`.
     """
 
     __slots__ = ("_stamp", "path", "size")
@@ -37,7 +36,7 @@ class ModelFile:
             raise BadCheckpoint(f"{path.name} is empty; a model file was expected. Download it again.")
 
     def read(self, start: int, count: int, what: str) -> Bytes:
-        """`count` bytes from byte `start` on, uint8, a fresh array; `what` is for the message.
+        """`count` bytes from byte `start` on, uint8, in a new array; `what` is for the error message.
 
         Raises `BadCheckpoint`.
         """
@@ -46,10 +45,7 @@ class ModelFile:
         return out
 
     def read_runs(self, runs: Iterable[tuple[int, int]], out: Bytes, what: str) -> None:
-        """Fill `out` with the bytes of all (start, count) `runs`, one after the other.
-
-        Raises `BadCheckpoint`.
-        """
+        """Fill `out` with the bytes of all (start, count) `runs` in order. Raises `BadCheckpoint`."""
         target, at = out.data, 0
         with self._open() as file:
             self._check(file, what)
@@ -65,7 +61,7 @@ class ModelFile:
 
     def _open(self) -> io.FileIO:
         try:
-            # Opening a named pipe would wait for ever.
+            # Opening a named pipe would block.
             if self.path.exists() and not self.path.is_file():
                 raise ModelNotFound(f"{self.path} is no plain file; a model file was expected.")
             return io.FileIO(self.path, "rb")
@@ -86,7 +82,7 @@ class ModelFile:
 
 
 def _stamp(file: io.FileIO) -> _Stamp:
-    """Size, time of the last change and identity of an open file."""
+    """Size, modification time, device and inode of an open file."""
     facts = os.fstat(file.fileno())
     return facts.st_size, facts.st_mtime_ns, facts.st_dev, facts.st_ino
 

@@ -1,9 +1,9 @@
 """LoRA adapters as PEFT saves them: adapter_config.json and adapter_model.safetensors in one folder.
 
-For a module `m` of width (N, K) and rank R there are `base_model.model.<m>.lora_A.weight` (R, K) and
-`...lora_B.weight` (N, R); what they add to its matrix is B A times alpha / R, or alpha / sqrt(R) with
-"use_rslora". Sources: LoRA, arXiv 2106.09685; rank-stabilised LoRA, arXiv 2312.03732; PEFT's documentation of
-the checkpoint format.
+For a module `m` with a matrix (N, K) and rank R there are `base_model.model.<m>.lora_A.weight` (R, K) and
+`...lora_B.weight` (N, R). They add B A * alpha / R to the matrix, or B A * alpha / sqrt(R) with "use_rslora".
+Sources: LoRA, arXiv 2106.09685; rank-stabilised LoRA, arXiv 2312.03732; PEFT's documentation of the
+checkpoint format.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_SCALE = 1e6
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """What is added to one module's matrix: `scale` times up (N, R) times down (R, K)."""
+    """The update of one module's matrix: `scale` * up (N, R) @ down (R, K)."""
 
     down: RawTensor
     up: RawTensor
@@ -38,7 +38,7 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A folder's low-rank changes, by the module's name in the model that it was trained on."""
+    """A folder's low-rank updates by module name, as in the model that it was trained on."""
 
     path: Path
     modules: Mapping[str, LowRank]
@@ -95,7 +95,7 @@ def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _sides(folder: Path, tensors: list[FileTensor]) -> dict[str, tuple[FileTensor | None, FileTensor | None]]:
-    """{module: (A, B)}."""
+    """{module: (A, B)}; a missing matrix is None."""
     found: dict[str, tuple[FileTensor | None, FileTensor | None]] = {}
     for tensor in tensors:
         match = _NAME.fullmatch(tensor.name)
@@ -110,9 +110,7 @@ def _sides(folder: Path, tensors: list[FileTensor]) -> dict[str, tuple[FileTenso
 
 
 def _scale(folder: Path, config: Mapping[str, Any], module: str, down: FileTensor, up: FileTensor) -> float:
-    """alpha / R, or alpha / sqrt(R); `rank_pattern` and `alpha_pattern` name modules by the ends of their
-    names.
-    """
+    """alpha / R, or alpha / sqrt(R); `alpha_pattern` in `config` overrides alpha for modules it names."""
     rank = down.shape[0]
     if up.shape[1] != rank or not 1 <= rank <= _MOST_RANK:
         raise BadCheckpoint(
@@ -136,7 +134,5 @@ def _scale(folder: Path, config: Mapping[str, Any], module: str, down: FileTenso
 
 
 def _ends_with(module: str, pattern: str) -> bool:
-    """Whether `pattern` is the module's name or its last parts; PEFT reads it as a regular expression,
-    which plain names are too.
-    """
+    """Whether `pattern` is the module's name or its last parts. PEFT takes it as a regular expression."""
     return module == pattern or module.endswith("." + pattern)

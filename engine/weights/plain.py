@@ -1,4 +1,4 @@
-"""Types of plain numbers: floats of 8 to 64 bits, whole numbers and bools.
+"""Types of plain numbers: floats of 8 to 64 bits, integers and bools.
 
 The 8-bit floats are those of arXiv 2209.05433: E4M3 has no infinities and one NaN for each sign, E5M2 is
 IEEE-like. E8M0 is a power of two (OCP Microscaling).
@@ -34,11 +34,11 @@ def _e4m3_values() -> Floats:
 
 
 E4M3_VALUES = _e4m3_values()
-"""Of each byte, float32 (256,)."""
+"""The value of each byte, float32 (256,)."""
 
 # E5M2 is the upper half of a float16.
 E5M2_VALUES: Floats = (np.arange(256, dtype=np.uint16) << 8).view(np.float16).astype(np.float32)
-"""Of each byte, float32 (256,)."""
+"""The value of each byte, float32 (256,)."""
 
 
 def _e8m0(blocks: Bytes) -> Floats:

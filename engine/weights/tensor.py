@@ -1,4 +1,4 @@
-"""A tensor inside a model's file: its header's facts, and its bytes when they are asked for."""
+"""A tensor in a model's file: name, type and shape from the header, and its bytes on request."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ Rows = npt.NDArray[np.int64]
 
 _FORMATS = {entry.name: entry for entry in ALL_FORMATS}
 _CHUNK_BYTES = 1 << 20
-"""Bytes read at a time for decoding, at least one row: temporaries stay small whatever the tensor."""
+"""Bytes read at a time for decoding, at least one row: temporaries stay small for tensors of any size."""
 
 
 def find_format(type_name: str) -> Format | None:
-    """The format with this name, or None when it cannot be read."""
+    """The format with this name, or None if it cannot be read."""
     return _FORMATS.get(type_name)
 
 
 class FileTensor:
-    """A `RawTensor` at byte `start` of a `source`: a file, or bytes already in memory (uint8, flat).
+    """A `RawTensor` at byte `start` of a `source`: a file, or bytes in memory (uint8, flat).
 
-    `order`, when given, are the rows this tensor has of those in the source, int64 (N,). Nothing is read
-    before `data`, `numbers` or `dequantise` is asked for; these raise `BadCheckpoint` when the file was
-    changed meanwhile.
+    `order`, int64 (N,), selects rows of the source; None means all. The file is read only by `data`,
+    `numbers`, `columns` and `dequantise`, which raise `BadCheckpoint` if it has changed.
     """
 
     __slots__ = ("_order", "_source", "_start", "name", "shape", "type")
@@ -59,9 +58,7 @@ class FileTensor:
 
     @property
     def data(self) -> Bytes:
-        """The file's bytes, uint8, flat, read-only; read anew each time, so ask for `rows` of a large
-        matrix.
-        """
+        """The file's bytes, uint8, flat, read-only. Each access reads them again; see `rows`."""
         out = (
             self._read(0, self.shape[0])
             if self._order is not None and self.shape
@@ -71,9 +68,7 @@ class FileTensor:
         return out
 
     def numbers(self) -> npt.NDArray[Any]:
-        """The numbers as the file has them, in `shape`: "I32" as int32, "F16" as float16 and so on; for
-        plain types only.
-        """
+        """The numbers of a plain type in that type ("I32" as int32, "F16" as float16), in `shape`."""
         dtype = _FORMATS[self.type].dtype
         if dtype is None:
             raise BadCheckpoint(
@@ -83,7 +78,7 @@ class FileTensor:
         return self.data.view(dtype).reshape(self.shape)
 
     def dequantise(self) -> npt.NDArray[np.float32]:
-        """All values, float32, in `shape`; a fresh array that no longer needs the file."""
+        """All values, float32, in `shape`, in a new array."""
         format = _FORMATS[self.type]
         out = np.empty(self.shape, np.float32)
         if not out.size:
@@ -104,7 +99,7 @@ class FileTensor:
         return out
 
     def columns(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Columns of a matrix of plain numbers, as `numbers` has them: (N, stop - start), a fresh array."""
+        """Columns of a matrix of plain numbers, in the type of `numbers`: (N, stop - start), a new array."""
         dtype = _FORMATS[self.type].dtype
         if (
             dtype is None
@@ -147,7 +142,7 @@ class FileTensor:
         return FileTensor(self.name, self.type, shape, self._source, self._start + start * self._row_bytes)
 
     def take(self, indices: npt.ArrayLike) -> FileTensor:
-        """The rows `indices`, in that order; they may repeat. Nothing is copied."""
+        """The rows `indices` in that order, repeated if an index repeats. Nothing is copied."""
         order = np.asarray(indices, np.int64).reshape(-1)
         if order.size:
             _check_range(self, int(order.min()), int(order.max()) + 1)
@@ -170,7 +165,7 @@ class FileTensor:
         return _FORMATS[self.type].nbytes(self.shape[1:])
 
     def _read(self, first: int, last: int) -> Bytes:
-        """The bytes of rows `first` to `last`, gathered when there is an order."""
+        """The bytes of rows `first` to `last`, gathered if there is an order."""
         size = self._row_bytes
         if self._order is None:
             return self._read_bytes(first * size, (last - first) * size)
@@ -200,7 +195,7 @@ def _check_range(tensor: Any, start: int, stop: int) -> None:
 
 
 def _runs(order: Rows) -> Iterator[tuple[int, int]]:
-    """(first, count) of each run of rising neighbours."""
+    """(first, count) of each run of consecutive rows."""
     if not order.size:
         return
     breaks = np.flatnonzero(np.diff(order) != 1) + 1
@@ -209,7 +204,7 @@ def _runs(order: Rows) -> Iterator[tuple[int, int]]:
 
 
 def check_overlap(file_name: str, spans: Iterable[tuple[int, int, str]]) -> None:
-    """Raise `BadCheckpoint` when two of the (start, end, tensor name) spans share bytes."""
+    """Raise `BadCheckpoint` if two of the (start, end, tensor name) spans share bytes."""
     last_end, last_name = 0, ""
     for start, end, name in sorted(spans):
         if start < last_end:

@@ -1,1 +1,1 @@
-"""GGUF: the container, its metadata, and its block types as plain numbers."""
+"""GGUF: the container, its metadata, and the decoding of its block types."""

@@ -1,6 +1,4 @@
-"""The codebooks of GGUF's IQ types and their sign patterns; they are read from resources when first
-needed.
-"""
+"""The codebooks of GGUF's IQ types, read from resources on first use, and their sign patterns."""
 
 from __future__ import annotations
 
@@ -28,14 +26,14 @@ def grid(name: str) -> Floats:
 
 @functools.cache
 def signs() -> Floats:
-    """Of each byte, its bits from the lowest up as +1 (clear) and -1 (set): float32 (256, 8)."""
+    """The bits of each byte, lowest first, as +1 (clear) or -1 (set): float32 (256, 8)."""
     bits = np.arange(256)[:, None] >> np.arange(8) & 1
     return (1 - 2 * bits).astype(np.float32)
 
 
 @functools.cache
 def even_signs() -> Floats:
-    """Of 7 bits, as `signs` with an eighth bit that makes the number of set ones even: float32 (128, 8)."""
+    """As `signs` for 7 bits, with an eighth that makes the number of set bits even: float32 (128, 8)."""
     seven = signs()[:128].copy()
     seven[:, 7] = seven[:, :7].prod(axis=1)
     return seven

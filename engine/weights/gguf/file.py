@@ -70,8 +70,9 @@ def _add(table: dict[str, RawTensor], tensors: list[FileTensor], part: Path) -> 
 
 
 def split_parts(path: Path) -> list[Path]:
-    """All parts of the split model that `path` belongs to, in order; just `path` when its name is not a
-    part's name.
+    """All parts of the split model that `path` belongs to, in order; only `path` if it is not a part.
+
+    Raises `BadCheckpoint` if a part is missing.
     """
     match = _SPLIT.fullmatch(path.name)
     if match is None or not 1 <= int(match["number"]) <= int(match["count"]):
@@ -154,7 +155,7 @@ def _read_entry(cursor: Cursor, index: int) -> _Entry:
 
 
 def _place(cursor: Cursor, entries: list[_Entry], alignment: int) -> list[FileTensor]:
-    """The tensors of one file, each checked to lie inside it, aligned and apart from the others."""
+    """The tensors of one file, checked: inside the file, aligned, and without overlaps."""
     base = -(-cursor.at // alignment) * alignment
     room = cursor.end - base
     spans, tensors = [], []

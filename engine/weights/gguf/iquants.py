@@ -22,7 +22,7 @@ def _half(blocks: Bytes, at: int) -> Floats:
 
 
 def _words(blocks: Bytes, start: int, stop: int, dtype: str) -> npt.NDArray[np.uint32]:
-    """Bytes `start` to `stop` of each block as little-endian whole numbers, widened to uint32."""
+    """Bytes `start` to `stop` of each block as little-endian integers, widened to uint32."""
     return np.ascontiguousarray(blocks[:, start:stop]).view(dtype).astype(np.uint32)
 
 
@@ -43,7 +43,7 @@ def _quarters(d: Floats, scale: npt.NDArray[Any]) -> Floats:
 
 
 def _scaled(step: Floats, values: Floats, sign: Floats) -> Floats:
-    """step (B, g) times values and signs of (B, 256 / 8, 8), each step for 256 / g values: (B, 256)."""
+    """step (B, g) * values * sign, each step for 256 / g of the 256 values of a block: (B, 256)."""
     groups = step.shape[1]
     out = step[:, :, None] * values.reshape(-1, groups, 256 // groups)
     out *= sign.reshape(out.shape)
@@ -51,9 +51,7 @@ def _scaled(step: Floats, values: Floats, sign: Floats) -> Floats:
 
 
 def _iq2_xxs(blocks: Bytes) -> Floats:
-    """d f16, then for each 32 values four indices u8 and a u32 of four 7-bit sign patterns under a 4-bit
-    scale.
-    """
+    """d f16; for each 32 values four indices u8 and a u32: four 7-bit sign patterns, then a 4-bit scale."""
     words = _words(blocks, 2, 66, "<u4")
     index = np.ascontiguousarray(blocks[:, 2:66]).reshape(-1, 8, 8)[:, :, :4]
     tail = words[:, 1::2]
@@ -65,8 +63,9 @@ def _iq2_xxs(blocks: Bytes) -> Floats:
 
 
 def _iq2_xs(blocks: Bytes) -> Floats:
-    """d f16, 32 u16 of a 9-bit index under a 7-bit sign pattern, 8 bytes of scale nibbles for each 16
-    values.
+    """d f16, 32 u16 (a 9-bit index, then a 7-bit sign pattern), 8 bytes of scale nibbles.
+
+    A scale is for 16 values.
     """
     words = _words(blocks, 2, 66, "<u2")
     return _scaled(
@@ -77,8 +76,9 @@ def _iq2_xs(blocks: Bytes) -> Floats:
 
 
 def _iq2_s(blocks: Bytes) -> Floats:
-    """d f16, 32 indices u8, 32 sign bytes, 8 bytes of upper index bits in pairs, 8 bytes of scale nibbles
-    for each 16 values.
+    """d f16, 32 indices u8, 32 sign bytes, 8 bytes of pairs of upper index bits, 8 bytes of scale nibbles.
+
+    A scale is for 16 values.
     """
     upper = _digits(blocks[:, 66:74].astype(np.uint32), 2, 4, 3).reshape(-1, 32)
     index = blocks[:, 2:34] | upper << 8
@@ -88,8 +88,9 @@ def _iq2_s(blocks: Bytes) -> Floats:
 
 
 def _iq3_xxs(blocks: Bytes) -> Floats:
-    """d f16, 64 indices u8 of 4 values each, 8 u32 of four 7-bit sign patterns under a 4-bit scale: step d
-    (1/2 + scale) / 2.
+    """d f16, 64 indices u8 of 4 values each, 8 u32 (four 7-bit sign patterns, then a 4-bit scale).
+
+    The step is d (1/2 + scale) / 2.
     """
     tail = _words(blocks, 66, 98, "<u4")
     step = _half(blocks, 0) * (np.float32(0.5) + (tail >> 28).astype(np.float32)) * np.float32(0.5)
@@ -97,8 +98,9 @@ def _iq3_xxs(blocks: Bytes) -> Floats:
 
 
 def _iq3_s(blocks: Bytes) -> Floats:
-    """d f16, 64 indices u8, 8 bytes of ninth bits, 32 sign bytes, 4 bytes of scale nibbles for each 32:
-    step d (1 + 2 scale).
+    """d f16, 64 indices u8, 8 bytes of ninth index bits, 32 sign bytes, 4 bytes of scale nibbles.
+
+    A scale is for 32 values; the step is d (1 + 2 scale).
     """
     ninth = _digits(blocks[:, 66:74].astype(np.uint32), 1, 8, 1).reshape(-1, 64)
     step = _half(blocks, 0) * (1 + 2 * _pairs(blocks[:, 106:110])).astype(np.float32)
@@ -106,8 +108,9 @@ def _iq3_s(blocks: Bytes) -> Floats:
 
 
 def _iq1_s(blocks: Bytes) -> Floats:
-    """d f16, 32 indices u8, 8 u16 of four upper index triples, a 3-bit scale and a delta's sign: d (2
-    scale + 1) (q + delta).
+    """d f16, 32 indices u8, 8 u16 (four triples of upper index bits, a 3-bit scale, the sign of delta).
+
+    value = d (2 scale + 1) (q + delta), delta = +-1/8.
     """
     words = _words(blocks, 34, 50, "<u2")
     step = _half(blocks, 0) * (2 * (words >> 12 & 7) + 1).astype(np.float32)
@@ -119,8 +122,8 @@ def _iq1_s(blocks: Bytes) -> Floats:
 
 
 def _iq1_m(blocks: Bytes) -> Floats:
-    """32 indices u8, 16 bytes of nibbles (3 upper index bits, delta's sign), 4 u16 of four 3-bit scales
-    under a quarter of d.
+    """32 indices u8, 16 bytes of nibbles (3 upper index bits, the sign of delta), 4 u16 (four 3-bit scales,
+    then 4 of the 16 bits of d). Values as in IQ1_S.
     """
     words = _words(blocks, 48, 56, "<u2")
     quarters = words >> 12 << np.array([0, 4, 8, 12], np.uint32)

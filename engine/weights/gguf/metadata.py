@@ -1,4 +1,4 @@
-"""The key/value part of a GGUF header: typed values, read with bounded time and memory.
+"""The metadata of a GGUF header: typed values, read with bounded time and memory.
 
 Layout, little endian: key as string, value type u32, value. A string is a u64 length and UTF-8 bytes; an
 array is the element type u32, a u64 count and the elements. Source: the ggml project's `docs/gguf.md`,
@@ -27,7 +27,7 @@ _U32, _U64 = _SCALARS[4], _SCALARS[10]
 _MAX_KEY_BYTES = (1 << 16) - 1
 _MAX_KEYS = 1 << 16
 _MAX_STRINGS = 1 << 23
-"""Strings in all arrays together; the largest vocabularies with merges have under a million."""
+"""Strings in all arrays together; the largest vocabularies with merges have less than a million."""
 _MAX_NUMBERS = 1 << 24
 """Numbers in all arrays together."""
 _MAX_DEPTH = 4
@@ -36,13 +36,13 @@ _MAX_SENTENCE = 400
 
 _FIRST_BYTES = 1 << 18
 _MAX_HEADER_BYTES = 1 << 28
-"""Real headers, vocabularies included, have some 20 MB."""
+"""Real headers, vocabularies included, have about 20 MB."""
 
 
 class Cursor:
     """Reads forward through the header of one file; every read is checked against the file's end.
 
-    What was read so far is in `buffer`; `end` is the file's size.
+    `buffer` holds what was read so far; `end` is the file's size.
     """
 
     def __init__(self, file: ModelFile) -> None:
@@ -55,7 +55,7 @@ class Cursor:
         self.need(1)
 
     def need(self, upto: int) -> None:
-        """Have the file's first `upto` bytes in the buffer; `upto` is at most `end`."""
+        """Read until the buffer holds the file's first `upto` bytes; `upto` is at most `end`."""
         have = len(self.buffer)
         if upto <= have:
             return
@@ -65,7 +65,7 @@ class Cursor:
         self.buffer += self.file.read(have, target - have, "its header").tobytes()
 
     def fail(self, text: str) -> BadCheckpoint:
-        """The error to raise: file name, what was found, and the advice."""
+        """The error to raise, with the file's name, what was found, and advice."""
         if len(text) > _MAX_SENTENCE:  # a hostile name may be long
             text = text[: _MAX_SENTENCE // 2] + " ... " + text[-_MAX_SENTENCE // 2 :]
         return BadCheckpoint(
@@ -73,7 +73,7 @@ class Cursor:
         )
 
     def skip(self, count: int, what: str) -> int:
-        """Move over `count` bytes; gives where they begin."""
+        """Skip `count` bytes; returns where they begin."""
         start = self.at
         if count > self.end - start:
             raise self.fail(f"{what} needs {count} bytes at byte {start}, but the file has {self.end} bytes")
@@ -106,7 +106,7 @@ class Cursor:
 
 
 class _Later:
-    """An array still in the file: where its elements begin and how they are typed."""
+    """An array that is not decoded yet: where its elements begin, their number and their type."""
 
     __slots__ = ("at", "count", "kind")
 
@@ -115,9 +115,9 @@ class _Later:
 
 
 class GgufMetadata(Mapping[str, Any]):
-    """The keys of a GGUF file as Python values; an array is decoded into a list when it is first asked for.
+    """The keys of a GGUF file as Python values; an array is decoded into a list on first access.
 
-    Reading it moves `cursor` behind the last value. Raises `BadCheckpoint`.
+    The constructor moves `cursor` past the last value. Raises `BadCheckpoint`.
     """
 
     def __init__(self, cursor: Cursor, count: int) -> None:
@@ -173,7 +173,7 @@ def _array_head(cursor: Cursor, key: str) -> tuple[int, int]:
 
 
 def _skip_array(cursor: Cursor, key: str, depth: int) -> _Later:
-    """Check an array's bounds and move over it without making any objects."""
+    """Check an array's bounds and skip it without decoding its elements."""
     kind, count = _array_head(cursor, key)
     later = _Later(cursor.at, count, kind)
     if kind in _SCALARS:
@@ -217,7 +217,7 @@ def _skip_strings(cursor: Cursor, key: str, count: int) -> None:
 
 
 def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
-    """The elements at the cursor; bounds were checked by `_skip_array`."""
+    """The elements at the cursor, whose bounds `_skip_array` has checked."""
     if kind == _STRING:
         return _texts(cursor, key, count)
     if kind == _ARRAY:
@@ -232,9 +232,7 @@ def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
 
 
 def _texts(cursor: Cursor, key: str, count: int) -> list[str]:
-    """The strings at the cursor, all of which `_skip_strings` has been over: a vocabulary has a hundred
-    thousand.
-    """
+    """The strings at the cursor, whose bounds `_skip_strings` has checked."""
     unpack, at, buffer = _U64.unpack_from, cursor.at, cursor.buffer
     texts = []
     for _ in range(count):

@@ -1,3 +1,1 @@
-"""Quantised formats of safetensors folders: codes, scales and zero points in several tensors for one
-matrix.
-"""
+"""Quantised formats of safetensors folders, which store a matrix as codes, scales and zero points."""

@@ -24,12 +24,12 @@ from engine.weights.tensor import FileTensor
 _PARTS = ("qweight", "qzeros", "scales")
 _BITS, _PER_WORD = 4, 8
 _PLACE = np.array([0, 4, 1, 5, 2, 6, 3, 7])
-"""Where in a word the eight outputs are."""
+"""The place in a word of each of its eight outputs."""
 _VERSIONS = ("gemm", "gemv")
 
 
 class _Gemm:
-    """See `engine.weights.packed.grouped.Source`."""
+    """A `Source` of version "gemm"."""
 
     def __init__(self, matrix: Matrix) -> None:
         self._matrix = matrix
@@ -47,13 +47,13 @@ class _Gemm:
 
 
 def _outputs(words: Words, word: Indices, outputs: Indices) -> Bytes:
-    """Codes of words (R, W), as (outputs, R); output i is in word `word`[i]."""
+    """The codes in `words` (R, W) as (outputs, R); output i is in word `word[i]`."""
     codes = unpack_codes(words, _BITS, words.shape[1] * _PER_WORD)
     return np.ascontiguousarray(np.take(codes, word * _PER_WORD + _PLACE[outputs % _PER_WORD], axis=1).T)
 
 
 class _Gemv:
-    """See `engine.weights.packed.grouped.Source`."""
+    """A `Source` of version "gemv"."""
 
     def __init__(self, matrix: Matrix, columns: int, groups: int) -> None:
         self._matrix, self._columns, self._groups = matrix, columns, groups
@@ -71,7 +71,7 @@ class _Gemv:
 
 
 def wrap_awq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
-    """Every quantised matrix under its plain name X.weight; the other tensors as they are.
+    """The tensors with each quantised matrix as one tensor X.weight; other tensors are unchanged.
 
     `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
     """

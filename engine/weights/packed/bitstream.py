@@ -1,6 +1,4 @@
-"""Codes of 2 to 8 bits packed into 32-bit words without a gap: little-endian streams, the lowest bit
-first.
-"""
+"""Codes of 2 to 8 bits packed without gaps into 32-bit words: little-endian streams, lowest bit first."""
 
 from __future__ import annotations
 
@@ -12,10 +10,9 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def unpack_codes(words: Words, bits: int, count: int) -> Bytes:
-    """The first `count` codes of each row of `words` (n, W): (n, count) uint8; code i is bits i * `bits` and
-    up of its row.
+    """The first `count` codes of each row of `words` (n, W), uint8 (n, count).
 
-    A row needs W >= count * bits / 32, rounded up.
+    Code i begins at bit i * `bits` of its row. W must be at least count * bits / 32, rounded up.
     """
     raw = np.ascontiguousarray(words, "<u4").view(np.uint8)
     if bits == 8:
@@ -40,5 +37,5 @@ def unpack_codes(words: Words, bits: int, count: int) -> Bytes:
 
 
 def words_for(count: int, bits: int) -> int:
-    """Words that `count` codes need."""
+    """The number of words that `count` codes need."""
     return -(-count * bits // 32)

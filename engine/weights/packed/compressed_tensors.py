@@ -1,11 +1,11 @@
-"""compressed-tensors folders (vLLM's, LLM Compressor's): whole codes of 4 or 8 bits, or 8-bit floats;
-activations stay unrounded.
+"""compressed-tensors folders (vLLM, LLM Compressor): integer codes of 4 or 8 bits, or 8-bit floats.
 
+Activations are not rounded.
 "pack-quantized": `X.weight_packed` int32 (N, K bits / 32), lowest bits first, codes plus 2^(bits - 1);
-`X.weight_scale` (N, G); where zeros are not 0 `X.weight_zero_point` int32 (N bits / 32, G), packed down its
-columns in the same way; `X.weight_g_idx` int32 (K,) where groups go by activation; `X.weight_shape` (2,).
-"int-quantized": `X.weight` int8 (N, K), `X.weight_scale`, and `X.weight_zero_point` int8. "float-quantized"
-and "naive-quantized" are read by `fp8`. A weight is (code - zero) * scale.
+`X.weight_scale` (N, G); if zero points are not 0, `X.weight_zero_point` int32 (N bits / 32, G), packed along
+its columns; with activation order `X.weight_g_idx` int32 (K,); `X.weight_shape` (2,).
+"int-quantized": `X.weight` int8 (N, K), `X.weight_scale`, and `X.weight_zero_point` int8. `fp8` reads
+"float-quantized" and "naive-quantized". A weight is (code - zero) * scale.
 Source: the compressed-tensors package's description of its formats (facts only).
 """
 
@@ -38,7 +38,7 @@ _WIDTHS = (4, 8)
 
 
 class _Source:
-    """See `engine.weights.packed.grouped.Source`; `codes_in` is "weight_packed" or "weight"."""
+    """A `Source`; `codes_in`, "weight_packed" or "weight", names the tensor of codes."""
 
     def __init__(
         self, matrix: Matrix, codes_in: str, bits: int, columns: int, groups: int, order: Indices | None
@@ -71,17 +71,17 @@ class _Source:
         return unpack_codes(words, self._bits, int(outputs.max(initial=-1)) + 1).T[outputs].astype(np.int16)
 
     def _spread(self, values: Floats, outputs: Indices) -> Floats:
-        """One number for all outputs, or a row for each, as (outputs, groups)."""
+        """`values`, one number for all outputs or a row for each, as (outputs, groups)."""
         if values.size == 1:
             return np.full((outputs.size, self._groups), values.reshape(-1)[0])
         return values.reshape(-1, self._groups)[outputs]
 
 
 def wrap_compressed(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
-    """Every quantised matrix under its plain name X.weight; the other tensors as they are.
+    """The tensors with each quantised matrix as one tensor X.weight; other tensors are unchanged.
 
-    `settings` is the quantization_config; which matrices are quantised is told by their tensors. Raises
-    `BadCheckpoint` and `UnsupportedModel`.
+    `settings` is the quantization_config; the tensors' names and types tell which matrices are quantised.
+    Raises `BadCheckpoint` and `UnsupportedModel`.
     """
     _check_settings(settings)
     recent = Recent()
@@ -107,7 +107,7 @@ def _groups_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse formats that cannot be read, by their names."""
+    """Raise `UnsupportedModel` for the name of a format that cannot be read."""
     formats = [settings.get("format"), *(group.get("format") for group in _groups_of(settings))]
     sparsity = settings.get("sparsity_config")
     formats.append(sparsity.get("format") if isinstance(sparsity, dict) else None)
@@ -124,7 +124,7 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _block_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What `fp8` wants to know: the size of blocks that share a scale."""
+    """The settings of `wrap_fp8`: the size of blocks that share a scale."""
     for group in _groups_of(settings):
         weights = group.get("weights")
         if isinstance(weights, dict) and isinstance(weights.get("block_structure"), list):
@@ -192,7 +192,7 @@ def _groups(matrix: Matrix, columns: int, groups: int) -> Indices:
     if index is not None:
         numbers = matrix.get("weight_g_idx", (*INTEGERS, "I64"), 1).numbers().astype(np.int64)
         matrix.check("weight_g_idx", (columns,))
-        if not (numbers == -1).all():  # what an index that is not used is filled with
+        if not (numbers == -1).all():  # an unused index is filled with -1
             if not 0 <= int(numbers.min()) <= int(numbers.max()) < groups:
                 raise BadCheckpoint(
                     f"The tensor {index.name} holds groups from {int(numbers.min())} to "

@@ -1,11 +1,10 @@
-"""EXL2 folders (ExLlamaV2): codes of 2, 3, 4, 5, 6 and 8 bits in one matrix, groups of inputs sorted by
-importance.
+"""EXL2 folders (ExLlamaV2): codes of 2, 3, 4, 5, 6 and 8 bits in one matrix, inputs sorted by importance.
 
-`X.q_weight` int32 (words, N), one stream of bits down each column for each group; `X.q_groups` int16 (2 G,):
-width and first row of words of each group; `X.q_scale` int32 (G, N / 8): 4-bit codes s - 1; `X.q_scale_max`
-fp16 (G,); `X.q_invperm` (K,): where each input lies. N is padded to a multiple of 32. A weight is (code -
-2^(bits - 1)) * scale, and the scale s^2 * (max / 256) is rounded to fp16 at both steps, as the quantiser
-reckoned with. Source: ExLlamaV2's matrix loader and kernels (facts only).
+`X.q_weight` int32 (words, N), a bit stream along each column for each group; `X.q_groups` int16 (2 G,), the
+width and first row of words of each group; `X.q_scale` int32 (G, N / 8), 4-bit codes s - 1; `X.q_scale_max`
+fp16 (G,); `X.q_invperm` (K,), the place of each input. N is padded to a multiple of 32. A weight is (code -
+2^(bits - 1)) * scale; the scale is s^2 * (max / 256), rounded to fp16 after both products, as in the
+quantiser. Source: ExLlamaV2's matrix loader and kernels (facts only).
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ _SHORT = ("I16", "U16", "I32", "U32")
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """Kept columns `start` ..
-
-    `start` + `size` - 1: codes of `bits` bits in the rows of words from `word` on.
-    """
+    """Stored columns start .. start + size - 1: codes of `bits` bits in the rows of words from `word` on."""
 
     start: int
     size: int
@@ -48,7 +44,7 @@ class _Stream:
 
 
 class _Source:
-    """See `engine.weights.packed.grouped.Source`."""
+    """A `Source` of one matrix; `widths` are the bits of each group."""
 
     def __init__(self, matrix: Matrix, streams: Sequence[_Stream], widths: Sequence[int]) -> None:
         self._matrix, self._streams = matrix, streams
@@ -79,11 +75,9 @@ class _Source:
 
 
 def wrap_exl2(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
-    """Every quantised matrix under its plain name X.weight; the other tensors as they are.
+    """The tensors with each quantised matrix as one tensor X.weight; other tensors are unchanged.
 
-    Raises `BadCheckpoint`.
-
-    The widths and sizes of groups are read here: a few hundred bytes for each matrix.
+    Reads the widths and sizes of groups, a few hundred bytes for each matrix. Raises `BadCheckpoint`.
     """
     recent = Recent()
     names = stems(tensors, "q_weight")
@@ -115,7 +109,7 @@ def _tensor(matrix: Matrix, tensors: Mapping[str, FileTensor]) -> RawTensor:
 
 
 def _runs(groups: FileTensor, widths: Indices, columns: int, words: int) -> tuple[list[Run], list[int]]:
-    """The groups as runs, and each one's first row of words."""
+    """The groups as runs, and the first row of words of each run."""
     runs: list[Run] = []
     starts: list[int] = []
     column, word = 0, 0
@@ -141,7 +135,7 @@ def _runs(groups: FileTensor, widths: Indices, columns: int, words: int) -> tupl
 
 
 def _streams(runs: Sequence[Run], starts: Sequence[int]) -> list[_Stream]:
-    """Neighbouring runs whose bits follow each other without a gap, joined."""
+    """The runs as streams; neighbours of one width that follow each other without a gap are joined."""
     out: list[_Stream] = []
     for run, word in zip(runs, starts, strict=True):
         last = out[-1] if out else None
@@ -158,7 +152,7 @@ def _streams(runs: Sequence[Run], starts: Sequence[int]) -> list[_Stream]:
 
 
 def _order(index: FileTensor, columns: int) -> Indices | None:
-    """The model's input at each kept place, from the place of each input; None when they lie in order."""
+    """The model's input at each stored place, from the place of each input; None if the order is the same."""
     numbers = index.numbers()
     places = (numbers.view(np.uint16) if numbers.dtype.itemsize == 2 else numbers).astype(np.int64)
     if not np.array_equal(np.sort(places), np.arange(columns)):
@@ -171,7 +165,7 @@ def _order(index: FileTensor, columns: int) -> Indices | None:
 
 
 def _rows(stem: str, padded: int, columns: int, tensors: Mapping[str, FileTensor]) -> int:
-    """N without its padding: as long as the bias, or, of the head, as the table of embeddings."""
+    """N without its padding: the length of the bias or, for the output head, of the embedding table."""
     bias = tensors.get(stem + ".bias")
     known = [bias.shape[0]] if bias is not None and len(bias.shape) == 1 else []
     if not any(part.isdigit() for part in stem.split(".")):

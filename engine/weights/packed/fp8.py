@@ -1,10 +1,8 @@
-"""Weights in 8-bit floats with scales: one for a tensor, a row or a block of rows and columns; value = number
-* scale.
+"""Weights in 8-bit floats: value = number * scale, with a scale for a tensor, a row, or a block.
 
-Layouts: `X.weight` (N, K) F8_E4M3 or F8_E5M2 with `X.weight_scale_inv` (N / 128, K / 128) float32 as
-DeepSeek-V3 and Qwen3 publish them (rounded up at ragged edges), or `X.weight_scale` of shape (), (1,), (N,)
-or (N, 1), float32 or bf16, as compressed-tensors, FBGEMM and ModelOpt do. Scales of activations and of the
-cache are for kernels that round those too.
+Layouts: `X.weight` (N, K) F8_E4M3 or F8_E5M2 with `X.weight_scale_inv` (N / 128, K / 128) float32, rounded
+up, as DeepSeek-V3 and Qwen3 publish them, or with `X.weight_scale` of shape (), (1,), (N,) or (N, 1), float32
+or bf16, as in compressed-tensors, FBGEMM and ModelOpt. Scales of activations and of the cache are not used.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ _CHUNK_VALUES = 1 << 20
 
 
 class Fp8Tensor:
-    """A `RawTensor` of type "F8_E4M3" or "F8_E5M2": `data` are the numbers, one byte each, without their
-    scales.
+    """A `RawTensor` of type "F8_E4M3" or "F8_E5M2": `data` holds the numbers, a byte each, without scales.
 
     Row n, column k has the scale `row_scales()[n, k // block_columns]`.
     """
@@ -46,9 +43,7 @@ class Fp8Tensor:
         scale_rows: npt.NDArray[np.int64],
         block_columns: int,
     ) -> None:
-        """`scale_rows` (N,): each row's row in `scale` seen as a matrix; for a stack (X, N, K), of each of
-        its matrices.
-        """
+        """`scale_rows` (N,) gives each row's row in `scale` as a matrix; all matrices of a stack share it."""
         self.name, self.type, self.shape = values.name, values.type, values.shape
         self._values, self._scale = values, scale
         self._scale_rows, self.block_columns = scale_rows, block_columns
@@ -79,7 +74,7 @@ class Fp8Tensor:
             return out
         scales = self.row_scales()
         step = max(1, _CHUNK_VALUES // max(1, self.shape[1]))
-        # A scale that is not a number stays one.
+        # A NaN in a scale is kept without a warning.
         with np.errstate(invalid="ignore", over="ignore"):
             for first in range(0, self.shape[0], step):
                 last = min(first + step, self.shape[0])
@@ -92,7 +87,7 @@ class Fp8Tensor:
         return out
 
     def in_blocks(self) -> RawTensor:
-        """A matrix with its scales among the numbers, as a backend packs it; itself where that cannot be."""
+        """The matrix with its scales in blocks, as backends pack it; itself if that is impossible."""
         return fp8_blocks(self)
 
     def part(self, index: int) -> Fp8Tensor:
@@ -118,7 +113,7 @@ class Fp8Tensor:
 
 
 def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
-    """Every 8-bit float matrix together with its scales, under its plain name; the other tensors as they are.
+    """The tensors with each 8-bit float matrix and its scales as one tensor; other tensors are unchanged.
 
     `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
     """
@@ -142,7 +137,7 @@ def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse ModelOpt's other types, whose bytes mean something else."""
+    """Raise `UnsupportedModel` for other types of ModelOpt, whose bytes mean something else."""
     algorithm = settings.get("quant_algo")
     if algorithm is not None and "FP8" not in str(algorithm):
         raise UnsupportedModel(
@@ -188,15 +183,14 @@ def _with_scale(tensor: FileTensor, scale: FileTensor | None, block: tuple[int, 
     )
 
 
-# -- blocks that a backend packs
-# ---------------------------------------------------------------------------------------
+# --- blocks that backends pack ------------------------------------------------------------------------------
 
 UNITS = (128, 32)
-"""Columns of a block."""
+"""Columns that share a scale in a block."""
 
 
 def fp8_blocks(tensor: RawTensor) -> RawTensor:
-    """A matrix of F8_E4M3 whose scales serve whole blocks as `Fp8Blocks`; any other tensor as it is."""
+    """A matrix of F8_E4M3 whose scales cover whole blocks as `Fp8Blocks`; any other tensor unchanged."""
     if not isinstance(tensor, Fp8Tensor) or tensor.type != "F8_E4M3" or len(tensor.shape) != 2:
         return tensor
     columns, shared = tensor.shape[1], tensor.block_columns
@@ -212,9 +206,7 @@ def fp8_blocks(tensor: RawTensor) -> RawTensor:
 
 
 class Fp8Blocks:
-    """A `RawTensor` of type "FP8_128" or "FP8_32": `unit` numbers, then their scale as float32, again and
-    again.
-    """
+    """A `RawTensor` of type "FP8_128" or "FP8_32": blocks of `unit` numbers and their float32 scale."""
 
     def __init__(self, source: Fp8Tensor, unit: int) -> None:
         self._source, self._unit = source, unit
@@ -226,7 +218,7 @@ class Fp8Blocks:
 
     @property
     def data(self) -> Bytes:
-        """See the class. Raises `BadCheckpoint` for a number that is none."""
+        """The blocks, uint8, flat. Raises `BadCheckpoint` for NaN."""
         rows, columns = self.shape
         numbers = self._source.data.reshape(rows, columns)
         if ((numbers & np.uint8(0x7F)) == 0x7F).any():

@@ -1,10 +1,9 @@
 """GPTQ folders: `X.qweight` int32 (K bits / 32, N), `X.qzeros` int32 (G, N bits / 32), `X.scales` (G, N),
 `X.g_idx` int32 (K,).
 
-Codes are one stream of bits down each column of qweight and along each row of qzeros. A weight is (code -
-zero - 1) * scale in the first format, (code - zero) * scale where `checkpoint_format` is "gptq_v2"; `g_idx`
-says which group an input belongs to. Source: arXiv 2210.17323 and the packing of AutoGPTQ and GPTQModel
-(facts only).
+Codes are a bit stream along each column of qweight and each row of qzeros. A weight is (code - zero - 1) *
+scale in the first format, (code - zero) * scale if `checkpoint_format` is "gptq_v2"; `g_idx` is the group of
+each input. Source: arXiv 2210.17323 and the packing of AutoGPTQ and GPTQModel (facts only).
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from engine.weights.tensor import FileTensor
 _PARTS = ("qweight", "qzeros", "scales", "g_idx")
 _WIDTHS = (2, 3, 4, 8)
 _FORMATS = {"gptq": 1, "gptq_v2": 0}
-"""What is added to a stored zero, by `checkpoint_format`."""
+"""The number to add to a stored zero point, by `checkpoint_format`."""
 
 
 class _Source:
-    """See `engine.weights.packed.grouped.Source`."""
+    """A `Source` of one matrix; `added` is added to stored zero points."""
 
     def __init__(self, matrix: Matrix, bits: int, columns: int, order: Indices | None, added: int) -> None:
         self._matrix, self._bits, self._columns, self._order, self._added = (
@@ -56,7 +55,7 @@ class _Source:
 
 
 def wrap_gptq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
-    """Every quantised matrix under its plain name X.weight; the other tensors as they are.
+    """The tensors with each quantised matrix as one tensor X.weight; other tensors are unchanged.
 
     `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
     """
@@ -71,7 +70,7 @@ def wrap_gptq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) ->
 
 
 def _added(settings: Mapping[str, Any]) -> int:
-    """What must be added to a stored zero. Raises `UnsupportedModel` for layouts that are not GPTQ's own."""
+    """The number to add to stored zero points. Raises `UnsupportedModel` for unknown formats."""
     kind = settings.get("checkpoint_format") or "gptq"
     if settings.get("is_marlin_format"):
         kind = "marlin"
@@ -101,10 +100,7 @@ def _tensor(matrix: Matrix, settings: Mapping[str, Any], added: int) -> RawTenso
 
 
 def _bits_and_columns(matrix: Matrix, words: int, settings: Mapping[str, Any]) -> tuple[int, int]:
-    """The width of a code and K.
-
-    The tensors decide: some folders have matrices of another width than their settings say.
-    """
+    """The width of a code, and K. Tensors take precedence, since settings are wrong for some matrices."""
     index = matrix.find("g_idx")
     claimed = whole(settings.get("bits", settings.get("w_bit")))
     if index is not None and len(index.shape) == 1 and index.shape[0]:

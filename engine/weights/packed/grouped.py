@@ -1,7 +1,8 @@
-"""Matrices of small whole codes with a scale and a zero for each group of inputs: w = (code - zero) * scale.
+"""Matrices of integer codes with a scale and a zero point for each group: w = (code - zero) * scale.
 
-What GPTQ, AWQ, EXL2 and compressed-tensors files hold, whatever way they pack it. The inputs (columns) may be
-kept in another order than the model's, so that those of a group lie together, and have several code widths.
+GPTQ, AWQ, EXL2 and compressed-tensors files all hold such matrices, packed in different ways. The inputs
+(columns) may be stored in another order than the model's, so that groups are contiguous, and may have several
+code widths.
 """
 
 from __future__ import annotations
@@ -20,16 +21,13 @@ Indices = npt.NDArray[np.int64]
 Zeros = npt.NDArray[np.int16]
 
 UNITS = (128, 64, 32)
-"""Columns that a backend may pack together under one scale."""
+"""Numbers of columns that backends pack with one scale."""
 _CHUNK_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Columns `start` ..
-
-    `start` + `size` - 1 in the order they are kept: codes of `bits` bits with the scale and zero of `group`.
-    """
+    """Stored columns start .. start + size - 1: codes of `bits` bits with the scale and zero of `group`."""
 
     start: int
     size: int
@@ -43,10 +41,10 @@ class Run:
 
 
 class Source(Protocol):
-    """Reads a file's tensors of one matrix for some of its outputs (rows). Raises `BadCheckpoint`."""
+    """Reads codes, scales and zero points of a matrix for some outputs (rows). Raises `BadCheckpoint`."""
 
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
-        """(outputs, stop - start): the columns `start` .. `stop` - 1 in the order in which they are kept."""
+        """Codes of the stored columns start .. stop - 1, (outputs, stop - start)."""
         ...
 
     def scales(self, outputs: Indices) -> Floats:
@@ -59,9 +57,7 @@ class Source(Protocol):
 
 
 class Recent:
-    """What was read last, of one matrix only, so that a matrix taken in pieces of its rows is not read
-    anew for each.
-    """
+    """Keeps what was last read of one matrix, so that pieces of its rows do not read it again."""
 
     def __init__(self) -> None:
         self._owner, self._kept = "", dict[str, Any]()
@@ -69,7 +65,7 @@ class Recent:
     def get(
         self, owner: str, what: str, make: Callable[[], Any], fits: Callable[[Any], bool] = lambda value: True
     ) -> Any:
-        """The value kept as `what` of the matrix `owner`, made when it is missing or does not fit."""
+        """The value kept as `what` of the matrix `owner`; `make` makes it if it is missing or unfit."""
         if owner != self._owner:
             self._owner, self._kept = owner, {}
         if what not in self._kept or not fits(self._kept[what]):
@@ -80,11 +76,10 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a matrix's columns are kept: `runs` one after the other; kept column j is the model's `order[j]`
-    (None: j).
+    """How a matrix's columns are stored: in `runs`; stored column j is the model's `order[j]` (None: j).
 
-    `half`: every scale is an fp16 number. `file_bytes` are those of all its tensors, `file_rows` the rows
-    they hold.
+    `half` says that every scale is an fp16 number. `file_bytes` is the size of all its tensors in the file,
+    `file_rows` the number of their rows.
     """
 
     columns: int
@@ -95,7 +90,7 @@ class Layout:
     file_rows: int
 
     def pieces(self) -> list[list[Run]]:
-        """Neighbouring runs that one packed matrix can hold: of equal `bits` and `unit`."""
+        """The runs, grouped into neighbours that one packed matrix can hold: of equal `bits` and `unit`."""
         out: list[list[Run]] = []
         for run in self.runs:
             if out and (out[-1][-1].bits, out[-1][-1].unit) == (run.bits, run.unit):
@@ -108,7 +103,7 @@ class Layout:
 def _type_name(runs: Sequence[Run], half: bool) -> str:
     """ "GROUPED4_128": 4 bits and one fp16 scale for 128 columns; "GROUPED4_128_F32" with float32 scales.
 
-    Without a unit "GROUPED", or "GROUPED_REST" for so few columns that no layout of their own is worth it.
+    Without a unit it is "GROUPED", or "GROUPED_REST" for at most `UNITS[0]` columns.
     """
     if not runs or not runs[0].unit:
         return "GROUPED" if sum(run.size for run in runs) > UNITS[0] else "GROUPED_REST"
@@ -118,9 +113,8 @@ def _type_name(runs: Sequence[Run], half: bool) -> str:
 class GroupedTensor:
     """A `RawTensor` (N, K) of such a matrix, or of some of its rows.
 
-    `type` is "GROUPED4_128" (see `_type_name`) for one packed matrix in the model's own order of columns;
-    otherwise it names the types of the parts behind "PERMUTED": "PERMUTED+GROUPED8_128+GROUPED4_128".
-    `pieces` gives those parts.
+    `type` is as in `_type_name` for one packed matrix in the model's order of columns; otherwise it is
+    "PERMUTED" and the types of the pieces: "PERMUTED+GROUPED8_128+GROUPED4_128".
     """
 
     __slots__ = ("_layout", "_outputs", "_source", "name", "shape", "type")
@@ -139,16 +133,16 @@ class GroupedTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the file, scales and all."""
+        """Bytes in the file, scales and zero points included."""
         return self._layout.file_bytes * self.shape[0] // max(1, self._layout.file_rows)
 
     @property
     def order(self) -> Indices | None:
-        """The model's column that each kept one is, or None for the same."""
+        """The model's column for each stored column; None if the order is the same."""
         return self._layout.order
 
     def pieces(self) -> list[Piece]:
-        """The parts, side by side in the order of columns that is kept."""
+        """The pieces, in the order of the stored columns."""
         return [
             Piece(self.name, runs, self._layout.half, self._source, self._outputs)
             for runs in self._layout.pieces()
@@ -156,7 +150,7 @@ class GroupedTensor:
 
     @property
     def data(self) -> Bytes:
-        """See `Piece.data`; only for a tensor of one piece in the model's own order."""
+        """`Piece.data` of a tensor of one piece in the model's order of columns."""
         pieces = self.pieces()
         assert len(pieces) == 1
         assert self.order is None
@@ -191,7 +185,7 @@ class GroupedTensor:
 
 
 class Piece:
-    """A `RawTensor` of neighbouring kept columns with codes of one width."""
+    """A `RawTensor` of neighbouring stored columns with codes of one width."""
 
     __slots__ = ("_half", "_outputs", "_runs", "_source", "name", "shape", "type")
 
@@ -202,7 +196,7 @@ class Piece:
 
     @property
     def start(self) -> int:
-        """The first of its kept columns."""
+        """The first of its stored columns."""
         return self._runs[0].start
 
     @property
@@ -212,9 +206,7 @@ class Piece:
 
     @property
     def data(self) -> Bytes:
-        """For every row and block of `unit` columns: a byte for each code, the scale as float32, the zero
-        as int16.
-        """
+        """For each row and block of `unit` columns: code bytes, a float32 scale, an int16 zero point."""
         unit = self._runs[0].unit
         codes = self._codes()
         out = np.empty((self.shape[0], self.shape[1] // unit, unit + 6), np.uint8)
@@ -262,9 +254,9 @@ def _by_column(runs: Sequence[Run]) -> Indices:
 
 
 def _values(source: Source, outputs: Indices, start: int, stop: int, group: Indices) -> Floats:
-    """(code - zero) * scale: the difference is exact, the product rounded once."""
+    """(code - zero) * scale, float32: the difference is exact, the product is rounded once."""
     codes = source.codes(outputs, start, stop).astype(np.int16)
-    # A scale that is not a number stays one.
+    # A NaN in a scale is kept without a warning.
     with np.errstate(invalid="ignore", over="ignore"):
         out: Floats = (codes - source.zeros(outputs)[:, group]).astype(np.float32) * source.scales(outputs)[
             :, group
@@ -273,8 +265,8 @@ def _values(source: Source, outputs: Indices, start: int, stop: int, group: Indi
 
 
 def runs_by_group(groups: Indices, bits: int) -> tuple[list[Run], Indices | None]:
-    """The runs of columns with these group numbers, and the order that brings those of a group together
-    (None: they are).
+    """The runs of columns with these group numbers, and the order that makes groups contiguous (None if they
+    are).
     """
     order = None if (np.diff(groups) >= 0).all() else np.argsort(groups, kind="stable")
     kept = groups if order is None else groups[order]

@@ -1,9 +1,7 @@
-"""Expert weights in MXFP4 as GPT-OSS publishes them: `X_blocks` (..., N, K / 32, 16) and `X_scales` (..., N,
-K / 32), uint8.
+"""Expert weights in MXFP4, as in GPT-OSS: uint8 X_blocks (..., N, K / 32, 16), X_scales (..., N, K / 32).
 
-A byte of a block holds the values 2 i (low nibble) and 2 i + 1; a scale is the exponent e of 2^(e - 127).
-Source: the OCP Microscaling Formats specification 1.0. They become tensors of GGUF's type MXFP4 under the
-name X.
+Byte i of a block holds the values 2 i (low nibble) and 2 i + 1; a scale is the exponent e of 2^(e - 127).
+They become tensors X of GGUF's type MXFP4. Source: the OCP Microscaling Formats specification 1.0.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _BLOCKS, _SCALES = "_blocks", "_scales"
 
 
 class Mxfp4Tensor:
-    """A `RawTensor` of type "MXFP4", (X, N, K) or (N, K); `data` is in GGUF's order, made anew each time."""
+    """A `RawTensor` of type "MXFP4", (X, N, K) or (N, K); each access to `data` converts to GGUF's order."""
 
     type = "MXFP4"
     __slots__ = ("_blocks", "_scales", "name", "shape")
@@ -70,7 +68,7 @@ class Mxfp4Tensor:
 
 
 def wrap_mxfp4(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
-    """Every pair of blocks and scales as one tensor; the others as they are. Raises `BadCheckpoint`."""
+    """The tensors with blocks and scales joined to one; others are unchanged. Raises `BadCheckpoint`."""
     out: dict[str, RawTensor] = {}
     for name, tensor in tensors.items():
         stem = name.removesuffix(_BLOCKS)

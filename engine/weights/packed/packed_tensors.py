@@ -1,4 +1,4 @@
-"""What the readers of packed folders share: checked tensors of a matrix, and reading pieces of them."""
+"""Shared by the readers of packed folders: the tensors of a matrix, checked and read in pieces."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from engine.weights.packed.grouped import Indices, Recent
 from engine.weights.tensor import FileTensor
 
 _PANEL_BYTES = 16 << 20
-"""Of columns read at a time."""
+"""Bytes of columns read at a time."""
 INTEGERS = ("I32", "U32")
 SCALES = ("F16", "BF16", "F32")
 
 
 class Matrix:
-    """The tensors of one quantised matrix: those named `stem`.`part`."""
+    """The tensors of one quantised matrix, which are named `stem`.`part`."""
 
     def __init__(self, stem: str, tensors: Mapping[str, FileTensor], recent: Recent) -> None:
         self.stem, self._tensors, self._recent = stem, tensors, recent
@@ -30,7 +30,7 @@ class Matrix:
         return self._tensors.get(f"{self.stem}.{part}")
 
     def get(self, part: str, types: Iterable[str], dimensions: int) -> FileTensor:
-        """The tensor, of one of `types`. Raises `BadCheckpoint` when it is missing or another."""
+        """The tensor. Raises `BadCheckpoint` if it is missing or has another type or number of dimensions."""
         tensor = self.find(part)
         if tensor is None:
             raise BadCheckpoint(
@@ -51,31 +51,29 @@ class Matrix:
         )
 
     def check(self, part: str, shape: tuple[int, ...]) -> None:
-        """Raise `BadCheckpoint` when the tensor is there with another shape."""
+        """Raise `BadCheckpoint` if the tensor exists with another shape."""
         tensor = self.find(part)
         if tensor is not None and tensor.shape != shape:
             raise self.wrong(part, f"numbers of shape {shape}")
 
     def nbytes(self, parts: Iterable[str]) -> int:
-        """Bytes in the file of those of `parts` that are there."""
+        """Bytes in the file of those `parts` that exist."""
         return sum(tensor.nbytes for part in parts if (tensor := self.find(part)) is not None)
 
     def words(self, part: str) -> Words:
-        """A small tensor of 32-bit words, whole, kept while the matrix is read."""
+        """A small tensor of 32-bit words, kept while the matrix is read."""
         tensor = self._tensors[f"{self.stem}.{part}"]
         words: Words = self._recent.get(self.stem, part, lambda: tensor.numbers().view(np.uint32))
         return words
 
     def floats(self, part: str) -> Floats:
-        """A small tensor of numbers as float32, whole, kept while the matrix is read."""
+        """A small tensor of numbers as float32, kept while the matrix is read."""
         tensor = self._tensors[f"{self.stem}.{part}"]
         values: Floats = self._recent.get(self.stem, part, tensor.dequantise)
         return values
 
     def word_columns(self, part: str, columns: Indices) -> Words:
-        """Those columns of a large tensor of words (R, C): (R, len(columns)), by reading a panel of
-        neighbours at once.
-        """
+        """Columns of a large tensor of words (R, C), as (R, len(columns)); reads panels of neighbours."""
         tensor = self._tensors[f"{self.stem}.{part}"]
         low, high = int(columns.min(initial=tensor.shape[1])), int(columns.max(initial=-1)) + 1
         if low >= high:
@@ -92,9 +90,7 @@ class Matrix:
         return some
 
     def byte_rows(self, part: str, rows: Indices) -> Bytes:
-        """Those rows of a large matrix of plain numbers, as the bytes they are: (len(rows), bytes of a
-        row).
-        """
+        """The bytes of rows of a large matrix of plain numbers: (len(rows), bytes of a row)."""
         tensor = self._tensors[f"{self.stem}.{part}"]
         if not rows.size:
             return np.zeros((0, tensor.nbytes // max(1, tensor.shape[0])), np.uint8)
@@ -103,7 +99,7 @@ class Matrix:
 
 
 def _rising(indices: Indices) -> bool:
-    """Whether they are neighbours, one after the other."""
+    """Whether the indices are consecutive."""
     return bool((np.diff(indices) == 1).all())
 
 
@@ -113,5 +109,5 @@ def stems(tensors: Mapping[str, FileTensor], part: str) -> list[str]:
 
 
 def whole(value: Any) -> int | None:
-    """A whole number of the settings, or None."""
+    """`value` if it is an int, else None."""
     return value if type(value) is int else None

@@ -1,6 +1,4 @@
-"""Which folders of quantised weights can be read, and the function that makes plain names of each kind's
-several tensors.
-"""
+"""The quantisation methods of folders that can be read, with the function that joins each one's tensors."""
 
 from __future__ import annotations
 
@@ -33,12 +31,12 @@ METHODS: dict[str, Wrap] = {
     "exl2": wrap_exl2,
     "compressed-tensors": wrap_compressed,
 }
-"""By `quant_method`: gets the tensors of the files and the quantization_config, gives the tensors by the
-names of the plain model, "X.weight". Raises `BadCheckpoint` or `UnsupportedModel`.
+"""By `quant_method`: a function from the files' tensors and the quantization_config to the tensors by the
+names of the plain model, "X.weight". It raises `BadCheckpoint` or `UnsupportedModel`.
 """
 
 _OWN_FILES = (("quantize_config.json", "gptq"), ("quant_config.json", "awq"))
-"""Where older tools wrote the settings, and their method."""
+"""The files in which older tools wrote the settings, and their methods."""
 
 
 def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -60,7 +58,7 @@ def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, 
 
 
 def wrap_quantised(tensors: dict[str, FileTensor], config: Mapping[str, Any]) -> dict[str, RawTensor]:
-    """The tensors by plain names, whatever way they are quantised in; plain weights pass as they are.
+    """The tensors by the names of the plain model; plain weights are unchanged.
 
     Raises `UnsupportedModel` for a method that is not in `METHODS`, and what the method's function raises.
     """

@@ -1,9 +1,8 @@
 """Hugging Face model folders: config.json and safetensors files, one or sharded.
 
 A safetensors file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the data
-without holes.
-Source: https://huggingface.co/docs/safetensors (format section). Nothing outside the folder is named by its
-files.
+without holes. File names that lead out of the folder are refused.
+Source: https://huggingface.co/docs/safetensors (format section).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class SafetensorsFolder:
             if (quantisation or {}).get("quant_method") == "exl2"
             else []
         )
-        if outputs:  # an index beside them is that of the model they were made of
+        if outputs:  # an index in the folder belongs to the model that was quantised
             tensors = _read_outputs(outputs)
         else:
             tensors = _read_shards(index) if index.is_file() else read_safetensors(_single_file(folder))
@@ -74,7 +73,7 @@ class SafetensorsFolder:
 
 
 def _shards(index: Path) -> tuple[Path, ...]:
-    """The files that a checked index names."""
+    """The files that an index names, which `_read_shards` has checked."""
     return tuple(index.parent / name for name in sorted(set(read_json_object(index)["weight_map"].values())))
 
 
@@ -217,7 +216,7 @@ def _check_entry(
             f"{file_name}: tensor {name} has the dtype {str(dtype)[:40]!r}, which cannot be read; "
             f"{', '.join(_TYPES)} can. Get an unquantised variant or a GGUF file."
         )
-    # an empty tensor may still be too wide for any array
+    # an empty tensor may still have too large a dimension for any array
     if prod(max(size, 1) for size in shape) > _MAX_VALUES:
         raise BadCheckpoint(
             f"{file_name}: tensor {name} has the shape {shape}, larger than any model's. Download it again."

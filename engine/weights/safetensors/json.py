@@ -1,4 +1,4 @@
-"""JSON files and headers that must hold one object: read with bounded size, each name once."""
+"""Reads JSON files and headers that hold one object, with bounded size and without repeated names."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from engine.errors import BadCheckpoint, ModelNotFound
 
 _MAX_JSON_BYTES = 32 << 20
 _MAX_NESTED, _MAX_ITEMS = 1 << 19, 1 << 22
-"""Lists and objects, and things in them: what 130 000 tensors take.
-
-A few bytes of JSON can ask for a hundred of memory.
+"""Lists and objects, and their items: enough for 130,000 tensors. A few bytes of JSON can take a hundred of
+memory.
 """
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in `path`. Raises `ModelNotFound` or `BadCheckpoint`."""
     try:
-        # Opening a named pipe would wait for ever.
+        # Opening a named pipe would block.
         if path.exists() and not path.is_file():
             raise ModelNotFound(f"{path} is no plain file; a small JSON file was expected.")
         with path.open("rb") as file:
@@ -32,7 +31,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def parse_object(raw: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in `raw`; `what` is for messages. Raises `BadCheckpoint`."""
+    """The JSON object in `raw`; `what` is for error messages. Raises `BadCheckpoint`."""
     if raw.count(b"[") + raw.count(b"{") > _MAX_NESTED or raw.count(b",") > _MAX_ITEMS:
         raise BadCheckpoint(
             f"{what} holds more lists or more things than any model's; it is damaged. Download it again."

@@ -1,1 +1,1 @@
-"""Plain matrices changed while they are loaded: quantised, or read the other way round."""
+"""Transforms plain matrices while they are loaded: quantises or transposes them."""

@@ -1,10 +1,9 @@
-"""Quantising plain weights while they are loaded: to 8, 6 or 4 bits, in blocks of 32 inputs, rounded to the
-nearest code.
+"""Quantises plain weights while they are loaded, to 8, 6 or 4 bits in blocks of 32 inputs.
 
-"q8" gives Q8_0: code * d, d the largest magnitude / 127. "q6" gives GROUPED6_32: (code - zero) * d, zero a
-whole number. "q4" gives Q4_1: code * d + m. d (and m) are those, of several tried, with which the codes'
-squared error is smallest: for each the codes are rounded, then d and m solved for by least squares. Nothing
-is read before `data` is asked for; type and sizes come from the header.
+"q8" gives Q8_0: code * d with d = largest magnitude / 127. "q6" gives GROUPED6_32: (code - zero) * d with an
+integer zero. "q4" gives Q4_1: code * d + m. For q6 and q4 several ranges are tried: codes are rounded to the
+nearest, then d (and m) solved for by least squares, and the smallest squared error wins. Nothing is read
+before `data` or `dequantise`; type and sizes come from the header.
 """
 
 from __future__ import annotations
@@ -21,17 +20,16 @@ from engine.weights.tensor import find_format
 
 BLOCK = 32
 PLAIN = ("F32", "F16", "BF16")
-"""Types that are quantised; others stay as they are."""
+"""Types that are quantised; others are unchanged."""
 _AT_ONCE = 4096
-"""Blocks worked on at a time: half a megabyte, which stays in a core's cache."""
+"""Blocks quantised at a time: half a megabyte, which stays in a core's cache."""
 _SHRINKS_6 = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9)
 _SHRINKS_4 = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8)
-"""Ranges tried, as shares of a block's own."""
+"""Ranges tried, as multiples of the block's range."""
 
 
 def quantise(tensor: RawTensor, kind: str) -> RawTensor:
-    """`tensor` (N, K) in the kind "q8", "q6" or "q4"; itself where it is no plain matrix or K no multiple of
-    32.
+    """`tensor` (N, K) as "q8", "q6" or "q4"; unchanged if it is not a plain matrix or 32 does not divide K.
 
     Reading the result raises `BadCheckpoint` for a number that is not finite or too large.
     """
@@ -41,9 +39,7 @@ def quantise(tensor: RawTensor, kind: str) -> RawTensor:
 
 
 class QuantisedTensor:
-    """A `RawTensor` of the plain one `source`, quantised anew each time it is read; ask for `rows` of a
-    large matrix.
-    """
+    """The plain `source` as a quantised `RawTensor`. Each access to `data` quantises again; see `rows`."""
 
     def __init__(self, source: RawTensor, kind: str) -> None:
         self._source, self._kind = source, kind
@@ -57,12 +53,12 @@ class QuantisedTensor:
 
     @property
     def data(self) -> Bytes:
-        """The blocks as the type has them; of "q6" as `engine.weights.packed.grouped.Piece.data`."""
+        """The blocks of the type; for "q6" as in `engine.weights.packed.grouped.Piece.data`."""
         blocks = self._source.dequantise().reshape(-1, BLOCK)
         out = np.empty((len(blocks), self._block_bytes), np.uint8)
-        with np.errstate(all="ignore"):  # what cannot be kept is told below
+        with np.errstate(all="ignore"):  # the error is raised below
             for first in range(0, len(blocks), _AT_ONCE):
-                # The block's number comes last: all the work is then on long contiguous vectors.
+                # With the block's number last, all work is on long contiguous vectors.
                 x = np.ascontiguousarray(blocks[first : first + _AT_ONCE].T)
                 if not self._encode(x, out[first : first + _AT_ONCE]):
                     raise BadCheckpoint(
@@ -72,7 +68,7 @@ class QuantisedTensor:
         return out.reshape(-1)
 
     def dequantise(self) -> Floats:
-        """All values as they are after quantising, float32, in `shape`."""
+        """All values after quantising, float32, in `shape`."""
         if self._kind == "q6":
             parts = self.data.reshape(-1, self._block_bytes)
             scales = np.ascontiguousarray(parts[:, BLOCK : BLOCK + 4]).view(np.float32)
@@ -93,7 +89,7 @@ class QuantisedTensor:
 
 
 def _half(values: Floats) -> tuple[Floats, bool]:
-    """Rounded to fp16, as float32, and whether all are finite."""
+    """`values` rounded to fp16, as float32, and whether all are finite."""
     rounded = values.astype(np.float16).astype(np.float32)
     return rounded, bool(np.isfinite(rounded).all())
 
@@ -115,11 +111,10 @@ def _encode_8(x: Floats, out: Bytes) -> bool:
 
 
 def _encode_6(x: Floats, out: Bytes) -> bool:
-    """x (32, B) to 32 codes, d as float32, the zero as int16."""
+    """x (32, B) to 32 codes, a float32 d and an int16 zero."""
     low, high = x.min(0), x.max(0)
     middle, most = (low + high) / 2, np.maximum(high, -low)
-    # Of numbers far from 0 the step is so large that the zero is no further from the codes than a byte
-    # reaches.
+    # For numbers far from 0 the step is so large that the zero stays near the codes, within -64 .. 127.
     step = np.maximum((high - low) / np.float32(63), most / np.float32(95))
     best, zero, least = np.zeros_like(low), np.zeros_like(low), np.full_like(low, np.inf)
     squares = (x * x).sum(0)
@@ -154,7 +149,7 @@ def _encode_4(x: Floats, out: Bytes) -> bool:
     sums, squares = centred.sum(0), (centred * centred).sum(0)
     best, offset, least = np.zeros_like(low), np.zeros_like(low), np.full_like(low, np.inf)
     for shrink in _SHRINKS_4:
-        # Codes less 7.5, so that sums stay small and exact.
+        # Codes minus 7.5, so that sums stay small and exact.
         codes = np.clip(np.floor(centred * _inverse(width * np.float32(shrink / 15))), -8, 7) + np.float32(
             0.5
         )
@@ -183,4 +178,4 @@ _KINDS: dict[str, tuple[str, int, Callable[[Floats, Bytes], bool]]] = {
     "q4": ("Q4_1", 20, _encode_4),
 }
 KINDS = tuple(_KINDS)
-"""What `quantise` understands."""
+"""The kinds of `quantise`."""

@@ -1,6 +1,4 @@
-"""A plain matrix that a file holds the other way round, as GPT-2's and GPT-OSS's folders do: (K, N) seen
-as (N, K).
-"""
+"""A plain matrix that is transposed in the file, as in the folders of GPT-2 and GPT-OSS: (K, N) as (N, K)."""
 
 from __future__ import annotations
 
@@ -19,24 +17,22 @@ _TYPES: dict[str, np.dtype[Any]] = {
     "BF16": np.dtype(np.uint16),
 }
 _PANEL_BYTES = 8 << 20
-"""Of columns read at once; the pieces that a matrix is taken in mostly lie in the panel read last."""
+"""Bytes of columns read at once; successive pieces of a matrix are mostly in the panel read last."""
 _ROWS_BYTES = 1 << 20
 
 
 class _Panels:
-    """Reads columns of `source` (K, N) as bits; keeps the panel of neighbouring columns that was read
-    last.
-    """
+    """Reads columns of `source` (K, N) as bits; keeps the last panel of neighbouring columns."""
 
     def __init__(self, source: RawTensor) -> None:
         self.source, self.dtype = source, _TYPES[source.type]
-        # 16-bit floats are no numbers to NumPy, but bits are
+        # retyped to integers, because NumPy has no bf16
         if isinstance(source, FileTensor) and not source.ordered:
             self.source = source.retyped(source.name, f"U{8 * self.dtype.itemsize}", source.shape)
         self._start, self._panel = 0, np.zeros((0, source.shape[0]), self.dtype)
 
     def take(self, columns: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """(columns, K), a fresh array."""
+        """The columns as rows of a new array, (columns, K)."""
         if not columns.size:
             return np.zeros((0, self.source.shape[0]), self.dtype)
         low, high = int(columns.min()), int(columns.max()) + 1
@@ -44,13 +40,13 @@ class _Panels:
             most = max(1, _PANEL_BYTES // max(1, self.dtype.itemsize * self.source.shape[0]))
             if high - low > max(most, 4 * columns.size):  # far apart: in parts
                 return np.concatenate([self.take(part) for part in np.array_split(columns, 2)])
-            # the old one goes before the new one comes
+            # free the old panel before reading the new one
             self._panel = np.zeros((0, self.source.shape[0]), self.dtype)
             self._start, self._panel = low, self._read(low, min(max(high, low + most), self.source.shape[1]))
         return np.ascontiguousarray(self._panel[columns - self._start])
 
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Columns `start` .. `stop` - 1 as rows (stop - start, K)."""
+        """Columns start .. stop - 1 as rows, (stop - start, K)."""
         source = self.source
         out = np.empty((stop - start, source.shape[0]), self.dtype)
         step = max(1, _ROWS_BYTES // max(1, self.dtype.itemsize * (stop - start)))
@@ -65,9 +61,7 @@ class _Panels:
 
 
 class Transposed:
-    """A `RawTensor` (N, K) of the plain one `source` (K, N), which is read in panels of columns; rows of
-    this one share them.
-    """
+    """The plain `source` (K, N) as a `RawTensor` (N, K), read in panels of columns that its `rows` share."""
 
     def __init__(
         self, source: RawTensor, order: npt.NDArray[np.int64] | None = None, panels: _Panels | None = None
@@ -108,5 +102,5 @@ class Transposed:
 
 
 def transposed(tensor: RawTensor) -> RawTensor:
-    """`tensor` (K, N) as (N, K). Raises `UnsupportedModel` for a quantised one."""
+    """`tensor` (K, N) as (N, K). Raises `UnsupportedModel` for a quantised tensor."""
     return Transposed(tensor)
