@@ -36,8 +36,7 @@ class AttentionShape:
     """One layer's attention: H query heads share G key/value heads; D is the head dimension.
 
     A token attends to the latest `window` tokens, itself included (arXiv 2004.05150); 0 means all of them.
-    `soft_cap` turns a scaled score s into cap * tanh(s / cap) (Gemma 2, arXiv 2408.00118); 0 leaves it as it
-    is.
+    `soft_cap` turns a scaled score s into cap * tanh(s / cap) (Gemma 2, arXiv 2408.00118); 0 means no cap.
     """
 
     heads: int

@@ -1,6 +1,4 @@
-"""A model's file, read in pieces. It is never mapped, because access to a mapped file that shrank ends the
-process.
-"""
+"""A model's file, read in pieces. It is never mapped: reading a mapped file that shrank kills the process."""
 
 from __future__ import annotations
 

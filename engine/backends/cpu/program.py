@@ -123,9 +123,8 @@ class CpuProgram:
     def _begin(self, step: Step) -> Floats:
         """Run the first rows of a prompt as a step of their own with 16-bit activations, the rest with 8.
 
-        Nearly all later tokens attend to a sequence's first tokens (arXiv 2309.17453), and nowhere else do
-        activations differ so much in magnitude (arXiv 2402.17762): over half of the error of 8 bits came from
-        there.
+        Nearly all later tokens attend to a sequence's first tokens (arXiv 2309.17453), whose activations
+        differ most in magnitude (arXiv 2402.17762): they caused over half of the error of 8 bits.
         """
         tokens, places, wanted, rest = (
             step.token_ids,

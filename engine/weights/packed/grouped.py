@@ -265,9 +265,7 @@ def _values(source: Source, outputs: Indices, start: int, stop: int, group: Indi
 
 
 def runs_by_group(groups: Indices, bits: int) -> tuple[list[Run], Indices | None]:
-    """The runs of columns with these group numbers, and the order that makes groups contiguous (None if they
-    are).
-    """
+    """The runs of columns with these groups, and the order that makes groups contiguous (None: they are)."""
     order = None if (np.diff(groups) >= 0).all() else np.argsort(groups, kind="stable")
     kept = groups if order is None else groups[order]
     starts = np.concatenate([[0], np.flatnonzero(np.diff(kept)) + 1]) if kept.size else np.zeros(0, np.int64)

@@ -10,9 +10,7 @@ from engine.errors import BadCheckpoint, ModelNotFound
 
 _MAX_JSON_BYTES = 32 << 20
 _MAX_NESTED, _MAX_ITEMS = 1 << 19, 1 << 22
-"""Lists and objects, and their items: enough for 130,000 tensors. A few bytes of JSON can take a hundred of
-memory.
-"""
+"""Limits for lists and objects and for their items, enough for 130,000 tensors: they bound memory."""
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

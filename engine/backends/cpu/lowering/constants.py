@@ -20,9 +20,7 @@ class Constants:
         self._zeros: dict[int, int] = {}
 
     def vector(self, values: Floats, row: int = 0) -> int:
-        """Address of float32 values padded with zeros to whole vectors; `row` pads each row of a matrix to
-        `row` values.
-        """
+        """Address of float32 values padded with zeros to whole vectors, a matrix's rows to `row` values."""
         if id(values) not in self._vectors:
             padded = np.pad(values, ((0, 0), (0, row - values.shape[1]))) if row else values
             # The original is kept too, so that no other array gets its id.

@@ -33,9 +33,7 @@ _LIMIT, _TRIAL_LIMIT = 80, 40
 _LONGEST_STALL = 20
 """The most grains that one stall counts, since a computer may pause longer once and recover."""
 _BEARABLE = 2
-"""One of n threads may lose 1 / (2 n) of the time to stalls: drawing a window costs less, a busy program
-more.
-"""
+"""One of n threads may lose 1 / (2 n) of the time to stalls: a window costs less, a busy program more."""
 _TRIAL, _SHORTEST, _LONGEST = 1000, 500, 10000
 """Grains of a trial, and the fewest and most grains between dropping a thread and the next trial."""
 

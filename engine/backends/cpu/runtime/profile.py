@@ -60,9 +60,7 @@ def profile(
 
 
 def bytes_read(operation: Operation, rows: int, depth: int) -> int:
-    """Bytes of weights, keys and values that an operation reads in a step, with as many experts as the rows
-    can choose.
-    """
+    """Bytes of weights (as many experts as rows can choose), keys and values that an operation reads."""
     own = 1 if operation.on_logit_rows else rows
     weights = min(operation.bytes, own * operation.row_bytes) if operation.row_bytes else operation.bytes
     positions = min(depth + rows, operation.window + rows - 1) if operation.window else depth + rows

@@ -268,9 +268,7 @@ def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
 
 
 def _help(control: int, helper: int, seen: int, scratch: int) -> int:
-    """A helper thread's loop: work on each new epoch. Returns the last epoch seen in order to sleep, or -1 to
-    end.
-    """
+    """A helper thread's loop over epochs. Returns the last epoch seen (then sleep) or -1 (then end)."""
     parked = control + 8 * (PARKED + LINE * helper)
     state = control + 8 * CONTENTION
     spins = 0

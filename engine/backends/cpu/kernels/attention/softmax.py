@@ -44,9 +44,7 @@ _EXP2 = (
 _LOG2_E, _LOG2_E_REST = 1.4426950216293335, 1.9259629911266175e-08
 """log2(e) rounded to float32, and the remainder."""
 AT_ONCE = 4
-"""Vectors of a row that softmax takes together, each with a sum of its own: one sum would limit the speed by
-its latency.
-"""
+"""Vectors of a row that softmax takes together, each with its own sum, to hide the latency of additions."""
 
 
 def exp_negative(b: ir.IRBuilder, x: Any) -> Any:

@@ -1,7 +1,6 @@
 """Quantised cache types: the Walsh-Hadamard transform, rounding to codes, and register tiles on codes.
 
-A group is 32 transformed dimensions of one head at one position: an fp16 scale and 32 codes. In memory they
-are
+A group is 32 transformed dimensions of one head at one position: an fp16 scale and 32 codes. In memory:
 
 q8   32 bytes: int8 codes -128 .. 127;
 q4   16 bytes: byte i holds code i (low half) and code i + 16 (high half); code c means Q4_LEVELS[c].
