@@ -21,7 +21,9 @@ SOURCES = sorted(
     path for floor in ("desktop", "engine", "resources") for path in (ROOT / floor).rglob("*.py")
 )
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-MAX_LINES, MAX_FUNCTION_LINES, MAX_ARGUMENTS = 475, 78, 8
+MAX_LINES, MAX_FUNCTION_LINES, MAX_ARGUMENTS = 400, 60, 8
+LONG_FUNCTIONS = {"_attend_plain", "_product", "_scan"}
+"""Kernels of one loop: what its parts share lies in registers, which a call would spill."""
 """A kernel's loop nest stays in one function: splitting it would pass a dozen addresses on for each call."""
 
 
@@ -252,7 +254,7 @@ def test_every_folder_is_a_package() -> None:
 
 
 def test_files_are_short_and_say_their_job() -> None:
-    """At most 475 lines, unless line one says why not (`# Long: ...`); a docstring in every module."""
+    """At most 400 lines, unless line one says why not (`# Long: ...`); a docstring in every module."""
     texts = {name(path): path.read_text("utf-8") for path in SOURCES}
     long = [
         file
@@ -263,21 +265,26 @@ def test_files_are_short_and_say_their_job() -> None:
     assert (long, silent) == ([], [])
 
 
+def _height(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
 def test_functions_are_short() -> None:
-    """At most 78 lines of a function, and 8 arguments of a constructor besides self."""
-    long, wide = [], []
+    """At most 60 lines of a function without its docstring, and 8 arguments of a constructor besides self."""
+    long, wide = set(), []
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 where = f"{name(path)}:{node.lineno} {node.name}"
-                long += [where] if (node.end_lineno or 0) - node.lineno >= MAX_FUNCTION_LINES else []
+                lines = _height(node) - (_height(node.body[0]) if ast.get_docstring(node) is not None else 0)
+                long |= {node.name} if lines > MAX_FUNCTION_LINES else set()
                 wide += (
                     [where]
                     if node.name == "__init__"
                     and len(node.args.args + node.args.kwonlyargs) > MAX_ARGUMENTS + 1
                     else []
                 )
-    assert (long, wide) == ([], [])
+    assert (long, wide) == (LONG_FUNCTIONS, [])
 
 
 def test_nothing_is_left_half_done() -> None:

@@ -1,3 +1,4 @@
+# Long: one table of instructions.
 """The instructions that kernels are written in, each as PTX and as an emulation on Python numbers.
 
 A kernel is a plain function that calls these objects. `engine.backends.cuda.codegen.build` replaces each with
