@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from PySide6.QtCore import QRect
 from PySide6.QtWidgets import QWidget
@@ -23,8 +23,7 @@ SCROLLING_EFFORT = 4_000
 """The same while the reader scrolls, when every frame brings new rows and must be painted in time."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """The column of rows in the viewport: `left` and `width` of the column, `height` of the viewport,
     `foot` free below the last row.
     """
@@ -35,8 +34,7 @@ class Column:
     foot: int
 
 
-@dataclass(frozen=True)
-class Arrangement:
+class Arrangement(NamedTuple):
     """Rows in their column: `scroll()` is the scroll position that is asked for, `pinned()` the rows whose
     widgets live on off the screen, `most` the microseconds of work that may be done.
     """
