@@ -114,7 +114,8 @@ def read_settings(cls: type[S], options: argparse.Namespace) -> S:
 
     Raises `BadSetting`.
     """
-    given = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    given = {field.name: getattr(options, field.name, None) for field in fields}
     if cls is LoadSettings and getattr(options, "device", None) is not None:
         twice = [name for name in options.device if given[name] is not None]
         if twice:

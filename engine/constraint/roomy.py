@@ -22,7 +22,8 @@ def with_room(call: Callable[[], T]) -> T:
     def run() -> None:
         try:
             results.append(call())
-        except BaseException as error:  # noqa: BLE001 - handed on below; a panic of the Rust library is no Exception
+        # raised again below; a panic of the Rust library is not an Exception
+        except BaseException as error:  # noqa: BLE001
             errors.append(error)
 
     with _lock:

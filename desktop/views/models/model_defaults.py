@@ -63,7 +63,8 @@ class ModelDefaults(QWidget):
         layout.setSpacing(8)
         layout.addWidget(heading)
         for cls, name in FIELDS:
-            field = next(field for field in dataclasses.fields(cls) if field.name == name)  # type: ignore[arg-type]
+            fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+            field = next(field for field in fields if field.name == name)
             row = self.rows[name] = Row(setting_info(field), get_type_hints(cls)[name])
             row.editor.edited.connect(lambda value, cls=cls, name=name: self._keep(cls, name, value))
             row.reset.clicked.connect(lambda _checked=False, cls=cls, name=name: self._forget(cls, name))

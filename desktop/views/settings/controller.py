@@ -165,7 +165,8 @@ class SettingsController(QObject):
     def _preview(self, cls: type[Settings], name: str, value: Any) -> None:
         """Show what a slider would cost while it moves."""
         if name == _SLIDERS[cls]:
-            moved = dataclasses.replace(self._session.settings(cls), **{name: value})  # type: ignore[type-var]
+            now = self._session.settings(cls)
+            moved = dataclasses.replace(now, **{name: value})  # type: ignore[type-var]
             self._forecast.preview(moved)
             if isinstance(moved, CacheSettings):
                 self._estimate(moved)
@@ -185,7 +186,8 @@ class SettingsController(QObject):
     # -- what the user does
 
     def _set(self, cls: type[Settings], name: str, value: Any) -> None:
-        self._session.set_settings(dataclasses.replace(self._session.settings(cls), **{name: value}))  # type: ignore[type-var]
+        now = self._session.settings(cls)
+        self._session.set_settings(dataclasses.replace(now, **{name: value}))  # type: ignore[type-var]
 
     def _save_defaults(self) -> None:
         if self._session.save_as_defaults():
