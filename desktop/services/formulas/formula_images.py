@@ -7,6 +7,7 @@ import base64
 import importlib
 import logging
 import threading
+import zlib
 from typing import NamedTuple
 
 from desktop.services.system.helper_process import HelperEnded, HelperProcess
@@ -54,7 +55,8 @@ def formula_image(latex: str, size: float, colour: str, display: bool, ratio: fl
                 "a formula of %d characters ended the process that draws formulas: %s", len(latex), error
             )
             return None
-    return FormulaImage(base64.b64decode(answer[0]), *answer[1:]) if answer else None
+    # most pixels are empty: what is decoded with the interpreter lock held is small
+    return FormulaImage(zlib.decompress(base64.b64decode(answer[0])), *answer[1:]) if answer else None
 
 
 def rest() -> None:

@@ -1,7 +1,7 @@
 """The process that draws formulas for the window.
 
-A question is [latex, size, colour, display, ratio]; the answer is [pixels in base64, device width, device
-height, width, height, descent], or null for a formula that cannot be drawn. Each is a line of JSON.
+A question is [latex, size, colour, display, ratio]; the answer is [zlib's pixels in base64, device width,
+device height, width, height, descent], or null for a formula that cannot be drawn. Each is a line of JSON.
 Typesetting and drawing a formula take 3 to 30 ms of Python and Qt, which would hold the window's interpreter
 lock.
 """
@@ -15,6 +15,7 @@ import math
 import os
 import re
 import sys
+import zlib
 from typing import TextIO
 
 from PySide6.QtCore import QByteArray, QRectF, Qt
@@ -70,6 +71,8 @@ def main(lines: TextIO = sys.stdin, out: TextIO = sys.stdout) -> None:
     for line in lines:
         latex, size, colour, display, ratio = json.loads(line)
         drawn = draw(latex, size, colour, display, ratio)
-        answer = None if drawn is None else [base64.b64encode(drawn.pixels).decode(), *drawn[1:]]
+        answer = None
+        if drawn is not None:
+            answer = [base64.b64encode(zlib.compress(drawn.pixels, 1)).decode(), *drawn[1:]]
         out.write(json.dumps(answer) + "\n")
         out.flush()

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import threading
+import zlib
 from collections.abc import Iterator
 
 import psutil
@@ -94,7 +95,7 @@ def test_the_process_answers_line_by_line(monkeypatch: pytest.MonkeyPatch) -> No
     expected = draw("x", 18.0, "#203040", True, 2.0)
     assert expected is not None
     assert len(expected.pixels) == 4 * expected.device_width * expected.device_height
-    assert (base64.b64decode(pixels), *sizes) == expected
+    assert (zlib.decompress(base64.b64decode(pixels)), *sizes) == expected
     assert nothing is None
 
 
