@@ -85,18 +85,23 @@ class RotaryTable:
 
 @dataclass(frozen=True)
 class Step:
-    """The input of one pass over one sequence.
+    """The input of one pass over one sequence, or over several at once.
 
     `token_ids` (T,) int32; `positions` (T,) int32, rising by one; `pages` int32, the sequence's block table:
     its page j holds positions 256 j .. 256 j + 255, and it has every page that the T rows touch. The rows'
     keys and values are written before attention reads them. Logits are computed for the last `logit_rows`
     rows only.
+
+    `runs` is empty for one sequence. Otherwise it has (rows, pages) for each: the rows of the sequences
+    follow one another in `token_ids` and `positions`, and so do their block tables in `pages`. Such a pass
+    has at most `Program.batch_rows` rows; no sequence writes to a page that another one reads.
     """
 
     token_ids: Ints
     positions: Ints
     pages: Ints
     logit_rows: int = 1
+    runs: Sequence[tuple[int, int]] = ()
 
 
 class KVCache(Protocol):
@@ -223,9 +228,14 @@ Forward = Callable[[Ops], Array]
 
 
 class Program(Protocol):
-    """A recorded forward pass. Not thread-safe: one thread runs it."""
+    """A recorded forward pass. Not thread-safe: one thread runs it.
+
+    In passes of up to `batch_rows` rows, a row's logits are the same, bit for bit, whatever rows run with it:
+    only such a pass may be over several sequences.
+    """
 
     max_rows: int
+    batch_rows: int
 
     def run(self, step: Step) -> Floats:
         """Logits (logit_rows, V) float32; the next `run` may overwrite the array."""

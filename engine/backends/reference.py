@@ -27,6 +27,7 @@ from engine.backends.base import (
 from engine.backends.kv_formats import WHOLE_KEYS, CacheType, cache_type
 from engine.backends.kv_rounding import limited, rounded, rounded_keys
 from engine.backends.main_memory import free_memory
+from engine.backends.runs import run_singly
 from engine.backends.trim import give_memory_back
 from engine.core import PAGE_TOKENS, Loading
 from engine.tensors import Bytes, Floats, RawTensor
@@ -138,12 +139,14 @@ class ReferenceProgram:
     """A `Program` that calls the forward function in each step."""
 
     def __init__(self, forward: Forward, cache: ReferenceCache, max_rows: int) -> None:
-        self.max_rows = max_rows
+        self.max_rows = self.batch_rows = max_rows
         self._forward: Forward | None = forward
         self._cache = cache
 
     def run(self, step: Step) -> Floats:
         """Compute the logits, in a new array."""
+        if step.runs:
+            return run_singly(self.run, step)
         assert self._forward is not None, "the program is closed"
         assert 1 <= len(step.token_ids) <= self.max_rows
         with torch.inference_mode():

@@ -32,6 +32,7 @@ from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
 from engine.backends.cpu.runtime.work_stealing import OPERATION, Words
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.memory_plan import assign_places
+from engine.backends.runs import run_singly
 from engine.tensors import Floats
 
 ARGUMENTS = 24
@@ -46,7 +47,7 @@ class CpuProgram:
     ) -> None:
         lowered = LoweredPass(forward, cache, prompt_bits)
         self._first_rows_apart = prompt_bits == 8
-        self.max_rows = max_rows
+        self.max_rows, self.batch_rows = max_rows, SMALL_BATCH
         self._logits, self._operations = lowered.logits, lowered.operations
         self._positions = lowered.positions
         for _ in KERNELS.compile(lowered.kernels):
@@ -102,6 +103,8 @@ class CpuProgram:
         return [self._operations[first:last] for first, last in pairwise(self._stages)]
 
     def run(self, step: Step) -> Floats:
+        if step.runs:
+            return run_singly(self.run, step)
         if self._first_rows_apart and step.positions[0] == 0 and len(step.token_ids) > SMALL_BATCH:
             return self._begin(step)
         tokens, places, pages, rows = step.token_ids, step.positions, step.pages, step.logit_rows

@@ -20,6 +20,7 @@ from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow
 from engine.backends.cuda.runtime.device import Device, Graph
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import PeerCopy
+from engine.backends.runs import run_singly
 from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
 from engine.tensors import Floats
@@ -84,7 +85,7 @@ class CudaProgram:
     def __init__(
         self, lowered: LoweredPass, cache: CudaCache, max_rows: int, devices: Sequence[Device]
     ) -> None:
-        self.max_rows = max_rows
+        self.max_rows, self.batch_rows = max_rows, SMALL_BATCH
         self._lowered, self._cache, self._devices = lowered, cache, list(devices)
         for number, device in enumerate(devices):
             for _ in device.prepare(lowered.kernels(number)):
@@ -112,6 +113,8 @@ class CudaProgram:
 
     def run(self, step: Step) -> Floats:
         assert not self._closed, "the program is closed"
+        if step.runs:
+            return run_singly(self.run, step)
         rows, logit_rows = len(step.token_ids), step.logit_rows
         assert 0 < logit_rows <= rows <= self.max_rows
         assert step.positions[-1] < self._lowered.positions, "a position past the end of a table"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from engine.backends.base import Step
 from engine.backends.main_memory import free_memory
+from engine.backends.runs import run_singly
 from engine.compat.exllamav2.step_by_step import StepByStep
 from engine.core import PAGE_TOKENS
 from engine.generator.request import GenerationRequest
@@ -85,12 +86,15 @@ class FakeProgram:
     """Runs steps over a `FakeStore`; `ran` has the rows of each run."""
 
     def __init__(self, model: FakeModel, store: FakeStore, max_rows: int) -> None:
-        self.model, self.store, self.max_rows = model, store, max_rows
+        self.model, self.store, self.max_rows, self.batch_rows = model, store, max_rows, 8
         self.ran: list[int] = []
         self.before_run: Callable[[], None] = lambda: None
         self._latest: Floats = np.empty(0, np.float32)  # logits hold until the next run
 
     def run(self, step: Step) -> Floats:
+        if step.runs:
+            assert len(step.token_ids) <= self.batch_rows
+            return run_singly(self.run, step)
         self.before_run()
         count = len(step.token_ids)
         assert 0 < count <= self.max_rows

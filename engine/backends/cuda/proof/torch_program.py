@@ -23,6 +23,7 @@ from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import CudaWeight
 from engine.backends.kv_formats import CacheType
 from engine.backends.reference import ReferenceOps
+from engine.backends.runs import run_singly
 from engine.core import PAGE_TOKENS
 from engine.tensors import Bytes, Floats
 
@@ -85,11 +86,13 @@ class TorchProgram:
     """See `engine.backends.base.Program`: nothing is recorded, each step runs its operations directly."""
 
     def __init__(self, forward: Forward, cache: TorchCache, max_rows: int, devices: Sequence[Device]) -> None:
-        self.max_rows = max_rows
+        self.max_rows = self.batch_rows = max_rows
         self._forward: Forward | None = forward
         self._cache, self._devices = cache, list(devices)
 
     def run(self, step: Step) -> Floats:
+        if step.runs:
+            return run_singly(self.run, step)
         assert self._forward is not None, "the program is closed"
         assert 0 < step.logit_rows <= len(step.token_ids) <= self.max_rows
         with torch.inference_mode(), on(self._devices):
