@@ -192,14 +192,14 @@ class Prompts:
 
     def _guidance(self, messages: Sequence[Message], request: ChatRequest) -> Guidance | None:
         """The same conversation under the negative system prompt."""
-        wanted = request.guidance
-        if wanted.cfg_scale == 1.0:
+        guidance = request.guidance
+        if guidance.cfg_scale == 1.0:
             return None
-        system = (Message("system", wanted.negative_prompt),) if wanted.negative_prompt.strip() else ()
+        system = (Message("system", guidance.negative_prompt),) if guidance.negative_prompt.strip() else ()
         ids = self._encode((*system, *(message for message in messages if message.role != "system")), request)
         if len(ids) > self.context_length:
             raise ContextTooLong(
                 f"With the negative prompt the conversation has {len(ids)} tokens, but the context holds "
                 f"{self.context_length}; shorten the negative prompt or choose a larger context length."
             )
-        return Guidance(tuple(ids), wanted.cfg_scale)
+        return Guidance(tuple(ids), guidance.cfg_scale)

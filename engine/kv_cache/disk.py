@@ -1,12 +1,12 @@
-"""A file of cached pages: their records and the raw bytes of their keys and values.
+"""A file of cached pages: their entries and the raw bytes of their keys and values.
 
 The file is a safetensors file (format: https://huggingface.co/docs/safetensors, "Format") of n pages with six
 tensors in this order: ids I32 (n, 256), lengths I32 (n), parents I32 (n), roots U8 (n, 16), checks U32 (n),
-pages U8 (n, bytes of a page). The first four are the records (`engine.kv_cache.prefix_index.PageRecord`;
+pages U8 (n, bytes of a page). The first four are the entries (`engine.kv_cache.prefix_index.PageEntry`;
 length 0 is a lost one), checks are the CRC-32 of each page.
 Metadata: format and version; identity, which says for what model and layout the bytes are good; and the
 BLAKE2b digest of the first five tensors. Damaged or foreign content is thus detected before it is used:
-records when the file is opened, each page when it is read, which is when a conversation needs it.
+entries when the file is opened, each page when it is read, which is when a conversation needs it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.core import PAGE_TOKENS
-from engine.kv_cache.prefix_index import Kept, PageRecord
+from engine.kv_cache.prefix_index import Kept, PageEntry
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -77,8 +77,8 @@ def write_pages(
                 file.write(content.data)
             file.truncate(size + len(kept) * page_bytes)  # a last page that was lost left a hole
             file.seek(0)
-            records = b"".join(table.tobytes() for table in tables.values())
-            file.write(_header(len(kept), page_bytes, identity, _digest(records)) + records)
+            entries = b"".join(table.tobytes() for table in tables.values())
+            file.write(_header(len(kept), page_bytes, identity, _digest(entries)) + entries)
         before_replacing()
         os.replace(name, path)  # no fsync: after a power cut the digests show what is missing
     except BaseException:
@@ -88,7 +88,7 @@ def write_pages(
 
 
 class PageFile:
-    """An open file of pages; `records` has None for each lost one.
+    """An open file of pages; `entries` has None for each lost one.
 
     Raises OSError, and `Unusable` for a file that is damaged or was written for something else than
     `identity`.
@@ -98,7 +98,7 @@ class PageFile:
         self.page_bytes = page_bytes
         self._file = path.open("rb")
         try:
-            self.records, self._checks, self._start = self._open(identity)
+            self.entries, self._checks, self._start = self._open(identity)
         except BaseException:
             self._file.close()
             raise
@@ -117,7 +117,7 @@ class PageFile:
         """Close the file."""
         self._file.close()
 
-    def _open(self, identity: str) -> tuple[list[PageRecord | None], list[int], int]:
+    def _open(self, identity: str) -> tuple[list[PageEntry | None], list[int], int]:
         head = self._file.read(8)
         length = int.from_bytes(head, "little")
         if len(head) < 8 or length > _MAX_HEADER:
@@ -139,10 +139,10 @@ class PageFile:
             or _header(count, self.page_bytes, identity, str(digest)) != head
         ):
             raise Unusable("its header is damaged")
-        records = self._file.read(sum(_shape_bytes(name, count) for name in _TABLES))
-        if _digest(records) != digest or size != len(head) + len(records) + count * self.page_bytes:
+        entries = self._file.read(sum(_shape_bytes(name, count) for name in _TABLES))
+        if _digest(entries) != digest or size != len(head) + len(entries) + count * self.page_bytes:
             raise Unusable("it is damaged")
-        return *_records(records, count), len(head) + len(records)
+        return *_entries(entries, count), len(head) + len(entries)
 
 
 def _tables(kept: Sequence[Kept]) -> dict[str, npt.NDArray[Any]]:
@@ -150,28 +150,28 @@ def _tables(kept: Sequence[Kept]) -> dict[str, npt.NDArray[Any]]:
         name: np.zeros((len(kept), width) if width else len(kept), dtype)
         for name, (dtype, width) in _TABLES.items()
     }
-    for number, record in enumerate(page.record for page in kept):
-        tables["ids"][number, : len(record.ids)] = record.ids
-        tables["lengths"][number] = len(record.ids)
-        tables["parents"][number] = record.parent
-        tables["roots"][number] = np.frombuffer(record.root.ljust(_ROOT, b"\0"), np.uint8)
+    for number, entry in enumerate(page.entry for page in kept):
+        tables["ids"][number, : len(entry.ids)] = entry.ids
+        tables["lengths"][number] = len(entry.ids)
+        tables["parents"][number] = entry.parent
+        tables["roots"][number] = np.frombuffer(entry.root.ljust(_ROOT, b"\0"), np.uint8)
     return tables
 
 
-def _records(tables: bytes, count: int) -> tuple[list[PageRecord | None], list[int]]:
+def _entries(tables: bytes, count: int) -> tuple[list[PageEntry | None], list[int]]:
     parts, at = dict[str, npt.NDArray[Any]](), 0
     for name, (dtype, width) in _TABLES.items():
         part = np.frombuffer(tables, dtype, count * (width or 1), at)
         parts[name] = part.reshape(count, width) if width else part
         at += _shape_bytes(name, count)
     lengths, parents = parts["lengths"].tolist(), parts["parents"].tolist()
-    records: list[PageRecord | None] = [
-        PageRecord(tuple(ids[:length]), parent, b"" if parent >= 0 else root.tobytes()) if length else None
+    entries: list[PageEntry | None] = [
+        PageEntry(tuple(ids[:length]), parent, b"" if parent >= 0 else root.tobytes()) if length else None
         for ids, length, parent, root in zip(
             parts["ids"].tolist(), lengths, parents, parts["roots"], strict=True
         )
     ]
-    return records, parts["checks"].tolist()
+    return entries, parts["checks"].tolist()
 
 
 def _shape_bytes(name: str, count: int) -> int:
@@ -203,5 +203,5 @@ def _header(count: int, page_bytes: int, identity: str, digest: str) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _digest(records: bytes) -> str:
-    return hashlib.blake2b(records, digest_size=16).hexdigest()
+def _digest(entries: bytes) -> str:
+    return hashlib.blake2b(entries, digest_size=16).hexdigest()

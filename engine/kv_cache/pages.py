@@ -56,17 +56,17 @@ class PageTable:
         It leaves out at least the last `leave` ids, so that there is something to run. `key` names what else
         keys and values depend on (model, adapter): content is found only under the key it was written with.
         """
-        wanted, pool = [int(token) for token in ids], self.pool
-        most = len(wanted) - leave
+        tokens, pool = [int(token) for token in ids], self.pool
+        most = len(tokens) - leave
         lease = Lease(self, pool, key)
         self._leases[lease] = None
         while most - lease.length >= PAGE_TOKENS:
-            page = pool.find_full(lease._parent(), wanted[lease.length : lease.length + PAGE_TOKENS])
+            page = pool.find_full(lease._parent(), tokens[lease.length : lease.length + PAGE_TOKENS])
             if page is None:
                 break
             pool.hold(page)
             lease._append(page)
-        found, common = pool.find_partial(lease._parent(), wanted[lease.length : lease.length + PAGE_TOKENS])
+        found, common = pool.find_partial(lease._parent(), tokens[lease.length : lease.length + PAGE_TOKENS])
         if found is not None and most > lease.length:
             # What the lease is about to run again may be cut off; but a full page could have others after it.
             lossless = common == len(found.ids) and found.digest is None
@@ -75,14 +75,14 @@ class PageTable:
 
     def found(self, ids: Sequence[int], *, key: str = "", leave: int = 0) -> int:
         """The length of the prefix that `open` would find; nothing changes."""
-        wanted, at, parent = [int(token) for token in ids], 0, _root(key)
-        most = len(wanted) - leave
+        tokens, at, parent = [int(token) for token in ids], 0, _root(key)
+        most = len(tokens) - leave
         while most - at >= PAGE_TOKENS:
-            page = self.pool.find_full(parent, wanted[at : at + PAGE_TOKENS])
+            page = self.pool.find_full(parent, tokens[at : at + PAGE_TOKENS])
             if page is None or page.digest is None:
                 break
             parent, at = page.digest, at + PAGE_TOKENS
-        return max(0, min(most, at + self.pool.find_partial(parent, wanted[at : at + PAGE_TOKENS])[1]))
+        return max(0, min(most, at + self.pool.find_partial(parent, tokens[at : at + PAGE_TOKENS])[1]))
 
     def read(self, page: int) -> None:
         """Confirm that the keys and values of an `unread` page have been read."""

@@ -1,7 +1,7 @@
-"""Cached content as records that outlive the process: which pages to keep, and how to restore them.
+"""Cached content as entries that outlive the process: which pages to keep, and how to restore them.
 
-A record holds a page's ids and what it follows; keys and values are stored elsewhere
-(`engine.kv_cache.disk`). Every record follows another one of the same list, or is the first page of a
+An entry holds a page's ids and what it follows; keys and values are stored elsewhere
+(`engine.kv_cache.disk`). Every entry follows another one of the same list, or is the first page of a
 sequence, so each can be found again.
 """
 
@@ -16,10 +16,10 @@ from engine.kv_cache.pages import PageTable
 
 
 @dataclass(frozen=True, slots=True)
-class PageRecord:
-    """The content of one page: its `ids` (1 ... 256), and the number of the record it follows.
+class PageEntry:
+    """The content of one page: its `ids` (1 ... 256), and the number of the entry it follows.
 
-    A record comes before the one it follows, as ends are reclaimed before beginnings. `parent` is -1 for the
+    An entry comes before the one it follows, as ends are reclaimed before beginnings. `parent` is -1 for the
     first page of a sequence; then `root` is the 16-byte digest of the key it was written under.
     """
 
@@ -31,12 +31,12 @@ class PageRecord:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A page of the cache to keep: its index, its number in the file if it is still unread there (else -1),
-    and its record.
+    and its entry.
     """
 
     page: int
     unread: int
-    record: PageRecord
+    entry: PageEntry
 
 
 def worth_keeping(table: PageTable, limit: int) -> list[Kept]:
@@ -54,7 +54,7 @@ def worth_keeping(table: PageTable, limit: int) -> list[Kept]:
         if len(chosen) + len(chain) <= limit:
             chosen.update(dict.fromkeys(chain))
     numbers = {page: number for number, page in enumerate(reversed(chosen))}
-    return [Kept(page.index, page.unread, _record(page, full, numbers)) for page in numbers]
+    return [Kept(page.index, page.unread, _entry(page, full, numbers)) for page in numbers]
 
 
 def _missing(page: Page, full: dict[bytes | None, Page], chosen: dict[Page, None]) -> list[Page]:
@@ -67,32 +67,32 @@ def _missing(page: Page, full: dict[bytes | None, Page], chosen: dict[Page, None
     return chain[::-1]
 
 
-def _record(page: Page, full: dict[bytes | None, Page], numbers: dict[Page, int]) -> PageRecord:
+def _entry(page: Page, full: dict[bytes | None, Page], numbers: dict[Page, int]) -> PageEntry:
     if page.depth:
-        return PageRecord(tuple(page.ids), numbers[full[page.parent]])
-    return PageRecord(tuple(page.ids), -1, page.parent)
+        return PageEntry(tuple(page.ids), numbers[full[page.parent]])
+    return PageEntry(tuple(page.ids), -1, page.parent)
 
 
-def take_up(table: PageTable, records: Sequence[PageRecord | None]) -> int:
-    """Make the records idle content of an empty table, in their order; their pages are `unread`.
+def take_up(table: PageTable, entries: Sequence[PageEntry | None]) -> int:
+    """Make the entries idle content of an empty table, in their order; their pages are `unread`.
 
-    Returns the number of cached pages. None is a lost record; the records that follow it are lost too. When
+    Returns the number of cached pages. None is a lost entry; the entries that follow it are lost too. When
     pages are short, those at the end of the list are taken. Raises ValueError if the table has content.
     """
     if table.cached:
         raise ValueError("content can be taken up into an empty table only")
     pool, pages = table.pool, dict[int, Page]()
-    for number, record in reversed(list(enumerate(records))):
-        if record is None or not 1 <= len(record.ids) <= PAGE_TOKENS:
+    for number, entry in reversed(list(enumerate(entries))):
+        if entry is None or not 1 <= len(entry.ids) <= PAGE_TOKENS:
             continue
-        parent = pages.get(record.parent)
-        digest = parent.digest if parent is not None else record.root
-        if digest is None or len(digest) != 16 or (parent is None) != (record.parent == -1) or not pool.free:
+        parent = pages.get(entry.parent)
+        digest = parent.digest if parent is not None else entry.root
+        if digest is None or len(digest) != 16 or (parent is None) != (entry.parent == -1) or not pool.free:
             continue
         page = pool.acquire()
         assert page is not None
         pool.begin(page, digest, parent.depth + 1 if parent is not None else 0)
-        pool.append(page, record.ids)
+        pool.append(page, entry.ids)
         page.unread = number
         pages[number] = page
     for number in sorted(pages):

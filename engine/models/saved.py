@@ -71,7 +71,7 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
         if (
             saved is not None
             and path.exists()
-            and [page.unread for page in kept] == list(range(len(saved.records)))
+            and [page.unread for page in kept] == list(range(len(saved.entries)))
         ):
             os.utime(path)  # no page was read and none was added
             return ""
@@ -128,7 +128,7 @@ def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
             f"The saved cache of the conversations cannot be read ({error.strerror or error}); the "
             "conversations will be read anew."
         )
-    if not take_up(cache.table, file.records):
+    if not take_up(cache.table, file.entries):
         file.close()
         return ""
     cache.saved = file

@@ -14,7 +14,7 @@ from engine.backends.base import AttentionShape, Step
 from engine.backends.kv_formats import GROUP, QUERY_ERROR_WEIGHT
 from engine.backends.kv_rounding import hadamard_transform, limited
 from engine.backends.reference import ReferenceCache, ReferenceOps
-from tests.simt.store_steps import StoreSteps, sequence
+from tests.simt.kv_write_steps import KvWriteSteps, sequence
 
 PAGES = [2, 0, 3, 1]
 BEGINNINGS = (14, 254, 510)
@@ -26,10 +26,10 @@ def cuts(length: int) -> list[int]:
     return [at for start in BEGINNINGS for at in (start, start + 5) if at < length]
 
 
-def both_stores(kind: str, shape: AttentionShape, rows: tuple[Any, ...]) -> tuple[Any, Any]:
+def both_caches(kind: str, shape: AttentionShape, rows: tuple[Any, ...]) -> tuple[Any, Any]:
     """Keys and values (T, G, D) as the kernels and as the reference keep them, written in the same steps."""
     length = len(rows[0])
-    steps, reference = StoreSteps(kind, shape, PAGES), ReferenceCache(1, shape, len(PAGES), kind)
+    steps, reference = KvWriteSteps(kind, shape, PAGES), ReferenceCache(1, shape, len(PAGES), kind)
     for start, stop in zip([0, *cuts(length)], [*cuts(length), length], strict=True):
         part = tuple(x[start:stop] for x in rows)
         steps.write(start, part)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def test_plain_formats_are_those_of_the_reference(kind: str, dim: int) -> None:
     shape = AttentionShape(4, 2, dim, 1.0)
     rows = sequence(dim, 300, shape)
     rows[1][3, :5], rows[2][4, :5] = (np.nan, 1e6, -1e6, 447.0, 2e-3), (-np.nan, 460.0, -1e-9, 0.0, 17.5)
-    found, expected = both_stores(kind, shape, rows)
+    found, expected = both_caches(kind, shape, rows)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -89,13 +89,13 @@ MORE = [
 def test_quantised_formats_are_as_good_as_the_reference(kind: str, dim: int, length: int) -> None:
     shape = AttentionShape(4, 2, dim, 1.0)
     rows = sequence(dim, length, shape)
-    (keys, values), (expected_keys, expected_values) = both_stores(kind, shape, rows)
+    (keys, values), (expected_keys, expected_values) = both_caches(kind, shape, rows)
     # Whole groups are rounded, padding included: their cost is what rounding keeps low, and not that of the
     # first `dim` alone. Of whole groups are the store's means, too, so a store of padded heads holds the
     # same, and the reference has to be asked for one.
     whole = AttentionShape(4, 2, dim + -dim % GROUP, 1.0)
     padded = tuple(widened(x, heads, dim) for x, heads in zip(rows, (4, 2, 2), strict=True))
-    (padded_keys, padded_values), (padded_expected, padded_expected_values) = both_stores(kind, whole, padded)
+    (padded_keys, padded_values), (padded_expected, padded_expected_values) = both_caches(kind, whole, padded)
     np.testing.assert_array_equal(padded_keys[..., :dim], keys)
     found, expected = (
         cost(kept, padded[1], padded[0], whole).double() for kept in (padded_keys, padded_expected)

@@ -31,9 +31,9 @@ class ExLlamaV2Cache:
             )
         self.model = model
         self.batch_size = batch_size
-        wanted = max_seq_len if max_seq_len > 0 else model.config.max_seq_len
+        requested = max_seq_len if max_seq_len > 0 else model.config.max_seq_len
         info = model.config.info
-        self.max_seq_len = min(wanted, info.context_length) if info is not None else wanted
+        self.max_seq_len = min(requested, info.context_length) if info is not None else requested
         self._paged: PagedCache | None = None
         self._writer: StepByStep | None = None
         if not lazy:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.compat.exllamav2.cache import ExLlamaV2Cache
-from engine.compat.exllamav2.lora import wanted
+from engine.compat.exllamav2.lora import adapters_of
 from engine.compat.exllamav2.model import ExLlamaV2
 from engine.compat.exllamav2.settings import Settings
 from engine.compat.exllamav2.step_by_step import StepByStep, prompt_rows
@@ -147,7 +147,7 @@ class ExLlamaV2BaseGenerator:
         if input_embeddings is not None:
             raise NotSupportedYet("This version does not support `input_embeddings` yet; leave it at None.")
         self.cache.taken_by(self._steps)
-        self._steps.use_adapters(wanted(loras))
+        self._steps.use_adapters(adapters_of(loras))
         rules = request.stops
         assert isinstance(rules, StopRules)
         request = replace(

@@ -33,7 +33,7 @@ class ExLlamaV2Lora:
         """Does nothing: a generator releases an adapter when it switches to others."""
 
 
-def wanted(loras: Any) -> tuple[tuple[str, float], ...]:
+def adapters_of(loras: Any) -> tuple[tuple[str, float], ...]:
     """(folder, scaling) of one adapter, several, or None. Raises ValueError for anything else."""
     several: Sequence[Any] = () if loras is None else loras if isinstance(loras, list | tuple) else (loras,)
     wrong = next((lora for lora in several if not isinstance(lora, ExLlamaV2Lora)), None)

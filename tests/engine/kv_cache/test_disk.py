@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from engine.core import PAGE_TOKENS as P
 from engine.kv_cache import disk
 from engine.kv_cache.disk import Bytes, PageFile, Unusable, write_pages
-from engine.kv_cache.prefix_index import Kept, PageRecord
+from engine.kv_cache.prefix_index import Kept, PageEntry
 
 PAGE_BYTES = 96
 ROOT = bytes(range(16))
 KEPT = [
-    Kept(4, -1, PageRecord((7, 8, 2**31 - 1), 1)),
-    Kept(2, -1, PageRecord(tuple(range(P)), -1, ROOT)),
-    Kept(9, -1, PageRecord((5,), -1, ROOT)),
+    Kept(4, -1, PageEntry((7, 8, 2**31 - 1), 1)),
+    Kept(2, -1, PageEntry(tuple(range(P)), -1, ROOT)),
+    Kept(9, -1, PageEntry((5,), -1, ROOT)),
 ]
 
 
@@ -48,7 +48,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_was_written_is_read(good: Path) -> None:
     file = PageFile(good, "me", PAGE_BYTES)
-    assert file.records == [kept.record for kept in KEPT]
+    assert file.entries == [kept.entry for kept in KEPT]
     for number in (2, 0, 1, 0):
         read = file.read(number)
         assert read is not None
@@ -80,7 +80,7 @@ def test_the_tables_begin_at_a_multiple_of_8_whatever_the_header_tells(tmp_path:
 @pytest.mark.parametrize("lost", [[4], [2], [9], [4, 2, 9]])
 def test_lost_pages_are_marked(tmp_path: Path, lost: list[int]) -> None:
     file = PageFile(write(tmp_path / "f", lost=lost), "me", PAGE_BYTES)
-    assert file.records == [None if kept.page in lost else kept.record for kept in KEPT]
+    assert file.entries == [None if kept.page in lost else kept.entry for kept in KEPT]
     for number, kept in enumerate(KEPT):
         assert kept.page in lost or file.read(number) is not None
     file.close()
@@ -88,7 +88,7 @@ def test_lost_pages_are_marked(tmp_path: Path, lost: list[int]) -> None:
 
 def test_no_pages_at_all(tmp_path: Path) -> None:
     file = PageFile(write(tmp_path / "f", []), "me", PAGE_BYTES)
-    assert file.records == []
+    assert file.entries == []
     file.close()
 
 
@@ -141,17 +141,17 @@ def test_foreign_files(tmp_path: Path, good: Path, monkeypatch: pytest.MonkeyPat
         PageFile(tmp_path / "nothing", "me", PAGE_BYTES)
 
 
-def opened(path: Path) -> list[tuple[PageRecord | None, bytes | None]] | None:
+def opened(path: Path) -> list[tuple[PageEntry | None, bytes | None]] | None:
     """Everything the file tells, None when it is refused."""
     try:
         file = PageFile(path, "me", PAGE_BYTES)
     except Unusable:
         return None
-    pages = [file.read(number) for number in range(len(file.records))]
+    pages = [file.read(number) for number in range(len(file.entries))]
     file.close()
     return [
-        (record, None if page is None else page.tobytes())
-        for record, page in zip(file.records, pages, strict=True)
+        (entry, None if page is None else page.tobytes())
+        for entry, page in zip(file.entries, pages, strict=True)
     ]
 
 
@@ -175,7 +175,7 @@ def test_damage_is_always_noticed(
         else:
             hit = (at - pages_at) // PAGE_BYTES
             expected = [
-                (kept.record, None if number == hit else content(kept.page).tobytes())
+                (kept.entry, None if number == hit else content(kept.page).tobytes())
                 for number, kept in enumerate(KEPT)
             ]
             assert told == expected

@@ -253,7 +253,7 @@ def test_what_would_be_found_is_told_without_a_lease() -> None:
     table = PageTable(4)
     assert table.found(ids(50)) == 0
     cache(table, ids(2 * P + 30))
-    for wanted, length in (
+    for tokens, length in (
         (ids(10), 10),
         (ids(P), P),
         (ids(P + 9), P + 9),
@@ -261,8 +261,8 @@ def test_what_would_be_found_is_told_without_a_lease() -> None:
         ([7], 0),
         ([], 0),
     ):
-        assert table.found(wanted) == length == found(table, wanted)
-        assert table.found(wanted, leave=1) == min(length, max(0, len(wanted) - 1))
+        assert table.found(tokens) == length == found(table, tokens)
+        assert table.found(tokens, leave=1) == min(length, max(0, len(tokens) - 1))
     assert table.found(ids(5), leave=9) == 0
     assert table.found(ids(5), key="other") == 0
 

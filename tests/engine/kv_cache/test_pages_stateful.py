@@ -191,8 +191,8 @@ class PagedMemory(RuleBasedStateMachine):
         file = [old.memory[page.page] if page.unread < 0 else old.file[page.unread] for page in kept]
         file = [None if number in lost else content and content.copy() for number, content in enumerate(file)]
         world = World.empty(pages, file)
-        records = [None if told and number in lost else page.record for number, page in enumerate(kept)]
-        taken = take_up(world.table, records)
+        entries = [None if told and number in lost else page.entry for number, page in enumerate(kept)]
+        taken = take_up(world.table, entries)
         assert taken == world.table.idle <= pages
         if not (told and lost) and len(kept) <= pages and not old.keys:
             assert taken == len(kept)

@@ -1,4 +1,4 @@
-"""Content that leaves a page table as records and comes back: what is kept, in what order, and what is not
+"""Content that leaves a page table as entries and comes back: what is kept, in what order, and what is not
 believed.
 """
 
@@ -9,20 +9,20 @@ import pytest
 from engine.core import PAGE_TOKENS as P
 from engine.kv_cache.page_pool import chain_digest
 from engine.kv_cache.pages import PageTable
-from engine.kv_cache.prefix_index import PageRecord, take_up, worth_keeping
+from engine.kv_cache.prefix_index import PageEntry, take_up, worth_keeping
 from tests.engine.kv_cache.test_pages import cache, found, ids, write
 
 ROOT = chain_digest(b"", [])
 
 
-def records(table: PageTable, limit: int = 100) -> list[PageRecord]:
-    return [page.record for page in worth_keeping(table, limit)]
+def entries(table: PageTable, limit: int = 100) -> list[PageEntry]:
+    return [page.entry for page in worth_keeping(table, limit)]
 
 
 def moved(table: PageTable, pages: int = 20, limit: int = 100) -> PageTable:
     """Another table with the same content; its pages count as read."""
     other = PageTable(pages)
-    take_up(other, records(table, limit))
+    take_up(other, entries(table, limit))
     for page in range(pages):
         other.read(page)
     other.check()
@@ -67,9 +67,9 @@ def test_held_content_is_kept_as_well_but_no_copy_that_was_not_made() -> None:
     held = write(table, ids(P + 60))
     copier = table.open([*ids(P + 30), 9999])
     assert copier.copies
-    assert [len(record.ids) for record in records(table)] == [60, P]
+    assert [len(entry.ids) for entry in entries(table)] == [60, P]
     copier.copied()
-    assert sorted(len(record.ids) for record in records(table)) == [30, 60, P]
+    assert sorted(len(entry.ids) for entry in entries(table)) == [30, 60, P]
     held.close()
 
 
@@ -80,7 +80,7 @@ def test_repeated_content_of_living_leases_is_kept_once() -> None:
         lease.reserve(2 * P)
         lease.extend(ids(2 * P))
     assert table.cached == 4
-    assert len(records(table)) == 2
+    assert len(entries(table)) == 2
     assert found(moved(table), ids(2 * P)) == 2 * P
 
 
@@ -88,7 +88,7 @@ def test_pages_are_unread_until_they_are_read() -> None:
     table = PageTable(20)
     cache(table, ids(P + 100))
     other = PageTable(5)
-    assert take_up(other, records(table)) == 2
+    assert take_up(other, entries(table)) == 2
     with other.open([*ids(P + 50), 9999]) as lease:
         (depth, page, number), (copied_depth, source, source_number) = sorted(lease.unread)
         assert (depth, number, copied_depth, source_number) == (0, 1, 1, 0)
@@ -104,7 +104,7 @@ def test_a_page_that_cannot_be_read_goes_with_all_that_follows_it() -> None:
     table = PageTable(20)
     cache(table, ids(3 * P))
     other = PageTable(5)
-    take_up(other, records(table))
+    take_up(other, entries(table))
     lease = other.open(ids(3 * P))
     depth, page, _ = sorted(lease.unread)[1]
     lease.truncate(depth * P)
@@ -121,7 +121,7 @@ def test_content_is_not_mixed_with_content() -> None:
         take_up(table, [])
 
 
-FULL = PageRecord(tuple(range(P)), -1, ROOT)
+FULL = PageEntry(tuple(range(P)), -1, ROOT)
 
 
 @pytest.mark.parametrize(
@@ -130,27 +130,27 @@ FULL = PageRecord(tuple(range(P)), -1, ROOT)
         ([], 0),
         ([None], 0),
         ([FULL], 1),
-        ([PageRecord((1, 2), 1), FULL], 2),
-        ([PageRecord((1, 2), 1), None], 0),  # what it follows was lost
-        ([FULL, PageRecord((1, 2), 0)], 1),  # follows what comes before it
-        ([PageRecord((1, 2), 0)], 0),  # follows itself
-        ([PageRecord((1, 2), 7), FULL], 1),
-        ([PageRecord((1, 2), -5), FULL], 1),
-        ([PageRecord((1, 2), 1), PageRecord((1, 2), -1, ROOT)], 1),  # follows a page that is not full
-        ([PageRecord((1, 2), -1, b"short")], 0),
-        ([PageRecord((1, 2), -1)], 0),
-        ([PageRecord((), -1, ROOT)], 0),
-        ([PageRecord(tuple(range(P + 1)), -1, ROOT)], 0),
+        ([PageEntry((1, 2), 1), FULL], 2),
+        ([PageEntry((1, 2), 1), None], 0),  # what it follows was lost
+        ([FULL, PageEntry((1, 2), 0)], 1),  # follows what comes before it
+        ([PageEntry((1, 2), 0)], 0),  # follows itself
+        ([PageEntry((1, 2), 7), FULL], 1),
+        ([PageEntry((1, 2), -5), FULL], 1),
+        ([PageEntry((1, 2), 1), PageEntry((1, 2), -1, ROOT)], 1),  # follows a page that is not full
+        ([PageEntry((1, 2), -1, b"short")], 0),
+        ([PageEntry((1, 2), -1)], 0),
+        ([PageEntry((), -1, ROOT)], 0),
+        ([PageEntry(tuple(range(P + 1)), -1, ROOT)], 0),
         ([FULL, FULL], 1),  # the same twice
     ],
 )  # fmt: skip
-def test_records_that_contradict_each_other(listed: list[PageRecord | None], count: int) -> None:
+def test_entries_that_contradict_each_other(listed: list[PageEntry | None], count: int) -> None:
     table = PageTable(4)
     assert take_up(table, listed) == count == table.idle
     table.check()
 
 
-def test_a_record_whose_parent_is_gone_is_not_taken_for_a_first_one() -> None:
+def test_an_entry_whose_parent_is_gone_is_no_first_page() -> None:
     table = PageTable(4)
-    assert take_up(table, [PageRecord((1, 2), 5, ROOT), PageRecord((3, 4), -1, ROOT)]) == 1
+    assert take_up(table, [PageEntry((1, 2), 5, ROOT), PageEntry((3, 4), -1, ROOT)]) == 1
     assert (found(table, [1, 2]), found(table, [3, 4])) == (0, 2)

@@ -297,7 +297,7 @@ def keep_values(block: Any, place: int, slots: Any, x: Any, c: Any) -> None:
     put(block, slots, 2 * n, scales.view(np.uint8), c["V_SCALES"])
 
 
-def gather_store(
+def gather_kv(
     memory: Memory, blocks: Any, c: Any, store: int, pages: int, target: int, first: int, count: int
 ) -> None:
     heads, dim, n = blocks[1], c["DIM"], c["GROUPS"]
@@ -359,4 +359,4 @@ def put(block: Any, slots: Any, row: int, data: Any, at: int = 0) -> None:
     )
 
 
-MODELS = {"kv_write": append, "key_mean": key_mean, "gather_store": gather_store}
+MODELS = {"kv_write": append, "key_mean": key_mean, "gather_kv": gather_kv}

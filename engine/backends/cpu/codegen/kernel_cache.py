@@ -127,7 +127,7 @@ def _source(name: str, jit: Jit) -> Any:
     operation, *kind = name.split("_")
     if operation == "attention":
         return attention.attention_kernel(CacheType(*kind), jit)
-    if operation == "store":
+    if operation == "write":
         return kv_write.kv_write_kernel(kind[0], kind[1], jit)
     weight_layout = next(f for f in WEIGHT_LAYOUTS if f.name == kind[0])
     if operation == "embed":

@@ -30,11 +30,11 @@ def lower_kv_write(calls: Calls, node: KvWrite) -> None:
     if kind.keys in QUANTISED:
         more: dict[str, Any] = {"tiles": (groups, SMALL_BATCH, groups, 1 << 40)} if kind.keys == "q4" else {}
         arguments += [q, q.stride, shape.heads]
-        calls.add(f"store_keys_{kind.keys}", arguments, [k, q], [("keys", layer)], **more)
+        calls.add(f"write_keys_{kind.keys}", arguments, [k, q], [("keys", layer)], **more)
     else:
-        calls.add(f"store_keys_{kind.keys}", arguments, [k], [("keys", layer)])
+        calls.add(f"write_keys_{kind.keys}", arguments, [k], [("keys", layer)])
     arguments = [_from(v, node.v_first), v.stride, values, groups, dim, value_page]
-    calls.add(f"store_values_{kind.values}", arguments, [v], [("values", layer)])
+    calls.add(f"write_values_{kind.values}", arguments, [v], [("values", layer)])
 
 
 def _from(buffer: Buffer, first: int) -> Buffer | Slice:

@@ -95,7 +95,7 @@ begin: Any = None
 weigh: Any = None
 keep_partial: Any = None
 write_out: Any = None
-TURNED_KEYS = TURNED_VALUES = False
+HADAMARD_KEYS = HADAMARD_VALUES = False
 KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
 
 
@@ -125,7 +125,7 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     out = spare + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
     state = out + 4 * SMALL_BATCH * ratio * width
     begin(args, g, first_row, queries, q, out, state)
-    if TURNED_KEYS:
+    if HADAMARD_KEYS:
         hadamard(q, queries * (q_width // GROUP))
     keys, jump = ld_i64(args + 8 * A_K), SPLITS if short else 1
     for j in range(first, last // PAGE_TOKENS + 1, jump):
@@ -150,7 +150,7 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
             args + 8 * A_KEY_PAGE
         )
         mix(values, j, filled, scores, queries, width, spare, out, ahead)
-    if TURNED_VALUES:
+    if HADAMARD_VALUES:
         hadamard(out, queries * (width // GROUP))
     if short:
         narrow = (dim + 15) // 16 * 16
@@ -287,5 +287,5 @@ def attention_kernel(kind: CacheType, jit: Jit) -> Any:
             specialise(_write_out, f"write_out_{kind.values}", VALUE_FACTOR=factors[1]), words(6)
         ),
     }
-    turned = {"TURNED_KEYS": kind.keys in QUANTISED, "TURNED_VALUES": kind.values in QUANTISED}
-    return specialise(_attention_template, f"attention_{kind.keys}_{kind.values}", **parts, **turned)
+    constants = {"HADAMARD_KEYS": kind.keys in QUANTISED, "HADAMARD_VALUES": kind.values in QUANTISED}
+    return specialise(_attention_template, f"attention_{kind.keys}_{kind.values}", **parts, **constants)

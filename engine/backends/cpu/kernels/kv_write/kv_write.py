@@ -97,12 +97,12 @@ def kv_write_kernel(side: str, name: str, jit: Jit) -> Any:
     if name not in QUANTISED:
         size, writer = _PLAIN[name]
         template = _plain_keys_template if side == "keys" else _plain_values_template
-        return specialise(template, f"store_{side}_{name}", SIZE=size, put=writer)
+        return specialise(template, f"write_{side}_{name}", SIZE=size, put=writer)
     if side == "keys":
         return query_aware_keys_kernel(name, jit)
     return specialise(
         _hadamard_values_template,
-        f"store_{side}_{name}",
+        f"write_{side}_{name}",
         head_of=jit(hadamard_head, words(4)),
         CODES=CODE_BYTES[name],
     )

@@ -228,10 +228,10 @@ def query_aware_keys_kernel(name: str, jit: Jit) -> Any:
     """
     parts = {"head_of": jit(hadamard_head, words(4)), "query_direction": jit(_query_direction, words(5))}
     if name == "q8":
-        return specialise(_q8_keys_template, "store_keys_q8", **parts)
+        return specialise(_q8_keys_template, "write_keys_q8", **parts)
     return specialise(
         _q4_keys_template,
-        "store_keys_q4",
+        "write_keys_q4",
         mean_of=jit(_mean_of, words(5)),
         round_query_aware=jit(_round_query_aware, words(6)),
         **parts,

@@ -170,8 +170,8 @@ def _emit_quantise_q4(
         value, direction, gain = (
             splat(b, load(b, b.add(place, offset), F32)) for place in (source, direction, gains)
         )
-        wanted = b.fmul(b.fsub(value, b.fmul(gain, state.get(0))), inverse)
-        code, level = _nearest(b, wanted)
+        target = b.fmul(b.fsub(value, b.fmul(gain, state.get(0))), inverse)
+        code, level = _nearest(b, target)
         error = b.fsub(b.fmul(level, scales), value)
         state.add_product(0, direction, error)
         state.add_product(1, error, error)

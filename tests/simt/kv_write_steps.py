@@ -17,7 +17,7 @@ from engine.backends.kv_formats import CacheType, cache_type
 from tests.simt.fake import FakeDevice
 
 
-class StoreSteps:
+class KvWriteSteps:
     """One layer's store and the sequence in it; `engine.backends.cuda.lowering.call.Bound` for the
     operation of a step.
     """

@@ -16,7 +16,7 @@ from engine.errors import NotEnoughMemory
 from tests.simt.agree import aligned
 from tests.simt.fake import FakeDevice
 from tests.simt.interpreter import Memory, run
-from tests.simt.store_steps import StoreSteps, sequence
+from tests.simt.kv_write_steps import KvWriteSteps, sequence
 from tests.simt.test_kv_write import step, stores
 
 FORMATS = ("fp32", "fp16", "fp8", "q8", "q4")
@@ -97,7 +97,7 @@ def test_steps_may_be_cut_anywhere(kind: str, start: int) -> None:
         ([*range(start, length + 1)], False),
         ([start, length], True),
     ):
-        steps = StoreSteps(kind, shape, pages)
+        steps = KvWriteSteps(kind, shape, pages)
         for begin, end in zip([0, *cuts[:-1]], cuts, strict=True):
             steps.write(begin, (rows[0][begin:end], rows[1][begin:end], rows[2][begin:end]), many=many)
         results.append(steps.bytes())
