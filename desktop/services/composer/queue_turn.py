@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.composer.fit_to_context import fitted, over_text, size_of
@@ -85,7 +83,7 @@ class QueueTurn(QObject):
             return  # something else has begun meanwhile: its end asks again
         files, place = split(waiting.text)
         if isinstance(answer, tuple):
-            self._count(replace(waiting, text=join(answer, waiting.text[place:])))
+            self._count(waiting._replace(text=join(answer, waiting.text[place:])))
         elif not isinstance(answer, PromptSize) or answer.over <= (answer.reply if self._by_user else 0):
             self.ready.emit(waiting, waiting is not self._whole)
         elif files and waiting is self._whole and (request := self._request(waiting)) is not None:

@@ -8,9 +8,8 @@ stopped.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -28,8 +27,7 @@ _LOAD, _UNLOAD, _ANSWER, _BACKGROUND = "load", "unload", "answer", "aside"
 """Kinds of jobs; the last kind does not show in the state."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
+class _Task(NamedTuple):
     """A job and who hears of it: `event` each of its events, `ended` its result, or None with the sentence
     and the details of an error.
     """

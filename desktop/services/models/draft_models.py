@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -32,8 +32,7 @@ def draft_problem(target: Path, draft: Path) -> str:
     return draft_problem_between(target, draft)
 
 
-@dataclass(frozen=True)
-class DraftCandidate:
+class DraftCandidate(NamedTuple):
     """A possible draft model: `problem` says why it cannot draft; "" if it can, None while that is being
     checked.
     """

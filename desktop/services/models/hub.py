@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -76,8 +74,7 @@ HUB = HubApi()
 """The real hub."""
 
 
-@dataclass(frozen=True)
-class Fetching:
+class Fetching(NamedTuple):
     """A download: `state` is "waiting", "running", "paused", "failed" or "finished"; `done` of `total` bytes.
 
     `sentence` is shown to the user.
@@ -339,7 +336,7 @@ class HubService(QObject):
             self._change(key, state="paused", sentence="")
 
     def _change(self, key: tuple[str, str], **what: Any) -> None:
-        self._downloads[key] = dataclasses.replace(self._downloads[key], **what)
+        self._downloads[key] = self._downloads[key]._replace(**what)
         self._announce()
 
     def _announce(self) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -27,8 +26,7 @@ PARTS = ("Other programs", "Weights", "Cache", "Draft model", "Work space")
 """The parts of a bar in order; the rest is free."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """One memory: `parts` are bytes in the order of `PARTS`, of `total`."""
 
     name: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,8 +38,7 @@ class BackupRow(NamedTuple):
     chats: int
 
 
-@dataclass(frozen=True)
-class _Answer:
+class _Answer(NamedTuple):
     """The result of a job: `kind` is "made", "list", "ready" or "checked"."""
 
     kind: str

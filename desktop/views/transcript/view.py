@@ -39,7 +39,6 @@ from desktop.views.transcript.row_pool import RowPool
 from desktop.views.transcript.row_widgets.avatars import Avatars
 from desktop.views.transcript.row_widgets.context import RowContext, RowSignals
 from desktop.views.transcript.row_widgets.kinds import ROW_WIDGETS
-from desktop.views.transcript.row_widgets.save_code import ask_and_save
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.scrolling import Scrolling
 from desktop.views.transcript.selection import Selection
@@ -261,6 +260,8 @@ class TranscriptView(QAbstractScrollArea):
         copy_text(self._messages.code(row))
 
     def _save_code(self, row: Row) -> None:
+        from desktop.views.transcript.row_widgets.save_code import ask_and_save  # only when it is needed
+
         ask_and_save(self, self._messages.code(row), row.block.language if row.block is not None else "")
 
     def _wrap_code(self, row: Row) -> None:

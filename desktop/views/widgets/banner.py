@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, Qt, Signal, qVersion
@@ -150,6 +149,8 @@ class Banner(QFrame):
 
     def details(self) -> str:
         """The notice and what a bug report needs: versions and system, nothing personal."""
+        import platform
+
         system = f"{platform.system()} {platform.release()} {platform.machine()}"
         head = (
             f"{WORDS[self._level]}: {self.text.text()}\nInglenook, Python {platform.python_version()}, Qt "
