@@ -21,11 +21,12 @@ from engine.backends.cuda.kernels.linear.gemm_rows import (
 from engine.backends.cuda.kernels.linear.linear import Part
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.lowering.call import Call, Runtime, ScratchSize, TorchCall
-from engine.backends.cuda.weight import CudaWeight, expert_tables
+from engine.backends.cuda.weight import CudaWeight
 from engine.backends.graph.buffers import Buffer
 from engine.weights.tensor import FileTensor
 from tests.simt.agree import At, both
 from tests.simt.fake import FakeDevice
+from tests.simt.linear_cases import expert_tables
 from tests.simt.linear_cases import tensor as packed_tensor
 from tests.simt.test_plain import bf16_bits
 

@@ -13,8 +13,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine.backends.cuda.codegen.words import int32
-
 M32 = 0xFFFFFFFF
 HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 """Every fp16 number, indexed by its bits."""
@@ -101,11 +99,6 @@ def fused(_: Machine, a: Any, b: Any, c: Any) -> np.float32:
     # The product of two float32 is exact in float64; the sum is rounded once more, which almost never changes
     # the float32 result.
     return np.float32(float(a) * float(b) + float(c))
-
-
-def byte_products(_: Machine, a: int, b: int, c: int) -> int:
-    x0, x1, x2, x3, y0, y1, y2, y3 = struct.unpack("<8b", struct.pack("<2I", int(a) & M32, int(b) & M32))
-    return int(int32(int(c) + x0 * y0 + x1 * y1 + x2 * y2 + x3 * y3))
 
 
 def permuted(_: Machine, a: int, b: int, select: int) -> int:

@@ -64,9 +64,7 @@ def specialised(
     made = {} if made is None else made
     assert isinstance(function, FunctionType)
     code, values, sizes = function.__code__, globals_of(function, constants), set[int]()
-    if write_out and any(
-        isinstance(value, Unrolled | Registers | SharedMemory | str) for value in values.values()
-    ):
+    if write_out and any(isinstance(value, _WRITTEN_OUT) for value in values.values()):
         code, values, sizes = written_out(function, constants)
     resolved: dict[str, Any] = {}
     for name, value in values.items():

@@ -26,7 +26,6 @@ from engine.backends.cuda.codegen.emulation import (
     bf16s_of_words,
     bits_of,
     by_table,
-    byte_products,
     e4m3_value,
     each_half,
     float_of,
@@ -172,7 +171,6 @@ log2 = Op("log2", "lg2.approx.ftz.f32 $0, $1;", "f", "f", quietly(np.log2))
 rsqrt = Op("rsqrt", "rsqrt.approx.ftz.f32 $0, $1;", "f", "f", quietly(lambda x: 1 / np.sqrt(x)))
 sqrt = Op("sqrt", "sqrt.rn.f32 $0, $1;", "f", "f", quietly(np.sqrt))
 reciprocal = Op("reciprocal", "rcp.rn.f32 $0, $1;", "f", "f", quietly(lambda x: 1 / x))
-round_even = Op("round_even", "cvt.rni.f32.f32 $0, $1;", "f", "f", quietly(np.rint))
 to_int = Op(
     "to_int",
     "cvt.rni.s32.f32 $0, $1;",
@@ -189,8 +187,6 @@ minimum = Op(
     "minimum", "min.f32 $0, $1, $2;", "f", "ff", lambda _, a, b: np.fmin(np.float32(a), np.float32(b))
 )
 absolute = Op("absolute", "abs.f32 $0, $1;", "f", "f", lambda _, a: np.abs(np.float32(a)))
-dp4a = Op("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", "i", "rri", byte_products)
-"""c + the sum of the four products of signed bytes."""
 permute_bytes = Op("permute_bytes", "prmt.b32 $0, $1, $2, $3;", "r", "rrr", permuted)
 """Four bytes picked from the eight of two words by the selector's low four nibbles.
 
@@ -404,9 +400,6 @@ lds_f32x4 = Op(
     memory=True,
 )
 lds_u32 = Op("lds_u32", "ld.shared.b32 $0, [$1];", "r", "i", reader("r", 4, "<u4", True), memory=True)
-lds_u32x2 = Op(
-    "lds_u32x2", "ld.shared.v2.b32 {$0, $1}, [$2];", "rr", "i", reader("rr", 8, "<u4", True), memory=True
-)
 lds_u32x4 = Op(
     "lds_u32x4",
     "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];",
