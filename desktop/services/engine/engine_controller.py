@@ -34,8 +34,8 @@ class _Task(NamedTuple):
 
     kind: str
     job: Job
-    ended: Callable[[Any, str, str], None]
-    event: Callable[[Any], None] | None = None
+    ended: Callable[[Any, str, str], object]
+    event: Callable[[Any], object] | None = None
     path: str = ""
 
 
@@ -56,14 +56,12 @@ class EngineController(QObject):
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
         load_failed(str path, str sentence, str details)
-        background_ended(object): the result of a task in the background; None if it failed or was stopped.
     """
 
     state_changed = Signal(str)
     progress = Signal(str, int, int)
     model_changed = Signal(object)
     load_failed = Signal(str, str, str)
-    background_ended = Signal(object)
 
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -136,13 +134,13 @@ class EngineController(QObject):
             lambda _result, sentence, details: ended(sentence, details),
         ).id
 
-    def run_in_background(self, make_generator: MakeGenerator) -> None:
+    def run_in_background(self, make_generator: MakeGenerator, ended: Callable[[Any], object]) -> None:
         """Run a short task that needs the machine for itself, such as a measurement, without showing it in
-        the state.
+        the state. `ended` gets its result; None if it failed or was stopped.
         """
-        self._start(_BACKGROUND, make_generator, lambda result, *_: self.background_ended.emit(result))
+        self._start(_BACKGROUND, make_generator, lambda result, *_: ended(result))
 
-    def ask(self, work: AskModel, event: Callable[[Any], None], ended: Callable[[Any, str], None]) -> Job:
+    def ask(self, work: AskModel, event: Callable[[Any], object], ended: Callable[[Any, str], object]) -> Job:
         """Have `work` done with the loaded model after what runs, without showing it in the state.
 
         On the GUI thread, `event` gets each event and `ended` the result, or None and the sentence of an
@@ -182,8 +180,8 @@ class EngineController(QObject):
         self,
         kind: str,
         make_generator: MakeGenerator,
-        ended: Callable[[Any, str, str], None],
-        event: Callable[[Any], None] | None = None,
+        ended: Callable[[Any, str, str], object],
+        event: Callable[[Any], object] | None = None,
         path: str = "",
     ) -> Job:
         job = self._worker.start(make_generator)

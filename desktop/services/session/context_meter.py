@@ -6,10 +6,11 @@ import threading
 from collections.abc import Generator
 from typing import NamedTuple
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.debounce import debounce
 from engine.core import ChatRequest, ChatSource, Foreseen, Stats
 from engine.errors import EngineError
 from engine.settings import ConstraintSettings, GuidanceSettings, Settings, StopSettings
@@ -84,10 +85,7 @@ class ContextMeter(QObject):
         self._job: Job | None = None
         self._rate, self._characters = 0.0, _CHARACTERS
         self.measured = Measured()
-        self._soon = QTimer(self)
-        self._soon.setSingleShot(True)
-        self._soon.setInterval(_SOON_MS)
-        self._soon.timeout.connect(self._measure)
+        self._soon = debounce(self, self._measure, _SOON_MS)
         for signal in (session.state_changed, session.model_changed, session.conversation_changed):
             signal.connect(self._later)
         shown = session.messages

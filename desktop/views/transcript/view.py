@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
 
 from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.chats.messages import MessagesModel
+from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.commands import copy_text, handle_key, make_menu
 from desktop.views.transcript.find import Finding
@@ -45,7 +46,6 @@ from desktop.views.transcript.selection import Selection
 from desktop.views.transcript.style import Style, TranscriptColours, make_style
 from desktop.views.transcript.tokens.colours import TokenView
 from desktop.views.transcript.tokens.inspector import TokenInspector
-from desktop.views.widgets.debounce import debounce
 
 __all__ = ["TranscriptView"]
 
