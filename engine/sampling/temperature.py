@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from engine.sampling import passes
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
+from engine.settings import SamplerSettings
 
 GREEDY_BELOW = 0.01
 """Temperatures below this take the likeliest token: dividing by them would only lose precision."""
@@ -20,8 +22,12 @@ class Temperature(SamplerStep):
     Below `GREEDY_BELOW` the sampler is greedy instead, without this step.
     """
 
-    name = "temperature"
+    name: ClassVar[str] = "temperature"
     temperature: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        return cls(settings.temperature)
 
     @property
     def greedy(self) -> bool:
@@ -41,28 +47,33 @@ class Temperature(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class DynamicTemperature(SamplerStep):
-    """Divides the scores by T = min + (max - min) * (H / ln n)^exponent; H is the entropy of the n tokens.
+    """Divides the scores by T = low + (high - low) * (H / ln n)^exponent; H is the entropy of the n tokens.
 
     A confident model (H near 0) gets the lower temperature, an uncertain one the higher. T is at
     least `GREEDY_BELOW`. The step is independent of `Temperature`. Source: dynamic temperature of
     koboldcpp and ExLlamaV2.
     """
 
-    name = "dynamic_temperature"
-    min_temperature: float
-    max_temperature: float
-    temperature_exponent: float
+    name: ClassVar[str] = "dynamic_temperature"
+    low: float
+    high: float
+    exponent: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        return cls(settings.min_temperature, settings.max_temperature, settings.temperature_exponent)
 
     @property
     def active(self) -> bool:
-        return self.max_temperature > self.min_temperature
+        return self.high > self.low
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        count, low, high = candidates.survivors, self.min_temperature, self.max_temperature
+        count = candidates.survivors
         if count > 1:
             doubt = min(1.0, candidates.entropy() / math.log(count))
-            temperature = low + (high - low) * doubt**self.temperature_exponent
-            candidates.scale(1.0 / max(temperature, GREEDY_BELOW))
+            candidates.scale(
+                1.0 / max(self.low + (self.high - self.low) * doubt**self.exponent, GREEDY_BELOW)
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +83,16 @@ class Smoothing(SamplerStep):
     The temperature is a separate step. Source: quadratic sampling by kalomaze, in ExLlamaV2's form.
     """
 
-    name = "smoothing"
-    smoothing_factor: float
+    name: ClassVar[str] = "smoothing"
+    factor: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        return cls(settings.smoothing_factor)
 
     @property
     def active(self) -> bool:
-        return self.smoothing_factor > 0.0
+        return self.factor > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        candidates.square(self.smoothing_factor)
+        candidates.square(self.factor)

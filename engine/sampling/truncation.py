@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from engine.sampling import passes
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
+from engine.settings import SamplerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +24,19 @@ class TopNSigma(SamplerStep):
     paper's code uses n - 1).
     """
 
-    name = "top_n_sigma"
-    top_n_sigma: float
+    name: ClassVar[str] = "top_n_sigma"
+    n: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        return cls(settings.top_n_sigma)
 
     @property
     def active(self) -> bool:
-        return self.top_n_sigma > 0.0
+        return self.n > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        spread = self.top_n_sigma * candidates.deviation()
+        spread = self.n * candidates.deviation()
         candidates.keep_reaching(candidates.largest - spread)
 
 
@@ -38,19 +44,23 @@ class TopNSigma(SamplerStep):
 class TopK(SamplerStep):
     """Keeps the k likeliest tokens, ties by lowest id (arXiv 1805.04833)."""
 
-    name = "top_k"
-    top_k: int
+    name: ClassVar[str] = "top_k"
+    k: int
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        return cls(settings.top_k)
 
     @property
     def active(self) -> bool:
-        return self.top_k > 0
+        return self.k > 0
 
     def for_few(self) -> tuple[int, float] | None:
-        return passes.KEEP_TOP, self.top_k
+        return passes.KEEP_TOP, self.k
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        if self.top_k < len(candidates):
-            candidates.keep_top(self.top_k)
+        if self.k < len(candidates):
+            candidates.keep_top(self.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +71,22 @@ class TopP(SamplerStep):
     out. At least one token stays, so p = 0 keeps only the likeliest.
     """
 
-    name = "top_p"
-    top_p: float
+    name: ClassVar[str] = "top_p"
+    p: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        return cls(settings.top_p)
 
     @property
     def active(self) -> bool:
-        return self.top_p < 1.0
+        return self.p < 1.0
 
     def for_few(self) -> tuple[int, float] | None:
-        return passes.KEEP_NUCLEUS, self.top_p
+        return passes.KEEP_NUCLEUS, self.p
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        candidates.keep_nucleus(self.top_p)
+        candidates.keep_nucleus(self.p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,35 +96,43 @@ class TopA(SamplerStep):
     Source: BlinkDL's RWKV-LM; the formula as in ExLlamaV2.
     """
 
-    name = "top_a"
-    top_a: float
+    name: ClassVar[str] = "top_a"
+    a: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        return cls(settings.top_a)
 
     @property
     def active(self) -> bool:
-        return self.top_a > 0.0
+        return self.a > 0.0
 
     def for_few(self) -> tuple[int, float] | None:
-        return passes.KEEP_SQUARED, self.top_a
+        return passes.KEEP_SQUARED, self.a
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """With weights w = p / p_max, whose sum is 1 / p_max, the condition is w >= top_a / sum."""
-        candidates.keep_reaching(candidates.largest + math.log(self.top_a / candidates.mass))
+        """With weights w = p / p_max, whose sum is 1 / p_max, the condition is w >= a / sum."""
+        candidates.keep_reaching(candidates.largest + math.log(self.a / candidates.mass))
 
 
 @dataclass(frozen=True, slots=True)
 class MinP(SamplerStep):
-    """Keeps tokens at least `min_p` times as likely as the likeliest one (arXiv 2407.01082)."""
+    """Keeps tokens at least `share` times as likely as the likeliest one (arXiv 2407.01082)."""
 
-    name = "min_p"
-    min_p: float
+    name: ClassVar[str] = "min_p"
+    share: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        return cls(settings.min_p)
 
     @property
     def active(self) -> bool:
-        return self.min_p > 0.0
+        return self.share > 0.0
 
     def for_few(self) -> tuple[int, float] | None:
-        return passes.KEEP_REACHING, math.log(self.min_p)
+        return passes.KEEP_REACHING, math.log(self.share)
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """p >= min_p * p_max is equivalent to score >= largest + ln(min_p), so no exponentials are needed."""
-        candidates.keep_reaching(candidates.largest + math.log(self.min_p))
+        """p >= share * p_max is equivalent to score >= largest + ln(share), so no exponentials are needed."""
+        candidates.keep_reaching(candidates.largest + math.log(self.share))

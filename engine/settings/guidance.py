@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.fields import Settings, setting, within
+from engine.fields import Settings, setting
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,9 @@ class GuidanceSettings(Settings):
         1.0,
         "Guidance scale",
         "How far the reply is pushed away from the negative prompt; 1 is off.",
-        **within(0.0, 20.0, step=0.1, slider_high=5.0),
+        low=0.0,
+        high=20.0,
+        slider_high=5.0,
+        step=0.1,
         neutral=1.0,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.fields import Settings, setting, within
+from engine.fields import Settings, setting
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,10 @@ class LoadSettings(Settings):
         512,
         "GPU memory left free",
         "So much of each GPU's memory is left to the screen and to other programs.",
-        **within(0, 1 << 20, step=64, slider_high=8192),
+        low=0,
+        high=1 << 20,
+        slider_high=8192,
+        step=64,
         unit="MiB",
         advanced=True,
     )
@@ -43,7 +46,10 @@ class LoadSettings(Settings):
         0,
         "Threads",
         "CPU threads for the model; 0 takes one for each physical core.",
-        **within(0, 256, step=1, slider_high=32),
+        low=0,
+        high=256,
+        slider_high=32,
+        step=1,
         words=((0, "auto"),),
     )
     prompt_bits: str = setting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.fields import Settings, setting, within
+from engine.fields import Settings, setting
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,18 @@ class SpeculationSettings(Settings):
         1,
         "Shortest match",
         "How many of the last tokens must have occurred before.",
-        **within(1, 5, step=1),
+        low=1,
+        high=5,
+        step=1,
         advanced=True,
     )
     ngram_max: int = setting(
         5,
         "Longest match",
         "The longest match that is looked for first.",
-        **within(1, 5, step=1),
+        low=1,
+        high=5,
+        step=1,
         advanced=True,
     )
     ngram_prompt: bool = setting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.fields import Settings, setting, within
+from engine.fields import Settings, setting
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,10 @@ class StopSettings(Settings):
         2048,
         "Max tokens",
         "The longest reply in tokens; 0 goes on until the context is full.",
-        **within(0, 1 << 20, step=64, slider_high=8192),
+        low=0,
+        high=1 << 20,
+        slider_high=8192,
+        step=64,
         neutral=0,
         unit="tokens",
     )
@@ -23,7 +26,10 @@ class StopSettings(Settings):
         0,
         "Min tokens",
         "Before so many tokens the model's own end-of-turn tokens cannot be drawn.",
-        **within(0, 1 << 20, step=1, slider_high=1024),
+        low=0,
+        high=1 << 20,
+        slider_high=1024,
+        step=1,
         neutral=0,
         unit="tokens",
         advanced=True,
@@ -44,7 +50,10 @@ class StopSettings(Settings):
         0.0,
         "Time limit",
         "The longest time a reply may take, counted from its first token.",
-        **within(0.0, 86400.0, step=1.0, slider_high=600.0),
+        low=0.0,
+        high=86400.0,
+        slider_high=600.0,
+        step=1.0,
         neutral=0.0,
         unit="seconds",
     )
@@ -52,7 +61,10 @@ class StopSettings(Settings):
         0,
         "Loop window",
         "The reply ends when its last so many tokens are one passage over and over.",
-        **within(0, 1 << 16, step=8, slider_high=512),
+        low=0,
+        high=1 << 16,
+        slider_high=512,
+        step=8,
         neutral=0,
         unit="tokens",
     )
@@ -60,7 +72,10 @@ class StopSettings(Settings):
         4,
         "Loop repeats",
         "How often at least the passage must fill the loop window.",
-        **within(2, 1000, step=1, slider_high=20),
+        low=2,
+        high=1000,
+        slider_high=20,
+        step=1,
         advanced=True,
     )
     when_full: str = setting(

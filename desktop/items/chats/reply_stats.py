@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from desktop.store.conversations.records import StoredMessage
 
 __all__ = ["ReplyStats", "figures"]
 
 
-class ReplyStats(NamedTuple):
+@dataclass(frozen=True)
+class ReplyStats:
     """One reply: tokens per second, seconds to the first token, and the share of accepted draft tokens (None:
     nothing was drafted).
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
 
@@ -22,7 +22,8 @@ BEFORE = 18
 _WORDS = (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole)
 
 
-class _Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Row:
     conversation: int
     text: str
     spans: tuple[tuple[int, int], ...]

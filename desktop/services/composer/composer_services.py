@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from PySide6.QtCore import QObject
 
@@ -16,7 +16,8 @@ from desktop.services.session.chat_session import ChatSession
 __all__ = ["ComposerServices", "make_composer_services"]
 
 
-class ComposerServices(NamedTuple):
+@dataclass(frozen=True)
+class ComposerServices:
     attachments: AttachmentService
     queue: MessageQueue
     prompts: SavedPromptService

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.engine.background import Background
 from desktop.services.engine.model_host import Describe
+from desktop.services.engine.stream_thread import StreamThread
 from desktop.services.models.devices import DeviceService
 from desktop.services.session.chat_session import ChatSession
 from engine.core import ModelInfo
@@ -24,7 +27,8 @@ PARTS = ("Other programs", "Weights", "Cache", "Draft model", "Work space")
 """The parts of a bar in order; the rest is free."""
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """One memory: `parts` are bytes in the order of `PARTS`, of `total`."""
 
     name: str
@@ -102,7 +106,7 @@ class MemoryForecast(QObject):
     ) -> None:
         super().__init__(parent)
         self._session, self._devices, self._describe = session, devices, describe
-        self._background = Background("forecast", self)
+        self._worker: StreamThread | None = None
         self._drafts: dict[str, ModelInfo | None] = {}
         self._preview: dict[type[Settings], Settings] = {}
         session.model_changed.connect(self.changed)
@@ -127,7 +131,7 @@ class MemoryForecast(QObject):
 
     def close(self) -> bool:
         """End the thread."""
-        return self._background.close()
+        return self._worker is None or self._worker.close()
 
     def _draft(self) -> ModelInfo | None:
         drafting = self._session.settings(SpeculationSettings)
@@ -136,9 +140,10 @@ class MemoryForecast(QObject):
         path = drafting.draft_model
         if path not in self._drafts:
             self._drafts[path] = None
-            self._background.call(
-                lambda _stop: self._describe(Path(path)), lambda info: self._on_described(path, info)
-            )
+            if self._worker is None:
+                self._worker = StreamThread("forecast", self)
+                self._worker.finished.connect(self._on_described)
+            self._worker.start(lambda stop: _described(self._describe, path, stop))
         return self._drafts[path]
 
     @Slot(object)
@@ -147,7 +152,15 @@ class MemoryForecast(QObject):
         if cls in (CacheSettings, LoadSettings, SpeculationSettings):
             self.changed.emit()
 
-    def _on_described(self, path: str, info: ModelInfo | None) -> None:
-        if info is not None:
-            self._drafts[path] = info
+    @Slot(int, object)
+    def _on_described(self, _job: int, found: tuple[str, ModelInfo] | None) -> None:
+        if found is not None:
+            self._drafts[found[0]] = found[1]
             self.changed.emit()
+
+
+def _described(
+    describe: Describe, path: str, stop: threading.Event
+) -> Generator[None, None, tuple[str, ModelInfo]]:
+    yield from ()
+    return path, describe(Path(path))

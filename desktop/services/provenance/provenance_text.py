@@ -6,7 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from desktop.items.models.local_models import count_text
 from desktop.services.engine.reply_record import drafting_text, reason_text, stats_of
@@ -27,7 +27,8 @@ __all__ = [
 ]
 
 
-class SettingRow(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class SettingRow:
     """One setting that was used; `default` is the default in words if it differs, else empty."""
 
     pane: str

@@ -8,7 +8,8 @@ import dataclasses
 import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -36,7 +37,8 @@ __all__ = ["Compared", "Replay", "doubts", "replay_request", "why_not"]
 _CUT = ("cancelled", "time_limit")
 
 
-class Compared(NamedTuple):
+@dataclass(frozen=True)
+class Compared:
     """The result of a replay: the first `same` tokens are identical.
 
     At the first difference `there` is what the reply has and `here` what the replay wrote ("" at an end).

@@ -15,8 +15,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QLockFile, QObject, Signal, Slot
 
@@ -53,7 +54,8 @@ class AlreadyOpen(StoreError):
         self.folder, self.process = folder, process
 
 
-class Request(NamedTuple):
+@dataclass(frozen=True)
+class Request:
     """What a start was asked to do: open files and folders (absolute paths), download the starter model.
 
     `token` is the desktop's activation token (XDG activation), or empty.

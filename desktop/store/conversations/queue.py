@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.database.database import StoreError
@@ -10,7 +10,8 @@ from desktop.store.database.database import StoreError
 __all__ = ["QueueStore", "Queued"]
 
 
-class Queued(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Queued:
     """One message; `opening` is how the reply to it should begin."""
 
     id: int
@@ -64,7 +65,7 @@ class QueueStore:
             except StoreError as error:
                 trouble = error
                 self._next += 1
-                self._memory.append(waiting._replace(id=self._next, conversation_id=now))
+                self._memory.append(replace(waiting, id=self._next, conversation_id=now))
             self.remove(waiting.id)
         if trouble is not None:
             raise trouble

@@ -8,7 +8,8 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from desktop.store.conversations.records import STATES
 from desktop.store.conversations.stores import FIRST_TEMPORARY
@@ -39,7 +40,8 @@ def label(table: str) -> str:
     return _WORDS.get(table, table.replace("_", " "))
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Column:
     """One column.
 
     `kinds` are the Python types of its values; `usual`, whether a missing or broken value may be left out of
@@ -62,7 +64,8 @@ class Column(NamedTuple):
         return isinstance(value, self.kinds)
 
 
-class Table(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Table:
     """One table.
 
     `alias` is the index of the column that aliases the rowid, or -1; `key` names the primary key of a WITHOUT

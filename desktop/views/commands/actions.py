@@ -6,7 +6,7 @@ To add one, write its row here and its function in a controller, which offers it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from desktop.items.chats.messages import MESSAGE_ROLE, MessageItem
 from desktop.items.models.local_models import STARTER_SIZE
@@ -22,7 +22,8 @@ def always(session: ChatSession) -> str:
     return ""
 
 
-class Command(NamedTuple):
+@dataclass(frozen=True)
+class Command:
     """One command. Its handler is what a controller offers under `name` in its `commands()`.
 
     Attributes:

@@ -5,7 +5,7 @@ folders.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from desktop.items.chats.chat_list import CHAT, FOLDER, HEADING, ChatListModel
 
@@ -15,7 +15,8 @@ _EDGE = 0.28
 """The share of a folder's row, at its top and bottom, that stands for the gap beside it."""
 
 
-class Landing(NamedTuple):
+@dataclass(frozen=True)
+class Landing:
     """What a drop does: "pin" or "move" to `folder` (0 is the top level); `position` among its folders, -1
     for last.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from PySide6.QtWidgets import QAbstractScrollArea
 
@@ -37,7 +38,8 @@ class Viewport(Protocol):
         """Copy a message, or ask for another action on it."""
 
 
-class TranscriptParts(NamedTuple):
+@dataclass(frozen=True)
+class TranscriptParts:
     """`area` is the Qt side of `view`: scroll bar, geometry and focus."""
 
     view: Viewport

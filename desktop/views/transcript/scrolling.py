@@ -5,8 +5,8 @@ whatever changes around it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter
-from typing import NamedTuple
 
 from PySide6.QtCore import QPoint
 
@@ -22,7 +22,8 @@ _SCROLLS_S = 0.1
 """Seconds after the last step for which the reader still counts as scrolling."""
 
 
-class Anchor(NamedTuple):
+@dataclass(frozen=True)
+class Anchor:
     """What the top of the screen is tied to: `share` of the row's height and minus `offset` pixels of it are
     above.
 
@@ -35,7 +36,8 @@ class Anchor(NamedTuple):
     line: int = -1
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """A character of a message, or (-1) a `share` of the height of its row of a `kind` without text."""
 
     message: int

@@ -20,9 +20,14 @@ from engine.backends.cpu.lowering.stages import stages_of
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.runtime.step_block import (
     LOGIT_ROWS,
-    PAGES,
     POSITIONS,
     ROWS,
+    RUN_FIRST,
+    RUN_PAGES,
+    RUN_ROWS,
+    RUN_TABLE,
+    RUN_WORDS,
+    RUNS,
     SERIAL,
     SMALL_BATCH,
     TOKENS,
@@ -32,7 +37,6 @@ from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
 from engine.backends.cpu.runtime.work_stealing import OPERATION, Words
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.memory_plan import assign_places
-from engine.backends.runs import run_singly
 from engine.tensors import Floats
 
 ARGUMENTS = 24
@@ -103,18 +107,20 @@ class CpuProgram:
         return [self._operations[first:last] for first, last in pairwise(self._stages)]
 
     def run(self, step: Step) -> Floats:
-        if step.runs:
-            return run_singly(self.run, step)
         if self._first_rows_apart and step.positions[0] == 0 and len(step.token_ids) > SMALL_BATCH:
             return self._begin(step)
         tokens, places, pages, rows = step.token_ids, step.positions, step.pages, step.logit_rows
         count, length = len(tokens), len(pages)
         assert 0 < count <= self.max_rows
         assert rows <= count
-        assert places[-1] < self._positions, "a position past the end of a table"
         if length > len(self._pages):
             self._pages = self._room_for_pages(2 * length)
         self._tokens[:count], self._places[:count], self._pages[:length] = tokens, places, pages
+        if step.runs:
+            self._divide(step)
+        else:
+            assert places[-1] < self._positions, "a position past the end of a table"
+            self._words[RUNS], self._words[RUN_TABLE + RUN_ROWS] = 1, count
         self._serial += 1
         self._words[ROWS], self._words[LOGIT_ROWS], self._words[SERIAL] = count, rows, self._serial
         self._pool.replay(self._captured, self.stamps)
@@ -122,6 +128,19 @@ class CpuProgram:
             return self._first
         values: Floats = self._values[:rows]
         return values
+
+    def _divide(self, step: Step) -> None:
+        """Write the runs of a step over several sequences to the step block."""
+        assert len(step.token_ids) <= self.batch_rows
+        first, address = 0, self._words[RUN_TABLE + RUN_PAGES]
+        for i, (rows, pages) in enumerate(step.runs):
+            word = RUN_TABLE + RUN_WORDS * i
+            self._words[word + RUN_FIRST], self._words[word + RUN_ROWS] = first, rows
+            self._words[word + RUN_PAGES] = address
+            first, address = first + rows, address + 4 * pages
+            assert step.positions[first - 1] < self._positions, "a position past the end of a table"
+        assert first == len(step.token_ids)
+        self._words[RUNS] = len(step.runs)
 
     def _begin(self, step: Step) -> Floats:
         """Run the first rows of a prompt as a step of their own with 16-bit activations, the rest with 8.
@@ -143,7 +162,7 @@ class CpuProgram:
 
     def _room_for_pages(self, count: int) -> npt.NDArray[np.int32]:
         pages: npt.NDArray[np.int32] = aligned(4 * count).view(np.int32)
-        self._step[PAGES] = pages.ctypes.data
+        self._step[RUN_TABLE + RUN_PAGES] = pages.ctypes.data
         return pages
 
     def close(self) -> None:

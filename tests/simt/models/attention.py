@@ -135,4 +135,4 @@ def combine(
             write_packed(memory, record + row * packed_stride, k.FORM, flat)
 
 
-MODELS = {"mma.attend": attend, "plain.attend_plain": attend, "combine.combine": combine}
+MODELS = {"attend": attend, "combine": combine}

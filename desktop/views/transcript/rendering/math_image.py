@@ -5,7 +5,7 @@ Waits for another process (3 to 30 ms a formula): not for the GUI thread.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from PySide6.QtGui import QImage
 
@@ -14,7 +14,8 @@ from desktop.services.formulas.formula_images import formula_image
 __all__ = ["Picture", "render_math"]
 
 
-class Picture(NamedTuple):
+@dataclass(frozen=True)
+class Picture:
     """`image` is drawn `width` by `height` logical pixels large, `descent` of them below the baseline."""
 
     image: QImage

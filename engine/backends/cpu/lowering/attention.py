@@ -28,7 +28,7 @@ def lower_kv_write(calls: Calls, node: KvWrite) -> None:
     groups, dim = shape.kv_heads, shape.head_dim
     arguments: list[Argument] = [_from(k, node.k_first), k.stride, keys, groups, dim, key_page]
     if kind.keys in QUANTISED:
-        more: dict[str, Any] = {"tiles": (groups, SMALL_BATCH, groups, 1 << 40)} if kind.keys == "q4" else {}
+        more: dict[str, Any] = {"tiles": (groups, 1, groups, 1 << 40)} if kind.keys == "q4" else {}
         arguments += [q, q.stride, shape.heads]
         calls.add(f"write_keys_{kind.keys}", arguments, [k, q], [("keys", layer)], **more)
     else:

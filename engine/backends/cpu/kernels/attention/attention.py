@@ -12,10 +12,11 @@ value are used in a sequence's first page only.
 
 If keys are transformed, queries are transformed once; the sum of transformed values is transformed back once.
 Codes become float32 in registers. Softmax runs page by page with a running maximum (FlashAttention, arXiv
-2205.14135). In a small batch the pages are divided by their numbers among `SPLITS` tiles, whose partial
-results `combine` joins (flash-decoding), and each row is summed in the same order whatever the other rows
-are; a large batch takes eight rows a tile. Pages before the first row's window are skipped, and each row
-masks what lies before its own window. Sinks are added to the sums at the end.
+2205.14135). In a small batch the pages of each run are divided by their numbers among `SPLITS` tiles, whose
+partial results `combine` joins (flash-decoding), and each row is summed in the same order whatever the other
+rows and runs are; a large batch, which is one run, takes eight rows a tile. Pages before the first row's
+window are skipped, and each row masks what lies before its own window. Sinks are added to the sums at the
+end.
 """
 
 from __future__ import annotations
@@ -42,12 +43,26 @@ from engine.backends.cpu.kernels.attention.softmax import (
 )
 from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR
 from engine.backends.cpu.kernels.kv_write.tiles import hadamard
-from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS, SMALL_BATCH
+from engine.backends.cpu.runtime.step_block import (
+    POSITIONS,
+    ROWS,
+    RUN_FIRST,
+    RUN_PAGES,
+    RUN_ROWS,
+    RUN_TABLE,
+    RUN_WORDS,
+    RUNS,
+    SMALL_BATCH,
+)
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 from engine.core import PAGE_TOKENS
 
 SPLITS = 16
-"""Tiles among which a small batch divides the pages, for each key/value head."""
+"""Tiles among which a small batch divides the pages of each sequence, for each key/value head."""
+SPREAD = 9
+"""A tile's split of the next run is so much further on: short sequences, whose pages are all in the first
+splits, go to different tiles, every other one to the other half of them, where another thread begins.
+"""
 
 (
     A_Q, A_Q_STRIDE, A_K, A_V, A_Y, A_Y_STRIDE, A_HEADS, A_KV_HEADS, A_DIM, A_SCALE, A_PARTIAL,
@@ -89,6 +104,7 @@ def partial_bytes(heads: int, kv_heads: int, dim: int) -> int:
 
 
 # Filled in for each cache type by `attention_kernel`.
+attend: Any = None
 scores_of: Any = None
 mix: Any = None
 begin: Any = None
@@ -100,20 +116,36 @@ KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
 
 
 def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile: the query heads of one key/value head, with one split of the pages (small batch) or for eight
-    rows (large batch): softmax(scale q k^T) v.
+    """One tile: the query heads of one key/value head, with one split of each run's pages (small batch) or
+    for eight rows (large batch): softmax(scale q k^T) v.
     """
-    rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM)
-    short = rows <= SMALL_BATCH
+    rows, groups = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * A_KV_HEADS)
     g, part = tile % groups, tile // groups
-    first_row = 0 if short else part * SMALL_BATCH
-    here = min(SMALL_BATCH, rows - first_row)
+    run = step + 8 * RUN_TABLE
+    if rows > SMALL_BATCH:
+        first_row = part * SMALL_BATCH
+        attend(args, step, run, g, first_row, min(SMALL_BATCH, rows - first_row), -1, scratch)
+        return
+    for r in range(ld_i64(step + 8 * RUNS)):
+        first_row, here = ld_i64(run + 8 * RUN_FIRST), ld_i64(run + 8 * RUN_ROWS)
+        attend(args, step, run, g, first_row, here, (part + SPREAD * r) % SPLITS, scratch)
+        run += 8 * RUN_WORDS
+
+
+def _attend_template(
+    args: int, step: int, run: int, g: int, first_row: int, here: int, split: int, scratch: int
+) -> None:
+    """Attention of `here` rows of a run, from row `first_row` of the step on, by the query heads of key/value
+    head `g`: over the pages of `split`, into the partial results; over all pages if it is -1.
+    """
+    groups, dim, pages = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_i64(run + 8 * RUN_PAGES)
+    short = split >= 0
     positions = ld_i64(step + 8 * POSITIONS) + 4 * first_row
     last = ld_i32(positions + 4 * (here - 1))
     window, cap = ld_i64(args + 8 * A_WINDOW), ld_f64(args + 8 * A_CAP)
     first = max(0, ld_i32(positions) - window + 1) // PAGE_TOKENS
     if short:
-        first += (part - first) % SPLITS
+        first += (split - first) % SPLITS
     if first > last // PAGE_TOKENS:
         return
     ratio = ld_i64(args + 8 * A_HEADS) // groups
@@ -129,7 +161,7 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
         hadamard(q, queries * (q_width // GROUP))
     keys, jump = ld_i64(args + 8 * A_K), SPLITS if short else 1
     for j in range(first, last // PAGE_TOKENS + 1, jump):
-        place = ld_i32(ld_i64(step + 8 * PAGES) + 4 * j) * groups + g
+        place = ld_i32(pages + 4 * j) * groups + g
         start = j * PAGE_TOKENS
         filled = min(PAGE_TOKENS, last - start + 1)
         vectors = (filled + 15) // 16
@@ -146,15 +178,14 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
                 valid = 0
             weigh(row, vectors, valid - window, valid, state + 8 * i, out + 4 * width * i, width // 16)
         after = j + jump if j + jump <= last // PAGE_TOKENS else j
-        ahead = keys + (ld_i32(ld_i64(step + 8 * PAGES) + 4 * after) * groups + g) * ld_i64(
-            args + 8 * A_KEY_PAGE
-        )
+        ahead = keys + (ld_i32(pages + 4 * after) * groups + g) * ld_i64(args + 8 * A_KEY_PAGE)
         mix(values, j, filled, scores, queries, width, spare, out, ahead)
     if HADAMARD_VALUES:
         hadamard(out, queries * (width // GROUP))
     if short:
         narrow = (dim + 15) // 16 * 16
-        target = ld_i64(args + 8 * A_PARTIAL) + 4 * (2 + narrow) * SMALL_BATCH * ratio * (part * groups + g)
+        place = SMALL_BATCH * (split * groups + g) + first_row
+        target = ld_i64(args + 8 * A_PARTIAL) + 4 * (2 + narrow) * ratio * place
         keep_partial(queries, width, narrow, state, out, target)
     else:
         write_out(args, g, first_row, queries, state, out)
@@ -244,15 +275,20 @@ def combine(args: int, step: int, tile: int, scratch: int) -> None:
     s runs over the splits that had pages: maximum m_s, sum l_s, output out_s; M is the largest m_s. A sink
     takes part in M and adds e^(sink - M) to the denominator.
     """
-    rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * C_KV_HEADS), ld_i64(args + 8 * C_DIM)
+    groups, dim = ld_i64(args + 8 * C_KV_HEADS), ld_i64(args + 8 * C_DIM)
     ratio, width = ld_i64(args + 8 * C_HEADS) // groups, (dim + 15) // 16 * 16
     g, h = tile // ratio, tile % ratio
     size = 4 * (2 + width)
     positions, sinks = ld_i64(step + 8 * POSITIONS), ld_i64(args + 8 * C_SINKS)
-    end = ld_i32(positions + 4 * (rows - 1)) // PAGE_TOKENS + 1
-    begun = max(0, ld_i32(positions) - ld_i64(args + 8 * C_WINDOW) + 1) // PAGE_TOKENS
-    splits = min(SPLITS, end)
-    for r in range(rows):
+    run = step + 8 * (RUN_TABLE - RUN_WORDS)
+    following = begun = end = 0
+    for r in range(ld_i64(step + 8 * ROWS)):
+        if r == following:
+            run += 8 * RUN_WORDS
+            following += ld_i64(run + 8 * RUN_ROWS)
+            begun = max(0, ld_i32(positions + 4 * r) - ld_i64(args + 8 * C_WINDOW) + 1) // PAGE_TOKENS
+            end = ld_i32(positions + 4 * (following - 1)) // PAGE_TOKENS + 1
+        splits = min(SPLITS, end)
         first = ld_i64(args + 8 * C_PARTIAL) + size * (SMALL_BATCH * ratio * g + r * ratio + h)
         jump = size * SMALL_BATCH * ratio * groups
         y = ld_i64(args + 8 * C_Y) + r * ld_i64(args + 8 * C_Y_STRIDE) + 4 * dim * tile
@@ -288,4 +324,6 @@ def attention_kernel(kind: CacheType, jit: Jit) -> Any:
         ),
     }
     constants = {"HADAMARD_KEYS": kind.keys in QUANTISED, "HADAMARD_VALUES": kind.values in QUANTISED}
-    return specialise(_attention_template, f"attention_{kind.keys}_{kind.values}", **parts, **constants)
+    attend = specialise(_attend_template, f"attend_{kind.keys}_{kind.values}", **parts, **constants)
+    name = f"attention_{kind.keys}_{kind.values}"
+    return specialise(_attention_template, name, attend=jit(attend, words(8)))

@@ -16,7 +16,8 @@ from engine.backends.cpu.kernels.kv_write.tiles import (
     quantise_q4,
     quantise_q8,
 )
-from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS
+from engine.backends.cpu.kernels.runs import block_table_function
+from engine.backends.cpu.runtime.step_block import POSITIONS
 from engine.backends.kv_formats import GROUP, QUANTISED
 from engine.core import PAGE_TOKENS
 
@@ -27,6 +28,7 @@ SCRATCH_WORK = SCRATCH_CODES + CODES_ROOM
 ZERO, ONE = np.float32(0), np.float32(1)
 
 # Filled in for each format by `kv_write_kernel`.
+block_table: Any = None
 put: Any = None
 head_of: Any = None
 SIZE = CODES = 0
@@ -34,7 +36,7 @@ SIZE = CODES = 0
 
 def _plain_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
     position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
-    page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
+    page = ld_i32(block_table(step, tile) + 4 * (position // PAGE_TOKENS))
     groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
     source = ld_i64(args + 8 * W_SOURCE) + tile * ld_i64(args + 8 * W_STRIDE)
     for g in range(groups):
@@ -46,7 +48,7 @@ def _plain_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 def _plain_values_template(args: int, step: int, tile: int, scratch: int) -> None:
     position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
-    page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
+    page = ld_i32(block_table(step, tile) + 4 * (position // PAGE_TOKENS))
     groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
     width = (dim + 15) // 16 * 16
     source = ld_i64(args + 8 * W_SOURCE) + tile * ld_i64(args + 8 * W_STRIDE)
@@ -62,7 +64,7 @@ def _plain_values_template(args: int, step: int, tile: int, scratch: int) -> Non
 
 def _hadamard_values_template(args: int, step: int, tile: int, scratch: int) -> None:
     position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
-    page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
+    page = ld_i32(block_table(step, tile) + 4 * (position // PAGE_TOKENS))
     groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
     count, work, codes = (dim + GROUP - 1) // GROUP, scratch + SCRATCH_WORK, scratch + SCRATCH_CODES
     zeros = work + 4 * GROUP * count
@@ -94,10 +96,11 @@ def kv_write_kernel(side: str, name: str, jit: Jit) -> Any:
     """The kernel that writes "keys" or "values" (`side`) in the format `name`; `jit(function, signature)`
     compiles its parts. One tile writes one row; for q4 keys see `query_aware`.
     """
+    table = block_table_function(jit)
     if name not in QUANTISED:
         size, writer = _PLAIN[name]
         template = _plain_keys_template if side == "keys" else _plain_values_template
-        return specialise(template, f"write_{side}_{name}", SIZE=size, put=writer)
+        return specialise(template, f"write_{side}_{name}", SIZE=size, put=writer, **table)
     if side == "keys":
         return query_aware_keys_kernel(name, jit)
     return specialise(
@@ -105,4 +108,5 @@ def kv_write_kernel(side: str, name: str, jit: Jit) -> Any:
         f"write_{side}_{name}",
         head_of=jit(hadamard_head, words(4)),
         CODES=CODE_BYTES[name],
+        **table,
     )

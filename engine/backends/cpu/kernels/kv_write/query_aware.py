@@ -1,7 +1,8 @@
 """Writing q8 and q4 keys with query-aware rounding; q4 stores differences from a mean.
 
 `engine.backends.kv_rounding` defines what is stored, and why; `attention.py` describes the layout. For q8 a
-tile writes one row. For q4 it writes all rows of a head in order, because means are taken over stored keys.
+tile writes one row. For q4 it writes a run's rows of a head in order, because means are taken over stored
+keys.
 """
 
 from __future__ import annotations
@@ -36,7 +37,16 @@ from engine.backends.cpu.kernels.kv_write.tiles import (
     quantise_q4,
     round_query_aware_q8,
 )
-from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS
+from engine.backends.cpu.kernels.runs import block_table_function
+from engine.backends.cpu.runtime.step_block import (
+    POSITIONS,
+    RUN_FIRST,
+    RUN_PAGES,
+    RUN_ROWS,
+    RUN_TABLE,
+    RUN_WORDS,
+    RUNS,
+)
 from engine.backends.kv_formats import GROUP, QUERY_ERROR_WEIGHT, WHOLE_KEYS
 from engine.core import PAGE_TOKENS
 
@@ -75,6 +85,7 @@ def _emit_key_sums(b: ir.IRBuilder, column: Any, stride: Any, blocks: Any, skip:
 key_sums = intrinsic_function("key_sums", types.void, (types.int64,) * 5, _emit_key_sums)
 
 # Filled in by `query_aware_keys_kernel`.
+block_table: Any = None
 head_of: Any = None
 mean_of: Any = None
 query_direction: Any = None
@@ -83,7 +94,7 @@ round_query_aware: Any = None
 
 def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
     position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
-    page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
+    page = ld_i32(block_table(step, tile) + 4 * (position // PAGE_TOKENS))
     groups, dim, slot = ld_i64(args + 8 * K_KV_HEADS), ld_i64(args + 8 * K_DIM), position % PAGE_TOKENS
     count, size = (dim + GROUP - 1) // GROUP, 16 * (2 + GROUP)
     source = ld_i64(args + 8 * K_SOURCE) + tile * ld_i64(args + 8 * K_STRIDE)
@@ -108,21 +119,25 @@ def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def _q4_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
-    rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * K_KV_HEADS), ld_i64(args + 8 * K_DIM)
-    count, pages = (dim + GROUP - 1) // GROUP, ld_i64(step + 8 * PAGES)
-    source, stride = ld_i64(args + 8 * K_SOURCE) + 4 * dim * tile, ld_i64(args + 8 * K_STRIDE)
+    groups, dim = ld_i64(args + 8 * K_KV_HEADS), ld_i64(args + 8 * K_DIM)
+    if tile // groups >= ld_i64(step + 8 * RUNS):
+        return
+    run, g = step + 8 * (RUN_TABLE + RUN_WORDS * (tile // groups)), tile % groups
+    pages, first = ld_i64(run + 8 * RUN_PAGES), ld_i64(run + 8 * RUN_FIRST)
+    count = (dim + GROUP - 1) // GROUP
+    source, stride = ld_i64(args + 8 * K_SOURCE) + 4 * dim * g, ld_i64(args + 8 * K_STRIDE)
     head = (count * 8 * GROUP + PAGE_TOKENS - 1) // PAGE_TOKENS * PAGE_TOKENS
     target, page_bytes = ld_i64(args + 8 * K_TARGET), ld_i64(args + 8 * K_PAGE)
     work = scratch + SCRATCH_WORK
     direction = work + 4 * GROUP * count
-    for t in range(rows):
+    for t in range(first, first + ld_i64(run + 8 * RUN_ROWS)):
         position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * t)
         slot = position % PAGE_TOKENS
-        here = target + (ld_i32(pages + 4 * (position // PAGE_TOKENS)) * groups + tile) * page_bytes
+        here = target + (ld_i32(pages + 4 * (position // PAGE_TOKENS)) * groups + g) * page_bytes
         if position == WHOLE_KEYS:
             mean_of(here, head, count, 0, here)
         elif slot == 0 and position > 0:
-            before = target + (ld_i32(pages + 4 * (position // PAGE_TOKENS - 1)) * groups + tile) * page_bytes
+            before = target + (ld_i32(pages + 4 * (position // PAGE_TOKENS - 1)) * groups + g) * page_bytes
             mean_of(before, head, count, position // PAGE_TOKENS, here)
         head_of(source + t * stride, dim, count, work)
         if position == 0:
@@ -131,7 +146,7 @@ def _q4_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
         if position >= WHOLE_KEYS:
             for d in range(count * GROUP):
                 st_f32(work + 4 * d, ld_f32(work + 4 * d) - ld_f32(here + 4 * d))
-        query_direction(args, t, tile, count, direction)
+        query_direction(args, t, g, count, direction)
         round_query_aware(
             here + head + slot // 16 * count * BLOCK,
             slot % 16,
@@ -223,12 +238,12 @@ def _round_query_aware(block: int, lane: int, count: int, work: int, direction: 
 
 
 def query_aware_keys_kernel(name: str, jit: Jit) -> Any:
-    """The kernel that writes keys as "q8" (one tile for each row) or "q4" (one for each head);
+    """The kernel that writes keys as "q8" (one tile for each row) or "q4" (one for each head and run);
     `jit(function, signature)` compiles its parts.
     """
     parts = {"head_of": jit(hadamard_head, words(4)), "query_direction": jit(_query_direction, words(5))}
     if name == "q8":
-        return specialise(_q8_keys_template, "write_keys_q8", **parts)
+        return specialise(_q8_keys_template, "write_keys_q8", **parts, **block_table_function(jit))
     return specialise(
         _q4_keys_template,
         "write_keys_q4",

@@ -266,7 +266,14 @@ def kv_write_kernel(keys: str, values: str, head_dim: int) -> Kernel:
     if k.groups > 8 and most > 64:
         most, blocks = 248, 8
     return Kernel(
-        f"kv_write_{keys}_{values}_{head_dim}", _kv_write, "lllllllllliiii", 32, most, constants, blocks
+        f"kv_write_{keys}_{values}_{head_dim}",
+        _kv_write,
+        "lllllllllliiii",
+        32,
+        most,
+        constants,
+        blocks,
+        model="kv_write",
     )
 
 

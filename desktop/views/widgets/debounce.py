@@ -1,4 +1,4 @@
-"""A call that comes a while after it was last asked for, as when the user pauses."""
+"""Calls that wait until the user pauses."""
 
 from __future__ import annotations
 
