@@ -60,6 +60,11 @@ def setting(default: Any, label: str, help: str, **info: Any) -> Any:
     )
 
 
+def within(low: float, high: float, *, step: float, slider_high: float | None = None) -> dict[str, Any]:
+    """The arguments of `setting` for a number with these bounds."""
+    return {"low": low, "high": high, "step": step, "slider_high": slider_high}
+
+
 def setting_info(field: dataclasses.Field[Any]) -> SettingInfo:
     """The `SettingInfo` of a field declared with `setting()`."""
     info = field.metadata["setting"]

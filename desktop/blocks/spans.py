@@ -9,8 +9,8 @@ opening dollar forbids math too.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 __all__ = ["Span", "SpanKind", "mark_spans", "math_at"]
 
@@ -27,8 +27,7 @@ class SpanKind(StrEnum):
     IMAGE = "image"
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """`content` is the LaTeX, the label of the footnote or the address of the picture; `words` describes a
     picture.
     """

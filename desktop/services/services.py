@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.conversations.chat_list import ChatList
@@ -27,8 +27,7 @@ __all__ = ["Services"]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Services:
+class Services(NamedTuple):
     """What the views use. `folder` contains the program's data, `models` the downloaded models."""
 
     folder: Path

@@ -23,7 +23,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
-    from engine.generator.decode import check_prompt
+    from engine.generator.decode import check_prompt, driven
     from engine.generator.runner import SequenceRunner
 
     if options.top < 1:
@@ -34,7 +34,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         runner = SequenceRunner(cache, ids)
         runner.open()
         try:
-            logits = drain(runner.prefill(None))
+            logits = drain(driven(runner.prefill(None), cache))
         finally:
             runner.close()
         assert logits is not None  # no stop event was given

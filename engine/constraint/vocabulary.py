@@ -67,11 +67,6 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
         return found
 
 
-def allowed_ids(mask: Mask) -> npt.NDArray[np.int64]:
-    """(n,) int64, ascending: the tokens that a mask allows."""
-    return np.flatnonzero(np.unpackbits(mask.astype("<u4").view(np.uint8), bitorder="little"))
-
-
 def allows(mask: Mask, token: int) -> bool:
     """Whether a mask allows one token; tokens beyond the mask are not allowed."""
     return 0 <= token < mask.shape[0] * 32 and bool(mask[token >> 5] >> np.uint32(token & 31) & np.uint32(1))

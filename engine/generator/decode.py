@@ -7,50 +7,94 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
 
-from engine.core import Done, Prefill, Running, Text, TokenInfo
-from engine.drain import mapped
+from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.drafting import Drafting
 from engine.generator.overlap import OverlappedDecode
-from engine.generator.runner import SequenceRunner
+from engine.generator.runner import ModelPass, SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats
+from engine.models.paged import PagedCache
 from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
 
-Steps = Generator[Prefill | StepOutput, None, None]
-"""Progress of the prompt, then what each token made certain."""
+S = TypeVar("S")
+R = TypeVar("R")
+Steps = Generator[Prefill | StepOutput | ModelPass, Floats | None, None]
+"""Progress of the prompt, then what each token made certain; and each pass of the model that is to run, for
+which its logits are sent.
+"""
 RUNNING_SECONDS = 0.5
 """Time between two `Running` events. Nobody reads figures that change more often, and showing them takes time
 from a model on the CPU.
 """
 
 
+def driven(steps: Generator[S | ModelPass, Floats | None, R], cache: PagedCache) -> Generator[S, None, R]:
+    """The steps of one sequence, whose passes run as soon as it asks for them; the result is the same.
+    Closing it closes `steps`.
+    """
+    logits: Floats | None = None
+    try:
+        while True:
+            try:
+                step = steps.send(logits)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            if isinstance(step, ModelPass):
+                started = time.perf_counter()
+                logits = cache.program.run(cache.step_of(step.parts()))
+                step.seconds = time.perf_counter() - started
+            else:
+                logits = None
+                yield step
+    finally:
+        steps.close()
+
+
+class EventWriter:
+    """The events of one sequence from its steps: text every `interval` tokens and at its end."""
+
+    def __init__(self, sequence: TokenSequence, stats: SequenceStats, interval: int = 1) -> None:
+        self._sequence, self._stats, self._interval = sequence, stats, interval
+        self._text, self._tokens, self._suppressed = "", list[TokenInfo](), ""
+        self._count, self._reported = 0, time.perf_counter()
+
+    def events(self, step: Prefill | StepOutput) -> Sequence[Prefill | Text | Running | Done]:
+        """The events that a step completes."""
+        if isinstance(step, Prefill):
+            return (step,)
+        self._text, self._suppressed = self._text + step.text, self._suppressed + step.suppressed
+        for token in step.tokens:
+            self._tokens.append(token.info)
+        self._count += 1
+        now, found = time.perf_counter(), list[Prefill | Text | Running | Done]()
+        if (self._text or self._tokens or self._suppressed) and (
+            self._count >= self._interval or step.reason
+        ):
+            found.append(Text(self._text, tuple(self._tokens), self._suppressed))
+            self._text, self._tokens, self._suppressed, self._count = "", [], "", 0
+        if step.reason:
+            found.append(Done(step.reason, step.trigger, self._summary()))
+        elif now - self._reported >= RUNNING_SECONDS:
+            self._reported = now
+            found.append(Running(self._summary()))
+        return found
+
+    def _summary(self) -> Stats:
+        return self._stats.summary(self._sequence, self._sequence.params.seed)
+
+
 def events(
-    steps: Steps, sequence: TokenSequence, stats: SequenceStats, interval: int = 1
+    steps: Generator[Prefill | StepOutput, None, None], writer: EventWriter
 ) -> Generator[Prefill | Text | Running | Done, None, None]:
-    """The events of one sequence, text every `interval` tokens and at its end. Closing it closes `steps`."""
-    text, tokens, suppressed = "", list[TokenInfo](), ""
-    count, reported = 0, time.perf_counter()
+    """The events of one sequence. Closing it closes `steps`."""
     try:
         for step in steps:
-            if isinstance(step, Prefill):
-                yield step
-                continue
-            text, suppressed = text + step.text, suppressed + step.suppressed
-            for token in step.tokens:
-                tokens.append(token.info)
-            count += 1
-            now = time.perf_counter()
-            if (text or tokens or suppressed) and (count >= interval or step.reason):
-                yield Text(text, tuple(tokens), suppressed)
-                text, tokens, suppressed, count = "", [], "", 0
-            if step.reason:
-                yield Done(step.reason, step.trigger, stats.summary(sequence, sequence.params.seed))
-            elif now - reported >= RUNNING_SECONDS:
-                reported = now
-                yield Running(stats.summary(sequence, sequence.params.seed))
+            yield from writer.events(step)
     finally:
         steps.close()
 
@@ -84,19 +128,19 @@ def decode(
 ) -> Steps:
     """Yield `Prefill` until the prompt is read, then one `StepOutput` a token; the last has a reason.
 
-    Closing the iterator at any point, or setting `stop`, returns the pages with everything that was run still
-    cached. The token that ends the sequence is not run: it is read with the next turn's prompt. Where the
-    device can sample, it does (`engine.generator.overlap`).
+    Each `ModelPass` wants its logits sent. Closing the iterator at any point, or setting `stop`, returns the
+    pages with everything that was run still cached. The token that ends the sequence is not run: it is read
+    with the next turn's prompt. Where the device can sample, it does (`engine.generator.overlap`).
     """
     drafting, overlap = drafting or Drafting(), OverlappedDecode(runner, sequence)
     stopped = stop.is_set if stop is not None else _never
-    run, finish = drafting.timed(runner.program.run), drafting.timed(runner.finish)
+    finish = drafting.timed(runner.finish)
     stats.begin(drafting)
     try:
         sequence.begin()
         runner.open()
         stats.cached = runner.cached
-        logits = yield from mapped(runner.prefill(stop), stats.prefill)
+        logits = yield from _prefilled(runner.prefill(stop), stats)
         if logits is None or stopped():
             yield sequence.finish("cancelled")
             return
@@ -122,13 +166,31 @@ def decode(
                 if overlap.logits is not None:
                     rows = overlap.logits[None]
                     continue
-            rows = finish(run(runner.prepare(sequence.ids, [proposal.id for proposal in proposals])))
+            wanted = runner.prepare(sequence.ids, [proposal.id for proposal in proposals])
+            logits = yield wanted
+            assert logits is not None
+            drafting.spent(wanted.seconds)
+            rows = finish(logits)
             stats.passes, stats.drafted = runner.passes, stats.drafted + len(proposals)
     finally:
         drafting.close()
         overlap.close()
         runner.close()
         sequence.close()
+
+
+def _prefilled(
+    reading: Generator[Prefill | ModelPass, Floats | None, Floats | None], stats: SequenceStats
+) -> Generator[Prefill | ModelPass, Floats | None, Floats | None]:
+    """`reading`, whose progress is noted."""
+    sent: Floats | None = None
+    while True:
+        try:
+            step = reading.send(sent)
+        except StopIteration as end:
+            logits: Floats | None = end.value
+            return logits
+        sent = yield stats.prefill(step) if isinstance(step, Prefill) else step
 
 
 def _decide(

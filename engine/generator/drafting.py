@@ -48,6 +48,10 @@ class Drafting:
 
         return watched
 
+    def spent(self, seconds: float) -> None:
+        """Add the time that the model's pass took."""
+        self._seconds += seconds
+
     @property
     def speedup(self) -> float:
         """Measured speed with drafting over the speed without; 0 while unknown."""

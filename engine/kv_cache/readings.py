@@ -31,6 +31,24 @@ def cut(passes: Passes, length: int) -> None:
     del passes[bisect_left(passes, (length, 0)) :]
 
 
+def again(passes: Passes, start: int, length: int, most: int, small: int) -> tuple[int, int]:
+    """The next pass (first position, end) that reads positions from `start` to `length` as `passes` did, bit
+    for bit: passes of up to `small` rows do not depend on each other and are joined, larger ones only have to
+    stay larger, so that one may begin before `start`. Passes of up to `most` rows.
+    """
+    at = max(0, bisect_left(passes, (start + 1, 0)) - 1)
+    begun, rows = passes[at]
+    end = passes[at + 1][0] if at + 1 < len(passes) else length
+    if 0 < rows <= small:
+        while at + 1 < len(passes) and 0 < passes[at + 1][1] <= small and end < start + small:
+            at += 1
+            end = passes[at + 1][0] if at + 1 < len(passes) else length
+        return start, min(end, length, start + small)
+    if min(end, length) - start <= small:
+        start = max(begun, min(end, length) - small - 1)
+    return start, min(end, length, start + max(most, small + 1))
+
+
 class Readings:
     """The passes of the latest sequences, by their ids and what else their keys and values depend on."""
 

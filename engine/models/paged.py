@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,17 @@ from engine.tensors import Floats, Ints
 if TYPE_CHECKING:
     from engine.models.base import Model
 
-__all__ = ["PagedCache", "chosen_context"]
+__all__ = ["PagedCache", "SequencePart", "chosen_context"]
+
+
+class SequencePart(NamedTuple):
+    """One sequence's part of a pass: the tokens to run after its lease, and for how many of the last of them
+    logits are needed.
+    """
+
+    lease: Lease
+    ids: Sequence[int]
+    logit_rows: int
 
 
 class PagedCache:
@@ -134,13 +144,27 @@ class PagedCache:
         """The pass of `run`, for `program.run`; the caller extends the lease after it. Raises as `run`."""
         start = len(lease.ids)
         end = start + len(ids)
-        if end > self.context_length:
-            raise ContextTooLong(
-                f"The text would have {end} tokens, but the context holds {self.context_length}; shorten it "
-                "or choose a larger context length."
-            )
         pages = self.pages_up_to(lease, end)
         return Step(np.array(ids, np.int32), self._positions[start:end], pages, logit_rows)
+
+    def step_of(self, parts: Sequence[SequencePart]) -> Step:
+        """The pass over one sequence's part, or over several, with logits for all of their rows.
+
+        The caller extends the leases after it. Raises as `run`.
+        """
+        if len(parts) == 1:
+            return self.step(*parts[0])
+        ids, positions, pages, runs = list[int](), list[int](), list[int](), list[tuple[int, int]]()
+        for part in parts:
+            start = len(part.lease.ids)
+            self.reserve(part.lease, start + len(part.ids))
+            ids += part.ids
+            positions += range(start, start + len(part.ids))
+            pages += part.lease.pages
+            runs.append((len(part.ids), len(part.lease.pages)))
+        return Step(
+            np.array(ids, np.int32), np.array(positions, np.int32), np.array(pages, np.int32), len(ids), runs
+        )
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
         """Decoding on the device without the host; None if the device cannot follow this plan."""
@@ -151,10 +175,19 @@ class PagedCache:
 
         Raises `ContextTooLong` as `run` does.
         """
+        self.reserve(lease, length)
+        return self._block_table(lease.pages)
+
+    def reserve(self, lease: Lease, length: int) -> None:
+        """Give a lease the pages for `length` tokens. Raises `ContextTooLong` as `run` does."""
+        if length > self.context_length:
+            raise ContextTooLong(
+                f"The text would have {length} tokens, but the context holds {self.context_length}; shorten "
+                "it or choose a larger context length."
+            )
         if length > PAGE_TOKENS * len(lease.pages) or lease.copies:
             lease.reserve(length)
             self.settle(lease)
-        return self._block_table(lease.pages)
 
     def _block_table(self, pages: list[int]) -> npt.NDArray[np.int32]:
         """The pages as an array, rewritten only when they differ from those of the last pass."""

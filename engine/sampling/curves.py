@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
 
 import numpy as np
 
 from engine.sampling.candidates import Candidates
 from engine.sampling.selection import Scores, top_indices
 from engine.sampling.step import SamplerState, SamplerStep
-from engine.settings import SamplerSettings
 
 _FIRST_HEAD = 256
 
@@ -21,21 +19,17 @@ class TailFree(SamplerStep):
     """Cuts the tail where the sorted probabilities stop bending.
 
     The absolute second differences of the sorted probabilities are divided by their sum. Tokens stay while
-    the running sum is at most z, plus one more. All tokens stay if there are fewer than three or all are
-    equally likely. Source: Phénix and Egan, "Tail Free Sampling", trentbrick.github.io; the number of tokens
-    kept is that of its code and of ExLlamaV2.
+    the running sum is at most `tail_free`, plus one more. All tokens stay if there are fewer than three or
+    all are equally likely. Source: Phénix and Egan, "Tail Free Sampling", trentbrick.github.io; the number of
+    tokens kept is that of its code and of ExLlamaV2.
     """
 
-    name: ClassVar[str] = "tail_free"
-    z: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.tail_free)
+    name = "tail_free"
+    tail_free: float
 
     @property
     def active(self) -> bool:
-        return self.z < 1.0
+        return self.tail_free < 1.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Grow the head until the cut is certain: beyond a head that ends with weight w, the second
@@ -49,11 +43,9 @@ class TailFree(SamplerStep):
                 return
             falls = head[:-1] - head[1:]
             bend = np.abs(falls[:-1] - falls[1:]).cumsum()
-            kept = int(bend.searchsorted(self.z * bend[-1], "right"))
-            if (
-                count == size
-                or kept == bend.searchsorted(self.z * (bend[-1] + 2 * head[-1]), "right") < bend.shape[0]
-            ):
+            kept = int(bend.searchsorted(self.tail_free * bend[-1], "right"))
+            at_most = bend.searchsorted(self.tail_free * (bend[-1] + 2 * head[-1]), "right")
+            if count == size or kept == at_most < bend.shape[0]:
                 break
             count = min(count * 8, size)
         if bend[-1] > 0:
@@ -67,16 +59,12 @@ class Typical(SamplerStep):
     The token that crosses the mass is included, as in the paper (arXiv 2202.00666). Ties go to lower ids.
     """
 
-    name: ClassVar[str] = "typical"
-    mass: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.typical)
+    name = "typical"
+    typical: float
 
     @property
     def active(self) -> bool:
-        return self.mass < 1.0
+        return self.typical < 1.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Grow the set of nearest tokens until it reaches the mass, so that sorting all tokens is rare."""
@@ -86,7 +74,7 @@ class Typical(SamplerStep):
         expected = candidates.largest + math.log(total) - entropy
         scores = candidates.scores()
         nearness: Scores = -np.abs(scores - scores.dtype.type(expected))
-        wanted, count = self.mass * total, min(_FIRST_HEAD, size)
+        wanted, count = self.typical * total, min(_FIRST_HEAD, size)
         while True:
             nearest = top_indices(nearness, count)
             mass = weights[nearest].cumsum(dtype=np.float64)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
 
 import numpy as np
 
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import Feedback, SamplerState, SamplerStep
-from engine.settings import SamplerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +20,15 @@ class Mirostat(SamplerStep):
     code and llama.cpp.
     """
 
-    name: ClassVar[str] = "mirostat"
-    on: bool
-    tau: float
-    eta: float
-    learns: ClassVar[bool] = True
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.mirostat, settings.mirostat_tau, settings.mirostat_eta)
+    name = "mirostat"
+    mirostat: bool
+    mirostat_tau: float
+    mirostat_eta: float
+    learns = True
 
     @property
     def active(self) -> bool:
-        return self.on
+        return self.mirostat
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         candidates.keep_reaching(
@@ -44,7 +38,8 @@ class Mirostat(SamplerStep):
 
     def learn(self, feedback: Feedback, probability: float) -> Feedback:
         """Update mu."""
-        return replace(feedback, surprise=feedback.surprise + self.eta * (self.tau + math.log2(probability)))
+        change = self.mirostat_eta * (self.mirostat_tau + math.log2(probability))
+        return replace(feedback, surprise=feedback.surprise + change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +47,30 @@ class AdaptiveP(SamplerStep):
     """Prefers tokens near a target: score = 5 - 10 d^2 / (1 + d) with d = |p - adapted target| / 0.3.
 
     The adapted target is 2 * target minus a running mean, clamped to 0..1. The mean is over the probabilities
-    that the sampled tokens had *before* this step; it starts at the target and keeps the fraction `decay` of
-    itself with each token. The step does not suppress a long tail of very unlikely tokens: drop them first.
-    Source: adaptive-p by MrJackSpade and ddh0, llama.cpp pull request 17927.
+    that the sampled tokens had *before* this step; it starts at the target and keeps the fraction
+    `adaptive_decay` of itself with each token. The step does not suppress a long tail of very unlikely
+    tokens: drop them first. Source: adaptive-p by MrJackSpade and ddh0, llama.cpp pull request 17927.
     """
 
-    name: ClassVar[str] = "adaptive_p"
-    target: float
-    decay: float
-    learns: ClassVar[bool] = True
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.adaptive_target, settings.adaptive_decay)
+    name = "adaptive_p"
+    adaptive_target: float
+    adaptive_decay: float
+    learns = True
 
     @property
     def active(self) -> bool:
-        return self.target > 0.0
+        return self.adaptive_target > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         if candidates.whole:
             candidates.keep_reaching(-math.inf)
         before = candidates.distribution()
         state.notes[self.name] = before
-        adapted = min(max(2 * self.target - state.feedback.average, 0.0), 1.0)
+        adapted = min(max(2 * self.adaptive_target - state.feedback.average, 0.0), 1.0)
         distance = np.abs(before.probabilities - adapted) / 0.3
         candidates.replace(5 - 10 * distance**2 / (1 + distance))
 
     def learn(self, feedback: Feedback, probability: float) -> Feedback:
         """Update the running mean."""
-        return replace(feedback, average=self.decay * feedback.average + (1 - self.decay) * probability)
+        kept = self.adaptive_decay
+        return replace(feedback, average=kept * feedback.average + (1 - kept) * probability)

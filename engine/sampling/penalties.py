@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
 
 import numpy as np
 
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
-from engine.settings import SamplerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +19,15 @@ class RepetitionPenalty(SamplerStep):
     form of Hugging Face; the fading is ExLlamaV2's.
     """
 
-    name: ClassVar[str] = "repetition"
-    penalty: float
-    reach: int
-    uses_history: ClassVar[bool] = True
-    when_greedy: ClassVar[bool] = True
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `repetition_penalty` and `repetition_range`; `History` applies `repetition_decay`."""
-        return cls(settings.repetition_penalty, settings.repetition_range)
+    name = "repetition"
+    repetition_penalty: float
+    repetition_range: int
+    uses_history = True
+    when_greedy = True
 
     @property
     def active(self) -> bool:
-        return self.penalty != 1.0 and self.reach != 0
+        return self.repetition_penalty != 1.0 and self.repetition_range != 0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         history = state.history
@@ -43,11 +36,8 @@ class RepetitionPenalty(SamplerStep):
         latest, _ = history.strengths()
         scores, places, which = candidates.edit(history.ids)
         old = scores[places]
-        penalty = (
-            old.dtype.type(self.penalty)
-            if latest is None
-            else (1 + (self.penalty - 1) * latest[which]).astype(old.dtype)
-        )
+        p = self.repetition_penalty
+        penalty = np.asarray(p if latest is None else 1 + (p - 1) * latest[which], old.dtype)
         scores[places] = np.where(old > 0, old / penalty, old * penalty)
 
 
@@ -60,27 +50,23 @@ class OccurrencePenalty(SamplerStep):
     `frequency_penalty` of the OpenAI API. Here the prompt counts too.
     """
 
-    name: ClassVar[str] = "occurrence"
-    presence: float
-    frequency: float
-    reach: int
-    uses_history: ClassVar[bool] = True
-    when_greedy: ClassVar[bool] = True
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From both penalties and `repetition_range`; `History` applies `repetition_decay`."""
-        return cls(settings.presence_penalty, settings.frequency_penalty, settings.repetition_range)
+    name = "occurrence"
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_range: int
+    uses_history = True
+    when_greedy = True
 
     @property
     def active(self) -> bool:
-        return (self.presence != 0.0 or self.frequency != 0.0) and self.reach != 0
+        return (self.presence_penalty != 0.0 or self.frequency_penalty != 0.0) and self.repetition_range != 0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         history = state.history
         if not history.ids.shape[0]:
             return
         latest, amounts = history.strengths()
-        penalties = self.frequency * amounts + (self.presence if latest is None else self.presence * latest)
+        presence = self.presence_penalty if latest is None else self.presence_penalty * latest
+        penalties = self.frequency_penalty * amounts + presence
         scores, places, which = candidates.edit(history.ids)
         scores[places] -= penalties[which].astype(scores.dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import ModuleType
 from typing import ClassVar, Self
 
@@ -46,8 +46,9 @@ class SamplerState:
     notes: dict[str, Distribution] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
 class SamplerStep(ABC):
-    """Base class of the steps in `SAMPLER_STEPS`."""
+    """Base class of the steps in `SAMPLER_STEPS`. A step's fields are the settings of the same names."""
 
     name: ClassVar[str]
     uses_history: ClassVar[bool] = False
@@ -60,9 +61,9 @@ class SamplerStep(ABC):
     """Whether `learn` has an effect; such a step is applied even to a single candidate."""
 
     @classmethod
-    @abstractmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
         """The step with the values of these settings."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
     @property
     @abstractmethod

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
 
 from engine.sampling import passes
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
-from engine.settings import SamplerSettings
 
 GREEDY_BELOW = 0.01
 """Temperatures below this take the likeliest token: dividing by them would only lose precision."""
@@ -22,12 +20,8 @@ class Temperature(SamplerStep):
     Below `GREEDY_BELOW` the sampler is greedy instead, without this step.
     """
 
-    name: ClassVar[str] = "temperature"
+    name = "temperature"
     temperature: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.temperature)
 
     @property
     def greedy(self) -> bool:
@@ -47,33 +41,28 @@ class Temperature(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class DynamicTemperature(SamplerStep):
-    """Divides the scores by T = low + (high - low) * (H / ln n)^exponent; H is the entropy of the n tokens.
+    """Divides the scores by T = min + (max - min) * (H / ln n)^exponent; H is the entropy of the n tokens.
 
     A confident model (H near 0) gets the lower temperature, an uncertain one the higher. T is at
     least `GREEDY_BELOW`. The step is independent of `Temperature`. Source: dynamic temperature of
     koboldcpp and ExLlamaV2.
     """
 
-    name: ClassVar[str] = "dynamic_temperature"
-    low: float
-    high: float
-    exponent: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.min_temperature, settings.max_temperature, settings.temperature_exponent)
+    name = "dynamic_temperature"
+    min_temperature: float
+    max_temperature: float
+    temperature_exponent: float
 
     @property
     def active(self) -> bool:
-        return self.high > self.low
+        return self.max_temperature > self.min_temperature
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        count = candidates.survivors
+        count, low, high = candidates.survivors, self.min_temperature, self.max_temperature
         if count > 1:
             doubt = min(1.0, candidates.entropy() / math.log(count))
-            candidates.scale(
-                1.0 / max(self.low + (self.high - self.low) * doubt**self.exponent, GREEDY_BELOW)
-            )
+            temperature = low + (high - low) * doubt**self.temperature_exponent
+            candidates.scale(1.0 / max(temperature, GREEDY_BELOW))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +72,12 @@ class Smoothing(SamplerStep):
     The temperature is a separate step. Source: quadratic sampling by kalomaze, in ExLlamaV2's form.
     """
 
-    name: ClassVar[str] = "smoothing"
-    factor: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.smoothing_factor)
+    name = "smoothing"
+    smoothing_factor: float
 
     @property
     def active(self) -> bool:
-        return self.factor > 0.0
+        return self.smoothing_factor > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        candidates.square(self.factor)
+        candidates.square(self.smoothing_factor)

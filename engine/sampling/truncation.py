@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
 
 from engine.sampling import passes
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
-from engine.settings import SamplerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +22,15 @@ class TopNSigma(SamplerStep):
     paper's code uses n - 1).
     """
 
-    name: ClassVar[str] = "top_n_sigma"
-    n: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.top_n_sigma)
+    name = "top_n_sigma"
+    top_n_sigma: float
 
     @property
     def active(self) -> bool:
-        return self.n > 0.0
+        return self.top_n_sigma > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        spread = self.n * candidates.deviation()
+        spread = self.top_n_sigma * candidates.deviation()
         candidates.keep_reaching(candidates.largest - spread)
 
 
@@ -44,23 +38,19 @@ class TopNSigma(SamplerStep):
 class TopK(SamplerStep):
     """Keeps the k likeliest tokens, ties by lowest id (arXiv 1805.04833)."""
 
-    name: ClassVar[str] = "top_k"
-    k: int
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.top_k)
+    name = "top_k"
+    top_k: int
 
     @property
     def active(self) -> bool:
-        return self.k > 0
+        return self.top_k > 0
 
     def for_few(self) -> tuple[int, float] | None:
-        return passes.KEEP_TOP, self.k
+        return passes.KEEP_TOP, self.top_k
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        if self.k < len(candidates):
-            candidates.keep_top(self.k)
+        if self.top_k < len(candidates):
+            candidates.keep_top(self.top_k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +61,18 @@ class TopP(SamplerStep):
     out. At least one token stays, so p = 0 keeps only the likeliest.
     """
 
-    name: ClassVar[str] = "top_p"
-    p: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.top_p)
+    name = "top_p"
+    top_p: float
 
     @property
     def active(self) -> bool:
-        return self.p < 1.0
+        return self.top_p < 1.0
 
     def for_few(self) -> tuple[int, float] | None:
-        return passes.KEEP_NUCLEUS, self.p
+        return passes.KEEP_NUCLEUS, self.top_p
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        candidates.keep_nucleus(self.p)
+        candidates.keep_nucleus(self.top_p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,43 +82,35 @@ class TopA(SamplerStep):
     Source: BlinkDL's RWKV-LM; the formula as in ExLlamaV2.
     """
 
-    name: ClassVar[str] = "top_a"
-    a: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.top_a)
+    name = "top_a"
+    top_a: float
 
     @property
     def active(self) -> bool:
-        return self.a > 0.0
+        return self.top_a > 0.0
 
     def for_few(self) -> tuple[int, float] | None:
-        return passes.KEEP_SQUARED, self.a
+        return passes.KEEP_SQUARED, self.top_a
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """With weights w = p / p_max, whose sum is 1 / p_max, the condition is w >= a / sum."""
-        candidates.keep_reaching(candidates.largest + math.log(self.a / candidates.mass))
+        """With weights w = p / p_max, whose sum is 1 / p_max, the condition is w >= top_a / sum."""
+        candidates.keep_reaching(candidates.largest + math.log(self.top_a / candidates.mass))
 
 
 @dataclass(frozen=True, slots=True)
 class MinP(SamplerStep):
-    """Keeps tokens at least `share` times as likely as the likeliest one (arXiv 2407.01082)."""
+    """Keeps tokens at least `min_p` times as likely as the likeliest one (arXiv 2407.01082)."""
 
-    name: ClassVar[str] = "min_p"
-    share: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.min_p)
+    name = "min_p"
+    min_p: float
 
     @property
     def active(self) -> bool:
-        return self.share > 0.0
+        return self.min_p > 0.0
 
     def for_few(self) -> tuple[int, float] | None:
-        return passes.KEEP_REACHING, math.log(self.share)
+        return passes.KEEP_REACHING, math.log(self.min_p)
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """p >= share * p_max is equivalent to score >= largest + ln(share), so no exponentials are needed."""
-        candidates.keep_reaching(candidates.largest + math.log(self.share))
+        """p >= min_p * p_max is equivalent to score >= largest + ln(min_p), so no exponentials are needed."""
+        candidates.keep_reaching(candidates.largest + math.log(self.min_p))

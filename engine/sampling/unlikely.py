@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
 
 import numpy as np
 
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
-from engine.settings import SamplerSettings
 
 COIN = 64
 """The purpose of XTC's random number (`Sampler.uniform`), distinct from sampling and verification."""
@@ -22,27 +20,22 @@ class Xtc(SamplerStep):
 
     One random number decides for each token. Nothing is dropped if fewer than two tokens reach the threshold
     or if a protected token (a line break, a special token) would be dropped, because dropping it would change
-    how often lines or the reply end. Of equally likely tokens the one with the highest id stays. Source:
-    p-e-w, text-generation-webui pull request 6335.
+    how often lines or the reply end. Of equally likely tokens the one with the highest id stays. The
+    protected tokens are in `TokenTables`. Source: p-e-w, text-generation-webui pull request 6335.
     """
 
-    name: ClassVar[str] = "xtc"
-    chance: float
-    threshold: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `xtc_probability` and `xtc_threshold`; the protected tokens are in `TokenTables`."""
-        return cls(settings.xtc_probability, settings.xtc_threshold)
+    name = "xtc"
+    xtc_probability: float
+    xtc_threshold: float
 
     @property
     def active(self) -> bool:
-        return self.chance > 0.0
+        return self.xtc_probability > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        if state.rng(COIN) >= self.chance:
+        if state.rng(COIN) >= self.xtc_probability:
             return
-        share = math.log(self.threshold * candidates.mass) if self.threshold > 0 else -math.inf
+        share = math.log(self.xtc_threshold * candidates.mass) if self.xtc_threshold > 0 else -math.inf
         likely = candidates.reaching(candidates.largest + share)
         if likely.shape[0] < 2:
             return
@@ -62,12 +55,8 @@ class Skew(SamplerStep):
     favours less likely tokens.
     """
 
-    name: ClassVar[str] = "skew"
+    name = "skew"
     skew: float
-
-    @classmethod
-    def from_settings(cls, settings: SamplerSettings) -> Self:
-        return cls(settings.skew)
 
     @property
     def active(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.fields import Settings, setting
+from engine.fields import Settings, setting, within
 
 
 @dataclass(frozen=True)
@@ -15,10 +15,7 @@ class CacheSettings(Settings):
         0,
         "Context length",
         "Tokens the model can see at once; 0 takes the model's own length, at most 8192.",
-        low=0,
-        high=1 << 20,
-        slider_high=32768,
-        step=256,
+        **within(0, 1 << 20, step=256, slider_high=32768),
         words=((0, "auto"),),
         unit="tokens",
     )
@@ -56,10 +53,7 @@ class CacheSettings(Settings):
         "Memory for conversations",
         "Room for the caches of several conversations, so that going back to one need not read it again; "
         "at least one context is always held, and 0 chooses by the free memory.",
-        low=0,
-        high=1 << 20,
-        slider_high=16384,
-        step=64,
+        **within(0, 1 << 20, step=64, slider_high=16384),
         words=((0, "auto"),),
         unit="MiB",
     )

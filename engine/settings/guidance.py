@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.fields import Settings, setting
+from engine.fields import Settings, setting, within
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,6 @@ class GuidanceSettings(Settings):
         1.0,
         "Guidance scale",
         "How far the reply is pushed away from the negative prompt; 1 is off.",
-        low=0.0,
-        high=20.0,
-        slider_high=5.0,
-        step=0.1,
+        **within(0.0, 20.0, step=0.1, slider_high=5.0),
         neutral=1.0,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.fields import Settings, setting
+from engine.fields import Settings, setting, within
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,7 @@ class LoadSettings(Settings):
         512,
         "GPU memory left free",
         "So much of each GPU's memory is left to the screen and to other programs.",
-        low=0,
-        high=1 << 20,
-        slider_high=8192,
-        step=64,
+        **within(0, 1 << 20, step=64, slider_high=8192),
         unit="MiB",
         advanced=True,
     )
@@ -46,10 +43,7 @@ class LoadSettings(Settings):
         0,
         "Threads",
         "CPU threads for the model; 0 takes one for each physical core.",
-        low=0,
-        high=256,
-        slider_high=32,
-        step=1,
+        **within(0, 256, step=1, slider_high=32),
         words=((0, "auto"),),
     )
     prompt_bits: str = setting(

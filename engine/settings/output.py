@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.fields import Settings, setting
+from engine.fields import Settings, setting, within
 
 
 @dataclass(frozen=True)
@@ -15,20 +15,14 @@ class OutputSettings(Settings):
         5,
         "Alternatives kept",
         "How many likely tokens are kept for each place, for the token inspector.",
-        low=0,
-        high=50,
-        slider_high=20,
-        step=1,
+        **within(0, 50, step=1, slider_high=20),
         neutral=0,
     )
     stream_interval: int = setting(
         1,
         "Stream interval",
         "The text is handed on every so many tokens.",
-        low=1,
-        high=100,
-        slider_high=20,
-        step=1,
+        **within(1, 100, step=1, slider_high=20),
         unit="tokens",
         advanced=True,
     )

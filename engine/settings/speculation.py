@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.fields import Settings, setting
+from engine.fields import Settings, setting, within
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,14 @@ class SpeculationSettings(Settings):
         1,
         "Shortest match",
         "How many of the last tokens must have occurred before.",
-        low=1,
-        high=5,
-        step=1,
+        **within(1, 5, step=1),
         advanced=True,
     )
     ngram_max: int = setting(
         5,
         "Longest match",
         "The longest match that is looked for first.",
-        low=1,
-        high=5,
-        step=1,
+        **within(1, 5, step=1),
         advanced=True,
     )
     ngram_prompt: bool = setting(

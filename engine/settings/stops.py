@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.fields import Settings, setting
+from engine.fields import Settings, setting, within
 
 
 @dataclass(frozen=True)
@@ -15,10 +15,7 @@ class StopSettings(Settings):
         2048,
         "Max tokens",
         "The longest reply in tokens; 0 goes on until the context is full.",
-        low=0,
-        high=1 << 20,
-        slider_high=8192,
-        step=64,
+        **within(0, 1 << 20, step=64, slider_high=8192),
         neutral=0,
         unit="tokens",
     )
@@ -26,10 +23,7 @@ class StopSettings(Settings):
         0,
         "Min tokens",
         "Before so many tokens the model's own end-of-turn tokens cannot be drawn.",
-        low=0,
-        high=1 << 20,
-        slider_high=1024,
-        step=1,
+        **within(0, 1 << 20, step=1, slider_high=1024),
         neutral=0,
         unit="tokens",
         advanced=True,
@@ -50,10 +44,7 @@ class StopSettings(Settings):
         0.0,
         "Time limit",
         "The longest time a reply may take, counted from its first token.",
-        low=0.0,
-        high=86400.0,
-        slider_high=600.0,
-        step=1.0,
+        **within(0.0, 86400.0, step=1.0, slider_high=600.0),
         neutral=0.0,
         unit="seconds",
     )
@@ -61,10 +52,7 @@ class StopSettings(Settings):
         0,
         "Loop window",
         "The reply ends when its last so many tokens are one passage over and over.",
-        low=0,
-        high=1 << 16,
-        slider_high=512,
-        step=8,
+        **within(0, 1 << 16, step=8, slider_high=512),
         neutral=0,
         unit="tokens",
     )
@@ -72,10 +60,7 @@ class StopSettings(Settings):
         4,
         "Loop repeats",
         "How often at least the passage must fill the loop window.",
-        low=2,
-        high=1000,
-        slider_high=20,
-        step=1,
+        **within(2, 1000, step=1, slider_high=20),
         advanced=True,
     )
     when_full: str = setting(

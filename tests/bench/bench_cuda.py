@@ -79,9 +79,9 @@ def measure(
     rival: Callable[[Shape, Plan], dict[str, float]] | None,
 ) -> list[Line]:
     """All lines of one shape and type."""
-    from engine.backends.cuda.runtime.rates import copy_bandwidth, matmul_rate
+    from engine.backends.cuda.runtime.rates import copy_bandwidth
 
-    bandwidth, rate = copy_bandwidth(device, plan.copied), matmul_rate(device, plan.side)
+    bandwidth, rate = copy_bandwidth(device, plan.copied), _matmul_rate(device, plan.side)
     lines = [
         Line(shape.name, kind, "copy bandwidth", bandwidth / 1e9, "GB/s"),
         Line(shape.name, kind, "matmul rate", rate / 1e12, "TFLOP/s"),
@@ -101,6 +101,21 @@ def measure(
             Line(shape.name, kind, "host work a step", 1e6 * gap, "us", bar=1e6 * HOST_GAP, at_most=True)
         )
     return lines
+
+
+def _matmul_rate(device: Device, side: int) -> float:
+    """Floating-point operations per second of torch's product of two square matrices.
+
+    They are bf16, or fp16 below compute capability 8.0.
+    """
+    import torch
+
+    from engine.backends.cuda.runtime.rates import seconds_of
+
+    kind = torch.bfloat16 if device.capability >= 80 else torch.float16
+    with device.torch_work():
+        a, b = (torch.ones(side, side, dtype=kind, device=device.torch_device) for _ in range(2))
+    return 2 * float(side) ** 3 / seconds_of(device, lambda: torch.mm(a, b))
 
 
 def _decodes(subject: Subject, plan: Plan, bandwidth: float, theirs: dict[str, float]) -> list[Line]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from tests.simt.interpreter import Memory, run
-from tests.simt.models import MODELS
+from tests.simt.models import run_model
 
 
 class At:
@@ -74,11 +74,7 @@ def both(
         for i, (one, other) in enumerate(zip(first, again, strict=True)):
             same = one is other if isinstance(one, Table) else one.tobytes() == other.tobytes()
             assert same, f"array {i} depends on the order in which warps run"
-    return first, _after(
-        lambda memory, values: MODELS[kernel.model](memory, blocks, dict(kernel.constants), *values),
-        arguments,
-        arrays,
-    )
+    return first, _after(lambda memory, values: run_model(kernel, blocks, values, memory), arguments, arrays)
 
 
 def _after(

@@ -25,7 +25,7 @@ from engine.errors import EngineError, NotEnoughMemory
 from tests.simt import interpreter
 from tests.simt.interpreter import Memory
 from tests.simt.limits import against
-from tests.simt.models import MODELS
+from tests.simt.models import run_model
 
 Work = Callable[[], None]
 
@@ -168,13 +168,12 @@ class FakeDevice:
             float(a) if letter == "f" else int(a)
             for a, letter in zip(arguments, kernel.parameters, strict=True)
         )
-        model = MODELS[kernel.model]
 
         def work() -> None:
             if self.interpret:
                 interpreter.run(kernel, blocks, fixed, self.memory)
             else:
-                model(self.memory, blocks, dict(kernel.constants), *fixed)
+                run_model(kernel, blocks, fixed, self.memory)
 
         instead = next((each for name, each in self.broken.items() if kernel.name.startswith(name)), None)
         self.later(work if instead is None else partial(instead, work))

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.runtime.launcher import LaunchConfig
-from tests.simt.models import MODELS
+from tests.simt.models import run_model
 
 INVALID_VALUE, NOT_INITIALIZED, INVALID_IMAGE, INVALID_CONTEXT, INVALID_HANDLE = 1, 3, 200, 201, 400
 _NAMES = {
@@ -204,7 +204,7 @@ class FakeCuda:
             "kernel": kernel.name, "grid": grid, "block": tuple(block), "shared": shared, "stream": stream,
             "early": early, "context": context, "values": values,
         })  # fmt: skip
-        self.now(stream, lambda: MODELS[kernel.model](self.memory, grid, dict(kernel.constants), *values))  # type: ignore[arg-type]
+        self.now(stream, lambda: run_model(kernel, grid, values, self.memory))  # type: ignore[arg-type]
         return 0
 
     def now(self, stream: int, work: Callable[[], None]) -> None:

@@ -21,6 +21,7 @@ from greenlet import getcurrent, greenlet
 from engine.backends.cuda.codegen.kernel import Kernel, specialised
 from engine.backends.cuda.codegen.ptx import Op, SharedMemory
 from engine.backends.cuda.codegen.words import Cast, float32, int32, uint32
+from tests.simt.emulation import EMULATED
 
 WARP = 32
 
@@ -124,9 +125,7 @@ def _torch() -> Any:
 
 
 class _Block:
-    """One block while it runs, and what its threads ask of it
-    (`engine.backends.cuda.codegen.ptx.Machine`).
-    """
+    """One block while it runs, and what its threads ask of it (`tests.simt.emulation.Machine`)."""
 
     def __init__(
         self, memory: Memory, block: tuple[int, int, int], blocks: tuple[int, int, int], threads: int
@@ -287,7 +286,7 @@ def run(
 
 def _leaf(value: Any, present: list[_Block]) -> Any:
     if isinstance(value, Op):
-        emulate, name, count = value.emulate, value.name, len(value.ins)
+        emulate, name, count = EMULATED[value.name], value.name, len(value.ins)
 
         def call(*arguments: Any) -> Any:
             if len(arguments) != count:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from engine.backends.cuda.weight import ExpertTable, WeightSpec
 from engine.tensors import RawTensor
 from engine.weights.packed.grouped import GroupedTensor, Layout, runs_by_group
 from engine.weights.tensor import FileTensor, find_format
@@ -98,3 +100,9 @@ def recorded(x: Array) -> Array:
         .astype(np.float64)
     )
     return (halves * scales[..., None]).reshape(len(x), -1)[:, : x.shape[1]]
+
+
+def expert_tables(device: Any, weights: Sequence[WeightSpec]) -> list[ExpertTable]:
+    """A table for each weight layout of the experts' matrices."""
+    firsts = {w.weight_layout.name: w for w in reversed(weights)}
+    return [ExpertTable(device, weights, first) for first in firsts.values()]

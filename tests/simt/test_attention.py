@@ -27,7 +27,7 @@ from engine.backends.kv_rounding import inverse_hadamard
 from engine.backends.reference import ReferenceCache, ReferenceOps
 from tests.simt.agree import At, aligned, both
 from tests.simt.interpreter import Memory
-from tests.simt.models import MODELS
+from tests.simt.models import run_model
 from tests.simt.models.attention import page_numbers
 from tests.simt.models.records import encoded
 
@@ -164,7 +164,7 @@ def by_model(
     """The arrays afterwards."""
     copies = [aligned(array) for array in arrays]
     values = [copies[a.array].ctypes.data + a.offset if isinstance(a, At) else a for a in arguments]
-    MODELS[kernel.model](Memory(*copies), blocks, dict(kernel.constants), *values)
+    run_model(kernel, blocks, values, Memory(*copies))
     return copies
 
 

@@ -26,10 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def variants(count: int) -> list[Kernel]:
-    return [
-        Kernel(f"add_{i}", _add, "llllllif", 256, 24, {"THREADS": 256, "i": i}, model="add")
-        for i in range(count)
-    ]
+    return [Kernel(f"add_{i}", _add, "llllllif", 256, 24, {"THREADS": 256, "i": i}) for i in range(count)]
 
 
 class Compiler:

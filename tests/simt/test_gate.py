@@ -123,9 +123,7 @@ def test_the_gate_bites() -> None:
     than it says.
     """
     modest = next(iter(all_kernels()))
-    greedy = Kernel(
-        "greedy", modest.body, modest.parameters, modest.threads, 4, modest.constants, model=modest.model
-    )
+    greedy = Kernel("greedy", modest.body, modest.parameters, modest.threads, 4, modest.constants)
     wrong, table = gate([spilling(), doubling(), greedy])
     text = "\n".join(wrong)
     assert all(f"wasteful sm_{c}:" in text for c in CAPABILITIES), text

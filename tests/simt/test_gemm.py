@@ -21,12 +21,14 @@ from engine.backends.cuda.kernels.linear.gemm_rows import (
 from engine.backends.cuda.kernels.linear.linear import Part
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.lowering.call import Call, Runtime, ScratchSize, TorchCall
-from engine.backends.cuda.weight import CudaWeight, expert_tables
+from engine.backends.cuda.weight import CudaWeight
 from engine.backends.graph.buffers import Buffer
 from engine.weights.tensor import FileTensor
 from tests.simt.agree import At, both
 from tests.simt.fake import FakeDevice
+from tests.simt.linear_cases import expert_tables
 from tests.simt.linear_cases import tensor as packed_tensor
+from tests.simt.models import model_name
 from tests.simt.test_plain import bf16_bits
 
 
@@ -165,10 +167,10 @@ class Traffic:
         launch, dense = device.launch, 2 * 16 * weight.tiles * padded(weight.shape[1])
 
         def counted(kernel: Kernel, blocks: tuple[int, int, int], arguments: Any) -> None:
-            self.launched.append(kernel.model)
-            if kernel.model == "linear_codes":
+            self.launched.append(model_name(kernel))
+            if self.launched[-1] == "multiply_codes.linear":
                 self.bytes += weight.nbytes
-            elif kernel.model == "unpack_codes":  # read, written, and read by torch
+            elif self.launched[-1] == "unpack_codes.unpack":  # read, written, and read by torch
                 self.bytes += weight.nbytes + 2 * dense
             launch(kernel, blocks, arguments)
 
@@ -194,8 +196,8 @@ def test_a_few_more_rows_take_several_short_passes(
             step.put(x, given)
             step.run(product_call([Part(weight, y)], x, device.sm_count))
         passes = -(-rows // 8)
-        assert traffic.launched.count("linear_codes") == (passes if rows <= most else 0)
-        assert traffic.launched.count("unpack_codes") == (0 if rows <= most else 1)
+        assert traffic.launched.count("multiply_codes.linear") == (passes if rows <= most else 0)
+        assert traffic.launched.count("unpack_codes.unpack") == (0 if rows <= most else 1)
         assert traffic.bytes == min(passes * weight.nbytes, weight.nbytes + 2 * dense)
         exact = given @ values.T
         assert np.abs(step.tensor(y).numpy() - exact).max() < 2e-3 * np.abs(exact).max()

@@ -20,8 +20,11 @@ from engine.backends.cuda.codegen.ptx import (
     sts_u32,
     thread,
 )
+from engine.backends.cuda.codegen.registry import all_kernels
 from engine.backends.cuda.codegen.words import int64, uint32
+from tests.simt.emulation import EMULATED, OPS
 from tests.simt.interpreter import KernelFault, Memory, run
+from tests.simt.models import MODELS, model_name
 
 BARRIER = 1
 
@@ -100,3 +103,11 @@ def test_races_end_at_a_barrier() -> None:
 def test_faults(body: Callable[..., None], message: str) -> None:
     with pytest.raises(KernelFault, match=message):
         started(body, {"BARRIER": 0})
+
+
+def test_every_instruction_is_emulated() -> None:
+    assert set(EMULATED) == set(OPS)
+
+
+def test_every_kernel_has_a_model() -> None:
+    assert {model_name(kernel) for kernel in all_kernels()} == set(MODELS)

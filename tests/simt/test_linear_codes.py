@@ -12,7 +12,7 @@ import pytest
 from engine.backends.cuda.kernels.linear import codes
 from engine.backends.cuda.kernels.linear.interface import UNPACK_COLUMNS
 from engine.backends.cuda.kernels.linear.unpack_codes import embed_kernel, unpack_kernel
-from engine.backends.cuda.layouts.table import weight_layout_of
+from engine.backends.cuda.layouts.table import weight_layout_for
 from engine.backends.cuda.weight import CudaWeight
 from tests.simt.agree import At, Table, both
 from tests.simt.fake import FakeDevice
@@ -36,7 +36,7 @@ def packed(type_name: str, rows: int, columns: int, seed: int = 0) -> tuple[Any,
     """The tensor's numbers, its tiles as bytes, its weight layout."""
     source = tensor(type_name, rows, columns, seed)
     weight = CudaWeight(FakeDevice(), source)
-    weight_layout = weight_layout_of(type_name)
+    weight_layout = weight_layout_for(type_name)
     assert weight_layout is weight.weight_layout
     assert weight.nbytes == weight.data.numel() == -(-rows // 16) * weight_layout.tile_bytes(columns)
     return source.dequantise(), weight.data.numpy().copy(), weight_layout
@@ -47,7 +47,7 @@ def test_products(type_name: str) -> None:
     """Three rows, 35 outputs in two kinds of tiles: the body is its twin but for sums in float32, and both
     are the matrix's product.
     """
-    weight_layout: Any = weight_layout_of(type_name)
+    weight_layout: Any = weight_layout_for(type_name)
     products(type_name, 2, max(2, weight_layout.span))
 
 

@@ -12,13 +12,13 @@ import pytest
 from engine.backends.cuda.kernels.linear import codes
 from engine.backends.cuda.kernels.linear.linear import Part, embed_call, expert_call, linear_call
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
-from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS, weight_layout_of
+from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS, weight_layout_for
 from engine.backends.cuda.lowering.call import Call, Runtime
-from engine.backends.cuda.weight import CudaWeight, WeightSpec, expert_tables
+from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.graph.buffers import Buffer
 from tests.simt.agree import At, aligned, both
 from tests.simt.fake import FakeDevice
-from tests.simt.linear_cases import recorded, records, tensor
+from tests.simt.linear_cases import expert_tables, recorded, records, tensor
 
 
 class Step:
@@ -64,7 +64,7 @@ class Step:
 def test_a_row_is_the_same_beside_any_others(type_name: str) -> None:
     source = tensor(type_name, 18, 96)
     tiles = CudaWeight(FakeDevice(), source).data.numpy().copy()
-    weight_layout: Any = weight_layout_of(type_name)
+    weight_layout: Any = weight_layout_for(type_name)
     x = np.random.default_rng(0).standard_normal((8, 96)).astype(np.float32)
     record = records(x)
     kernel, alone = codes.kernel(weight_layout, 1, 2), []
@@ -83,7 +83,7 @@ def test_the_tail_of_k_never_meets_what_lies_behind() -> None:
     """Infinite scales in the tiles that follow, and warps without a block of their own, leave no trace."""
     source = tensor("Q4_0", 16, 64)
     tiles = CudaWeight(FakeDevice(), source).data.numpy()
-    weight_layout: Any = weight_layout_of("Q4_0")
+    weight_layout: Any = weight_layout_for("Q4_0")
     behind = np.full(4096, 0xFF, np.uint8)
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     record, y = records(x), np.zeros((1, 16), np.float32)
@@ -162,7 +162,7 @@ def test_every_power_of_mxfp4() -> None:
     values = type(source)("w", "MXFP4", (16, 64), raw.reshape(-1)).dequantise().astype(np.float64)
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     record, y = records(x), np.zeros((1, 16), np.float32)
-    weight_layout: Any = weight_layout_of("MXFP4")
+    weight_layout: Any = weight_layout_for("MXFP4")
     arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), record.shape[1], 1, 64]
     (_, _, found), _ = both(
         codes.kernel(weight_layout, 1, 2), (1, 1, 1), arguments, [tiles, record, y], twice=False

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cuda.codegen import ptx
-from engine.backends.cuda.codegen.emulation import bf16_bits, half_bits
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     Op,
@@ -28,6 +26,7 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.words import int64
 from tests.simt.agree import aligned
+from tests.simt.emulation import OPS, bf16_bits, half_bits
 from tests.simt.interpreter import Memory, run
 from tests.simt.record_mma_layouts import FILE, LANES
 
@@ -167,8 +166,7 @@ def test_transposing() -> None:
 
 def test_every_matrix_instruction_is_held_against_it() -> None:
     """A new one must come with its layout."""
-    ops = [value for value in vars(ptx).values() if isinstance(value, Op)]
-    texts = [text for op in ops for text in (op.text, *op.since.values())]
+    texts = [text for op in OPS.values() for text in (op.text, *op.since.values())]
     used = {
         found
         for text in texts

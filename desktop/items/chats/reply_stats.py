@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from desktop.store.conversations.records import StoredMessage
 
 __all__ = ["ReplyStats", "figures"]
 
 
-@dataclass(frozen=True)
-class ReplyStats:
+class ReplyStats(NamedTuple):
     """One reply: tokens per second, seconds to the first token, and the share of accepted draft tokens (None:
     nothing was drafted).
     """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["ACTIONS", "Entry", "SlashWord", "completed", "matching", "unescaped"]
 
@@ -24,8 +25,7 @@ class Entry:
     takes: str = ""
 
 
-@dataclass(frozen=True)
-class SlashWord:
+class SlashWord(NamedTuple):
     """What a word does that is no command of the window.
 
     `act` gets the argument; where there are `choices`, it is one of these.

@@ -7,10 +7,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from desktop.services.composer.fit_to_context import fitted, shortened, size_of
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.background import Background
+from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.attachments.files import Unreadable, read_attachment
 from desktop.store.attachments.message_format import Attachment, message_text
@@ -61,21 +62,16 @@ class AttachmentService(QObject):
         super().__init__(parent)
         self._session = session
         self._held: dict[int, list[Held]] = {}
-        self._worker: StreamThread | None = None
-        self._jobs: dict[int, int] = {}
-        self._reads: dict[int, Job] = {}
-        self._counts: dict[int, tuple[int, int]] = {}
-        self._checks: set[int] = set()
-        self._shortens: dict[int, int] = {}
-        self._fits: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._background = Background("attachments", self)
+        self._reads: dict[Job, int] = {}  # the chat of each
+        self._counting: set[tuple[int, int]] = set()
         self._last = 0
-        session.asked.connect(self._on_asked)
         session.model_changed.connect(lambda _model: self._count_again())
         session.state_changed.connect(lambda state: self._count_unknown() if state == "idle" else None)
 
     def close(self) -> bool:
         """End the thread."""
-        return self._worker is None or self._worker.close()
+        return self._background.close()
 
     def held(self, conversation: int) -> Sequence[Held]:
         """The files for the next message there."""
@@ -83,18 +79,18 @@ class AttachmentService(QObject):
 
     def read(self, paths: Sequence[Path], conversation: int) -> None:
         """Read files and hold them for a chat; emits `refused` for each that cannot be read."""
-        if self._worker is None:
-            self._worker = StreamThread("attachments", self)
-            self._worker.yielded.connect(self._on_read)
-            self._worker.finished.connect(self._on_finished)
-            self._worker.failed.connect(self._on_failed)
-        job = self._worker.start(lambda stop: _read(tuple(paths), stop))
-        self._jobs[job.id], self._reads[job.id] = conversation, job
-        self.reading.emit(len(self._jobs))
+        job = self._background.start(
+            lambda stop: _read(tuple(paths), stop),
+            lambda _result: self._on_finished(job),
+            lambda sentence, _details: self._on_finished(job, sentence),
+            lambda found: self._on_read(job, found),
+        )
+        self._reads[job] = conversation
+        self.reading.emit(len(self._reads))
 
     def stop_reading(self) -> None:
         """Stop reading; what was already read stays."""
-        for job in self._reads.values():
+        for job in self._reads:
             job.stop()
 
     def hold(self, attachment: Attachment, conversation: int) -> None:
@@ -118,9 +114,8 @@ class AttachmentService(QObject):
 
     def move(self, before: int, now: int) -> None:
         """Move the files of one chat, even those still being read, to the next message of another."""
-        self._jobs = {
-            job: now if conversation == before else conversation for job, conversation in self._jobs.items()
-        }
+        for job, conversation in self._reads.items():
+            self._reads[job] = now if conversation == before else conversation
         held = self._held.pop(before, [])
         if held:
             self.put([*(each.attachment for each in (*self.held(now), *held))], now)
@@ -131,7 +126,7 @@ class AttachmentService(QObject):
             request = self._session.preview_request(message, opening)
         except StoreError:
             return False
-        self._checks.add(self._session.ask(size_of(request)))
+        self._session.ask(size_of(request), self.sized.emit)
         return True
 
     def fit(self, message: str, own: str, opening: str) -> None:
@@ -145,8 +140,14 @@ class AttachmentService(QObject):
         except StoreError as error:
             self.refused.emit(str(error))
             return
-        number = self._session.ask(fitted(request, tuple(each.attachment for each in held), own))
-        self._fits[number] = (conversation, tuple(each.key for each in held))
+        keys = tuple(each.key for each in held)
+
+        def answered(shorter: Sequence[Attachment] | None) -> None:
+            if shorter is not None and keys == tuple(each.key for each in self.held(conversation)):
+                self.put(shorter, conversation)
+                self.fitted.emit(conversation)
+
+        self._session.ask(fitted(request, tuple(each.attachment for each in held), own), answered)
 
     def shorten(self, message: str, opening: str) -> None:
         """Find how much of a message without files fits; emits `shortened`."""
@@ -155,12 +156,31 @@ class AttachmentService(QObject):
         except StoreError as error:
             self.refused.emit(str(error))
             return
-        self._shortens[self._session.ask(shortened(request))] = self._session.conversation
+        conversation = self._session.conversation
+
+        def answered(shorter: str | None) -> None:
+            if shorter is not None:
+                self.shortened.emit(conversation, shorter)
+
+        self._session.ask(shortened(request), answered)
 
     def _count(self, conversation: int, held: Held) -> None:
         text = message_text(held.attachment)
         if self._session.model is not None and len(text) <= _MOST_COUNTED:
-            self._counts[self._session.ask(lambda source: source.count(text))] = (conversation, held.key)
+            self._counting.add((conversation, held.key))
+            self._session.ask(
+                lambda source: source.count(text),
+                lambda tokens: self._on_counted(conversation, held.key, tokens),
+            )
+
+    def _on_counted(self, conversation: int, key: int, tokens: int | None) -> None:
+        self._counting.discard((conversation, key))
+        if tokens is not None:
+            self._held[conversation] = [
+                replace(held, tokens=tokens, exact=True) if held.key == key else held
+                for held in self.held(conversation)
+            ]
+            self.changed.emit(conversation)
 
     def _count_again(self) -> None:
         """Another model counts differently."""
@@ -172,52 +192,22 @@ class AttachmentService(QObject):
         self._count_unknown()
 
     def _count_unknown(self) -> None:
-        asked = set(self._counts.values())
         for conversation, all_held in self._held.items():
             for held in all_held:
-                if not held.exact and (conversation, held.key) not in asked:
+                if not held.exact and (conversation, held.key) not in self._counting:
                     self._count(conversation, held)
 
-    @Slot(int, object)
-    def _on_asked(self, number: int, answer: object) -> None:
-        if number in self._checks:
-            self._checks.discard(number)
-            self.sized.emit(answer)
-        elif number in self._fits:
-            conversation, keys = self._fits.pop(number)
-            if isinstance(answer, tuple) and keys == tuple(held.key for held in self.held(conversation)):
-                self.put(answer, conversation)
-                self.fitted.emit(conversation)
-        elif number in self._shortens:
-            conversation = self._shortens.pop(number)
-            if isinstance(answer, str):
-                self.shortened.emit(conversation, answer)
-        elif number in self._counts:
-            conversation, key = self._counts.pop(number)
-            if isinstance(answer, int):
-                self._held[conversation] = [
-                    replace(held, tokens=answer, exact=True) if held.key == key else held
-                    for held in self.held(conversation)
-                ]
-                self.changed.emit(conversation)
-
-    @Slot(int, object)
-    def _on_read(self, job: int, found: object) -> None:
+    def _on_read(self, job: Job, found: Attachment | str) -> None:
         if isinstance(found, Attachment):
-            self.hold(found, self._jobs[job])
-        elif isinstance(found, str):
+            self.hold(found, self._reads[job])
+        else:
             self.refused.emit(found)
 
-    @Slot(int, object)
-    def _on_finished(self, job: int, _result: object) -> None:
-        self._jobs.pop(job, None)
-        self._reads.pop(job, None)
-        self.reading.emit(len(self._jobs))
-
-    @Slot(int, str, str)
-    def _on_failed(self, job: int, sentence: str, _details: str) -> None:
-        self._on_finished(job, None)
-        self.refused.emit(sentence)
+    def _on_finished(self, job: Job, sentence: str = "") -> None:
+        del self._reads[job]
+        self.reading.emit(len(self._reads))
+        if sentence:
+            self.refused.emit(sentence)
 
 
 def _read(paths: tuple[Path, ...], stop: threading.Event) -> Generator[Attachment | str, None, None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from PySide6.QtCore import QObject
 
@@ -16,8 +16,7 @@ from desktop.services.session.chat_session import ChatSession
 __all__ = ["ComposerServices", "make_composer_services"]
 
 
-@dataclass(frozen=True)
-class ComposerServices:
+class ComposerServices(NamedTuple):
     attachments: AttachmentService
     queue: MessageQueue
     prompts: SavedPromptService

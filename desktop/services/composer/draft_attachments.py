@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.composer.attachments import AttachmentService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context import is_temporary
+from desktop.services.system.debounce import debounce
 from desktop.store.attachments.message_format import Attachment
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
@@ -34,10 +35,7 @@ class DraftAttachments(QObject):
         self._saved: dict[int, tuple[Attachment, ...]] = {}
         self._dirty: set[int] = set()
         self._failed = False
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(SAVE_MS)
-        self._timer.timeout.connect(self.save)
+        self._timer = debounce(self, self.save, SAVE_MS)
         attachments.changed.connect(self._on_changed)
         session.conversation_changed.connect(self._restore)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from desktop.services.composer.fit_to_context import fitted, over_text, size_of
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.attachments.message_format import join, split
 from desktop.store.conversations.queue import Queued
 from desktop.store.database.database import StoreError
-from engine.core import ChatRequest, PromptSize
+from engine.core import ChatRequest, ChatSource, PromptSize
 from engine.settings import StopSettings
 
 __all__ = ["QueueTurn"]
@@ -36,14 +36,13 @@ class QueueTurn(QObject):
         self._session = session
         self._number, self._by_user = 0, False
         self._whole: Queued | None = None
-        self._waiting: Queued | None = None
-        session.asked.connect(self._on_asked)
 
     def begin(self, waiting: Queued, by_user: bool = False) -> None:
         """Find out whether `waiting` fits, instead of any earlier message; a signal answers, at once for a
         short one. A message sent `by_user` may take the space that is reserved for the reply.
         """
-        self._whole, self._number, self._by_user = waiting, 0, by_user
+        self._number += 1
+        self._whole, self._by_user = waiting, by_user
         if self._may_be_long(waiting):
             self._count(waiting)
         else:
@@ -72,25 +71,23 @@ class QueueTurn(QObject):
         if request is None:
             self.ready.emit(waiting, waiting is not self._whole)
             return
-        self._waiting = waiting
-        self._number = self._session.ask(size_of(request))
+        self._ask(size_of(request), waiting)
 
-    @Slot(int, object)
-    def _on_asked(self, number: int, answer: object) -> None:
-        waiting = self._waiting
-        if number != self._number or waiting is None:
-            return
-        self._number = 0
-        if self._session.state != "idle":
+    def _ask(self, question: Callable[[ChatSource], object], waiting: Queued) -> None:
+        number = self._number
+        self._session.ask(question, lambda answer: self._on_answer(number, waiting, answer))
+
+    def _on_answer(self, number: int, waiting: Queued, answer: object) -> None:
+        if number != self._number or self._session.state != "idle":
             return  # something else has begun meanwhile: its end asks again
         files, place = split(waiting.text)
         if isinstance(answer, tuple):
-            self._count(replace(waiting, text=join(answer, waiting.text[place:])))
+            self._count(waiting._replace(text=join(answer, waiting.text[place:])))
         elif not isinstance(answer, PromptSize) or answer.over <= (answer.reply if self._by_user else 0):
             self.ready.emit(waiting, waiting is not self._whole)
         elif files and waiting is self._whole and (request := self._request(waiting)) is not None:
             held = tuple(attachment for _, attachment in files)
-            self._number = self._session.ask(fitted(request, held, waiting.text[place:]))
+            self._ask(fitted(request, held, waiting.text[place:]), waiting)
         else:
             helps = "make it shorter" + ("" if answer.prompt > answer.context else ", or send it as it is")
             sentence = f"The waiting message is {over_text(answer)} too long for the context: {helps}."

@@ -8,9 +8,8 @@ stopped.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -28,16 +27,15 @@ _LOAD, _UNLOAD, _ANSWER, _BACKGROUND = "load", "unload", "answer", "aside"
 """Kinds of jobs; the last kind does not show in the state."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
+class _Task(NamedTuple):
     """A job and who hears of it: `event` each of its events, `ended` its result, or None with the sentence
     and the details of an error.
     """
 
     kind: str
     job: Job
-    ended: Callable[[Any, str, str], None]
-    event: Callable[[Any], None] | None = None
+    ended: Callable[[Any, str, str], object]
+    event: Callable[[Any], object] | None = None
     path: str = ""
 
 
@@ -58,14 +56,12 @@ class EngineController(QObject):
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
         load_failed(str path, str sentence, str details)
-        background_ended(object): the result of a task in the background; None if it failed or was stopped.
     """
 
     state_changed = Signal(str)
     progress = Signal(str, int, int)
     model_changed = Signal(object)
     load_failed = Signal(str, str, str)
-    background_ended = Signal(object)
 
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -138,13 +134,13 @@ class EngineController(QObject):
             lambda _result, sentence, details: ended(sentence, details),
         ).id
 
-    def run_in_background(self, make_generator: MakeGenerator) -> None:
+    def run_in_background(self, make_generator: MakeGenerator, ended: Callable[[Any], object]) -> None:
         """Run a short task that needs the machine for itself, such as a measurement, without showing it in
-        the state.
+        the state. `ended` gets its result; None if it failed or was stopped.
         """
-        self._start(_BACKGROUND, make_generator, lambda result, *_: self.background_ended.emit(result))
+        self._start(_BACKGROUND, make_generator, lambda result, *_: ended(result))
 
-    def ask(self, work: AskModel, event: Callable[[Any], None], ended: Callable[[Any, str], None]) -> Job:
+    def ask(self, work: AskModel, event: Callable[[Any], object], ended: Callable[[Any, str], object]) -> Job:
         """Have `work` done with the loaded model after what runs, without showing it in the state.
 
         On the GUI thread, `event` gets each event and `ended` the result, or None and the sentence of an
@@ -184,8 +180,8 @@ class EngineController(QObject):
         self,
         kind: str,
         make_generator: MakeGenerator,
-        ended: Callable[[Any, str, str], None],
-        event: Callable[[Any], None] | None = None,
+        ended: Callable[[Any, str, str], object],
+        event: Callable[[Any], object] | None = None,
         path: str = "",
     ) -> Job:
         job = self._worker.start(make_generator)

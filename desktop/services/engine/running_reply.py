@@ -6,9 +6,10 @@ import dataclasses
 import math
 import time
 
-from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from desktop.services.session.leading_name import LeadingName
+from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import TokenTrace
 from engine.core import Done, Stats, Text, TokenInfo
 
@@ -49,10 +50,8 @@ class RunningReply(QObject):
         self.leading: LeadingName | None = None
         self._unsigned: list[TokenInfo] = []
         self._parts = [text]
-        self._checkpoint = QTimer(self)
-        self._checkpoint.setSingleShot(True)
+        self._checkpoint = debounce(self, self._on_checkpoint)
         self._checkpoint.setTimerType(Qt.TimerType.PreciseTimer)
-        self._checkpoint.timeout.connect(self._on_checkpoint)
         # time of the last checkpoint, or of the first text
         self._asked_to_save: float | None = None
 

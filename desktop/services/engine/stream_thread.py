@@ -35,11 +35,12 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from PySide6.QtCore import QObject, Qt, QTimer, Signal, SignalInstance, Slot
+from PySide6.QtCore import QObject, Qt, Signal, SignalInstance, Slot
 
+from desktop.services.system.debounce import debounce
 from engine.errors import Cancelled, EngineError
 
-__all__ = ["Coalescing", "Job", "MakeGenerator", "StreamThread", "is_no_memory"]
+__all__ = ["CLOSE_TIMEOUT_S", "Coalescing", "Job", "MakeGenerator", "StreamThread", "is_no_memory"]
 
 log = logging.getLogger(__name__)
 
@@ -164,10 +165,8 @@ class StreamThread(QObject):
         self._worked: float | None = None
         self._lock = threading.Lock()
         self._arrived.connect(self.deliver, Qt.ConnectionType.QueuedConnection)
-        self._again = QTimer(self)
-        self._again.setSingleShot(True)
+        self._again = debounce(self, self._look)
         self._again.setTimerType(Qt.TimerType.PreciseTimer)
-        self._again.timeout.connect(self._look)
         self._numbers = itertools.count(1)
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._open: dict[int, Job] = {}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.background import Background
 
 if TYPE_CHECKING:
     from engine.backends.choice import Usable
@@ -38,45 +37,26 @@ class DeviceService(QObject):
     def __init__(self, find: FindDevices = find_devices, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._find = find
-        self._worker: StreamThread | None = None  # created on first use
-        self._job: Job | None = None
-        self._again = self._closed = False
+        self._background = Background("devices", self)
+        self._looking = self._again = False
         self.usable: Usable | None = None
 
     def look(self) -> None:
         """Look again. During a search, another one follows it: something may have changed meanwhile."""
-        if self._closed:
-            return
-        if self._job is not None:
+        if self._looking:
             self._again = True
             return
-        if self._worker is None:
-            self._worker = StreamThread("devices", self)
-            self._worker.finished.connect(self._on_finished)
-            self._worker.failed.connect(self._on_failed)
-        self._job = self._worker.start(self._run)
+        self._looking = True
+        self._background.call(lambda _stop: self._find(), self._on_found)
 
     def close(self) -> bool:
         """End the thread; False if it did not end in time."""
-        self._closed = True
-        return self._worker is None or self._worker.close()
+        return self._background.close()
 
-    def _run(self, stop: threading.Event) -> Generator[None, None, Usable]:
-        yield from ()  # a generator, because the thread runs generators
-        return self._find()
-
-    @Slot(int, object)
-    def _on_finished(self, job_id: int, usable: Usable | None) -> None:
-        if usable is not None and not self._closed:
+    def _on_found(self, usable: Usable | None) -> None:
+        if usable is not None:
             self.usable = usable
             self.found.emit(usable)
-        self._next()
-
-    @Slot(int, str, str)
-    def _on_failed(self, job_id: int, sentence: str, details: str) -> None:
-        self._next()
-
-    def _next(self) -> None:
-        again, self._job, self._again = self._again, None, False
+        again, self._looking, self._again = self._again, False, False
         if again:
             self.look()

@@ -5,14 +5,15 @@ thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from desktop.items.models.local_models import ModelEntry, model_name
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.background import Background
+from desktop.services.engine.stream_thread import Job
 
 __all__ = ["DraftCandidate", "DraftModelService", "DraftProblem", "draft_problem"]
 
@@ -32,8 +33,7 @@ def draft_problem(target: Path, draft: Path) -> str:
     return draft_problem_between(target, draft)
 
 
-@dataclass(frozen=True)
-class DraftCandidate:
+class DraftCandidate(NamedTuple):
     """A possible draft model: `problem` says why it cannot draft; "" if it can, None while that is being
     checked.
     """
@@ -62,11 +62,8 @@ class DraftModelService(QObject):
         self._entries: tuple[ModelEntry, ...] = ()
         self._others: dict[str, ModelEntry] = {}
         self._answers: dict[tuple[str, str], str] = {}
-        self._worker = StreamThread("drafts", self)
-        self._worker.yielded.connect(self._on_yielded)
-        self._worker.finished.connect(self._on_finished)
-        self._worker.failed.connect(self._on_failed)
-        self._asked: dict[int, tuple[str, str, Job]] = {}
+        self._background = Background("drafts", self)
+        self._asked: dict[tuple[str, str], Job] = {}
 
     @property
     def target(self) -> str:
@@ -93,8 +90,9 @@ class DraftModelService(QObject):
     def set_target(self, path: str) -> None:
         """Another model was loaded, or (with "") the model was unloaded."""
         if path != self._target:
-            for _, _, job in self._asked.values():
-                job.stop()
+            for job in self._asked.values():
+                self._background.drop(job)
+            self._asked.clear()
             self._target = path
             self.refresh()
 
@@ -123,38 +121,25 @@ class DraftModelService(QObject):
 
     def close(self) -> bool:
         """End the thread."""
-        return self._worker.close()
+        return self._background.close()
 
     def _start(self, draft: str) -> None:
         """Check a model, unless there is no target or the check is under way."""
-        target = self._target
-        waiting = any(
-            asked[:2] == (target, draft) and not asked[2].stopping for asked in self._asked.values()
-        )
-        if target and not waiting:
-            job = self._worker.start(lambda stop: self._answer(Path(target), Path(draft)))
-            self._asked[job.id] = (target, draft, job)
-
-    def _answer(self, target: Path, draft: Path) -> Generator[str, None, None]:
-        yield self._problem(target, draft)
+        key = target, _ = self._target, draft
+        if target and key not in self._asked:
+            self._asked[key] = self._background.call(
+                lambda _stop: self._problem(Path(target), Path(draft)),
+                lambda problem: self._on_answer(key, problem),
+                lambda sentence, _details: self._on_answer(
+                    key, f"It could not be compared with the loaded model. {sentence}"
+                ),
+            )
 
     def _problem(self, target: Path, draft: Path) -> str:
         return ITSELF if os.path.realpath(target) == os.path.realpath(draft) else self._ask(target, draft)
 
-    @Slot(int, object)
-    def _on_yielded(self, job: int, problem: str) -> None:
-        # removed before the job ends, so that a request in between starts a new check
-        target, draft, _ = self._asked.pop(job)
-        self._answers[target, draft] = problem
-        self.answered.emit(target, draft, problem)
-        if target == self._target:
-            self.changed.emit(self.candidates)
-
-    @Slot(int, object)
-    def _on_finished(self, job: int, result: object) -> None:
-        self._asked.pop(job, None)
-
-    @Slot(int, str, str)
-    def _on_failed(self, job: int, sentence: str, details: str) -> None:
-        if job in self._asked:
-            self._on_yielded(job, f"It could not be compared with the loaded model. {sentence}")
+    def _on_answer(self, key: tuple[str, str], problem: str) -> None:
+        del self._asked[key]
+        self._answers[key] = problem
+        self.answered.emit(*key, problem)
+        self.changed.emit(self.candidates)

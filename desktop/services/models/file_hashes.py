@@ -6,10 +6,11 @@ import threading
 from collections.abc import Generator
 from pathlib import Path
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.engine.stream_thread import StreamThread
+from desktop.services.engine.background import Background
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.debounce import debounce
 from desktop.store.caches.file_hashes import FILE_NAME, FileHashes, computed, identity
 from engine.core import ModelInfo
 
@@ -35,14 +36,11 @@ class HashService(QObject):
         super().__init__(parent)
         self._session = session
         self._hashes = FileHashes(folder / FILE_NAME)
-        self._worker: StreamThread | None = None
-        self._jobs: dict[int, tuple[str, str]] = {}
+        self._background = Background("hashes", self)
+        self._computing: set[str] = set()
         self._free = threading.Event()
         self._free.set()
-        self._soon = QTimer(self)
-        self._soon.setSingleShot(True)
-        self._soon.setInterval(_AFTER_LOADING_MS)
-        self._soon.timeout.connect(self._look)
+        self._soon = debounce(self, self._look, _AFTER_LOADING_MS)
         session.model_changed.connect(self._on_model)
         session.state_changed.connect(self._on_state)
 
@@ -53,20 +51,19 @@ class HashService(QObject):
     def compute(self, path: str) -> None:
         """Compute it, unless it is known or being computed."""
         key = identity(Path(path))
-        if not key or self._hashes.get(key) or key in [each for _, each in self._jobs.values()]:
+        if not key or self._hashes.get(key) or key in self._computing:
             return
-        if self._worker is None:
-            self._worker = StreamThread("hashes", self)
-            self._worker.yielded.connect(self._on_yielded)
-            self._worker.finished.connect(self._on_finished)
-            self._worker.failed.connect(self._on_finished)
-        job = self._worker.start(lambda stop: _computing(Path(path), self._free, stop))
-        self._jobs[job.id] = path, key
+        self._computing.add(key)
+        self._background.start(
+            lambda stop: _computing(Path(path), self._free, stop),
+            lambda _result: self._on_ended(path, key),
+            event=lambda progress: self._on_progress(path, key, *progress),
+        )
 
     def close(self) -> bool:
         """End the thread."""
         self._soon.stop()
-        return self._worker is None or self._worker.close()
+        return self._background.close()
 
     @Slot(object)
     def _on_model(self, model: ModelInfo | None) -> None:
@@ -81,20 +78,15 @@ class HashService(QObject):
     def _on_state(self, state: str) -> None:
         self._free.set() if state in ("idle", "no_model") else self._free.clear()
 
-    @Slot(int, object)
-    def _on_yielded(self, job: int, progress: tuple[int, int, str]) -> None:
-        path, key = self._jobs[job]
-        done, total, found = progress
+    def _on_progress(self, path: str, key: str, done: int, total: int, found: str) -> None:
         if found:
             self._hashes.put(key, found)
             self.found.emit(path, found)
         else:
             self.progress.emit(path, done, total)
 
-    @Slot(int, object)
-    @Slot(int, str, str)
-    def _on_finished(self, job: int, *_result: object) -> None:
-        path, key = self._jobs.pop(job)
+    def _on_ended(self, path: str, key: str) -> None:
+        self._computing.discard(key)
         if not self._hashes.get(key):
             self.found.emit(path, "")
 

@@ -9,13 +9,15 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.items.models.local_models import ModelEntry
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.background import Background
+from desktop.services.engine.stream_thread import Job
 from desktop.services.models.devices import FindDevices, find_devices
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.debounce import debounce
 from engine.core import ModelInfo
 from engine.settings import CacheSettings, LoadSettings, Settings
 
@@ -96,19 +98,16 @@ class LibraryService(QObject):
         super().__init__(parent)
         self._find_devices = find_devices
         self._session, self._catalogue, self._measure = session, catalogue, measure
-        self._worker: StreamThread | None = None
+        self._background = Background("library", self)
         self._job: Job | None = None
         self._active = False
         self._bandwidth: float | None = None
         self._measuring = False
-        self._soon = QTimer(self)
-        self._soon.setSingleShot(True)
-        self._soon.timeout.connect(self._estimate)
+        self._soon = debounce(self, self._estimate)
         catalogue.changed.connect(self._later)
         session.model_changed.connect(self._later)
         session.settings_changed.connect(self._on_settings)
         session.state_changed.connect(self._measure_when_free)
-        session.measured.connect(self._on_measured)
 
     @property
     def bandwidth(self) -> float:
@@ -126,7 +125,7 @@ class LibraryService(QObject):
         """End the thread."""
         self._soon.stop()
         self._active = False
-        return self._worker.close() if self._worker is not None else True
+        return self._background.close()
 
     @Slot()
     def _later(self) -> None:
@@ -148,9 +147,8 @@ class LibraryService(QObject):
         ):
             self._measuring = True
             threads, measure = self._session.settings(LoadSettings).threads, self._measure
-            self._session.measure(lambda stop: _measured(measure, threads))
+            self._session.measure(lambda stop: _measured(measure, threads), self._on_measured)
 
-    @Slot(object)
     def _on_measured(self, result: object) -> None:
         self._measuring = False
         if isinstance(result, float):
@@ -173,20 +171,12 @@ class LibraryService(QObject):
             for entry in self._catalogue.entries
             if entry.info is not None
         ]
-        if self._worker is None:
-            self._worker = StreamThread("library", self)
-            self._worker.yielded.connect(self._on_yielded)
-        if self._job is not None:
-            self._job.stop()
+        self._background.drop(self._job)
         loaded, bandwidth = self._session.model, self.bandwidth
-        self._job = self._worker.start(
-            lambda stop: _estimates(models, loaded, bandwidth, self._find_devices, stop)
+        self._job = self._background.start(
+            lambda stop: _estimates(models, loaded, bandwidth, self._find_devices, stop),
+            event=self.estimated.emit,
         )
-
-    @Slot(int, object)
-    def _on_yielded(self, job: int, fits: dict[str, Fit]) -> None:
-        if self._job is not None and job == self._job.id:
-            self.estimated.emit(fits)
 
 
 def _measured(measure: Measure, threads: int) -> Generator[None, None, float]:

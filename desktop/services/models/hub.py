@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.background import Background
+from desktop.services.engine.stream_thread import Job
 from desktop.store.settings.preferences import Preferences
 from engine.core import Downloaded, Downloading
 from engine.settings import LoadSettings
@@ -76,8 +76,7 @@ HUB = HubApi()
 """The real hub."""
 
 
-@dataclass(frozen=True)
-class Fetching:
+class Fetching(NamedTuple):
     """A download: `state` is "waiting", "running", "paused", "failed" or "finished"; `done` of `total` bytes.
 
     `sentence` is shown to the user.
@@ -123,12 +122,11 @@ class HubService(QObject):
     ) -> None:
         super().__init__(parent)
         self._preferences, self._folder, self._api = preferences, folder, api
-        self._asker: StreamThread | None = None
-        self._fetcher: StreamThread | None = None
-        self._asked: dict[int, tuple[str, str]] = {}
+        self._questions = Background("hub", self)
+        self._fetches = Background("hub download", self)
         self._question: Job | None = None
         self._downloads: dict[tuple[str, str], Fetching] = {}
-        self._jobs: dict[int, tuple[tuple[str, str], Job]] = {}
+        self._jobs: dict[tuple[str, str], Job] = {}
         self._discarded: set[tuple[str, str]] = set()
         self._offline, self._switching = preferences.offline, threading.Lock()
 
@@ -155,17 +153,21 @@ class HubService(QObject):
     def begin(self) -> None:
         """Report the present state: unfinished downloads and where the token is stored."""
         folder = self._folder
-        self._ask("unfinished", "", lambda stop: self._api.unfinished(folder))
-        self._ask("token", "", lambda stop: (self._api.token_source(), ""))
+        self._ask("unfinished", lambda stop: self._api.unfinished(folder), self._show_unfinished)
+        self._ask("token", lambda stop: (self._api.token_source(), ""), self._show_token)
 
     def search(self, query: str) -> None:
         """Search for models; replaces a running request."""
-        self._replace("search", query, lambda stop: self._api.search(query, stop))
+        self._replace("search", lambda stop: self._api.search(query, stop), partial(self.found.emit, query))
 
     def ask_choices(self, model_id: str) -> None:
         """Ask what can be downloaded of a model; replaces a running request."""
         folder, load = self._folder, self._preferences.settings(LoadSettings)
-        self._replace("choices", model_id, lambda stop: self._api.choices(model_id, folder, load, stop))
+        self._replace(
+            "choices",
+            lambda stop: self._api.choices(model_id, folder, load, stop),
+            partial(self.chosen.emit, model_id),
+        )
 
     def set_token(self, token: str) -> None:
         """Store a token, or delete it (with "")."""
@@ -174,63 +176,49 @@ class HubService(QObject):
             sentence = self._api.set_token(token)
             return self._api.token_source(), sentence
 
-        self._ask("token", "", keep)
+        self._ask("token", keep, self._show_token)
 
-    def _replace(self, what: str, about: str, ask: Callable[[threading.Event], Any]) -> None:
-        if self._question is not None:
-            self._question.stop()
-        self._question = self._ask(what, about, ask)
+    def _replace(
+        self, what: str, ask: Callable[[threading.Event], Any], answered: Callable[[Any], object]
+    ) -> None:
+        self._questions.drop(self._question)
+        self._question = self._ask(what, ask, answered, self._end_question)
         self.busy_changed.emit(True)
 
-    def _ask(self, what: str, about: str, ask: Callable[[threading.Event], Any]) -> Job:
-        if self._asker is None:
-            self._asker = StreamThread("hub", self)
-            self._asker.finished.connect(self._on_answer)
-            self._asker.failed.connect(self._on_refusal)
+    def _end_question(self) -> None:
+        self._question = None
+        self.busy_changed.emit(False)
 
-        def run(stop: threading.Event) -> Generator[None, None, Any]:
-            yield
+    def _ask(
+        self,
+        what: str,
+        ask: Callable[[threading.Event], Any],
+        answered: Callable[[Any], object],
+        ended: Callable[[], None] = lambda: None,
+    ) -> Job:
+        def work(stop: threading.Event) -> Any:
             self._apply_offline()
             return ask(stop)
 
-        job = self._asker.start(run)
-        self._asked[job.id] = (what, about)
-        return job
+        def done(result: Any) -> None:
+            ended()
+            if result is not None:
+                answered(result)
 
-    @Slot(int, object)
-    def _on_answer(self, job: int, result: Any) -> None:
-        what, about = self._asked.pop(job, ("", ""))
-        if what in ("search", "choices") and not self._ended(job):
-            return
-        if result is None:
-            return
-        if what == "search":
-            self.found.emit(about, result)
-        elif what == "choices":
-            self.chosen.emit(about, result)
-        elif what == "token":
-            self.token_changed.emit(*result)
-        elif what == "unfinished":
-            for each in result:
-                fetching = Fetching(each.choice, "paused", each.done, each.choice.bytes)
-                self._downloads.setdefault(fetching.key, fetching)
-            self._announce()
-
-    @Slot(int, str, str)
-    def _on_refusal(self, job: int, sentence: str, details: str) -> None:
-        what, _ = self._asked.pop(job, ("", ""))
-        if what in ("search", "choices") and not self._ended(job):
-            return
-        if what:
+        def failed(sentence: str, _details: str) -> None:
+            ended()
             self.trouble.emit(what, sentence)
 
-    def _ended(self, job: int) -> bool:
-        """Whether this was the latest request; then nothing is running any more."""
-        if self._question is None or self._question.id != job:
-            return False
-        self._question = None
-        self.busy_changed.emit(False)
-        return True
+        return self._questions.call(work, done, failed)
+
+    def _show_token(self, found: tuple[str, str]) -> None:
+        self.token_changed.emit(*found)
+
+    def _show_unfinished(self, found: list[UnfinishedDownload]) -> None:
+        for each in found:
+            fetching = Fetching(each.choice, "paused", each.done, each.choice.bytes)
+            self._downloads.setdefault(fetching.key, fetching)
+        self._announce()
 
     # -- downloads
 
@@ -247,13 +235,8 @@ class HubService(QObject):
     def download(self, choice: HubChoice) -> None:
         """Start or resume a download; it waits while another one runs."""
         key = (choice.model_id, choice.title)
-        if any(key == other for other, _ in self._jobs.values()):
+        if key in self._jobs:
             return
-        if self._fetcher is None:
-            self._fetcher = StreamThread("hub download", self)
-            self._fetcher.yielded.connect(self._on_progress)
-            self._fetcher.finished.connect(self._on_fetched)
-            self._fetcher.failed.connect(self._on_fetch_failed)
         before = self._downloads.get(key)
         waiting = "Waiting for the download before it" if self._jobs else "Starting"
         self._downloads[key] = Fetching(
@@ -265,20 +248,23 @@ class HubService(QObject):
             self._apply_offline()
             yield from self._api.download(choice, folder, stop)
 
-        job = self._fetcher.start(run)
-        self._jobs[job.id] = (key, job)
+        self._jobs[key] = self._fetches.start(
+            run,
+            lambda _result: self._on_fetched(key),
+            lambda sentence, _details: self._on_fetch_failed(key, sentence),
+            lambda event: self._on_progress(key, event),
+        )
         self._announce()
 
     def pause(self, key: tuple[str, str]) -> None:
         """Stop it soon; `download` resumes it."""
-        for other, job in self._jobs.values():
-            if other == key:
-                job.stop()
+        if key in self._jobs:
+            self._jobs[key].stop()
 
     def discard(self, key: tuple[str, str]) -> None:
         """Cancel it and delete the partial download."""
         self._discarded.add(key)
-        if any(other == key for other, _ in self._jobs.values()):
+        if key in self._jobs:
             self.pause(key)
         else:
             self._remove(key)
@@ -291,8 +277,7 @@ class HubService(QObject):
 
     def close(self) -> bool:
         """Pause all downloads and end both threads."""
-        workers = [worker for worker in (self._asker, self._fetcher) if worker is not None]
-        ended = [worker.close() for worker in workers]  # all of them, even if the first one hangs
+        ended = [self._questions.close(), self._fetches.close()]  # both, even if the first one hangs
         return all(ended)
 
     def _remove(self, key: tuple[str, str]) -> None:
@@ -300,23 +285,18 @@ class HubService(QObject):
         fetching = self._downloads.pop(key, None)
         if fetching is not None:
             choice, folder = fetching.choice, self._folder
-            self._ask("discard", "", lambda stop: self._api.discard(choice, folder))
+            self._ask("discard", lambda stop: self._api.discard(choice, folder), lambda _nothing: None)
         self._announce()
 
-    @Slot(int, object)
-    def _on_progress(self, job: int, event: Downloading | Downloaded) -> None:
-        if job not in self._jobs:
-            return
-        key = self._jobs[job][0]
+    def _on_progress(self, key: tuple[str, str], event: Downloading | Downloaded) -> None:
         if isinstance(event, Downloaded):
             self._change(key, state="finished", path=event.path, done=self._downloads[key].total, sentence="")
         else:
             total = event.total or self._downloads[key].total
             self._change(key, state="running", done=event.done, total=total, sentence=event.stage)
 
-    @Slot(int, object)
-    def _on_fetched(self, job: int, result: object) -> None:
-        key, _ = self._jobs.pop(job)
+    def _on_fetched(self, key: tuple[str, str]) -> None:
+        del self._jobs[key]
         fetching = self._downloads[key]
         if fetching.state == "finished":
             self._discarded.discard(key)
@@ -324,10 +304,8 @@ class HubService(QObject):
         else:
             self._stopped(key)
 
-    @Slot(int, str, str)
-    def _on_fetch_failed(self, job: int, sentence: str, details: str) -> None:
-        key, stopped = self._jobs.pop(job)
-        if stopped.stopping:
+    def _on_fetch_failed(self, key: tuple[str, str], sentence: str) -> None:
+        if self._jobs.pop(key).stopping:
             self._stopped(key)
         else:
             self._change(key, state="failed", sentence=sentence)
@@ -339,7 +317,7 @@ class HubService(QObject):
             self._change(key, state="paused", sentence="")
 
     def _change(self, key: tuple[str, str], **what: Any) -> None:
-        self._downloads[key] = dataclasses.replace(self._downloads[key], **what)
+        self._downloads[key] = self._downloads[key]._replace(**what)
         self._announce()
 
     def _announce(self) -> None:

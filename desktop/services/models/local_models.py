@@ -9,12 +9,14 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from desktop.items.models.local_models import ModelEntry, entry, model_name
+from desktop.services.engine.background import Background
 from desktop.services.engine.model_host import Describe, describe
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.stream_thread import Job
 from desktop.services.models.header_reader import HeaderReader
+from desktop.services.system.debounce import debounce
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -60,17 +62,12 @@ class LocalModelsService(QObject):
         super().__init__(parent)
         self._describe, self._find_models = describe, find
         self._headers = HeaderReader() if describe is _ENGINE else None
-        self._worker = StreamThread("catalogue", self)
-        self._worker.yielded.connect(self._on_yielded)
-        self._worker.finished.connect(self._on_finished)
-        self._worker.failed.connect(self._on_failed)
+        self._background = Background("catalogue", self)
         self._job: Job | None = None
         self._entries: dict[str, ModelEntry] = {}
         self._before: dict[str, ModelEntry] = {}
         self._known: dict[tuple[object, ...], ModelEntry] = {}  # used by the worker thread only
-        self._update_timer = QTimer(self)
-        self._update_timer.setSingleShot(True)
-        self._update_timer.timeout.connect(self._on_time)
+        self._update_timer = debounce(self, lambda: self.changed.emit(self.entries))
 
     @property
     def entries(self) -> tuple[ModelEntry, ...]:
@@ -88,12 +85,13 @@ class LocalModelsService(QObject):
 
     def refresh(self, recent: Sequence[str], folders: Sequence[tuple[str, str]]) -> None:
         """Search again, in (source, folder) pairs and other programs' folders; replaces a running search."""
-        if self._job is not None:
-            self._job.stop()
+        self._background.drop(self._job)
         self._before = {found.path: found for found in self.entries}
         self._entries = {}
         places, within = tuple(recent), tuple(folders)
-        self._job = self._worker.start(lambda stop: self._find(places, within, stop))
+        self._job = self._background.start(
+            lambda stop: self._find(places, within, stop), self._on_ended, event=self._on_found
+        )
 
     def close(self) -> bool:
         """End the search and its thread."""
@@ -102,7 +100,7 @@ class LocalModelsService(QObject):
             self._job.stop()
         if self._headers is not None:
             self._headers.end()
-        return self._worker.close()
+        return self._background.close()
 
     def _find(
         self, recent: Sequence[str], folders: Sequence[tuple[str, str]], stop: threading.Event
@@ -149,29 +147,17 @@ class LocalModelsService(QObject):
                 str(path), title or _title(path) or model_name(path), trouble=str(error), source=source
             )
 
-    @Slot(int, object)
-    def _on_yielded(self, job: int, found: ModelEntry) -> None:
-        if self._job is not None and job == self._job.id:
-            self._entries[found.path] = found
-            if not self._update_timer.isActive():
-                self._update_timer.start(UPDATE_MS if len(self._entries) < MANY else UPDATE_MANY_MS)
+    def _on_found(self, found: ModelEntry) -> None:
+        self._entries[found.path] = found
+        if not self._update_timer.isActive():
+            self._update_timer.start(UPDATE_MS if len(self._entries) < MANY else UPDATE_MANY_MS)
 
-    @Slot()
-    def _on_time(self) -> None:
+    def _on_ended(self, _result: object) -> None:
+        self._job = None
+        self._before = {}
+        self._update_timer.stop()
         self.changed.emit(self.entries)
-
-    @Slot(int, object)
-    def _on_finished(self, job: int, result: object) -> None:
-        if self._job is not None and job == self._job.id:
-            self._job = None
-            self._before = {}
-            self._update_timer.stop()
-            self.changed.emit(self.entries)
-            self.finished.emit()
-
-    @Slot(int, str, str)
-    def _on_failed(self, job: int, sentence: str, details: str) -> None:
-        self._on_finished(job, None)
+        self.finished.emit()
 
 
 def _title(path: Path) -> str:

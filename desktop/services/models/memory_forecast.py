@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
-from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from desktop.services.engine.background import Background
 from desktop.services.engine.model_host import Describe
-from desktop.services.engine.stream_thread import StreamThread
 from desktop.services.models.devices import DeviceService
 from desktop.services.session.chat_session import ChatSession
 from engine.core import ModelInfo
@@ -27,8 +24,7 @@ PARTS = ("Other programs", "Weights", "Cache", "Draft model", "Work space")
 """The parts of a bar in order; the rest is free."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """One memory: `parts` are bytes in the order of `PARTS`, of `total`."""
 
     name: str
@@ -106,7 +102,7 @@ class MemoryForecast(QObject):
     ) -> None:
         super().__init__(parent)
         self._session, self._devices, self._describe = session, devices, describe
-        self._worker: StreamThread | None = None
+        self._background = Background("forecast", self)
         self._drafts: dict[str, ModelInfo | None] = {}
         self._preview: dict[type[Settings], Settings] = {}
         session.model_changed.connect(self.changed)
@@ -131,7 +127,7 @@ class MemoryForecast(QObject):
 
     def close(self) -> bool:
         """End the thread."""
-        return self._worker is None or self._worker.close()
+        return self._background.close()
 
     def _draft(self) -> ModelInfo | None:
         drafting = self._session.settings(SpeculationSettings)
@@ -140,10 +136,9 @@ class MemoryForecast(QObject):
         path = drafting.draft_model
         if path not in self._drafts:
             self._drafts[path] = None
-            if self._worker is None:
-                self._worker = StreamThread("forecast", self)
-                self._worker.finished.connect(self._on_described)
-            self._worker.start(lambda stop: _described(self._describe, path, stop))
+            self._background.call(
+                lambda _stop: self._describe(Path(path)), lambda info: self._on_described(path, info)
+            )
         return self._drafts[path]
 
     @Slot(object)
@@ -152,15 +147,7 @@ class MemoryForecast(QObject):
         if cls in (CacheSettings, LoadSettings, SpeculationSettings):
             self.changed.emit()
 
-    @Slot(int, object)
-    def _on_described(self, _job: int, found: tuple[str, ModelInfo] | None) -> None:
-        if found is not None:
-            self._drafts[found[0]] = found[1]
+    def _on_described(self, path: str, info: ModelInfo | None) -> None:
+        if info is not None:
+            self._drafts[path] = info
             self.changed.emit()
-
-
-def _described(
-    describe: Describe, path: str, stop: threading.Event
-) -> Generator[None, None, tuple[str, ModelInfo]]:
-    yield from ()
-    return path, describe(Path(path))

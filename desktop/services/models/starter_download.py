@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.background import Background
+from desktop.services.engine.stream_thread import Job
 from engine.core import Downloaded, Downloading
 
 __all__ = ["DownloadService", "Fetch"]
@@ -27,7 +28,7 @@ def fetch_starter(folder: Path, stop: threading.Event) -> Iterator[Downloading |
 
 
 class DownloadService(QObject):
-    """One download at a time into `folder`, on a thread of its own (created on first use).
+    """One download at a time into `folder`, on a thread of its own.
 
     Signals:
         progress(str stage, object done, object total): bytes (Python ints: a C++ int ends at 2 GiB); total 0
@@ -48,7 +49,7 @@ class DownloadService(QObject):
         super().__init__(parent)
         self._folder = folder
         self._fetch = fetch
-        self._worker: StreamThread | None = None
+        self._background = Background("download", self)
         self._job: Job | None = None
         self._path = ""
 
@@ -60,13 +61,10 @@ class DownloadService(QObject):
         """Start or resume, unless a download runs."""
         if self._job is not None:
             return
-        if self._worker is None:
-            self._worker = StreamThread("download", self)
-            self._worker.yielded.connect(self._on_yielded)
-            self._worker.finished.connect(self._on_finished)
-            self._worker.failed.connect(self._on_failed)
         self._path = ""
-        self._job = self._worker.start(self._run)
+        self._job = self._background.start(
+            lambda stop: self._fetch(self._folder, stop), self._on_ended, self._on_failed, self._on_event
+        )
         self.running_changed.emit(True)
 
     def cancel(self) -> None:
@@ -76,28 +74,22 @@ class DownloadService(QObject):
 
     def close(self) -> bool:
         """End the download and its thread."""
-        return self._worker.close() if self._worker is not None else True
+        return self._background.close()
 
-    def _run(self, stop: threading.Event) -> Generator[Downloading | Downloaded, None, None]:
-        yield from self._fetch(self._folder, stop)
-
-    @Slot(int, object)
-    def _on_yielded(self, job: int, event: Downloading | Downloaded) -> None:
+    def _on_event(self, event: Downloading | Downloaded) -> None:
         if isinstance(event, Downloaded):
             self._path = event.path
         else:
             self.progress.emit(event.stage, event.done, event.total)
 
-    @Slot(int, object)
-    def _on_finished(self, job: int, result: object) -> None:
+    def _on_ended(self, _result: object) -> None:
         self._end()
         if self._path:
             self.finished.emit(self._path)
         else:
             self.cancelled.emit()
 
-    @Slot(int, str, str)
-    def _on_failed(self, job: int, sentence: str, details: str) -> None:
+    def _on_failed(self, sentence: str, details: str) -> None:
         stopped = self._job is not None and self._job.stopping
         self._end()
         if stopped and not details:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Slot
 
@@ -36,8 +34,7 @@ FACTS = (
 _OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "output", "adapters")
 
 
-@dataclass(frozen=True)
-class ReplyProvenance:
+class ReplyProvenance(NamedTuple):
     """A reply with what it was made from; `provenance` is None if that was not recorded.
 
     `hash` is "" while it is not known.
@@ -107,9 +104,7 @@ class ProvenanceService(QObject):
         )
         if not found.path:
             return found
-        return dataclasses.replace(
-            found, hash=self.hashes.hash_of(found.path, str(found.model.get("identity", "")))
-        )
+        return found._replace(hash=self.hashes.hash_of(found.path, str(found.model.get("identity", ""))))
 
     def identity_of_loaded(self) -> str:
         """The identity of the loaded model's files; "" if none is loaded."""

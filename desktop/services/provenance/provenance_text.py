@@ -6,7 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from desktop.items.models.local_models import count_text
 from desktop.services.engine.reply_record import drafting_text, reason_text, stats_of
@@ -27,8 +27,7 @@ __all__ = [
 ]
 
 
-@dataclasses.dataclass(frozen=True)
-class SettingRow:
+class SettingRow(NamedTuple):
     """One setting that was used; `default` is the default in words if it differs, else empty."""
 
     pane: str

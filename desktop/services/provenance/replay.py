@@ -8,8 +8,7 @@ import dataclasses
 import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Signal
 
@@ -37,8 +36,7 @@ __all__ = ["Compared", "Replay", "doubts", "replay_request", "why_not"]
 _CUT = ("cancelled", "time_limit")
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(NamedTuple):
     """The result of a replay: the first `same` tokens are identical.
 
     At the first difference `there` is what the reply has and `here` what the replay wrote ("" at an end).

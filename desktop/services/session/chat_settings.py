@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.session.signals import SessionSignals, reports_store_errors
 from desktop.services.session.visible_chat import VisibleChat
 from desktop.services.settings.layered_settings import LayeredSettings, ModelLayer
+from desktop.services.system.debounce import debounce
 from desktop.settings import CONVERSATION_SETTINGS, Behaviour
 from desktop.store.conversations.personas import PersonaStore
 from desktop.store.conversations.stores import ConversationStores
@@ -46,10 +47,7 @@ class ChatSettings(QObject):
         super().__init__(signals)
         self._signals, self._stores = signals, stores
         self._preferences, self._visible = preferences, visible
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(SAVE_MS)
-        self._timer.timeout.connect(self.save_preferences)
+        self._timer = debounce(self, self.save_preferences, SAVE_MS)
         preferences.write_soon = self._save_soon
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from desktop.services.session.leading_name import LeadingName
 from desktop.services.session.scene import (
@@ -43,8 +44,7 @@ from engine.settings import (
 __all__ = ["ConversationContext", "Prompt", "is_temporary", "read_context"]
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(NamedTuple):
     """The system prompt of a chat. `own` is its own text, `inherited` what it has without one, from `source`
     ("folder NAME" or "persona NAME", "" for none); if it does not `inherit`, there is only its own.
     """

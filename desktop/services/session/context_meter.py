@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Generator
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.debounce import debounce
 from engine.core import ChatRequest, ChatSource, Foreseen, Stats
 from engine.errors import EngineError
 from engine.settings import ConstraintSettings, GuidanceSettings, Settings, StopSettings
@@ -22,8 +22,7 @@ _CHARACTERS = 4.0
 """Assumed of a token before any was counted, for what is typed while the engine is busy."""
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """Tokens: `system`, `messages` and `draft` add up to `used`, of `length`; `cached` of them need not be
     read, `next_read` are read by the next reply. `starts` has (message id, first token, end) of each message
     that is read; `rate` is tokens read per second, 0 if not known. `about`: the draft is estimated, because
@@ -86,10 +85,7 @@ class ContextMeter(QObject):
         self._job: Job | None = None
         self._rate, self._characters = 0.0, _CHARACTERS
         self.measured = Measured()
-        self._soon = QTimer(self)
-        self._soon.setSingleShot(True)
-        self._soon.setInterval(_SOON_MS)
-        self._soon.timeout.connect(self._measure)
+        self._soon = debounce(self, self._measure, _SOON_MS)
         for signal in (session.state_changed, session.model_changed, session.conversation_changed):
             signal.connect(self._later)
         shown = session.messages
@@ -148,8 +144,7 @@ class ContextMeter(QObject):
         messages = max(0, stats.context_tokens - now.system)
         draft = self._about()
         self._emit(
-            dataclasses.replace(
-                now,
+            now._replace(
                 length=stats.context_length,
                 messages=messages,
                 cached=stats.context_tokens,
@@ -164,7 +159,7 @@ class ContextMeter(QObject):
 
     def _estimate(self) -> None:
         tokens = self._about()
-        self._emit(dataclasses.replace(self.measured, draft=tokens, about=bool(tokens)))
+        self._emit(self.measured._replace(draft=tokens, about=bool(tokens)))
 
     @Slot()
     def _measure(self) -> None:
@@ -194,9 +189,7 @@ class ContextMeter(QObject):
         if self._counted_draft != self._draft or result is None:
             self._later() if self._session.model is not None else self._emit(Measured())
         if isinstance(result, str):
-            self._emit(
-                dataclasses.replace(Measured(), length=self.measured.length, rate=self._rate, trouble=result)
-            )
+            self._emit(Measured(length=self.measured.length, rate=self._rate, trouble=result))
         elif result is not None:
             self._emit(self._sorted(result, ids))
 

@@ -42,13 +42,12 @@ class ModelLoading(QObject):
         self._visible, self._settings, self._drafts = visible, settings, drafts
         self.loaded_with = (LoadSettings(), CacheSettings())
         self._reported_outdated, self._asked_path = False, ""
-        self._question, self._has_own_template = 0, False
+        self._has_own_template = False
         settings.was_set.connect(self._on_set)
         engine.state_changed.connect(self._on_state)
         engine.progress.connect(signals.progress)
         engine.model_changed.connect(self._on_model)
         engine.load_failed.connect(self._on_load_failed)
-        engine.background_ended.connect(signals.measured)
 
     @property
     def is_base_model(self) -> bool:
@@ -94,19 +93,16 @@ class ModelLoading(QObject):
         if self._engine.state == "loading":
             self._engine.stop()
 
-    def ask(self, question: Callable[[ChatSource], Any]) -> int:
-        """Ask the loaded model something small, on its thread, once nothing runs there; returns the number
-        that `asked` gives with the answer.
+    def ask(self, question: Callable[[ChatSource], Any], answered: Callable[[Any], object]) -> None:
+        """Ask the loaded model something small, on its thread, once nothing runs there. `answered` gets the
+        answer; None if that failed, was stopped, or no model is loaded.
         """
-        self._question += 1
-        number = self._question
 
         def work(source: ChatSource, stop: threading.Event) -> Generator[None, None, Any]:
             yield None
             return None if stop.is_set() else question(source)
 
-        self._engine.ask(work, lambda _: None, lambda answer, _: self._signals.asked.emit(number, answer))
-        return number
+        self._engine.ask(work, lambda _: None, lambda answer, _: answered(answer))
 
     @Slot(str)
     def _on_state(self, state: str) -> None:

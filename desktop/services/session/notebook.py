@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from desktop.services.engine.reply_runner import ReplyRunner
 from desktop.services.engine.token_cache import STRETCH
@@ -26,8 +26,7 @@ SETTLED_CHARACTERS = 60_000
 """A text up to this length is brought into the search index at every save: in a millisecond or two."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """An open notebook's document. What a model writes, while `running`, goes in at the character `place`;
     `stretch` is where the last written stretch begins and ends, (0, 0) for none. `footer` and `notice` are
     those of a reply.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from desktop.services.session.leading_name import LeadingName
@@ -44,8 +43,7 @@ def authored(path: Sequence[StoredMessage]) -> list[AuthoredMessage]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class SceneParticipant:
+class SceneParticipant(NamedTuple):
     """A participant with the present name and prompt of its persona, whose id is `persona` (0 for none)."""
 
     name: str
@@ -64,8 +62,7 @@ class SceneParticipant:
         return _same(self.name, author.name) or bool(self.persona and self.persona == author.persona)
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(NamedTuple):
     """One reply to come, of `replying`, one of `participants`; `user` is the name the user writes as ("" for
     none), `prompt` the chat's system prompt. `begins`: the reply may begin with its author's name; that of a
     model that thinks first may not.

@@ -40,9 +40,6 @@ class SessionSignals(QObject):
             page.
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
-        asked(int question, object answer): the answer to an `ask`; None when it failed, was stopped or no
-            model is loaded.
-        measured(object): the result of a task given to `measure`; None when it failed.
     """
 
     notice = Signal(str, str)
@@ -63,8 +60,6 @@ class SessionSignals(QObject):
     document_shown = Signal()
     progress = Signal(str, int, int)
     model_changed = Signal(object)
-    asked = Signal(int, object)
-    measured = Signal(object)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from desktop.services.engine.reply_runner import ReplyRunner
 from desktop.services.session.context import ConversationContext
@@ -38,8 +38,7 @@ _REFUSALS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Beginning:
+class _Beginning(NamedTuple):
     """The message that a reply begins with. `ids` are its exact token ids, if known; its text comes from
     `source`, if it was branched off another reply.
     """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.background import Background
+from desktop.services.system.debounce import debounce
 from engine.errors import EngineError
 
 __all__ = ["CHECKS", "ValidationService"]
@@ -73,14 +73,9 @@ class ValidationService(QObject):
     def __init__(self, checks: Mapping[str, Check] | None = None, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._checks = dict(CHECKS if checks is None else checks)
-        self._worker: StreamThread | None = None  # created for the first check
+        self._background = Background("checks", self)
         self._waiting: dict[str, tuple[Any, ...]] = {}
-        self._running: dict[int, tuple[str, tuple[Any, ...]]] = {}
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_PAUSE_MILLISECONDS)
-        self._timer.timeout.connect(self._begin)
-        self._closed = False
+        self._timer = debounce(self, self._begin, _PAUSE_MILLISECONDS)
 
     def check(self, kind: str, values: tuple[Any, ...], at_once: bool = False) -> None:
         """Check these values if no others come for a moment, or `at_once`."""
@@ -92,40 +87,18 @@ class ValidationService(QObject):
 
     def close(self) -> bool:
         """End the thread; False if it did not end in time."""
-        self._closed = True
         self._timer.stop()
-        return self._worker is None or self._worker.close()
+        return self._background.close()
 
     def _begin(self) -> None:
         self._timer.stop()
-        if self._closed:
-            return
-        if self._worker is None:
-            self._worker = StreamThread("checks", self)
-            self._worker.finished.connect(self._on_finished)
-            self._worker.failed.connect(self._on_failed)
         waiting, self._waiting = self._waiting, {}
         for kind, values in waiting.items():
-            job = self._start(self._worker, kind, values)
-            self._running[job.id] = (kind, values)
+            self._start(kind, values)
 
-    def _start(self, worker: StreamThread, kind: str, values: tuple[Any, ...]) -> Job:
+    def _start(self, kind: str, values: tuple[Any, ...]) -> None:
+        def ended(sentence: str | None, _details: str = "") -> None:
+            self.checked.emit(kind, values, sentence or "")
+
         check = self._checks[kind]
-
-        def run(stop: threading.Event) -> Generator[None, None, str]:
-            yield from ()  # a generator, as the thread runs them
-            return check(*values)
-
-        return worker.start(run)
-
-    @Slot(int, object)
-    def _on_finished(self, job_id: int, sentence: object) -> None:
-        kind, values = self._running.pop(job_id)
-        if not self._closed:
-            self.checked.emit(kind, values, str(sentence or ""))
-
-    @Slot(int, str, str)
-    def _on_failed(self, job_id: int, sentence: str, details: str) -> None:
-        kind, values = self._running.pop(job_id)
-        if not self._closed:
-            self.checked.emit(kind, values, sentence)
+        self._background.call(lambda _stop: check(*values), ended, ended)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.background import Background
 from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Behaviour
 from desktop.store.backups import (
@@ -39,8 +38,7 @@ class BackupRow(NamedTuple):
     chats: int
 
 
-@dataclass(frozen=True)
-class _Answer:
+class _Answer(NamedTuple):
     """The result of a job: `kind` is "made", "list", "ready" or "checked"."""
 
     kind: str
@@ -69,7 +67,7 @@ class BackupService(QObject):
         super().__init__(parent)
         self._session = session
         self.copies = Backups(session.stores.database.path)
-        self._worker: StreamThread | None = None
+        self._background = Background("backups", self)
         self._reported = ""
         self._part: Path | None = None
         self._closed = False
@@ -80,15 +78,15 @@ class BackupService(QObject):
 
     def make_now(self) -> None:
         """Make a copy whether one is due or not."""
-        self._start(_making(self.copies, forced=True))
+        self._start(lambda stop: _made(self.copies, stop, forced=True))
 
     def look(self) -> None:
         """List the copies; emits `listed`."""
-        self._start(_listing(self.copies))
+        self._start(lambda _stop: _listed(self.copies))
 
     def restore(self, backup: Path) -> None:
         """Restore this copy. It is prepared in the background, then a running reply is stopped."""
-        self._start(_preparing(backup, self.copies.path))
+        self._start(lambda _stop: _prepared(backup, self.copies.path))
 
     def close(self) -> bool:
         """Stop the timer and what runs; False if the thread did not end in time."""
@@ -96,28 +94,21 @@ class BackupService(QObject):
         self.timer.stop()
         if self._part is not None:
             forget_restore(self._part)
-        return self._worker is None or self._worker.close()
+        return self._background.close()
 
-    def _start(self, run: Any) -> Job | None:
-        if self._closed:
-            return None
-        if self._worker is None:
-            self._worker = StreamThread("backups", self)
-            self._worker.finished.connect(self._on_finished)
-            self._worker.failed.connect(self._on_failed)
-        return self._worker.start(run)
+    def _start(self, work: Callable[[threading.Event], _Answer]) -> None:
+        self._background.call(work, self._on_answer, lambda sentence, _details: self.trouble.emit(sentence))
 
     @Slot()
     def _on_time(self) -> None:
         self.timer.setInterval(EVERY_MS)
         if self._session.settings(Behaviour).backups:
-            self._start(_making(self.copies, forced=False))
+            self._start(lambda stop: _made(self.copies, stop))
         else:
-            self._start(_checking(self.copies))
+            self._start(lambda stop: _checked(self.copies, stop))
 
-    @Slot(int, object)
-    def _on_finished(self, _job: int, answer: _Answer | None) -> None:
-        if answer is None or self._closed:
+    def _on_answer(self, answer: _Answer | None) -> None:
+        if answer is None:
             return
         if answer.kind == "ready" and answer.trouble:
             self.refused.emit(answer.trouble)
@@ -134,10 +125,6 @@ class BackupService(QObject):
                 self.trouble.emit(answer.trouble)
             if answer.kind == "made":
                 self.made.emit(answer.value)
-
-    @Slot(int, str, str)
-    def _on_failed(self, _job: int, sentence: str, _details: str) -> None:
-        self.trouble.emit(sentence)
 
     @Slot()
     def _put_in_place(self) -> None:
@@ -168,28 +155,16 @@ class BackupService(QObject):
             self.restored.emit(moved.name if moved is not None else "")
 
 
-def _making(copies: Backups, forced: bool) -> Any:
-    def run(stop: threading.Event) -> Generator[None, None, _Answer]:
-        yield from ()
-        try:
-            if forced or copies.due():
-                return _Answer("made", copies.make(None if not forced else time.time(), stop.is_set))
-        except StoreError as error:
-            return _Answer("made", None, str(error))
-        return _check(copies, stop)
-
-    return run
+def _made(copies: Backups, stop: threading.Event, forced: bool = False) -> _Answer:
+    try:
+        if forced or copies.due():
+            return _Answer("made", copies.make(None if not forced else time.time(), stop.is_set))
+    except StoreError as error:
+        return _Answer("made", None, str(error))
+    return _checked(copies, stop)
 
 
-def _checking(copies: Backups) -> Any:
-    def run(stop: threading.Event) -> Generator[None, None, _Answer]:
-        yield from ()
-        return _check(copies, stop)
-
-    return run
-
-
-def _check(copies: Backups, stop: threading.Event) -> _Answer:
+def _checked(copies: Backups, stop: threading.Event) -> _Answer:
     """Check for damage, unless a copy from the last day exists, which was checked when it was made."""
     now = time.time()
     latest = copies.latest(now)
@@ -206,22 +181,13 @@ def _check(copies: Backups, stop: threading.Event) -> _Answer:
     return _Answer("checked", None, words.format(damage) if damage else "")
 
 
-def _listing(copies: Backups) -> Any:
-    def run(stop: threading.Event) -> Generator[None, None, _Answer]:
-        yield from ()
-        return _Answer(
-            "list", tuple(BackupRow(backup, count_conversations(backup.path)) for backup in copies.list())
-        )
-
-    return run
+def _listed(copies: Backups) -> _Answer:
+    rows = (BackupRow(backup, count_conversations(backup.path)) for backup in copies.list())
+    return _Answer("list", tuple(rows))
 
 
-def _preparing(backup: Path, path: Path) -> Any:
-    def run(stop: threading.Event) -> Generator[None, None, _Answer]:
-        yield from ()
-        try:
-            return _Answer("ready", prepare_restore(backup, path))
-        except StoreError as error:
-            return _Answer("ready", None, str(error))
-
-    return run
+def _prepared(backup: Path, path: Path) -> _Answer:
+    try:
+        return _Answer("ready", prepare_restore(backup, path))
+    except StoreError as error:
+        return _Answer("ready", None, str(error))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.background import Background
 from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Behaviour
 from desktop.store.conversations.stores import FIRST_TEMPORARY
@@ -46,24 +46,31 @@ class BusNotifier(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._thread: StreamThread | None = None
-        self._asked: dict[int, tuple[Callable[[str], None], Callable[[], None]]] = {}
+        self._background = Background("notify", self)
+        self._connected = False
         self._shown: dict[int, Callable[[str], None]] = {}
         self._tokens: dict[int, str] = {}
 
     def show(self, title: str, text: str, clicked: Callable[[str], None], failed: Callable[[], None]) -> None:
         """Ask the desktop's service to show one."""
-        if self._thread is None and not self._connect():
+        self._connected = self._connected or self._connect()
+        if not self._connected:
             failed()
             return
-        assert self._thread is not None
-        job: Job = self._thread.start(lambda _stop: _notify(title, text))
-        self._asked[job.id] = (clicked, failed)
+
+        def answered(number: int | None) -> None:
+            if number is None:
+                failed()
+                return
+            self._shown[number] = clicked
+            for old in list(self._shown)[:-_SHOWN]:
+                del self._shown[old]
+
+        self._background.call(lambda _stop: _notify(title, text), answered)
 
     def close(self) -> None:
         """End the thread, if there is one."""
-        if self._thread is not None:
-            self._thread.close(timeout_s=1.0)
+        self._background.close(timeout_s=1.0)
 
     def _connect(self) -> bool:
         try:
@@ -77,24 +84,7 @@ class BusNotifier(QObject):
         for name, slot in (("ActionInvoked", "invoked"), ("ActivationToken", "permitted")):
             receiver: Any = SLOT(f"{slot}(QDBusMessage)")  # a str, whatever the stubs say
             bus.connect("", PLACE, SERVICE, name, self, receiver)
-        self._thread = StreamThread("notify", self)
-        self._thread.finished.connect(self._answered)
-        self._thread.failed.connect(self._refused)
         return True
-
-    @Slot(int, object)
-    def _answered(self, job: int, number: object) -> None:
-        clicked, failed = self._asked.pop(job)
-        if not isinstance(number, int):
-            failed()
-            return
-        self._shown[number] = clicked
-        for old in list(self._shown)[:-_SHOWN]:
-            del self._shown[old]
-
-    @Slot(int, str, str)
-    def _refused(self, job: int, sentence: str, details: str) -> None:
-        self._asked.pop(job)[1]()
 
     @Slot("QDBusMessage")
     def permitted(self, message: object) -> None:
@@ -118,14 +108,13 @@ def _arguments(message: object) -> tuple[int, str]:
     return (number, word) if isinstance(number, int) and isinstance(word, str) else (0, "")
 
 
-def _notify(title: str, text: str) -> Generator[None, None, int | None]:
+def _notify(title: str, text: str) -> int | None:
     """Call the service; returns the number of the notification, or None if there is no service."""
     from PySide6.QtCore import Q_ARG, Q_RETURN_ARG, QMetaObject
     from PySide6.QtDBus import QDBusConnection, QDBusInterface
 
     # QDBusInterface introspects the service: only then does a Python int become an unsigned number.
     service = QDBusInterface(SERVICE, PLACE, SERVICE, QDBusConnection.sessionBus())
-    yield None
     if not service.isValid():
         return None
     hints = {"desktop-entry": "inglenook", "category": "im.received"}

@@ -15,9 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from PySide6.QtCore import QLockFile, QObject, Signal, Slot
 
@@ -54,8 +53,7 @@ class AlreadyOpen(StoreError):
         self.folder, self.process = folder, process
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """What a start was asked to do: open files and folders (absolute paths), download the starter model.
 
     `token` is the desktop's activation token (XDG activation), or empty.

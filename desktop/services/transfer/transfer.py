@@ -7,16 +7,17 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
-from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.engine.background import Background
+from desktop.services.engine.stream_thread import Job
 from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.database.database import Database, StoreError
 
 if TYPE_CHECKING:
-    from desktop.services.transfer.transfer_report import ImportReport
+    from desktop.services.transfer.transfer_report import Exported, ImportReport
     from desktop.store.transfer.records import ConversationRecord
 
 __all__ = ["PDF", "TransferService"]
@@ -44,9 +45,9 @@ class TransferService(QObject):
     def __init__(self, stores: ConversationStores, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._stores = stores
-        self._worker: StreamThread | None = None  # created on first use
-        self._imports: dict[int, Job] = {}
-        self._exports: dict[int, Job] = {}
+        self._background = Background("transfer", self)
+        self._imports: set[Job] = set()
+        self._exports: set[Job] = set()
 
     @property
     def busy(self) -> bool:
@@ -64,12 +65,17 @@ class TransferService(QObject):
     def import_files(self, paths: Sequence[Path]) -> None:
         """Import everything in these files."""
         path, files = self._stores.database.path, tuple(paths)
-        job = self._thread().start(lambda stop: _import(path, files, stop))
-        self._imports[job.id] = job
+        job = self._background.start(
+            lambda stop: _import(path, files, stop),
+            lambda report: self._on_imported(job, report),
+            lambda sentence, _details: self._on_imported(job, None, sentence),
+            self.importing.emit,
+        )
+        self._imports.add(job)
 
     def cancel_import(self) -> None:
         """Stop after the current conversation; what was imported stays."""
-        for job in self._imports.values():
+        for job in self._imports:
             job.stop()
 
     def export(self, ids: Sequence[int], label: str, target: Path, thoughts: bool = True) -> None:
@@ -81,12 +87,17 @@ class TransferService(QObject):
         from desktop.services.transfer.export_job import Choice, export  # the formats: only for an export
 
         path, choice = self._stores.database.path, Choice(tuple(ids), thoughts, given)
-        job = self._thread().start(lambda stop: export(path, choice, label, target, stop))
-        self._exports[job.id] = job
+        job = self._background.start(
+            lambda stop: export(path, choice, label, target, stop),
+            lambda exported: self._on_exported(job, exported),
+            lambda sentence, _details: self._on_exported(job, None, sentence),
+            lambda progress: self.exporting.emit(progress.done, progress.total),
+        )
+        self._exports.add(job)
 
     def cancel_export(self) -> None:
         """Stop soon; an incomplete file is removed."""
-        for job in self._exports.values():
+        for job in self._exports:
             job.stop()
 
     def markdown(self, conversation_id: int) -> str:
@@ -97,7 +108,7 @@ class TransferService(QObject):
 
     def close(self) -> bool:
         """Cancel what runs and end the thread; False if it did not end in time."""
-        return self._worker is None or self._worker.close()
+        return self._background.close()
 
     def _record(self, number: int) -> ConversationRecord:
         # here and below: imported only for an import or export
@@ -105,39 +116,18 @@ class TransferService(QObject):
 
         return read_whole(self._stores.database_of(number), number)
 
-    def _thread(self) -> StreamThread:
-        if self._worker is None:
-            self._worker = StreamThread("transfer", self)
-            self._worker.yielded.connect(self._on_event)
-            self._worker.finished.connect(self._on_finished)
-            self._worker.failed.connect(self._on_failed)
-        return self._worker
+    def _on_imported(self, job: Job, report: ImportReport | None, trouble: str = "") -> None:
+        """Without a report it failed, or was cancelled before it began."""
+        from desktop.services.transfer.transfer_report import ImportReport
 
-    @Slot(int, object)
-    def _on_event(self, job: int, event: Any) -> None:
-        if job in self._imports:
-            self.importing.emit(event)
-        elif job in self._exports:
-            self.exporting.emit(event.done, event.total)
+        self._imports.discard(job)
+        self.imported.emit(report or ImportReport(trouble=trouble, cancelled=not trouble))
 
-    @Slot(int, object)
-    def _on_finished(self, job: int, result: Any) -> None:
-        """`result` is None for a job that was cancelled before it began."""
-        from desktop.services.transfer.transfer_report import Exported, ImportReport
+    def _on_exported(self, job: Job, exported: Exported | None, trouble: str = "") -> None:
+        from desktop.services.transfer.transfer_report import Exported
 
-        if self._imports.pop(job, None) is not None:
-            self.imported.emit(result if result is not None else ImportReport(cancelled=True))
-        elif self._exports.pop(job, None) is not None:
-            self.exported.emit(result if result is not None else Exported(Path(), 0, cancelled=True))
-
-    @Slot(int, str, str)
-    def _on_failed(self, job: int, sentence: str, details: str) -> None:
-        from desktop.services.transfer.transfer_report import Exported, ImportReport
-
-        if self._imports.pop(job, None) is not None:
-            self.imported.emit(ImportReport(trouble=sentence))
-        elif self._exports.pop(job, None) is not None:
-            self.exported.emit(Exported(Path(), 0, trouble=sentence))
+        self._exports.discard(job)
+        self.exported.emit(exported or Exported(Path(), 0, trouble, cancelled=not trouble))
 
 
 def _import(

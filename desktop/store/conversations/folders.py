@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import missing
@@ -32,8 +32,7 @@ class Folder:
     system_prompt: str
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(NamedTuple):
     """What `FolderStore.remove` did, so that `put_back` can undo it.
 
     `folders` are those removed, `children` the subfolders that moved up, `conversations` those that were in a

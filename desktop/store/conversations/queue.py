@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.database.database import StoreError
@@ -10,8 +10,7 @@ from desktop.store.database.database import StoreError
 __all__ = ["QueueStore", "Queued"]
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
+class Queued(NamedTuple):
     """One message; `opening` is how the reply to it should begin."""
 
     id: int
@@ -65,7 +64,7 @@ class QueueStore:
             except StoreError as error:
                 trouble = error
                 self._next += 1
-                self._memory.append(replace(waiting, id=self._next, conversation_id=now))
+                self._memory.append(waiting._replace(id=self._next, conversation_id=now))
             self.remove(waiting.id)
         if trouble is not None:
             raise trouble

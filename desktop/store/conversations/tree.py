@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 __all__ = ["Node", "Tree"]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """The place of one message: `parent` None is the top; `shown_child` is the variant chosen below it, if
     any.
     """

@@ -10,7 +10,6 @@ from desktop.store.database.database import Database, Migration, set_aside
 from desktop.store.database.errors import Damaged, StoreError
 from desktop.store.database.integrity_marker import check_done
 from desktop.store.database.migrations import MIGRATIONS
-from desktop.store.database.recovery import recover
 
 __all__ = ["open_conversations"]
 
@@ -36,6 +35,8 @@ def open_conversations(path: Path, migrations: Sequence[Migration] = MIGRATIONS)
 
 def _recover(damaged: Path, database: Database) -> str:
     """Fill the new `database` from the damaged file; returns a sentence for the user."""
+    from desktop.store.database.recovery import recover  # hardly any start needs it
+
     kept = f"The file with your conversations was damaged; it is kept as {damaged.name} in {damaged.parent}"
     try:
         return f"{kept}. {recover(damaged, database).sentence}"

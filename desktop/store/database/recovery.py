@@ -11,9 +11,8 @@ import logging
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from desktop.store.conversations.records import auto_title
 from desktop.store.conversations.stores import FIRST_TEMPORARY
@@ -32,8 +31,7 @@ _MOST_FAILURES = 5_000
 Key = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(NamedTuple):
     """What was saved: the number of rows in each table, and the tables of which rows are missing."""
 
     rows: Mapping[str, int]

@@ -8,8 +8,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from desktop.store.conversations.records import STATES
 from desktop.store.conversations.stores import FIRST_TEMPORARY
@@ -40,8 +39,7 @@ def label(table: str) -> str:
     return _WORDS.get(table, table.replace("_", " "))
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One column.
 
     `kinds` are the Python types of its values; `usual`, whether a missing or broken value may be left out of
@@ -64,8 +62,7 @@ class Column:
         return isinstance(value, self.kinds)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """One table.
 
     `alias` is the index of the column that aliases the rowid, or -1; `key` names the primary key of a WITHOUT

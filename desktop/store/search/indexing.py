@@ -7,7 +7,7 @@ messages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from desktop.store.database.database import Database
 
@@ -29,8 +29,7 @@ https://www.sqlite.org/fts5.html#the_automerge_configuration_option
 _OLD = "message_search"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """`left` is the most messages that are not indexed yet; `done` when there is nothing left to do."""
 
     left: int

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
-from PySide6.QtCore import Qt, Slot
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from desktop import menu_entry
-from desktop.services.engine.stream_thread import StreamThread
+from desktop.services.engine.background import Background
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 
@@ -23,9 +22,8 @@ _ABSENT = (
 _PRESENT = "Inglenook is in the applications menu. Put it there again after it was moved, or take it out."
 
 
-def _doing(action: Callable[[], str]) -> Generator[None, None, tuple[bool, str]]:
-    """Run on the worker's thread, as it starts programs; returns whether it succeeded, and a sentence."""
-    yield None
+def _outcome(action: Callable[[], str]) -> tuple[bool, str]:
+    """Whether it succeeded, and a sentence."""
     try:
         return True, action()
     except menu_entry.EntryError as error:
@@ -38,7 +36,7 @@ class MenuEntryDialog(QDialog):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setWindowTitle("Applications menu")
-        self._worker: StreamThread | None = None
+        self._background: Background | None = None
         self.words = QLabel()
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.words.setWordWrap(True)
@@ -90,27 +88,16 @@ class MenuEntryDialog(QDialog):
             self.resize(wide, max(layout.heightForWidth(wide), self.minimumSizeHint().height()))
 
     def _do(self, action: Callable[[], str]) -> None:
-        if self._worker is not None:
+        if self._background is not None:
             return
         for button in (self.put, self.take):
             button.setEnabled(False)
-        self._worker = StreamThread("menu entry", self)
-        self._worker.finished.connect(self._done)
-        self._worker.failed.connect(self._failed)
-
-        def make(_stop: threading.Event) -> Generator[None, None, tuple[bool, str]]:
-            return _doing(action)
-
-        self._worker.start(make)
-
-    @Slot(int, object)
-    def _done(self, job: int, result: object) -> None:
-        well, sentence = result if isinstance(result, tuple) else (True, "")
-        self._end(str(sentence), "muted" if well else "danger")
-
-    @Slot(int, str, str)
-    def _failed(self, job: int, sentence: str, details: str) -> None:
-        self._end(sentence, "danger")
+        self._background = Background("menu entry", self)  # it starts programs
+        self._background.call(
+            lambda _stop: _outcome(action),
+            lambda outcome: self._end(outcome[1], "muted" if outcome[0] else "danger"),
+            lambda sentence, _details: self._end(sentence, "danger"),
+        )
 
     def _end(self, sentence: str, tone: str) -> None:
         self._end_thread()
@@ -121,10 +108,10 @@ class MenuEntryDialog(QDialog):
         announce(self, sentence)
 
     def _end_thread(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker.deleteLater()
-            self._worker = None
+        if self._background is not None:
+            self._background.close()
+            self._background.deleteLater()
+            self._background = None
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self._end_thread()

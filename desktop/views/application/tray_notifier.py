@@ -7,7 +7,7 @@ from collections.abc import Callable
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QSystemTrayIcon
 
-from desktop.views.widgets.debounce import debounce
+from desktop.services.system.debounce import debounce
 from desktop.views.widgets.icons import application_icon
 
 __all__ = ["TrayNotifier"]

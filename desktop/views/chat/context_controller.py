@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QWidget
 from desktop.items.chats.reply_stats import figures
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter, Measured, cost_words
+from desktop.services.system.debounce import debounce
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.chat.context_meter import ContextBar
-from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.icons import IconButton
 
 if TYPE_CHECKING:

@@ -10,13 +10,12 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 
 from desktop.services.provenance.provenance import ProvenanceService, ReplyProvenance
-from desktop.services.provenance.provenance_text import as_json
-from desktop.services.provenance.replay import Compared, Replay, doubts, why_not
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.database.database import StoreError
 from desktop.views.widgets.banner import announce
 
 if TYPE_CHECKING:
+    from desktop.services.provenance.replay import Compared, Replay
     from desktop.views.chat.reply_details_dialog import ReplyDetailsDialog
 
 __all__ = ["ReplyDetailsController"]
@@ -80,6 +79,8 @@ class ReplyDetailsController(QObject):
         reply, model = self._reply(), self._session.model
         if reply is None or self.dialog is None or self._replay is not None:
             return
+        from desktop.services.provenance.replay import doubts, why_not  # with the dialog
+
         trouble = why_not(reply, model, self._session.state)
         if trouble:
             self.dialog.show_replay(trouble, False)
@@ -93,15 +94,14 @@ class ReplyDetailsController(QObject):
 
     @Slot()
     def _begin(self) -> None:
-        reply = self._reply()
-        if (
-            reply is None
-            or self.dialog is None
-            or self._replay is not None
-            or why_not(reply, self._session.model, self._session.state)
-        ):
+        from desktop.services.provenance.replay import Replay, why_not
+
+        reply, session = self._reply(), self._session
+        if reply is None or self.dialog is None or self._replay is not None:
             return
-        self._replay = Replay(self._session, reply, self)
+        if why_not(reply, session.model, session.state):
+            return
+        self._replay = Replay(session, reply, self)
         self._replay.progress.connect(self._on_progress)
         self._replay.ended.connect(self._on_ended)
         self.dialog.show_running("Starting", 0, 0)
@@ -133,6 +133,8 @@ class ReplyDetailsController(QObject):
 
     @Slot()
     def _copy(self) -> None:
+        from desktop.services.provenance.provenance_text import as_json
+
         reply = self._reply()
         if reply is not None and self.dialog is not None:
             QGuiApplication.clipboard().setText(as_json(reply))

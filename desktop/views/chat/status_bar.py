@@ -6,7 +6,7 @@ from PySide6.QtCore import QEvent, QSize, Qt, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QWidget
 
-from desktop.views.widgets.debounce import debounce
+from desktop.services.system.debounce import debounce
 from engine.core import Stats
 
 __all__ = ["StatusBar"]

@@ -6,7 +6,7 @@ To add one, write its row here and its function in a controller, which offers it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from desktop.items.chats.messages import MESSAGE_ROLE, MessageItem
 from desktop.items.models.local_models import STARTER_SIZE
@@ -22,8 +22,7 @@ def always(session: ChatSession) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """One command. Its handler is what a controller offers under `name` in its `commands()`.
 
     Attributes:

@@ -16,11 +16,11 @@ from desktop.items.commands.synonyms import setting_words
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.settings.presets import PresetService
+from desktop.services.system.debounce import debounce
 from desktop.settings import PANES
 from desktop.store.database.database import StoreError
 from desktop.views.commands.actions import COMMANDS
 from desktop.views.commands.controller import CommandController
-from desktop.views.widgets.debounce import debounce
 from engine.settings import Settings, setting_info
 
 if TYPE_CHECKING:

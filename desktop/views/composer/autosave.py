@@ -7,10 +7,10 @@ from PySide6.QtCore import QObject, Signal
 from desktop.services.composer.draft_attachments import DraftAttachments
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context import is_temporary
+from desktop.services.system.debounce import debounce
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
 from desktop.views.composer.composer import Composer
-from desktop.views.widgets.debounce import debounce
 
 __all__ = ["DraftAutosave"]
 

@@ -6,7 +6,6 @@ from PySide6.QtCore import QDir, QObject
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
 from desktop.services.session.chat_session import ChatSession
-from desktop.store.transfer.exporters.names import file_name
 from desktop.views.application.data_folder_controller import DataFolderController
 from desktop.views.widgets.flows import answer, chosen_path, flow
 from engine.platform.whole_file import write_whole
@@ -70,6 +69,8 @@ class CloseGuard(QObject):
 
     async def _save_to_file(self) -> bool:
         """Whether the texts are safe in a file now; a notice says why not."""
+        from desktop.store.transfer.exporters.names import file_name  # only when it is needed
+
         dialog = QFileDialog(self._window, "Save the text", QDir.homePath())
         dialog.setObjectName("unsavedTo")
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from PySide6.QtCore import QObject, Qt, Slot
 from PySide6.QtWidgets import QLayout, QScrollArea, QWidget
 
-from desktop.views.widgets.debounce import debounce
+from desktop.services.system.debounce import debounce
 
 __all__ = ["TabOrder"]
 

@@ -25,9 +25,9 @@ from PySide6.QtWidgets import (
 from desktop.items.models.library import LibraryModel
 from desktop.items.models.local_models import ModelEntry
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.debounce import debounce
 from desktop.views.models.library_details import LibraryDetails
 from desktop.views.models.library_table import LibraryTable
-from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.icons import IconButton
 
 __all__ = ["LibraryPage"]

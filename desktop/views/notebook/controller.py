@@ -13,12 +13,12 @@ from PySide6.QtWidgets import QWidget
 
 from desktop.services.composer.document_saver import DocumentSaver
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.debounce import debounce
 from desktop.settings import Appearance
 from desktop.store.conversations.records import SearchHit
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.chat.reply_details_controller import ReplyDetailsController
 from desktop.views.settings.settings_pane import Inspector
-from desktop.views.widgets.debounce import debounce
 from engine.core import ChatRequest, ChatSource
 from engine.settings import Settings
 
@@ -53,13 +53,12 @@ class NotebookController(QObject):
         self.saver = DocumentSaver(session, self)
         self.saver.trouble.connect(lambda sentence: chat.show_notice(sentence, "error"))
         self.saver.saved_again.connect(lambda: chat.show_notice("Everything is saved again.", "info"))
-        self._counted, self._question = "", 0
+        self._counted = ""
         self._count = debounce(self, self._ask_count, _COUNT_MS)
         session.conversation_changed.connect(lambda _conversation: self.show())
         session.document_shown.connect(self._refresh)
         session.settings_changed.connect(self._on_settings)
         session.state_changed.connect(self._on_state)
-        session.asked.connect(self._on_counted)
 
     # -- the page
 
@@ -188,14 +187,9 @@ class NotebookController(QObject):
         def counted(source: ChatSource) -> tuple[int, int]:
             return source.count(text) if text else 0, source.foresee(ChatRequest(())).context_length
 
-        self._question = session.ask(counted)
+        session.ask(counted, lambda answer: self._on_counted(text, answer))
 
-    def _on_counted(self, question: int, answer: object) -> None:
+    def _on_counted(self, text: str, answer: tuple[int, int] | None) -> None:
         page = self.open_page
-        if (
-            question == self._question
-            and page is not None
-            and isinstance(answer, tuple)
-            and not page.editor.streaming
-        ):
+        if text == self._counted and page is not None and answer is not None and not page.editor.streaming:
             page.bar.show_figures(*answer)

@@ -9,9 +9,9 @@ from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QWidget
 
 from desktop.items.text.text_units import Units
+from desktop.services.system.debounce import debounce
 from desktop.views.notebook.editor import NotebookEditor
 from desktop.views.transcript.find_bar import FindBar
-from desktop.views.widgets.debounce import debounce
 
 __all__ = ["NotebookFinding"]
 

@@ -12,13 +12,13 @@ from desktop.items.text.text_units import Units
 from desktop.services.composer.document_saver import SAVE_MS, DocumentSaver
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.notebook import Document
+from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.notebook.editor import NotebookEditor, safe
 from desktop.views.notebook.find import NotebookFinding
 from desktop.views.notebook.tokens import NotebookTokens
 from desktop.views.notebook.toolbar import NotebookBar
 from desktop.views.transcript.style import COLUMN_WIDTH, TranscriptColours, make_style
-from desktop.views.widgets.debounce import debounce
 from engine.core import Alternative, Stats
 
 __all__ = ["NotebookPage"]

@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QWidget
 from desktop.items.text.token_words import beginning
 from desktop.services.engine.token_cache import model_key
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from desktop.views.notebook.editor import NotebookEditor
 from desktop.views.transcript.tokens.popup import TokenPopup
-from desktop.views.widgets.debounce import debounce
 from engine.core import Alternative
 
 __all__ = ["NotebookTokens"]

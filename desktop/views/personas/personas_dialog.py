@@ -22,10 +22,10 @@ from PySide6.QtWidgets import (
 
 from desktop.items.models.local_models import ModelEntry
 from desktop.services.conversations.personas import PersonaService
+from desktop.services.system.debounce import debounce
 from desktop.store.conversations.personas import Persona
 from desktop.views.personas.persona_editor import PersonaEditor
 from desktop.views.widgets.avatar import avatar
-from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.saving_dialog import SavingDialog

@@ -40,11 +40,11 @@ from desktop.items.chats.chat_list import (
     dragged,
 )
 from desktop.items.chats.conversations import ID_ROLE
+from desktop.services.system.debounce import debounce
 from desktop.views.sidebar.context_menu import fill_menu
 from desktop.views.sidebar.delegate import ChatListDelegate
 from desktop.views.sidebar.drop_targets import Landing, land
 from desktop.views.sidebar.requests import ChatListRequests
-from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.inline_title_edit import InlineTitleEdit
 
 __all__ = ["ChatListView"]

@@ -5,7 +5,7 @@ folders.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from desktop.items.chats.chat_list import CHAT, FOLDER, HEADING, ChatListModel
 
@@ -15,8 +15,7 @@ _EDGE = 0.28
 """The share of a folder's row, at its top and bottom, that stands for the gap beside it."""
 
 
-@dataclass(frozen=True)
-class Landing:
+class Landing(NamedTuple):
     """What a drop does: "pin" or "move" to `folder` (0 is the top level); `position` among its folders, -1
     for last.
 

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from desktop.services.settings.folder_settings import FolderSettings
 from desktop.services.settings.validation import ValidationService
+from desktop.services.system.debounce import debounce
 from desktop.settings import CONVERSATION_SETTINGS, PANES
 from desktop.store.conversations.folders import Folder
 from desktop.views.layout.tab_order import TabOrder
@@ -16,7 +17,6 @@ from desktop.views.settings.checked_fields import checked_fields
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.widgets.collapsible import Group
-from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.saving_dialog import SavingDialog
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from engine.settings import Settings

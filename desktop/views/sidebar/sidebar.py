@@ -15,10 +15,10 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.items.chats.chat_list import CHAT, ChatListModel
+from desktop.services.system.debounce import debounce
 from desktop.views.sidebar.chat_list import ChatListView
 from desktop.views.sidebar.search_page import SearchPage
 from desktop.views.sidebar.trash_page import TrashPage
-from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.icons import IconButton, tinted
 
 __all__ = ["Sidebar"]

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QObject, Slot
 
+from desktop.services.system.debounce import debounce
 from desktop.store.attachments.message_format import split
 from desktop.views.transcript.find_bar import FindBar
 from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.row_widgets.base import DocumentRow
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.scrolling import Scrolling
-from desktop.views.widgets.debounce import debounce
 
 __all__ = ["Finding", "plain"]
 

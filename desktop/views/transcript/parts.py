@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from PySide6.QtWidgets import QAbstractScrollArea
 
@@ -38,8 +37,7 @@ class Viewport(Protocol):
         """Copy a message, or ask for another action on it."""
 
 
-@dataclass(frozen=True)
-class TranscriptParts:
+class TranscriptParts(NamedTuple):
     """`area` is the Qt side of `view`: scroll bar, geometry and focus."""
 
     view: Viewport

@@ -5,8 +5,8 @@ whatever changes around it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter
+from typing import NamedTuple
 
 from PySide6.QtCore import QPoint
 
@@ -22,8 +22,7 @@ _SCROLLS_S = 0.1
 """Seconds after the last step for which the reader still counts as scrolling."""
 
 
-@dataclass(frozen=True)
-class Anchor:
+class Anchor(NamedTuple):
     """What the top of the screen is tied to: `share` of the row's height and minus `offset` pixels of it are
     above.
 
@@ -36,8 +35,7 @@ class Anchor:
     line: int = -1
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A character of a message, or (-1) a `share` of the height of its row of a `kind` without text."""
 
     message: int

@@ -5,6 +5,7 @@ change.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QPalette
 
@@ -17,8 +18,7 @@ _LIGHT_SYNTAX = ("#8a2d86", "#2f6b2f", "#9a4a00", "#1f5a96", "#716a62", "#1f6b2f
 _DARK_SYNTAX = ("#d69ad8", "#9cc98a", "#e2a86b", "#8ab8e6", "#988f86", "#86c983", "#f08d86")
 
 
-@dataclass(frozen=True)
-class TranscriptColours:
+class TranscriptColours(NamedTuple):
     """The colours of the transcript; `from_palette` derives all of them."""
 
     background: QColor

@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
 
 from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.chats.messages import MessagesModel
+from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.commands import copy_text, handle_key, make_menu
 from desktop.views.transcript.find import Finding
@@ -39,14 +40,12 @@ from desktop.views.transcript.row_pool import RowPool
 from desktop.views.transcript.row_widgets.avatars import Avatars
 from desktop.views.transcript.row_widgets.context import RowContext, RowSignals
 from desktop.views.transcript.row_widgets.kinds import ROW_WIDGETS
-from desktop.views.transcript.row_widgets.save_code import ask_and_save
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.scrolling import Scrolling
 from desktop.views.transcript.selection import Selection
 from desktop.views.transcript.style import Style, TranscriptColours, make_style
 from desktop.views.transcript.tokens.colours import TokenView
 from desktop.views.transcript.tokens.inspector import TokenInspector
-from desktop.views.widgets.debounce import debounce
 
 __all__ = ["TranscriptView"]
 
@@ -261,6 +260,8 @@ class TranscriptView(QAbstractScrollArea):
         copy_text(self._messages.code(row))
 
     def _save_code(self, row: Row) -> None:
+        from desktop.views.transcript.row_widgets.save_code import ask_and_save  # only when it is needed
+
         ask_and_save(self, self._messages.code(row), row.block.language if row.block is not None else "")
 
     def _wrap_code(self, row: Row) -> None:

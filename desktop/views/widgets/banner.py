@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, Qt, Signal, qVersion
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication, QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from desktop.views.widgets.debounce import debounce
+from desktop.services.system.debounce import debounce
 from desktop.views.widgets.icons import IconButton, pixmap
 from desktop.views.widgets.motion import Fade
 from engine.printable import one_line
@@ -150,6 +149,8 @@ class Banner(QFrame):
 
     def details(self) -> str:
         """The notice and what a bug report needs: versions and system, nothing personal."""
+        import platform
+
         system = f"{platform.system()} {platform.release()} {platform.machine()}"
         head = (
             f"{WORDS[self._level]}: {self.text.text()}\nInglenook, Python {platform.python_version()}, Qt "

@@ -16,7 +16,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QPlainTextEdit
 
-from desktop.views.widgets.debounce import debounce
+from desktop.services.system.debounce import debounce
 
 __all__ = ["FittedTextEdit", "GrowingTextEdit", "code_font"]
 

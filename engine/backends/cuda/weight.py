@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.backends.blocked import in_blocks
 from engine.backends.cuda.kernels.packed_activations import padded
-from engine.backends.cuda.layouts.layout import ROWS, Bytes
+from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.table import weight_layout_for
 from engine.backends.cuda.runtime.device import Device
-from engine.errors import BadCheckpoint
+from engine.backends.packed_pieces import Bytes, packed_pieces, zero_padded
 from engine.tensors import RawTensor
 
 if TYPE_CHECKING:
@@ -23,8 +20,6 @@ if TYPE_CHECKING:
 
 _VALUES_AT_ONCE = 1 << 21
 """Weights packed in one go, at least a tile; temporaries take some twenty bytes for each."""
-_PACKERS = min(4, os.cpu_count() or 1)
-"""Threads that pack; the calling thread reads, and sends to the device."""
 
 
 class WeightSpec:
@@ -60,54 +55,20 @@ class CudaWeight(WeightSpec):
     def __init__(self, device: Device, tensor: RawTensor) -> None:
         super().__init__(tensor, device.capability)
         tensor = in_blocks(tensor)
-        n, k = tensor.shape
+        k = tensor.shape[1]
         self._data = device.empty(max(self.nbytes, 16))
         step = max(1, _VALUES_AT_ONCE // max(1, k) // ROWS) * ROWS
-        with ThreadPoolExecutor(_PACKERS) as pool:
-            running: deque[tuple[int, Future[Bytes]]] = deque()
-            for first in range(0, n, step):
-                last = min(first + step, n)
-                name, raw = self._file_bytes(tensor.rows(first, last) if n > step else tensor)
-                running.append((first, pool.submit(self._packed, name, raw, last - first)))
-                if len(running) > _PACKERS:
-                    self._send(device, *running.popleft())
-            for each in running:
-                self._send(device, *each)
+        for first, packed in packed_pieces(tensor, step, self.weight_layout.types, self._packed):
+            start = first // ROWS * self.tile_bytes
+            source = device.upload(packed)
+            device.copy(source, self._data[start : start + packed.size])
+            device.synchronize()  # before the piece's memory is given to another
 
-    def _send(self, device: Device, first: int, packing: Future[Bytes]) -> None:
-        packed = packing.result()
-        start = first // ROWS * self.tile_bytes
-        source = device.upload(packed)
-        device.copy(source, self._data[start : start + packed.size])
-        device.synchronize()  # before the piece's memory is given to another
-
-    def _packed(self, name: str, raw: Bytes, rows: int) -> Bytes:
-        """Tiles of `rows` rows, padded with zero rows to a whole tile and zero columns to a whole block."""
+    def _packed(self, first: int, rows: int, name: str, raw: Bytes) -> tuple[int, Bytes]:
+        """`first`, and tiles of `rows` rows, padded with zero rows and columns to whole tiles and blocks."""
         columns = self.shape[1]
         full, width = -(-rows // ROWS) * ROWS, padded(columns)
-        if full != rows or width != columns:
-            per_row = raw.size // rows
-            out = np.zeros((full, per_row * width // columns), np.uint8)
-            out[:rows, :per_row] = raw.reshape(rows, per_row)
-            raw = out.reshape(-1)
-        return self.weight_layout.pack(name, np.ascontiguousarray(raw), full, width)
-
-    def _file_bytes(self, rows: RawTensor) -> tuple[str, Bytes]:
-        """A type that the weight layout packs, and the rows' bytes in that type."""
-        if rows.type in self.weight_layout.types:
-            return rows.type, rows.data
-        values = rows.dequantise()
-        if "F16" not in self.weight_layout.types:
-            return "F32", values.reshape(-1).view(np.uint8)
-        with np.errstate(over="ignore"):
-            half = values.astype(np.float16)
-        if (too_large := np.isinf(half) & np.isfinite(values)).any():
-            raise BadCheckpoint(
-                f"The tensor {rows.name} ({rows.type}) holds the number {values[too_large][0]:g}; weights "
-                "of this type are kept as fp16, up to 65504. Download the model again, or take it in "
-                "another type."
-            )
-        return "F16", half.reshape(-1).view(np.uint8)
+        return first, self.weight_layout.pack(name, zero_padded(raw, rows, columns, full, width), full, width)
 
     @property
     def data(self) -> torch.Tensor:
@@ -142,9 +103,3 @@ class ExpertTable:
     def address(self) -> int:
         """The table's address on the device; 0 for specs."""
         return 0 if self._data is None else int(self._data.data_ptr())
-
-
-def expert_tables(device: Device | None, weights: Sequence[WeightSpec]) -> list[ExpertTable]:
-    """A table for each weight layout of the experts' matrices."""
-    firsts = {w.weight_layout.name: w for w in reversed(weights)}
-    return [ExpertTable(device, weights, first) for first in firsts.values()]

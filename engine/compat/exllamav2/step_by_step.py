@@ -13,9 +13,10 @@ import numpy.typing as npt
 from engine.core import Prefill
 from engine.drain import drain
 from engine.generator.adapter_slot import AdapterSlot
+from engine.generator.opening import OpenSequence
 from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.sequence import StepOutput
-from engine.generator.streaming import OpenSequence, StreamingGenerator
+from engine.generator.streaming import StreamingGenerator
 from engine.generator.token_buffer import WrittenToken
 from engine.text.stops.conditions import StopCondition, StopRules
 

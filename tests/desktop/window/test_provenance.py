@@ -211,7 +211,7 @@ def test_words_and_numbers() -> None:
     assert cost_words(1, 0) == "about 1 token"
     assert cost_words(9000, 30) == "about 9,000 tokens, about 5 min"
     assert cost_words(5, 30).endswith("less than 1 s")
-    assert ("Draft", "about 50") in lines(dataclasses.replace(now, about=True, dropped=2))
+    assert ("Draft", "about 50") in lines(now._replace(about=True, dropped=2))
     assert [nice_top(value) for value in (0, 0.03, 0.7, 42, 100, 101)] == [1.0, 0.05, 1.0, 50.0, 100.0, 200.0]
     assert (
         Compared(0, 2, "a", "b").sentence

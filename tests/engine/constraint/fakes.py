@@ -6,10 +6,12 @@ import random
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 from hypothesis import strategies as st
 
 from engine.constraint.filter import Filter
-from engine.constraint.vocabulary import Mask, allowed_ids
+from engine.constraint.vocabulary import Mask
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -47,6 +49,11 @@ def some_words(text: str, count: int = 30) -> st.SearchStrategy[list[bytes]]:
 def bytes_of(text: str) -> list[bytes]:
     """A word for each byte of a text."""
     return [bytes([byte]) for byte in sorted(set(text.encode()))]
+
+
+def allowed_ids(mask: Mask) -> npt.NDArray[np.int64]:
+    """(n,) int64, ascending: the tokens that a mask allows."""
+    return np.flatnonzero(np.unpackbits(mask.astype("<u4").view(np.uint8), bitorder="little"))
 
 
 def ids(mask: Mask | None) -> list[int]:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.constraint.closing import JsonCloser, JsonPlace
-from engine.constraint.vocabulary import allowed_ids, vocabulary_of
+from engine.constraint.vocabulary import vocabulary_of
+from tests.engine.constraint.fakes import allowed_ids
 from tests.engine.generator.fakes import tokenizer
 
 VALUES = st.recursive(

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from engine.constraint.grammar import GrammarFilter
 from engine.constraint.grammar_source import regex_source
 from engine.constraint.llguidance_tokens import llguidance_tokenizer
-from engine.constraint.vocabulary import allowed_ids, vocabulary_of
+from engine.constraint.vocabulary import vocabulary_of
 from engine.errors import BadSetting
 from engine.text.tokenizer.tokenizer import Tokenizer
-from tests.engine.constraint.fakes import bytes_of, ids, some_words, text_of, tokenizer_of, walk
+from tests.engine.constraint.fakes import allowed_ids, bytes_of, ids, some_words, text_of, tokenizer_of, walk
 from tests.engine.constraint.languages import (
     EMPTY,
     NONE,

@@ -14,10 +14,10 @@ import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
 from engine.constraint.grammar import GrammarFilter
-from engine.constraint.vocabulary import Mask, Vocabulary, allowed_ids, allows, vocabulary_of
+from engine.constraint.vocabulary import Mask, Vocabulary, allows, vocabulary_of
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights.checkpoint import open_checkpoint
-from tests.engine.constraint.fakes import ids, text_of
+from tests.engine.constraint.fakes import allowed_ids, ids, text_of
 
 SCHEMAS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "golden" / "schemas.json").read_text(encoding="utf-8")

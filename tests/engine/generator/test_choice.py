@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.constraint.filter_set import FilterSet
-from engine.constraint.vocabulary import Mask, allowed_ids, vocabulary_of
+from engine.constraint.vocabulary import Mask, vocabulary_of
 from engine.errors import NothingAllowed
 from engine.generator.choice import Where, choose_token, drawable_tokens
 from engine.generator.params import ReturnOptions
@@ -20,6 +20,7 @@ from engine.sampling.tables import TokenTables
 from engine.settings import SamplerSettings
 from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
+from tests.engine.constraint.fakes import allowed_ids
 from tests.engine.generator.fakes import tokenizer
 
 SIZE = tokenizer().vocab_size

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
-from engine.generator.decode import events
+from engine.generator.decode import EventWriter, events
 from engine.generator.sequence import StepOutput
 from engine.generator.token_buffer import WrittenToken
 
@@ -50,7 +50,7 @@ class Played:
     def events(self, *how: float) -> Generator[Any, None, None]:
         sequence: Any = SimpleNamespace(params=SimpleNamespace(seed=7))
         stats: Any = self
-        return events(self.steps(), sequence, stats, *how)  # type: ignore[arg-type]
+        return events(self.steps(), EventWriter(sequence, stats, *how))  # type: ignore[arg-type]
 
     def told(self, *how: float) -> list[tuple[float, Any]]:
         return [(self.now - 100.0, event) for event in self.events(*how)]

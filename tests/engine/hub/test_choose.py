@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from engine.backends import choice as devices
 from engine.backends.choice import Gpu, Usable
 from engine.errors import DownloadError
-from engine.hub.catalogue.choose import choices_of, free_disk, free_memories
+from engine.hub.catalogue.choose import choices_of, free_memories
 from engine.hub.catalogue.models import HubChoice, HubFile, HubFiles, HubModel
+from engine.hub.download.disk import free_disk
 from engine.hub.download.partial_dir import check_names, folder_name, local_name
 from engine.settings import LoadSettings
 

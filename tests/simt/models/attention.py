@@ -135,4 +135,4 @@ def combine(
             write_packed(memory, record + row * packed_stride, k.FORM, flat)
 
 
-MODELS = {"attend": attend, "combine": combine}
+MODELS = {"mma.attend": attend, "plain.attend_plain": attend, "combine.combine": combine}

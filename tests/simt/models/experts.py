@@ -60,4 +60,4 @@ def gather(
         memory.view(y + row * stride, np.float32, width)[:] = total
 
 
-MODELS: dict[str, Callable[..., None]] = {"route": route, "spread": spread, "gather": gather}
+MODELS: dict[str, Callable[..., None]] = {"moe.route": route, "moe.spread": spread, "moe.gather": gather}

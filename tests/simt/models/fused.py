@@ -28,4 +28,4 @@ def sum_norm(memory: Memory, blocks: Any, constants: Any, *arguments: Any) -> No
         write_packed(memory, record + row * rs, constants["FORM"], out)
 
 
-MODELS: dict[str, Callable[..., None]] = {"sum_norm": sum_norm}
+MODELS: dict[str, Callable[..., None]] = {"norm.sum_norm": sum_norm}

@@ -78,8 +78,8 @@ def expert_biases(
 
 
 MODELS = {
-    "gemm_halves": halves,
-    "gemm_before": before,
-    "gemm_after": after,
-    "gemm_expert_biases": expert_biases,
+    "gemm_rows.fp16_rows": halves,
+    "gemm_rows.before": before,
+    "gemm_rows.after": after,
+    "gemm_rows.expert_biases": expert_biases,
 }

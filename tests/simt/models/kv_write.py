@@ -359,4 +359,4 @@ def put(block: Any, slots: Any, row: int, data: Any, at: int = 0) -> None:
     )
 
 
-MODELS = {"kv_write": append, "key_mean": key_mean, "gather_kv": gather_kv}
+MODELS = {"kv_write.kv_write": append, "mean.key_mean": key_mean, "gather.gather": gather_kv}

@@ -215,8 +215,8 @@ def embed_codes(
 
 
 MODELS = {
-    "linear_codes": linear_codes,
-    "experts_codes": experts_codes,
-    "unpack_codes": unpack_codes,
-    "embed_codes": embed_codes,
+    "multiply_codes.linear": linear_codes,
+    "multiply_codes.experts": experts_codes,
+    "unpack_codes.unpack": unpack_codes,
+    "unpack_codes.embed": embed_codes,
 }

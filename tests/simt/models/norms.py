@@ -48,4 +48,8 @@ def qk_norm(
         memory.view(y + row * ys, np.float32, parts * width)[:] = out.reshape(-1)
 
 
-MODELS: dict[str, Callable[..., None]] = {"norm": norm, "qk_norm": qk_norm}
+MODELS: dict[str, Callable[..., None]] = {
+    "norm.long_norm": norm,
+    "norm.norm": norm,
+    "qk_norm.qk_norm": qk_norm,
+}

@@ -137,8 +137,8 @@ def embed_plain(
 
 
 MODELS = {
-    "linear_plain": linear_plain,
-    "experts_plain": experts_plain,
-    "unpack_fp8": unpack_fp8,
-    "embed_plain": embed_plain,
+    "plain.linear": linear_plain,
+    "plain.experts": experts_plain,
+    "unpack_plain.unpack": unpack_fp8,
+    "unpack_plain.embed": embed_plain,
 }

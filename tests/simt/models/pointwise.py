@@ -111,8 +111,8 @@ def add_positions(
 
 
 MODELS: dict[str, Callable[..., None]] = {
-    "gated": gated,
-    "add": add,
-    "soft_cap": soft_cap,
-    "add_positions": add_positions,
+    "pointwise.gated": gated,
+    "pointwise.add": add,
+    "pointwise.soft_cap": soft_cap,
+    "pointwise.add_positions": add_positions,
 }

@@ -74,4 +74,4 @@ def record(
         )
 
 
-MODELS: dict[str, Callable[..., None]] = {"pack": record}
+MODELS: dict[str, Callable[..., None]] = {"packed_activations_write.pack": record}

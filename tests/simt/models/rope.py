@@ -33,4 +33,4 @@ def rope(memory: Memory, blocks: Any, constants: Any, *arguments: Any) -> None:
             memory.view(y + row * y_stride, np.float32, heads * width)[:] = out.reshape(-1)
 
 
-MODELS: dict[str, Callable[..., None]] = {"rope": rope}
+MODELS: dict[str, Callable[..., None]] = {"rope.rope": rope}

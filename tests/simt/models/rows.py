@@ -34,4 +34,8 @@ def last_rows(
         )
 
 
-MODELS: dict[str, Callable[..., None]] = {"columns": columns, "permute": permute, "last_rows": last_rows}
+MODELS: dict[str, Callable[..., None]] = {
+    "rows.columns": columns,
+    "rows.permute": permute,
+    "rows.last_rows": last_rows,
+}

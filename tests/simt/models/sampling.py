@@ -237,4 +237,4 @@ def _remember(
             memory.view(amounts, i32, int(gone) + 1)[gone] -= 1
 
 
-MODELS = {"sample_scan": scan, "sample_sort": sort, "sample_draw": draw}
+MODELS = {"scan.scan": scan, "sort.sort": sort, "draw.draw": draw}

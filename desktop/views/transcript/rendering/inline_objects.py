@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import (
@@ -41,8 +41,7 @@ _NATURAL = QTextFormat.Property.UserProperty.value + 2
 _OBJECT = "\ufffc"
 
 
-@dataclass(frozen=True)
-class InlineObject:
+class InlineObject(NamedTuple):
     """The source of pictures, the `ink` of formulas, and the device pixels per logical pixel."""
 
     pictures: ImageLoader

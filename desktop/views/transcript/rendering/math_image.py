@@ -5,7 +5,7 @@ Waits for another process (3 to 30 ms a formula): not for the GUI thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from PySide6.QtGui import QImage
 
@@ -14,8 +14,7 @@ from desktop.services.formulas.formula_images import formula_image
 __all__ = ["Picture", "render_math"]
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """`image` is drawn `width` by `height` logical pixels large, `descent` of them below the baseline."""
 
     image: QImage

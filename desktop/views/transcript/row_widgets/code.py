@@ -18,12 +18,12 @@ from PySide6.QtGui import (
     QTextOption,
 )
 
+from desktop.services.system.debounce import debounce
 from desktop.views.transcript.rendering.code_highlight import Span
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
-from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.icons import IconButton
 
 __all__ = ["CodeRow"]

@@ -5,7 +5,7 @@ signals that they emit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
@@ -50,8 +50,7 @@ class RowSignals(QObject):
     token_left = Signal(object, int)
 
 
-@dataclass(frozen=True)
-class RowContext:
+class RowContext(NamedTuple):
     """Row widgets are made as children of `parent`.
 
     `edit_words(message id)` is a sentence about what editing a message costs.

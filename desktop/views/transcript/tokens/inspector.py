@@ -9,6 +9,7 @@ from collections.abc import Callable
 from PySide6.QtCore import QObject, QPoint, QRect, Qt, Signal
 
 from desktop.items.text.token_words import beginning, visible
+from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.row_widgets.base import RowWidget
@@ -19,7 +20,6 @@ from desktop.views.transcript.tokens.colours import TokenView
 from desktop.views.transcript.tokens.popup import TokenPopup
 from desktop.views.transcript.tokens.row import TokenRow
 from desktop.views.widgets.banner import announce
-from desktop.views.widgets.debounce import debounce
 from engine.core import Alternative
 
 __all__ = ["TokenInspector"]

@@ -8,6 +8,7 @@ from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.layouts.plain import PLAIN
 from engine.backends.cpu.layouts.q8 import Q8
+from engine.backends.packed_pieces import TO_F32
 
 WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
     *GGUF_WEIGHT_LAYOUTS,
@@ -18,14 +19,12 @@ WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
 )
 """All packed layouts."""
 
-_TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
-
 
 def weight_layout_for(type_name: str) -> WeightLayout:
     """The layout a tensor type is packed into.
 
-    Types without one are dequantised: `_TO_F32` to F32, the others to F16, whose relative error of 2^-11 is
+    Types without one are dequantised: `TO_F32` to F32, the others to F16, whose relative error of 2^-11 is
     far below that of quantised types.
     """
-    fallback = PLAIN[0] if type_name in _TO_F32 else PLAIN[1]
+    fallback = PLAIN[0] if type_name in TO_F32 else PLAIN[1]
     return next((f for f in WEIGHT_LAYOUTS if type_name in f.types), fallback)

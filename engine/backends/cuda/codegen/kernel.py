@@ -23,8 +23,7 @@ class Kernel:
 
     `parameters` has one letter for each argument: "l" int64 (addresses, offsets), "i" int32, "f" float32. A
     block has `threads` threads, and `blocks` blocks fit on a multiprocessor at once. `registers` is the
-    maximum for a thread. `min_capability` is the compute capability it needs (80 for 8.0). `model` names the
-    operation that the fake device of the tests runs instead.
+    maximum for a thread. `min_capability` is the compute capability it needs (80 for 8.0).
     """
 
     name: str
@@ -35,7 +34,6 @@ class Kernel:
     constants: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     blocks: int = 1
     min_capability: int = 75
-    model: str = ""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -64,9 +62,7 @@ def specialised(
     made = {} if made is None else made
     assert isinstance(function, FunctionType)
     code, values, sizes = function.__code__, globals_of(function, constants), set[int]()
-    if write_out and any(
-        isinstance(value, Unrolled | Registers | SharedMemory | str) for value in values.values()
-    ):
+    if write_out and any(isinstance(value, _WRITTEN_OUT) for value in values.values()):
         code, values, sizes = written_out(function, constants)
     resolved: dict[str, Any] = {}
     for name, value in values.items():

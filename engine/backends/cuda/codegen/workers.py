@@ -7,7 +7,6 @@ need no `__main__` guard.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pickle
@@ -17,9 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from engine.backends.cuda.codegen import ptx
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.targets import BuildError, Built
 
@@ -29,18 +26,6 @@ _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from engine.backends.cuda.codegen.workers "
     "import serve; serve()"
 )
-
-
-class _Pickler(pickle.Pickler):
-    """Pickles instructions by name, because they hold functions that cannot be pickled."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, ptx.Op):
-            name = value.name
-            return (getattr, (ptx, name)) if getattr(ptx, name, None) is value else NotImplemented
-        if value is ptx:
-            return __import__, (ptx.__name__, None, None, ("Op",))
-        return NotImplemented
 
 
 def compiled(
@@ -96,14 +81,11 @@ def outcome_of(kernel: Kernel, capabilities: Sequence[int]) -> Outcome:
 
 
 def _job(kernel: Kernel, capabilities: Sequence[int]) -> bytes | None:
-    room = io.BytesIO()
+    job = replace(kernel, constants=dict(kernel.constants)), tuple(capabilities)
     try:
-        _Pickler(room, pickle.HIGHEST_PROTOCOL).dump(
-            (replace(kernel, constants=dict(kernel.constants)), tuple(capabilities))
-        )
+        return pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
         return None
-    return room.getvalue()
 
 
 class _Pool:

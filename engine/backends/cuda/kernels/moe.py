@@ -164,19 +164,17 @@ def route_kernel(experts: int, normalise: bool) -> Kernel:
         values *= 2
     constants = {"VALUES": values, "NORMALISE": normalise}
     name = f"route_{32 * values}{'' if normalise else '_plain'}"
-    return Kernel(name, _route, "lllllii", 32, 104 if values > 8 else 64, constants, model="route")
+    return Kernel(name, _route, "lllllii", 32, 104 if values > 8 else 64, constants)
 
 
 @cache
 def spread_kernel() -> Kernel:
-    return Kernel("spread", _spread, "lllii", THREADS, 36, {"THREADS": THREADS}, model="spread")
+    return Kernel("spread", _spread, "lllii", THREADS, 36, {"THREADS": THREADS})
 
 
 @cache
 def gather_kernel() -> Kernel:
-    return Kernel(
-        "gather", _gather, "llllllii", THREADS, 52, {"THREADS": THREADS, "AT_ONCE": AT_ONCE}, model="gather"
-    )
+    return Kernel("gather", _gather, "llllllii", THREADS, 52, {"THREADS": THREADS, "AT_ONCE": AT_ONCE})
 
 
 def route_call(logits: Buffer, ids: Buffer, weights: Buffer, routing: Routing) -> Call:

@@ -230,16 +230,7 @@ def norm_kernel(kind: str, width: int, record: str = "none") -> Kernel:
         "FORM": record,
     }
     body, most = _norm if kept else _long_norm, {256: 40, 512: 48}.get(threads, 60)
-    return Kernel(
-        name,
-        body,
-        "lllllllliff",
-        threads,
-        most,
-        constants,
-        min_capability=capability_for(record),
-        model="norm",
-    )
+    return Kernel(name, body, "lllllllliff", threads, most, constants, min_capability=capability_for(record))
 
 
 @cache
@@ -268,7 +259,6 @@ def sum_norm_kernel(kind: str, width: int, post: bool, record: str = "none") -> 
         most,
         constants,
         min_capability=capability_for(record),
-        model="sum_norm",
     )
 
 

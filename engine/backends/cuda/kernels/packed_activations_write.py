@@ -179,16 +179,7 @@ def _pack(x: int, x_stride: int, record: int, packed_stride: int, width: int) ->
 def pack_kernel(kind: str) -> Kernel:
     """The kernel `_pack` for `kind` "fp16" or "bf16x2"."""
     constants = {"THREADS": THREADS, "FORM": kind}
-    return Kernel(
-        f"pack_{kind}",
-        _pack,
-        "lllli",
-        THREADS,
-        24,
-        constants,
-        min_capability=capability_for(kind),
-        model="pack",
-    )
+    return Kernel(f"pack_{kind}", _pack, "lllli", THREADS, 24, constants, min_capability=capability_for(kind))
 
 
 def pack_call(kind: str, x: Buffer, record: Buffer) -> Call:

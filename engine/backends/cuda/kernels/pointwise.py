@@ -216,36 +216,23 @@ def gated_kernel(activation: str, record: str = "none", gated: bool = True) -> K
     assert gated or activation != "clamped_swiglu"
     constants = {"THREADS": THREADS, "ACTIVATION": activation, "FORM": record, "GATED": gated}
     name = f"{'gated' if gated else 'activate'}_{activation}_{record}"
-    return Kernel(
-        name,
-        _gated,
-        "lllllllli",
-        THREADS,
-        36,
-        constants,
-        min_capability=capability_for(record),
-        model="gated",
-    )
+    return Kernel(name, _gated, "lllllllli", THREADS, 36, constants, min_capability=capability_for(record))
 
 
 @cache
 def add_kernel() -> Kernel:
-    return Kernel("add", _add, "llllllif", THREADS, 20, {"THREADS": THREADS}, model="add")
+    return Kernel("add", _add, "llllllif", THREADS, 20, {"THREADS": THREADS})
 
 
 @cache
 def soft_cap_kernel(capped: bool) -> Kernel:
     constants = {"THREADS": THREADS, "CAPPED": capped}
-    return Kernel(
-        "soft_cap" if capped else "times", _soft_cap, "lllliff", THREADS, 30, constants, model="soft_cap"
-    )
+    return Kernel("soft_cap" if capped else "times", _soft_cap, "lllliff", THREADS, 30, constants)
 
 
 @cache
 def add_positions_kernel() -> Kernel:
-    return Kernel(
-        "add_positions", _add_positions, "lllllil", THREADS, 20, {"THREADS": THREADS}, model="add_positions"
-    )
+    return Kernel("add_positions", _add_positions, "lllllil", THREADS, 20, {"THREADS": THREADS})
 
 
 # --- calls --------------------------------------------------------------------------------------------------

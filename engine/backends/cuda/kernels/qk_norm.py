@@ -87,9 +87,7 @@ def qk_norm_kernel(kind: str) -> Kernel:
     """The kernel `_qk_norm` for `kind` "rms" or "layer"."""
     assert kind in ("rms", "layer")
     constants = {"WARPS": HEADS_AT_ONCE, "VALUES": VALUES, "CENTRED": kind == "layer"}
-    return Kernel(
-        f"qk_{kind}_norm", _qk_norm, "llllllliiff", 32 * HEADS_AT_ONCE, 48, constants, model="qk_norm"
-    )
+    return Kernel(f"qk_{kind}_norm", _qk_norm, "llllllliiff", 32 * HEADS_AT_ONCE, 48, constants)
 
 
 def qk_norm_call(

@@ -216,7 +216,7 @@ def rope_kernel(half: int, width: int, interleaved: bool, norm: str = "none") ->
     constants = {"WARPS": WARPS, "PAIRS": pairs, "REST": rest, "INTERLEAVED": interleaved, "NORM": norm}
     name = f"rope_{pairs}_{rest}{'_neighbours' if interleaved else ''}{'' if norm == 'none' else '_' + norm}"
     most = 28 + 5 * (2 * pairs + rest)
-    return Kernel(name, _rope, "lllllliiif" * 2 + "llliif", 32 * WARPS, most, constants, model="rope")
+    return Kernel(name, _rope, "lllllliiif" * 2 + "llliif", 32 * WARPS, most, constants)
 
 
 def rope_call(

@@ -57,17 +57,17 @@ def _last_rows(x: int, y: int, stride: int, width: int, first_row: int) -> None:
 
 @cache
 def columns_kernel() -> Kernel:
-    return Kernel("columns", _columns, "llilli", THREADS, 16, {"THREADS": THREADS}, model="columns")
+    return Kernel("columns", _columns, "llilli", THREADS, 16, {"THREADS": THREADS})
 
 
 @cache
 def permute_kernel() -> Kernel:
-    return Kernel("permute", _permute, "llllli", THREADS, 16, {"THREADS": THREADS}, model="permute")
+    return Kernel("permute", _permute, "llllli", THREADS, 16, {"THREADS": THREADS})
 
 
 @cache
 def last_rows_kernel() -> Kernel:
-    return Kernel("last_rows", _last_rows, "lllii", THREADS, 16, {"THREADS": THREADS}, model="last_rows")
+    return Kernel("last_rows", _last_rows, "lllii", THREADS, 16, {"THREADS": THREADS})
 
 
 def columns_call(x: Buffer, start: int, y: Buffer) -> Call:

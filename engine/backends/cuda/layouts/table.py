@@ -6,6 +6,7 @@ from engine.backends.cuda.layouts.gguf import GGUF_WEIGHT_LAYOUTS
 from engine.backends.cuda.layouts.grouped import GROUPED_WEIGHT_LAYOUTS
 from engine.backends.cuda.layouts.layout import WeightLayout
 from engine.backends.cuda.layouts.plain import PLAIN_WEIGHT_LAYOUTS
+from engine.backends.packed_pieces import TO_F32
 
 WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
     *GGUF_WEIGHT_LAYOUTS,
@@ -15,12 +16,6 @@ WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
 """All layouts."""
 
 _BY_TYPE = {type_name: weight_layout for weight_layout in WEIGHT_LAYOUTS for type_name in weight_layout.types}
-_TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
-
-
-def weight_layout_of(tensor_type: str) -> WeightLayout | None:
-    """The layout that a tensor type is packed into directly, or None."""
-    return _BY_TYPE.get(tensor_type)
 
 
 def weight_layout_for(tensor_type: str, capability: int = 80) -> WeightLayout:
@@ -32,4 +27,4 @@ def weight_layout_for(tensor_type: str, capability: int = 80) -> WeightLayout:
     """
     if tensor_type == "BF16" and capability < 80:
         return _BY_TYPE["F16"]
-    return _BY_TYPE.get(tensor_type) or _BY_TYPE["F32" if tensor_type in _TO_F32 else "F16"]
+    return _BY_TYPE.get(tensor_type) or _BY_TYPE["F32" if tensor_type in TO_F32 else "F16"]

@@ -116,7 +116,6 @@ def test_loading_can_be_cancelled(harness: Harness) -> None:
 
 def test_a_task_in_the_background_does_not_change_the_state(talking: Harness) -> None:
     results: list[object] = []
-    talking.session.measured.connect(results.append)
 
     def task(stop):
         yield
@@ -127,8 +126,8 @@ def test_a_task_in_the_background_does_not_change_the_state(talking: Harness) ->
         raise OSError("no")
 
     before = talking.states()
-    talking.session.measure(task)
-    talking.session.measure(broken)
+    talking.session.measure(task, results.append)
+    talking.session.measure(broken, results.append)
     talking.ask("and meanwhile")
     talking.qtbot.waitUntil(lambda: len(results) == 2)
     assert results == [5.0, None]

@@ -115,7 +115,7 @@ def test_rows_of_lists_in_every_state_and_highlighted_matches(scheme: str, stron
 @pytest.mark.parametrize(("scheme", "strong"), LOOKS)
 def test_the_conversation(scheme: str, strong: bool) -> None:
     shown = TranscriptColours.from_palette(palette(colours_of(scheme, strong)))
-    name = {field: getattr(shown, field).name() for field in shown.__dataclass_fields__}
+    name = {field: colour.name() for field, colour in shown._asdict().items()}
     for text in ("text", "muted", "keyword", "string", "number", "name", "comment"):
         assert contrast(name[text], name["code"]) >= TEXT, f"{text} on code"
     for ground in ("background", "bubble", "notice"):

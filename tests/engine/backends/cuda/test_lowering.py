@@ -21,12 +21,13 @@ from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.oracle import load
 from tests.simt.fake import FakeDevice
+from tests.simt.models import model_name
 from tests.tiny import TINY, WIDE, write_folder, write_gguf
 
 
 def launches(program: Program) -> Counter[str]:
     assert isinstance(program, CudaProgram)
-    return Counter(call.kernel.model for _, call in program._lowered.small if isinstance(call, Call))
+    return Counter(model_name(call.kernel) for _, call in program._lowered.small if isinstance(call, Call))
 
 
 def per_layer(path: Path) -> Counter[str]:
@@ -35,7 +36,7 @@ def per_layer(path: Path) -> Counter[str]:
     """
     model = load(path, CudaBackend([FakeDevice()]))
     found = launches(model.record(model.new_cache(300), 8))
-    outside = Counter({"embed_codes": 1, "embed": 1, "last_rows": 1})
+    outside = Counter({"unpack_codes.embed": 1, "rows.last_rows": 1})
     layers = model.config.layers
     model.close()
     return Counter({name: count // layers for name, count in (found - outside).items() if count >= layers})
@@ -55,8 +56,8 @@ def test_a_gemma_layer_fuses_its_four_norms(tmp_path: Path) -> None:
     """
     model = load(write_checkpoint(BY_NAME["Gemma 3"], tmp_path / "model"), CudaBackend([FakeDevice()]))
     found = launches(model.record(model.new_cache(300), 8))
-    assert found["sum_norm"] == 2 * model.config.layers - 1
-    assert not found["qk_norm"]
+    assert found["norm.sum_norm"] == 2 * model.config.layers - 1
+    assert not found["qk_norm.qk_norm"]
     model.close()
 
 

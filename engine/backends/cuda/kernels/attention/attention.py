@@ -71,7 +71,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
     few = head_dim <= 64
     return Kernel(
         name, mma._attend, PARAMETERS, stage.THREADS, 168 if few else 208 if head_dim <= 128 else 255,
-        constants, blocks=3 if few else 2, model="attend",
+        constants, blocks=3 if few else 2,
     )  # fmt: skip
 
 
@@ -91,15 +91,7 @@ def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
     name = f"attend_plain_{kind.keys}_{kind.values}_{head_dim}"
-    return Kernel(
-        name,
-        attention_plain._attend_plain,
-        PARAMETERS,
-        attention_plain.THREADS,
-        255,
-        constants,
-        model="attend",
-    )
+    return Kernel(name, attention_plain._attend_plain, PARAMETERS, attention_plain.THREADS, 255, constants)
 
 
 @cache
@@ -129,7 +121,6 @@ def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Ke
         80,
         constants,
         min_capability=min_capability,
-        model="combine",
     )
 
 

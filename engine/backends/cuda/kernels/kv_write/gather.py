@@ -212,7 +212,7 @@ def gather_kernel(side: str, name: str, head_dim: int, halves: bool) -> Kernel:
         "WHOLE": head_dim % 8 == 0, "HADAMARD": turned, "ADDS_MEAN": side == KEYS, "THREADS": THREADS,
     }  # fmt: skip
     label = f"gather_kv_{side}_{name}_{head_dim}_{'fp16' if halves else 'fp32'}"
-    return Kernel(label, _gather, "lllii", THREADS, 48, constants, model="gather_kv")
+    return Kernel(label, _gather, "lllii", THREADS, 48, constants)
 
 
 def gather_call(

@@ -266,14 +266,7 @@ def kv_write_kernel(keys: str, values: str, head_dim: int) -> Kernel:
     if k.groups > 8 and most > 64:
         most, blocks = 248, 8
     return Kernel(
-        f"kv_write_{keys}_{values}_{head_dim}",
-        _kv_write,
-        "lllllllllliiii",
-        32,
-        most,
-        constants,
-        blocks,
-        model="kv_write",
+        f"kv_write_{keys}_{values}_{head_dim}", _kv_write, "lllllllllliiii", 32, most, constants, blocks
     )
 
 

@@ -121,9 +121,7 @@ def mean_constants(head_dim: int) -> dict[str, Any]:
 
 @cache
 def key_mean_kernel(head_dim: int) -> Kernel:
-    return Kernel(
-        f"key_mean_{head_dim}", _key_mean, "lli", 32, 64, mean_constants(head_dim), model="key_mean"
-    )
+    return Kernel(f"key_mean_{head_dim}", _key_mean, "lli", 32, 64, mean_constants(head_dim))
 
 
 def key_mean_call(addresses: tuple[int, int], kv_heads: int, head_dim: int, page: int) -> Call:

@@ -77,5 +77,4 @@ def kernel(weight_layout: CodeLayout, tiles: int, warps: int, experts: bool = Fa
         limit,
         {**constants(weight_layout), **sizes},
         max(1, 65536 // (limit * 32 * warps)),
-        model="experts_codes" if experts else "linear_codes",
     )

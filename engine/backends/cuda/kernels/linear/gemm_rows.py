@@ -156,31 +156,22 @@ _CONSTANTS = {"THREADS": THREADS, "LEAST": LEAST, "MOST": MOST, "LOWEST": LOWEST
 
 @cache
 def fp16_rows_kernel() -> Kernel:
-    return Kernel("gemm_halves", _fp16_rows, "llllli", THREADS, 40, _CONSTANTS, 4, model="gemm_halves")
+    return Kernel("gemm_halves", _fp16_rows, "llllli", THREADS, 40, _CONSTANTS, 4)
 
 
 @cache
 def before_kernel() -> Kernel:
-    return Kernel("gemm_before", _before, "lllllli", THREADS, 40, _CONSTANTS, 4, model="gemm_before")
+    return Kernel("gemm_before", _before, "lllllli", THREADS, 40, _CONSTANTS, 4)
 
 
 @cache
 def after_kernel() -> Kernel:
-    return Kernel("gemm_after", _after, "llli", THREADS, 40, _CONSTANTS, 4, model="gemm_after")
+    return Kernel("gemm_after", _after, "llli", THREADS, 40, _CONSTANTS, 4)
 
 
 @cache
 def expert_biases_kernel() -> Kernel:
-    return Kernel(
-        "gemm_expert_biases",
-        _expert_biases,
-        "llllillil",
-        THREADS,
-        40,
-        _CONSTANTS,
-        4,
-        model="gemm_expert_biases",
-    )
+    return Kernel("gemm_expert_biases", _expert_biases, "llllillil", THREADS, 40, _CONSTANTS, 4)
 
 
 def variants() -> Iterator[Kernel]:

@@ -208,15 +208,7 @@ def _kernel(
     operation: str, body: Callable[..., None], parameters: str, kind: str, unit: int, tiles: int
 ) -> Kernel:
     name = f"{operation}_{kind}{unit if kind == 'fp8' else ''}_{tiles}"
-    min_capability, model = 80 if kind == "bf16" else 75, f"{operation}_plain"
+    min_capability = 80 if kind == "bf16" else 75
     return Kernel(
-        name,
-        body,
-        parameters,
-        THREADS,
-        REGISTERS[kind],
-        constants(kind, unit, tiles),
-        2,
-        min_capability,
-        model,
+        name, body, parameters, THREADS, REGISTERS[kind], constants(kind, unit, tiles), 2, min_capability
     )

@@ -170,25 +170,9 @@ def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, colum
 @cache
 def unpack_kernel(weight_layout: CodeLayout) -> Kernel:
     assert WARPS * 64 == UNPACK_COLUMNS
-    return Kernel(
-        f"unpack_{weight_layout.name}",
-        _unpack,
-        UNPACK,
-        32 * WARPS,
-        80,
-        constants(weight_layout),
-        model="unpack_codes",
-    )
+    return Kernel(f"unpack_{weight_layout.name}", _unpack, UNPACK, 32 * WARPS, 80, constants(weight_layout))
 
 
 @cache
 def embed_kernel(weight_layout: CodeLayout) -> Kernel:
-    return Kernel(
-        f"embed_{weight_layout.name}",
-        _embed,
-        EMBED,
-        32 * WARPS,
-        80,
-        constants(weight_layout),
-        model="embed_codes",
-    )
+    return Kernel(f"embed_{weight_layout.name}", _embed, EMBED, 32 * WARPS, 80, constants(weight_layout))

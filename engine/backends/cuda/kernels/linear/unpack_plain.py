@@ -103,11 +103,11 @@ def _embed(weight: int, ids: int, y: int, y_stride: int, scale: float, columns: 
 
 @cache
 def unpack_kernel(unit: int) -> Kernel:
-    return Kernel(f"unpack_fp8u{unit}", _unpack, UNPACK, 256, 48, {"UNIT": unit}, 4, model="unpack_fp8")
+    return Kernel(f"unpack_fp8u{unit}", _unpack, UNPACK, 256, 48, {"UNIT": unit}, 4)
 
 
 @cache
 def embed_kernel(kind: str, unit: int) -> Kernel:
     """The kernel `_embed`; arguments as in `plain.linear_kernel`."""
     constants = {"KIND": kind, "UNIT": unit or 128, "THREADS": THREADS}
-    return Kernel(f"embed_{kind}{unit or ''}", _embed, EMBED, THREADS, 40, constants, 4, model="embed_plain")
+    return Kernel(f"embed_{kind}{unit or ''}", _embed, EMBED, THREADS, 40, constants, 4)

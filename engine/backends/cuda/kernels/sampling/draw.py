@@ -351,4 +351,4 @@ def _remember(token: int, place: int, plan: int, amounts: int, latest: int, hist
 
 @cache
 def draw_kernel() -> Kernel:
-    return Kernel("sample_draw", _draw, "lllllli" + 7 * "l", THREADS, 60, {}, model="sample_draw")
+    return Kernel("sample_draw", _draw, "lllllli" + 7 * "l", THREADS, 60, {})

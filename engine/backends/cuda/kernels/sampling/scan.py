@@ -273,4 +273,4 @@ def scan_kernel(group: int, edits: bool) -> Kernel:
     """The kernel `_scan`; `group` is 4, 16 or 64."""
     name = f"sample_scan_{group}" + "_edits" * edits
     constants = {"GROUP": group, "EDITS": int(edits), "THREADS": THREADS}
-    return Kernel(name, _scan, "llllllllllllli", THREADS, 64 if edits else 40, constants, model="sample_scan")
+    return Kernel(name, _scan, "llllllllllllli", THREADS, 64 if edits else 40, constants)

@@ -171,4 +171,4 @@ def _before(score: float, mine: float, me: int, room: int, other: int) -> Any:
 
 @cache
 def sort_kernel() -> Kernel:
-    return Kernel("sample_sort", _sort, "lllilii", THREADS, 40, {}, model="sample_sort")
+    return Kernel("sample_sort", _sort, "lllilii", THREADS, 40, {})

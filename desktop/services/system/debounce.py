@@ -1,4 +1,4 @@
-"""Calls that wait until the user pauses."""
+"""A call that comes a while after it was last asked for, as when the user pauses."""
 
 from __future__ import annotations
 

@@ -1,19 +1,21 @@
-"""Emulates the instructions of `engine.backends.cuda.codegen.ptx` on Python numbers.
+"""The instructions of `engine.backends.cuda.codegen.ptx` on Python numbers: `EMULATED` by name.
 
-"i" and "r" are Python ints that are already wrapped to 32 bits; "f" is np.float32. Only the interpreter in
-the tests runs this code.
+Each is called as emulated(machine, *arguments) and returns the results. "i" and "r" are Python ints that are
+already wrapped to 32 bits; "f" is np.float32.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
-from engine.backends.cuda.codegen.words import int32
+from engine.backends.cuda.codegen import ptx
+from engine.backends.cuda.codegen.ptx import Op
 
 M32 = 0xFFFFFFFF
 HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
@@ -103,11 +105,6 @@ def fused(_: Machine, a: Any, b: Any, c: Any) -> np.float32:
     return np.float32(float(a) * float(b) + float(c))
 
 
-def byte_products(_: Machine, a: int, b: int, c: int) -> int:
-    x0, x1, x2, x3, y0, y1, y2, y3 = struct.unpack("<8b", struct.pack("<2I", int(a) & M32, int(b) & M32))
-    return int(int32(int(c) + x0 * y0 + x1 * y1 + x2 * y2 + x3 * y3))
-
-
 def permuted(_: Machine, a: int, b: int, select: int) -> int:
     both, out = (int(a) & M32) | (int(b) & M32) << 32, 0
     for i in range(4):
@@ -153,9 +150,7 @@ def quietly(function: Callable[[Any], Any]) -> Callable[[Machine, Any], np.float
 def fragments(
     machine: Machine, halves: tuple[int, ...], sums: tuple[Any, ...], convert: Callable[[Any], Any]
 ) -> tuple[Any, ...]:
-    """d = a b + c (m16n8k16). Lane (g, t) = (lane / 4, lane % 4) holds a at rows g, g + 8 and columns 2 t, 2
-    t + 1 (+ 8), and b at rows 2 t, 2 t + 1 (+ 8), column g.
-    """
+    """d = a b + c (m16n8k16), in the layout of `ptx.mma_fp16`."""
     lanes, me = machine.exchange(halves)
     if _product[0] is not lanes:  # the first lane to arrive computes the product for all lanes
         _product[:] = lanes, _warp_product(lanes, convert)
@@ -260,3 +255,82 @@ def writer(numpy: str, shared_memory: bool = False) -> Callable[..., None]:
 def add_int(machine: Machine, address: int, value: int, *, shared_memory: bool) -> int:
     """Add atomically; returns the previous value."""
     return machine.add(int(address), int(value), shared_memory)
+
+
+OPS: Mapping[str, Op] = {op.name: op for op in vars(ptx).values() if isinstance(op, Op)}
+"""All instructions."""
+
+_MEMORY = re.compile(r"(ldg?|st|lds|sts)_(f32|u32|i32|i64|u16|u8|stream)(?:x?\d)?")
+_NUMPY = {"f32": "<f4", "u32": "<u4", "i32": "<i4", "i64": "<i8", "u16": "<u2", "u8": "<u1", "stream": "<u4"}
+
+
+def _memory_access(op: Op) -> Callable[..., Any] | None:
+    """A load or a store by its name, with as many numbers as it has results, or takes after the address."""
+    match = _MEMORY.fullmatch(op.name)
+    if match is None:
+        return None
+    numpy, shared_memory = _NUMPY[match[2]], match[1] in ("lds", "sts")
+    if op.outs:
+        return reader(op.outs, np.dtype(numpy).itemsize * len(op.outs), numpy, shared_memory)
+    return writer(numpy, shared_memory)
+
+
+def _nothing(machine: Machine, *arguments: Any) -> None:
+    """What only concerns the order in which a real device does its work."""
+
+
+EMULATED: Mapping[str, Callable[..., Any]] = {
+    **{name: access for name, op in OPS.items() if (access := _memory_access(op)) is not None},
+    "float_bits": lambda _, x: bits_of(x),
+    "bits_float": lambda _, x: float_of(x),
+    "half_float": lambda _, w: np.float32(halves_of(w)[0]),
+    "high_half_float": lambda _, w: np.float32(halves_of(w)[1]),
+    "pack_fp16": lambda _, low, high: half_bits(low) | half_bits(high) << 16,
+    "pack_bf16": lambda _, low, high: bf16_bits(low) | bf16_bits(high) << 16,
+    "e4m3_float": lambda _, b: e4m3_value(int(b) & 255),
+    "fma": fused,
+    "add_fp16x2": each_half(lambda a, b: a + b),
+    "mul_fp16x2": each_half(lambda a, b: a * b),
+    "fma_fp16x2": fused_halves,
+    "exp2": quietly(np.exp2),
+    "log2": quietly(np.log2),
+    "rsqrt": quietly(lambda x: 1 / np.sqrt(x)),
+    "sqrt": quietly(np.sqrt),
+    "reciprocal": quietly(lambda x: 1 / x),
+    "to_int": lambda _, x: int(np.rint(np.clip(np.float64(x), -(2.0**31), 2.0**31 - 1))),
+    "to_float": lambda _, x: np.float32(int(x)),
+    "maximum": lambda _, a, b: np.fmax(np.float32(a), np.float32(b)),
+    "minimum": lambda _, a, b: np.fmin(np.float32(a), np.float32(b)),
+    "absolute": lambda _, a: np.abs(np.float32(a)),
+    "permute_bytes": permuted,
+    "and_or": lambda _, a, b, c: by_table(int(a) & M32, int(b) & M32, int(c) & M32, 0xEA),
+    "popcount": lambda _, a: (int(a) & M32).bit_count(),
+    "mma_fp16": lambda m, *v: fragments(m, v[:6], v[6:], halves_of_words),
+    "mma_bf16": lambda m, *v: fragments(m, v[:6], v[6:], bf16s_of_words),
+    "transpose_b16": transposed,
+    "thread": lambda m: m.thread,
+    "threads": lambda m: m.threads,
+    "block_x": lambda m: m.block[0],
+    "block_y": lambda m: m.block[1],
+    "block_z": lambda m: m.block[2],
+    "blocks_x": lambda m: m.blocks[0],
+    "blocks_y": lambda m: m.blocks[1],
+    "barrier": lambda m: m.barrier(),
+    "shfl_xor_f32": from_xor,
+    "shfl_xor_u32": from_xor,
+    "shfl_xor_i32": from_xor,
+    "shfl_f32": from_lane,
+    "shfl_u32": from_lane,
+    "shfl_i32": from_lane,
+    "shfl_up_f32": from_below,
+    "shfl_up_i32": from_below,
+    "ballot": votes,
+    "unknown": lambda _, x: int(x),
+    "fence": _nothing,
+    "stay": _nothing,
+    "prefetch": _nothing,
+    "wait_for_others": _nothing,
+    "let_others_start": _nothing,
+    "add_i32": lambda m, a, v: add_int(m, a, v, shared_memory=False),
+    "adds_i32": lambda m, a, v: add_int(m, a, v, shared_memory=True),
+}

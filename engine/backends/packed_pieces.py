@@ -1,0 +1,78 @@
+"""How both backends pack a matrix: piece by piece, from file bytes of a type that its layout takes."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import BadCheckpoint
+from engine.tensors import RawTensor
+
+Bytes = npt.NDArray[np.uint8]
+PieceT = TypeVar("PieceT")
+
+TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
+"""Types beyond the range or precision of fp16, which are decoded to F32 where they have no layout."""
+_PACKERS = min(4, os.cpu_count() or 1)
+"""Threads that pack; the calling thread reads the file."""
+
+
+def packed_pieces(
+    tensor: RawTensor, step: int, types: Sequence[str], pack: Callable[[int, int, str, Bytes], PieceT]
+) -> Iterator[PieceT]:
+    """The results of `pack(first row, rows, type, file bytes)` for pieces of `step` rows, in order.
+
+    Pieces are packed on threads, the only one on the calling thread. `types` are those that `pack` takes.
+    Raises `BadCheckpoint` for a number that is too large for F16.
+    """
+    n = tensor.shape[0]
+    if n <= step:
+        yield pack(0, n, *_file_bytes(tensor, types))
+        return
+    with ThreadPoolExecutor(_PACKERS) as pool:
+        running: deque[Future[PieceT]] = deque()
+        for first in range(0, n, step):
+            last = min(first + step, n)
+            name, raw = _file_bytes(tensor.rows(first, last), types)
+            running.append(pool.submit(pack, first, last - first, name, raw))
+            if len(running) > _PACKERS:
+                yield running.popleft().result()
+        for packing in running:
+            yield packing.result()
+
+
+def _file_bytes(rows: RawTensor, types: Sequence[str]) -> tuple[str, Bytes]:
+    """One of `types`, and the rows' bytes in that type, decoded to F16 or F32 if necessary."""
+    if rows.type in types:
+        return rows.type, rows.data
+    values = rows.dequantise()
+    if "F16" not in types:
+        return "F32", values.reshape(-1).view(np.uint8)
+    with np.errstate(over="ignore"):
+        half = values.astype(np.float16)
+    if (too_large := np.isinf(half) & np.isfinite(values)).any():
+        raise BadCheckpoint(
+            f"The tensor {rows.name} ({rows.type}) holds the number {values[too_large][0]:g}; weights "
+            "of this type are kept as fp16, up to 65504. Download the model again, or take it in "
+            "another type."
+        )
+    return "F16", half.reshape(-1).view(np.uint8)
+
+
+def zero_padded(raw: Bytes, rows: int, columns: int, full: int, width: int) -> Bytes:
+    """The bytes of (rows, columns) padded with zeros to (full, width).
+
+    Only rows of plain numbers are padded to more columns; quantised rows have whole blocks.
+    """
+    if full == rows and width == columns:
+        return np.ascontiguousarray(raw)
+    per_row = raw.size // rows
+    out = np.zeros((full, per_row * width // columns), np.uint8)
+    out[:rows, :per_row] = raw.reshape(rows, per_row)
+    return out.reshape(-1)

@@ -1,0 +1,107 @@
+"""From a request to a sequence that is ready to run: what is checked when it arrives, and what is made when
+its turn comes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.core import Prefill
+from engine.errors import BadSetting, ContextTooLong
+from engine.generator.decode import EventWriter, Steps, check_prompt, decode, driven
+from engine.generator.params import GenerationParams
+from engine.generator.request import GenerationRequest, Guidance
+from engine.generator.runner import SequenceRunner
+from engine.generator.sequence import StepOutput, TokenSequence
+from engine.generator.stats import SequenceStats
+from engine.models.paged import PagedCache
+from engine.text.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from engine.generator.drafters import Drafters
+
+
+def new_seed() -> int:
+    """A random seed, short enough to be read aloud."""
+    return secrets.randbits(32)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSequence:
+    """A sequence that is ready to run.
+
+    `loop` asks for passes and wants their logits; `steps` is the same loop with its passes run at once, and
+    yields what each token made certain. Use one of them.
+    """
+
+    loop: Steps
+    sequence: TokenSequence
+    stats: SequenceStats
+    runner: SequenceRunner
+    writer: EventWriter
+    steps: Generator[Prefill | StepOutput, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A request that fits the model: `length` is how long the sequence may become."""
+
+    request: GenerationRequest
+    params: GenerationParams
+    length: int
+    started: float = field(default_factory=time.perf_counter)
+
+    def open(
+        self, cache: PagedCache, tokenizer: Tokenizer, drafters: Drafters, stop: threading.Event | None
+    ) -> OpenSequence:
+        """The sequence. Raises `BadSetting` for drafting that is not possible, or guidance that does not go
+        with healing.
+        """
+        request, guidance, ids = self.request, self.request.guidance, self.request.ids
+        fixed = request.fixed_seed is not None
+        drafting = drafters.drafting(request.speculation, self.params, stop, fixed=fixed)
+        stats = SequenceStats(request.started or self.started)
+        sequence = TokenSequence(
+            tokenizer, ids, self.params, context_length=self.length, started=stats.started
+        )
+        if guidance is not None and len(sequence.ids) < len(ids):  # the healed token goes from both rows
+            if guidance.negative_ids[-1:] != tuple(ids[-1:]) or len(guidance.negative_ids) < 2:
+                raise BadSetting(
+                    "Token healing with guidance needs a negative prompt that ends in the same token as "
+                    "the prompt."
+                )
+            guidance = Guidance(guidance.negative_ids[:-1], guidance.scale)
+        runner = SequenceRunner(cache, sequence.ids, guidance, [list(passes) for passes in request.replayed])
+        loop = decode(runner, sequence, stats, stop, drafting)
+        writer = EventWriter(sequence, stats, request.output.stream_interval)
+        return OpenSequence(loop, sequence, stats, runner, writer, driven(loop, cache))
+
+
+def checked(request: GenerationRequest, cache: PagedCache, tokenizer: Tokenizer) -> CheckedRequest:
+    """The request, if it can be run. Raises `BadSetting` and `ContextTooLong`."""
+    seed = request.fixed_seed
+    params = request.params(tokenizer, new_seed() if seed is None else seed)
+    return CheckedRequest(request, params, _length(request, cache))
+
+
+def _length(request: GenerationRequest, cache: PagedCache) -> int:
+    """How long the sequence may become. Raises for a prompt that cannot be run."""
+    vocabulary, length = cache.model.config.vocab_size, cache.context_length
+    check_prompt(request.ids, vocabulary, length)
+    if request.guidance is None:
+        return length
+    negative = request.guidance.negative_ids
+    check_prompt(negative, vocabulary, length)
+    # The longer row fills the context, or both rows fill the cache.
+    growth = cache.growth(len(request.ids), len(negative))
+    if growth < 0:
+        raise ContextTooLong(
+            f"The prompt has {len(request.ids)} tokens and the negative one {len(negative)}, which is "
+            "more than the cache holds of both; shorten them, or give the cache more memory."
+        )
+    return len(request.ids) + growth
