@@ -11,7 +11,8 @@ import torch
 
 from engine.backends.base import AttentionShape
 from engine.backends.cuda.kernels.attention import prefill_pieces
-from engine.backends.cuda.kernels.attention.prefill import has_flash, prefill_attention
+from engine.backends.cuda.kernels.attention.flash import has_flash
+from engine.backends.cuda.kernels.attention.prefill import prefill_attention
 from engine.backends.cuda.lowering.call import Argument, Call, Runtime, ScratchSize
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.graph.buffers import Buffer

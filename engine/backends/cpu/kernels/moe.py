@@ -37,7 +37,9 @@ from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FE
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.kernels.rows import copy_vectors
 from engine.backends.cpu.layouts.layout import WeightLayout
+from engine.backends.cpu.lowering.call import Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
+from engine.backends.graph import nodes
 
 MOST_EXPERTS = 4096
 """`route` and `sort_routes` keep an int32 for each expert in the scratch memory of an unpacked panel."""
@@ -207,3 +209,38 @@ def experts_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
     """The kernel for experts with this weight layout; `jit(function, signature)` compiles its parts."""
     name, parts = product_name("experts", weight_layout, bits), row_parts(weight_layout, jit, bits)
     return specialise(_experts_template, name, UNIT=weight_layout.unit, **parts)
+
+
+# --- lowering -----------------------------------------------------------------------------------------------
+
+
+def _route(calls: Calls, node: nodes.Route) -> None:
+    """Choose experts, then sort the rows by expert."""
+    x, routing, chosen, weights = node.x, node.routes.routing, node.routes.experts, node.routes.weights
+    count, used = routing.experts, routing.used
+    assert count <= MOST_EXPERTS
+    table, places = calls.constants.room(4 * table_words(count)), chosen.like()
+    calls.sorted_routes[node.routes] = places, table
+    arguments: list[Argument] = [x, x.stride, chosen, weights, chosen.stride, count, used]
+    arguments.append(int(routing.normalise))
+    calls.add("route", arguments, [x], [chosen, weights], on_logit_rows=x.on_logit_rows)
+    arguments = [chosen, chosen.stride, count, used, places, table, int(x.on_logit_rows)]
+    once = (1, 1 << 40, 1, 1 << 40)
+    calls.add("sort_routes", arguments, [chosen], [places, ("routes", table)], tiles=once)
+
+
+def _spread(calls: Calls, node: nodes.Spread) -> None:
+    x, y = node.x, node.y
+    places, _ = calls.sorted_routes[node.routes]
+    arguments: list[Argument] = [x, x.stride, places, places.stride, node.routes.routing.used, y]
+    calls.add("spread", arguments, [x, places], [y], on_logit_rows=x.on_logit_rows)
+
+
+def _gather(calls: Calls, node: nodes.Gather) -> None:
+    x, y, used = node.x, node.y, node.routes.routing.used
+    places, _ = calls.sorted_routes[node.routes]
+    arguments: list[Argument] = [x, x.stride, places, places.stride, used, y, node.weights, node.residual]
+    calls.each_row("gather", arguments, [x, places, node.weights, node.residual], y)
+
+
+LOWER: Table = {nodes.Route: _route, nodes.Spread: _spread, nodes.Gather: _gather}

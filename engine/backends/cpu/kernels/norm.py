@@ -22,6 +22,8 @@ from engine.backends.cpu.codegen.simd import (
     store,
 )
 from engine.backends.cpu.codegen.specialise import specialise
+from engine.backends.cpu.lowering.call import Argument, Calls, Table
+from engine.backends.graph import nodes
 
 (N_X, N_X_STRIDE, N_Y, N_Y_STRIDE, N_WEIGHT, N_BIAS, N_PARTS, N_WIDTH, N_PART_STEP, N_EPS) = range(10)
 """x and y: addresses and strides in bytes. Addresses of weight and bias. Parts of a row, values of a part,
@@ -116,3 +118,19 @@ def _norm_template(args: int, step: int, tile: int, scratch: int) -> None:
 def norm_kernel(name: str) -> Any:
     """The kernel "rms_norm" or "layer_norm"."""
     return specialise(_norm_template, name, CENTRED=name == "layer_norm")
+
+
+# --- lowering -----------------------------------------------------------------------------------------------
+
+
+def _norm(calls: Calls, node: nodes.Norm) -> None:
+    x, y, heads, params = node.x, node.y, node.heads, node.params
+    width, size = x.width // heads, params.weight.size
+    weight = calls.constants.vector(params.weight)
+    bias = calls.constants.zeros(size) if params.bias is None else calls.constants.vector(params.bias)
+    step = 0 if size == width else 4 * width
+    arguments: list[Argument] = [x, x.stride, y, y.stride, weight, bias, heads, width, step]
+    calls.each_row(f"{params.kind}_norm", [*arguments, float(params.eps)], [x], y)
+
+
+LOWER: Table = {nodes.Norm: _norm}

@@ -28,6 +28,9 @@ from engine.backends.cpu.codegen.simd import (
     tanh_vector,
 )
 from engine.backends.cpu.codegen.specialise import specialise
+from engine.backends.cpu.lowering.call import Calls, Table
+from engine.backends.graph import nodes
+from engine.backends.graph.buffers import Buffer
 
 (P_X, P_OTHER, P_Y, P_STRIDE, P_CHUNKS, P_FIRST, P_SECOND) = range(7)
 """Addresses of x, the other input and y; their stride in bytes; chunks of a row; two float64 constants."""
@@ -181,3 +184,37 @@ def pointwise_kernel(name: str) -> Any:
         name,
         vectors_of=intrinsic_function(f"vectors_{name}", types.void, signature, emit),
     )
+
+
+# --- lowering -----------------------------------------------------------------------------------------------
+
+
+def _pointwise(
+    calls: Calls, kernel: str, x: Buffer, other: Buffer, y: Buffer, first: float = 0.0, second: float = 0.0
+) -> None:
+    assert (x.width, x.copies, x.on_logit_rows) == (other.width, other.copies, other.on_logit_rows)
+    chunks = -(-(y.stride // 64) // CHUNK_VECTORS)
+    calls.each_row(kernel, [x, other, y, y.stride, chunks, first, second], [x, other], y, chunks)
+
+
+def _gated(calls: Calls, node: nodes.Gated) -> None:
+    _pointwise(calls, f"gated_{node.activation}", node.gate, node.up, node.y)
+
+
+def _activate(calls: Calls, node: nodes.Activate) -> None:
+    _pointwise(calls, f"activate_{node.activation}", node.x, node.x, node.y)
+
+
+def _add(calls: Calls, node: nodes.Add) -> None:
+    _pointwise(calls, "add", node.x, node.z, node.y, node.scale)
+
+
+def _soft_cap(calls: Calls, node: nodes.SoftCap) -> None:
+    x, y = node.x, node.y
+    if node.cap:
+        _pointwise(calls, "soft_cap", x, x, y, node.scale / node.cap, node.cap)
+    else:
+        _pointwise(calls, "times", x, x, y, node.scale)
+
+
+LOWER: Table = {nodes.Gated: _gated, nodes.Activate: _activate, nodes.Add: _add, nodes.SoftCap: _soft_cap}

@@ -10,7 +10,9 @@ from numba.core import types
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_i32, ld_i64, st_f32
 from engine.backends.cpu.codegen.simd import I64, VF32, counted_loop, intrinsic_function, load, store
 from engine.backends.cpu.kernels.rows import copy_vectors
+from engine.backends.cpu.lowering.call import Calls, Table
 from engine.backends.cpu.runtime.step_block import POSITIONS
+from engine.backends.graph import nodes
 
 (R_X, R_STRIDE, R_Y, R_COS, R_SIN, R_HALF, R_HEADS, R_HEAD_DIM, R_INTERLEAVED) = range(9)
 """x and y: addresses, one stride in bytes. Tables cos and sin: addresses, (positions, `R_HALF`) float32.
@@ -60,3 +62,16 @@ def rope(args: int, step: int, tile: int, scratch: int) -> None:
             a, b = ld_f32(x + first), ld_f32(x + second)
             st_f32(y + first, a * c - b * s)
             st_f32(y + second, a * s + b * c)
+
+
+# --- lowering -----------------------------------------------------------------------------------------------
+
+
+def _rope(calls: Calls, node: nodes.Rope) -> None:
+    x, y, table = node.x, node.y, node.table
+    cos, sin = calls.constants.table(table.cos), calls.constants.table(table.sin)
+    sizes = table.cos.shape[1], node.heads, x.width // node.heads, int(table.interleaved)
+    calls.each_row("rope", [x, x.stride, y, cos, sin, *sizes], [x], y)
+
+
+LOWER: Table = {nodes.Rope: _rope}

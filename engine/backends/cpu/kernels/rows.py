@@ -12,7 +12,10 @@ from engine.backends.cpu.codegen.simd import I64, VF32, counted_loop, intrinsic_
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unpack
 from engine.backends.cpu.layouts.layout import WeightLayout
+from engine.backends.cpu.lowering.call import Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, TOKENS
+from engine.backends.cpu.weight import WeightSpec
+from engine.backends.graph import nodes
 
 # --- embedding ----------------------------------------------------------------------------------------------
 
@@ -125,3 +128,45 @@ def add_positions(args: int, step: int, tile: int, scratch: int) -> None:
         st_f32(y + 4 * k, ld_f32(x + 4 * k) + ld_f32(added + 4 * k))
     for k in range(width, stride // 4):
         st_f32(y + 4 * k, 0.0)
+
+
+# --- lowering -----------------------------------------------------------------------------------------------
+
+
+def _embed(calls: Calls, node: nodes.Embed) -> None:
+    table, y = node.table, node.y
+    assert isinstance(table, WeightSpec)
+    arguments: list[Argument] = [
+        table.address, table.tile_bytes, table.blocks, table.shape[1], y, y.stride, node.scale
+    ]  # fmt: skip
+    kernel, row_bytes = f"embed_{table.weight_layout.name}", table.nbytes // table.shape[0]
+    calls.add(kernel, arguments, [], [y], bytes=table.nbytes, row_bytes=row_bytes, shape=table.shape)
+
+
+def _add_positions(calls: Calls, node: nodes.AddPositions) -> None:
+    x, y = node.x, node.y
+    calls.each_row("add_positions", [x, x.stride, y, calls.constants.table(node.table), x.width], [x], y)
+
+
+def _columns(calls: Calls, node: nodes.Columns) -> None:
+    x, y = node.x, node.y
+    calls.each_row("columns", [x, x.stride, y, y.stride, node.first, y.width], [x], y)
+
+
+def _permute(calls: Calls, node: nodes.Permute) -> None:
+    x, y = node.x, node.y
+    chunks, order = -(-y.width // PERMUTED_AT_ONCE), calls.constants.integers(node.order)
+    calls.each_row("permute", [x, x.stride, y, y.stride, order, y.width, chunks], [x], y, chunks)
+
+
+def _last_rows(calls: Calls, node: nodes.LastRows) -> None:
+    calls.add("last_rows", [node.x, node.y, node.x.stride], [node.x], [node.y], on_logit_rows=True)
+
+
+LOWER: Table = {
+    nodes.Embed: _embed,
+    nodes.AddPositions: _add_positions,
+    nodes.Columns: _columns,
+    nodes.Permute: _permute,
+    nodes.LastRows: _last_rows,
+}

@@ -1,26 +1,19 @@
-"""Lowering of attention, cache writes and rope."""
+"""Lowering of attention and of cache writes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from engine.backends.cpu.kernels.attention import attention
-from engine.backends.cpu.lowering.call import Argument, Calls, Slice
+from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.nodes import Attention, KvWrite, Rope
+from engine.backends.graph.nodes import Attention, KvWrite
 from engine.backends.kv_formats import QUANTISED, CacheType, key_bytes, value_bytes
 from engine.core import PAGE_TOKENS
 
 
-def lower_rope(calls: Calls, node: Rope) -> None:
-    x, y, table = node.x, node.y, node.table
-    cos, sin = calls.constants.table(table.cos), calls.constants.table(table.sin)
-    sizes = table.cos.shape[1], node.heads, x.width // node.heads, int(table.interleaved)
-    calls.each_row("rope", [x, x.stride, y, cos, sin, *sizes], [x], y)
-
-
-def lower_kv_write(calls: Calls, node: KvWrite) -> None:
+def _kv_write(calls: Calls, node: KvWrite) -> None:
     """One call for keys and one for values; query-aware rounding of quantised keys reads the queries too."""
     layer, q, k, v, shape = node.layer, node.q, node.k, node.v, node.shape
     (keys, values), kind = calls.cache.addresses(layer), calls.cache.kind
@@ -46,7 +39,7 @@ def _page_bytes(kind: CacheType, dim: int) -> tuple[int, int]:
     return PAGE_TOKENS * key_bytes(kind.keys, dim), PAGE_TOKENS * value_bytes(kind.values, dim)
 
 
-def lower_attention(calls: Calls, node: Attention) -> None:
+def _attention(calls: Calls, node: Attention) -> None:
     """Attention in splits of the pages and a call that combines them, which large batches do not need."""
     layer, q, y, shape, kind = node.layer, node.q, node.y, node.shape, calls.cache.kind
     keys, values = calls.cache.addresses(layer)
@@ -72,3 +65,6 @@ def lower_attention(calls: Calls, node: Attention) -> None:
     )
     arguments = [partial, y, y.stride, heads, groups, dim, window, sinks]
     calls.add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_BATCH, 0, SMALL_BATCH))
+
+
+LOWER: Table = {KvWrite: _kv_write, Attention: _attention}

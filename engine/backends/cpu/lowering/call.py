@@ -1,7 +1,12 @@
-"""The kernel calls of a pass, as lowering collects them."""
+"""The kernel calls of a pass, as lowering collects them.
+
+The lowering of a kernel is in the kernel's file, which ends with its rows of the table (`LOWER`); that of
+products and attention, which have several kernels, is in this package.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +14,7 @@ from engine.backends.cpu.kernels.linear import linear
 from engine.backends.cpu.lowering.constants import Constants
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.cache import CacheAddresses
-from engine.backends.graph.nodes import Routes
+from engine.backends.graph.nodes import Node, Routes
 
 
 @dataclass(frozen=True)
@@ -80,3 +85,7 @@ class Calls:
         """Add a call with `chunks` tiles for each row of y."""
         tiles = (chunks * y.copies, 1, chunks * y.copies, 1)
         self.add(kernel, arguments, reads, [y], tiles=tiles, on_logit_rows=y.on_logit_rows)
+
+
+Table = Mapping[type[Node], Callable[[Calls, Any], None]]
+"""The functions that add the calls of types of node."""

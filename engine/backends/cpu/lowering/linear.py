@@ -10,7 +10,7 @@ import numpy as np
 from engine.backends.base import Weight
 from engine.backends.cpu.kernels import moe, packed_activations
 from engine.backends.cpu.kernels.linear import integer_gemm, linear
-from engine.backends.cpu.lowering.call import Argument, Calls
+from engine.backends.cpu.lowering.call import Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.cpu.weight import WeightSpec
 from engine.backends.graph.nodes import ExpertLinear, Linear, LinearGroup, Pack
@@ -40,21 +40,21 @@ def form_of(prompt_bits: int) -> Form:
     return form
 
 
-def lower_pack(calls: Calls, node: Pack) -> None:
+def _pack(calls: Calls, node: Pack) -> None:
     x, y = node.x, node.y
     arguments: list[Argument] = [x, x.stride, y, y.stride, 4 * y.width // _PACKED_BYTES[node.form]]
     # Small batches read float32.
     calls.add(node.form, arguments, [x], [y], tiles=(0, 1, x.copies, 1), on_logit_rows=x.on_logit_rows)
 
 
-def lower_linears(calls: Calls, group: LinearGroup) -> None:
+def _linears(calls: Calls, group: LinearGroup) -> None:
     """One call for each product; they share an input and its number."""
     calls.inputs += 1
     for node in group.parts:
-        _lower_linear(calls, node)
+        _linear(calls, node)
 
 
-def _lower_linear(calls: Calls, node: Linear) -> None:
+def _linear(calls: Calls, node: Linear) -> None:
     x, y, weight, residual = node.x, node.y, node.weight, node.residual
     assert isinstance(weight, WeightSpec)
     group = max(2, _TILE_TARGET // weight.tile_bytes // 2 * 2)
@@ -82,7 +82,7 @@ def _packed(node: Linear | ExpertLinear) -> tuple[Argument, int]:
     return (0, 0) if node.packed is None else (node.packed, node.packed.stride)
 
 
-def lower_experts(calls: Calls, node: ExpertLinear) -> None:
+def _experts(calls: Calls, node: ExpertLinear) -> None:
     x, y, first, routing = node.x, node.y, node.weight, node.routes.routing
     places, table = calls.sorted_routes[node.routes]
     assert isinstance(first, WeightSpec)
@@ -112,3 +112,6 @@ def lower_experts(calls: Calls, node: ExpertLinear) -> None:
         row_bytes=routing.used * first.nbytes,
         shape=first.shape,
     )
+
+
+LOWER: Table = {Pack: _pack, LinearGroup: _linears, ExpertLinear: _experts}

@@ -34,6 +34,8 @@ from engine.backends.cuda.kernels.common import warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
 from engine.backends.cuda.kernels.pointwise import exponential
 from engine.backends.cuda.lowering.call import Call
+from engine.backends.cuda.lowering.context import Calls, Context, Table
+from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
 
 MOST_EXPERTS = 512
@@ -205,6 +207,18 @@ def gather_call(x: Buffer, weights: Buffer, residual: Buffer, y: Buffer) -> Call
     arguments = (x, x.stride, weights, weights.stride, residual, y, x.width, x.copies)
     blocks = rows_first(-(-x.width // (4 * THREADS)))
     return Call(gather_kernel(), blocks, arguments, (x, weights, residual), (y,), x.on_logit_rows)
+
+
+def _route_calls(_: Context, node: nodes.Route) -> Calls:
+    routes = node.routes
+    return (route_call(node.x, routes.experts, routes.weights, routes.routing),)
+
+
+LOWER: Table = {
+    nodes.Route: _route_calls,
+    nodes.Spread: lambda _, node: (spread_call(node.x, node.y),),
+    nodes.Gather: lambda _, node: (gather_call(node.x, node.weights, node.residual, node.y),),
+}
 
 
 def variants() -> Iterator[Kernel]:

@@ -35,7 +35,10 @@ from engine.backends.cuda.kernels.packed_activations_write import (
     wanted,
     write_four,
 )
+from engine.backends.cuda.kernels.qk_norm import qk_norm_call
 from engine.backends.cuda.lowering.call import Argument, Call
+from engine.backends.cuda.lowering.context import Calls, Context, Table
+from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
 
 SIZES = ((256, 1), (512, 2), (1024, 2))
@@ -308,6 +311,32 @@ def sum_norm_call(
     )  # fmt: skip
     kernel = sum_norm_kernel(norm.kind, x.width, post is not None, kind)
     return Call(kernel, rows_first(), arguments, (z, x), (total, *written), x.on_logit_rows, x.copies)
+
+
+def _row_norm(context: Context, params: nodes.NormParams, device: int) -> RowNorm:
+    weight, bias = context.vector(params.weight, device), context.vector(params.bias, device)
+    return RowNorm(params.kind, params.eps, weight, bias)
+
+
+def _norm_calls(context: Context, node: nodes.Norm) -> Calls:
+    x, y, heads = node.x, node.y, node.heads
+    norm = _row_norm(context, node.params, node.device)
+    kind = norm.kind, norm.eps
+    if heads > 1:
+        shared_weight = node.params.weight.size == x.width // heads
+        return (qk_norm_call(kind, x, norm.weight, norm.bias, y, heads, shared_weight),)
+    out = y if node.floats else None
+    return (norm_call(kind, x, norm.weight, norm.bias, out, node.form, node.packed),)
+
+
+def _sum_norm_calls(context: Context, node: nodes.AddNorm) -> Calls:
+    post = None if node.post is None else _row_norm(context, node.post, node.device)
+    norm, out = _row_norm(context, node.params, node.device), node.y if node.floats else None
+    call = sum_norm_call(node.z, post, node.x, node.scale, node.total, norm, out, node.form, node.packed)
+    return (call,)
+
+
+LOWER: Table = {nodes.Norm: _norm_calls, nodes.AddNorm: _sum_norm_calls}
 
 
 def variants() -> Iterator[Kernel]:

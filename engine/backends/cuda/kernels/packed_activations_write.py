@@ -34,6 +34,8 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.lowering.call import Blocks, Call
+from engine.backends.cuda.lowering.context import Table
+from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
 
 THREADS = 128
@@ -211,6 +213,9 @@ def wanted(
     for buffer in (y, record):
         arguments += [0, 0] if buffer is None else [buffer, buffer.stride]
     return tuple(arguments), written
+
+
+LOWER: Table = {nodes.Pack: lambda _, node: (pack_call(node.form, node.x, node.y),)}
 
 
 def variants() -> Iterator[Kernel]:

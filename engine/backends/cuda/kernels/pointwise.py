@@ -42,6 +42,8 @@ from engine.backends.cuda.kernels.packed_activations_write import (
     write_four,
 )
 from engine.backends.cuda.lowering.call import Call, Runtime
+from engine.backends.cuda.lowering.context import Calls, Context, Table
+from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
 
 THREADS = 128
@@ -313,6 +315,30 @@ def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
     assert (x.copies, x.on_logit_rows) == (1, False)
     arguments = (x, x.stride, table, y, y.stride, x.width, Runtime.POSITION)
     return Call(add_positions_kernel(), rows_first(-(-x.width // THREADS)), arguments, (x,), (y,))
+
+
+def _gated_calls(_: Context, node: nodes.Gated) -> Calls:
+    out = node.y if node.floats else None
+    return (gated_call(node.activation, node.gate, node.up, out, node.form, node.packed),)
+
+
+def _activate_calls(_: Context, node: nodes.Activate) -> Calls:
+    out = node.y if node.floats else None
+    return (activate_call(node.activation, node.x, out, node.form, node.packed),)
+
+
+def _add_positions_calls(context: Context, node: nodes.AddPositions) -> Calls:
+    table = context.constants.table(node.table, node.device)
+    return (add_positions_call(node.x, table, node.y),)
+
+
+LOWER: Table = {
+    nodes.Gated: _gated_calls,
+    nodes.Activate: _activate_calls,
+    nodes.Add: lambda _, node: (add_call(node.x, node.z, node.y, node.scale),),
+    nodes.SoftCap: lambda _, node: (soft_cap_call(node.x, node.y, node.scale, node.cap),),
+    nodes.AddPositions: _add_positions_calls,
+}
 
 
 def variants() -> Iterator[Kernel]:

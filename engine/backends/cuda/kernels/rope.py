@@ -32,6 +32,8 @@ from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.common import warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import rows_first
 from engine.backends.cuda.lowering.call import Argument, Call, Runtime
+from engine.backends.cuda.lowering.context import Calls, Context, Table
+from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
 
 WARPS = 4
@@ -248,6 +250,27 @@ def rope_call(
     return Call(
         kernel, blocks, tuple(arguments), tuple(part.x for part in parts), tuple(part.y for part in parts)
     )
+
+
+def _head_norm(context: Context, node: nodes.Rope) -> HeadNorm | None:
+    params, device = node.norm, node.device
+    if params is None:
+        return None
+    weight, bias = context.vector(params.weight, device), context.vector(params.bias, device)
+    shared_weight = params.weight.size == node.y.width // node.heads
+    return HeadNorm(params.kind, params.eps, weight, bias, shared_weight)
+
+
+def _rope_calls(context: Context, node: nodes.RopeGroup) -> Calls:
+    table = node.parts[0].table
+    parts = [
+        Rotated(part.x, part.y, part.heads, _head_norm(context, part), part.first) for part in node.parts
+    ]
+    cos, sin = (context.constants.table(each, node.device) for each in (table.cos, table.sin))
+    return (rope_call(parts, table, cos, sin),)
+
+
+LOWER: Table = {nodes.RopeGroup: _rope_calls}
 
 
 def variants() -> Iterator[Kernel]:

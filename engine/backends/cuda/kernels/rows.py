@@ -18,6 +18,8 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import int32, int64
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
 from engine.backends.cuda.lowering.call import Call, Runtime
+from engine.backends.cuda.lowering.context import Calls, Context, Table
+from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
 
 THREADS = 128
@@ -95,6 +97,17 @@ def last_rows_call(x: Buffer, y: Buffer) -> Call:
     assert (y.copies, y.on_logit_rows) == (1, True)
     arguments = (x, y, x.stride, x.width, Runtime.FIRST_ROW)
     return Call(last_rows_kernel(), rows_first(-(-x.width // (4 * THREADS))), arguments, (x,), (y,), True)
+
+
+def _permute_calls(context: Context, node: nodes.Permute) -> Calls:
+    return (permute_call(node.x, context.constants.array(node.order, node.device), node.y),)
+
+
+LOWER: Table = {
+    nodes.Columns: lambda _, node: (columns_call(node.x, node.first, node.y),),
+    nodes.Permute: _permute_calls,
+    nodes.LastRows: lambda _, node: (last_rows_call(node.x, node.y),),
+}
 
 
 def variants() -> Iterator[Kernel]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from engine.backends.base import AttentionShape
-from engine.backends.cuda.kernels.attention import prefill
+from engine.backends.cuda.kernels.attention import flash
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import ExpertTable, WeightSpec
 from engine.backends.graph.buffers import Buffer
@@ -56,7 +56,7 @@ class Constants:
 
     def has_flash(self, device: int, shape: AttentionShape) -> bool:
         """Whether torch's flash attention supports heads of this shape on the device."""
-        return prefill.has_flash(self._devices[device], shape)
+        return flash.has_flash(self._devices[device], shape)
 
     def _device(self, number: int) -> Device | None:
         return self._devices[number]
@@ -82,7 +82,7 @@ class CountedConstants(Constants):
 
     def has_flash(self, device: int, shape: AttentionShape) -> bool:
         if not self._devices:
-            return prefill.takes_flash(USUAL_CAPABILITY, shape)
+            return flash.takes_flash(USUAL_CAPABILITY, shape)
         return super().has_flash(device, shape)
 
     def _device(self, number: int) -> Device | None:

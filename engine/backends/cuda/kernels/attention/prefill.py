@@ -17,44 +17,16 @@ from engine.backends.cuda.kernels.rows import THREADS as COPY_THREADS
 from engine.backends.cuda.kernels.rows import columns_kernel
 from engine.backends.cuda.kv_cache import KEYS, VALUES, touched
 from engine.backends.cuda.lowering.call import Bound, Call, ScratchSize, TorchCall
-from engine.backends.cuda.runtime.device import Device
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
 
 if TYPE_CHECKING:
     import torch
 
-FLASH_CAPABILITY, FLASH_DIM = 80, 256
-"""What torch's flash attention needs: compute capability 8.0, and at most this head size."""
 _SINKS = prefill_pieces.PLACES
 _KEYS, _VALUES, _QUERIES = _SINKS + 1, _SINKS + 2, _SINKS + 3
 """Places of scratch memory."""
 Gather = Callable[[Bound, int, int, bool], tuple["torch.Tensor", "torch.Tensor"]]
-
-
-def takes_flash(capability: int, shape: AttentionShape) -> bool:
-    """Whether flash attention supports this shape at this compute capability (times ten), if torch has it."""
-    return capability >= FLASH_CAPABILITY and shape.head_dim <= FLASH_DIM and shape.head_dim % 8 == 0
-
-
-def has_flash(device: Device, shape: AttentionShape) -> bool:
-    """Whether torch's flash attention takes heads of this shape in fp16 here; not every build has it.
-
-    Head sizes that are not a multiple of 8 do not count: torch would copy all keys and values to wider ones.
-    """
-    if not takes_flash(device.capability, shape):
-        return False
-    if device.torch_device.type != "cuda":
-        return True
-    import torch
-
-    with device.torch_work():
-        q, k = (
-            torch.empty((1, heads, 2, shape.head_dim), dtype=torch.float16, device=device.torch_device)
-            for heads in (shape.heads, shape.kv_heads)
-        )
-        wanted = torch.backends.cuda.SDPAParams(q, k, k, None, 0.0, True, shape.heads > shape.kv_heads)
-        return bool(torch.backends.cuda.can_use_flash_attention(wanted))
 
 
 def prefill_attention(
