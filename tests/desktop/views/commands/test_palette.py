@@ -27,6 +27,8 @@ def hand(request, qapp, tmp_path_factory):
         made.session.new_conversation()
         made.say(f"Tell me about {title.lower()} and zanzibar")
         made.session.rename_conversation(made.session.conversation, title)
+    made.window.model_controller.look_for_models()  # the threads for that live as long as the window
+    made.qtbot.waitUntil(lambda: settled(made))
     yield made
     made.close()
 
