@@ -149,7 +149,8 @@ def decode(
         while decided := (yield from _decide(rows, proposals, decide, sequence, stats, stopped)):
             if drafting.active:
                 drafting.passed(decided)
-                proposals = drafting.propose(sequence, sequence.context_length - len(sequence.ids))
+                room = sequence.context_length - len(sequence.ids)
+                proposals = drafting.propose(sequence, room, runner.most_drafts)
                 if stopped():
                     yield sequence.finish("cancelled")
                     return

@@ -16,6 +16,7 @@ from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings
 from engine.speculation.draft_length import GUESS_COST, DraftLengthController
 from engine.speculation.draft_model import DraftModel
 from engine.speculation.ngram import NgramDrafter
+from engine.speculation.ngram_index import NgramIndex
 
 if TYPE_CHECKING:
     from engine.models.base import Model
@@ -32,7 +33,7 @@ class Drafters:
         """A draft model continues while its likeliest token has this probability; None: `DraftModel` decides.
         """
         self._preloaded: list[int] = []
-        self._ngram: tuple[tuple[int, int, bool], NgramDrafter] | None = None
+        self._references: dict[tuple[int, int], NgramIndex] = {}
         self._cache = cache
         self._vocabulary = vocabulary
         self._controllers: dict[tuple[str, int], DraftLengthController] = {}
@@ -107,15 +108,15 @@ class Drafters:
     def preload(self, ids: Sequence[int]) -> None:
         """Draft from repeats of this text too, in every sequence from now on."""
         self._preloaded += ids
-        self._ngram = None
+        self._references = {}
 
     def _repeats(self, settings: SpeculationSettings) -> NgramDrafter:
-        """The n-gram drafter of these settings, with what was preloaded."""
-        key = (settings.ngram_min, settings.ngram_max, settings.ngram_prompt)
-        if self._ngram is None or self._ngram[0] != key:
-            self._ngram = key, NgramDrafter(*key)
-            self._ngram[1].preload(self._preloaded)
-        return self._ngram[1]
+        """An n-gram drafter of these settings, with what was preloaded."""
+        lengths = settings.ngram_min, settings.ngram_max
+        if lengths not in self._references:
+            self._references[lengths] = NgramIndex(*lengths)
+            self._references[lengths].extend(self._preloaded)
+        return NgramDrafter(*lengths, settings.ngram_prompt, self._references[lengths])
 
     def _draft_length(self, settings: SpeculationSettings, *, deterministic: bool) -> DraftLengthController:
         """The controller of earlier sequences with these settings; a deterministic one starts afresh each

@@ -62,14 +62,22 @@ class Drafting:
         if self._drafter is not None:
             self._drafter.begin(ids)
 
-    def propose(self, sequence: TokenSequence, room: int) -> Sequence[Proposal]:
-        """Guesses for the next pass: as many as pay, fit into the context and may still be written."""
+    def propose(self, sequence: TokenSequence, room: int, most: int | None = None) -> Sequence[Proposal]:
+        """Guesses for the next pass: as many as pay, fit into the context and may still be written.
+
+        `most` is a limit for lengths that may depend on what else runs.
+        """
         if self._drafter is None or self._draft_length is None:
             return ()
-        self._seconds, self._running = 0.0, True
+        # Beside other sequences, times say nothing of drafting: they are neither used nor recorded.
+        shared = most is not None and not self._draft_length.deterministic
+        self._seconds, self._running = 0.0, not shared
         limit = sequence.params.rules.max_tokens
         left = limit - sequence.new_tokens - 1 if limit else room
-        count = max(0, min(self._draft_length.next_length(), room, left))
+        length = self._draft_length.longest if shared else self._draft_length.next_length()
+        count = max(0, min(length, room, left))
+        if shared and most is not None:
+            count = min(count, most)
         if isinstance(self._drafter, NgramDrafter):  # which cuts its guesses itself
             self._drafter.extra_cost = (
                 self._draft_length.extra_cost if self._draft_length.adaptive else usual_cost

@@ -42,8 +42,7 @@ class SequenceRunner:
     stays cached.
 
     With `replayed`, the passes of each row, the prompts are read in these passes; nothing is taken from the
-    cache and nothing stays in it. `alone` is false while other sequences run in turn with this one: no decode
-    loop may begin then. `chunk` is the most rows of the next chunk of a prompt.
+    cache and nothing stays in it. `chunk` is the most rows of the next chunk of a prompt.
     """
 
     def __init__(
@@ -60,9 +59,9 @@ class SequenceRunner:
         self._leases: list[Lease] = []
         self._replayed = replayed
         self._passes: list[Passes] = []
-        self._suspended: list[list[int]] = []
+        self._suspended: list[tuple[list[int], Passes]] = []
         self._parts: list[SequencePart] = []  # of the pass under way
-        self.alone = True
+        self._sharing = 0
         self.chunk = cache.rows
         self.cached = 0
         self.passes = 0
@@ -113,20 +112,20 @@ class SequenceRunner:
         yield Prefill(self.cached, total, self.cached)
         for row, ids in enumerate(self._prompts):
             ahead, begun = self.passes_ahead(row) if self._replayed else [], self._leases[row].length
-            while (start := self._leases[row].length) < len(ids):
+            while self._leases[row].length < len(ids):
                 if stop is not None and stop.is_set():
                     return None
-                size = self._size(begun, start, len(ids) - 1)
-                end = start + size
-                if self._replayed:
+                if ahead:
                     (start, size), *ahead = ahead
-                    end = ahead[0][0] if ahead else len(ids)
-                logits = yield ModelPass(partial(self._chunk, row, ids, start, size), True)
+                    logits = yield ModelPass(partial(self._chunk, row, ids, start, size), True)
+                else:
+                    logits = yield ModelPass(partial(self._part_of_prompt, row, ids, begun), True)
                 assert logits is not None
                 self._extend()
-                if self._leases[row].length > end:
+                end = ahead[0][0] if ahead else len(ids)
+                if self._replayed and self._leases[row].length > end:
                     self._leases[row].truncate(end)
-                if end == len(ids):
+                if self._leases[row].length == len(ids):
                     rows.append(logits[-1:].copy())
                 yield Prefill(sum(lease.length for lease in self._leases), total, self.cached)
         last: Floats = self._mixed(rows)[0]
@@ -145,6 +144,11 @@ class SequenceRunner:
         if left <= max(self.chunk, 2 * small + 1):
             return left
         return min(max(self.chunk, small + 1), left - small - 1)
+
+    def _part_of_prompt(self, row: int, ids: Sequence[int], begun: int) -> list[SequencePart]:
+        """The next pass over a prompt that is read from `begun` on."""
+        start = self._leases[row].length
+        return self._chunk(row, ids, start, self._size(begun, start, len(ids) - 1))
 
     def _chunk(self, row: int, ids: Sequence[int], start: int, size: int) -> list[SequencePart]:
         """A pass of `size` rows from `start`; in a replayed one, those after the prompt were taken back."""
@@ -201,16 +205,31 @@ class SequenceRunner:
         cut(self._passes[row], lease.length)
         return SequencePart(lease, [*ids[lease.length :], *drafts], len(drafts) + 1)
 
-    # -- giving the pages to another sequence for a while
+    # -- other sequences
+
+    def share(self, sequences: int) -> None:
+        """The number of sequences that run in turn, this one included; 0 if it is the only one."""
+        self._sharing = sequences
 
     @property
-    def pages(self) -> int:
-        """The number of pages that the sequence holds."""
-        return sum(len(lease.pages) for lease in self._leases)
+    def most_drafts(self) -> int | None:
+        """How many tokens may be drafted so that the passes of all sequences still run together; None for any
+        number.
+        """
+        return max(0, self._cache.program.batch_rows // self._sharing - 1) if self._sharing else None
+
+    @property
+    def left(self) -> int:
+        """How many tokens of the prompts, or of what a suspended sequence lost, are still to be read."""
+        texts = [ids for ids, _ in self._suspended] or self._prompts
+        return sum(max(0, len(ids) - lease.length) for ids, lease in zip(texts, self._leases, strict=True))
 
     def suspend(self) -> None:
         """Return the pages until `resume`. Not while a decode loop runs."""
-        self._suspended = [lease.ids.copy() for lease in self._leases]
+        if not self._suspended:  # or `resume` has not come to its end
+            self._suspended = [
+                (lease.ids.copy(), passes) for lease, passes in zip(self._leases, self._passes, strict=True)
+            ]
         for lease in self._leases:
             lease.close()
 
@@ -218,33 +237,31 @@ class SequenceRunner:
         """Bring the cache back to where `suspend` left it; what is lost is read again in passes that give the
         same keys and values, bit for bit.
         """
-        for row, ids in enumerate(self._suspended):
+        for row, (ids, _) in enumerate(self._suspended):
             self._leases[row] = self._lease(row, [*ids, 0])
-        for row, ids in enumerate(self._suspended):
-            passes, self._passes[row] = self._passes[row], self._passes[row].copy()
+        for row, (ids, passes) in enumerate(self._suspended):
+            self._passes[row] = passes.copy()
             cut(self._passes[row], self._leases[row].length)
             while self._leases[row].length < len(ids):
-                start, end = again(
-                    passes, self._leases[row].length, len(ids), self.chunk, self._cache.program.batch_rows
-                )
-                if start < self._leases[row].length:
-                    self._leases[row].truncate(start)
-                    cut(self._passes[row], start)
-                yield ModelPass(partial(self._chunk, row, ids, start, end - start), True)
+                yield ModelPass(partial(self._part_again, row, ids, passes), True)
                 self._extend()
         self._suspended = []
 
-    @property
-    def lost(self) -> int:
-        """The most tokens that `resume` has to read again; 0 if the sequence is not suspended."""
-        return sum(map(len, self._suspended))
+    def _part_again(self, row: int, ids: Sequence[int], passes: Passes) -> list[SequencePart]:
+        """The next pass over `ids`, which these passes have read before."""
+        lease, small = self._leases[row], self._cache.program.batch_rows
+        start, end = again(passes, lease.length, len(ids), self.chunk, small)
+        if start < lease.length:
+            lease.truncate(start)
+            cut(self._passes[row], start)
+        return self._chunk(row, ids, start, end - start)
 
     # -- overlapped decode
 
     @property
     def single(self) -> bool:
         """Whether there is only one row, and no other sequence runs in turn with this one."""
-        return self._guidance is None and self.alone
+        return self._guidance is None and not self._sharing
 
     @property
     def vocabulary(self) -> int:
@@ -270,7 +287,7 @@ class SequenceRunner:
         """Reserve pages for a text of `length` tokens and tell the decode loop; False if there are none, or
         if another sequence is to run.
         """
-        if not self.alone:
+        if self._sharing:
             return False
         lease = self._leases[0]
         before = len(lease.pages)

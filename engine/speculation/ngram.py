@@ -62,8 +62,16 @@ class NgramDrafter:
     only repeats within the reply count.
     """
 
-    def __init__(self, shortest: int = 1, longest: int = 5, use_prompt: bool = True) -> None:
-        """Raises ValueError unless 1 <= shortest <= longest <= 5."""
+    def __init__(
+        self,
+        shortest: int = 1,
+        longest: int = 5,
+        use_prompt: bool = True,
+        reference: NgramIndex | None = None,
+    ) -> None:
+        """`reference` is an index of the same lengths, of texts that drafts may come from too; drafters may
+        share it. Raises ValueError unless 1 <= shortest <= longest <= 5.
+        """
         if not 1 <= shortest <= longest <= 5:
             raise ValueError(
                 f"runs of {shortest} to {longest} tokens were asked for; 1 to 5 can be looked up, the "
@@ -72,7 +80,7 @@ class NgramDrafter:
         self.extra_cost: Callable[[int], float] = usual_cost
         self._shortest, self._longest = shortest, longest
         self._use_prompt = use_prompt
-        self._reference = NgramIndex(shortest, longest)
+        self._reference = reference if reference is not None else NgramIndex(shortest, longest)
         self.close()
 
     def preload(self, ids: Sequence[int]) -> None:

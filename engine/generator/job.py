@@ -1,0 +1,100 @@
+"""Job: one sequence of a `DynamicGenerator`, from the queue to its last event."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Hashable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from engine.core import Done, Loading, Prefill, Running, Text
+from engine.generator.opening import CheckedRequest, OpenSequence
+from engine.generator.request import GenerationRequest
+from engine.generator.runner import ModelPass
+from engine.generator.sequence import StepOutput
+from engine.tensors import Floats
+
+NEW, PENDING, ACTIVE, SUSPENDED, ENDED = "new", "pending", "active", "suspended", "ended"
+"""States of a job: not enqueued yet; in the queue; running; in the queue again, because others needed its
+pages; over.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A job has left the queue: its prompt is about to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last event of a job that raised an error."""
+
+    error: BaseException
+
+
+class JobEvent(NamedTuple):
+    """Something that happened to a job. `step` is what a `Text` or `Done` was made of."""
+
+    job: Job
+    event: Started | Loading | Prefill | Text | Running | Done | Failed
+    step: StepOutput | None = None
+
+
+class Setup(NamedTuple):
+    """What must hold of the model while a job runs, such as its adapters. `run` brings it about while no job
+    runs; jobs with equal keys share it.
+    """
+
+    key: Hashable
+    run: Callable[[threading.Event], Generator[Loading, None, None]]
+
+
+class Job:
+    """One sequence to generate.
+
+    `identifier` is the caller's own. Of several jobs, those of higher `priority` come first; below 0 they
+    run only while no other job could. A job that does not fit is overtaken by at most `max_skips` others.
+    Setting `stop` ends it after the running step, with reason "cancelled".
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        *,
+        identifier: Any = None,
+        priority: int = 0,
+        max_skips: int = 4,
+        stop: threading.Event | None = None,
+        setup: Setup | None = None,
+    ) -> None:
+        self.request = request
+        self.identifier = identifier
+        self.priority = priority
+        self.max_skips = max_skips
+        self.stop = stop or threading.Event()
+        self.setup = setup
+        self.serial = 0
+        """Its number, from 1, in the order of enqueuing; 0 before."""
+        self.state = NEW
+        self.checked: CheckedRequest | None = None
+        self.opened: OpenSequence | None = None
+        self.waits_for: ModelPass | None = None
+        """The pass that the sequence waits for, while it runs."""
+        self.resuming: Generator[ModelPass, Floats | None, None] | None = None
+        """Reads again what was lost while the job was suspended, until it can do what it then waited for."""
+        self.then: ModelPass | None = None
+        self.skips = 0
+
+    @property
+    def ids(self) -> list[int]:
+        """The prompt and every token so far."""
+        return self.opened.sequence.ids if self.opened is not None else list(self.request.ids)
+
+    @property
+    def reads(self) -> bool:
+        """Whether its next pass reads a chunk of a prompt."""
+        return self.waits_for is not None and self.waits_for.reads
+
+    def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """As `StreamingGenerator.reading`; ask at the first `Prefill`."""
+        return self.opened.runner.reading() if self.opened is not None else ()

@@ -1,0 +1,348 @@
+"""Continuous batching: which jobs run, and whose passes run together.
+
+Each turn of `Scheduler.turn` runs one chunk of a prompt, or one pass for every reply. The passes of up to
+`Program.batch_rows` rows are joined into one, in which every row gets the bits that it would get alone, so a
+reply does not depend on what runs beside it. Chunks of prompts and passes of replies alternate. Pages are
+taken when they are needed: where they are short, the youngest job of the lowest priority gives its pages
+back, and later reads again what was lost of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+
+from engine.core import PAGE_TOKENS, Done, Loading, Prefill, Stats
+from engine.errors import ContextTooLong
+from engine.generator.drafters import Drafters
+from engine.generator.job import ACTIVE, ENDED, PENDING, SUSPENDED, Failed, Job, JobEvent, Started
+from engine.generator.opening import checked
+from engine.generator.runner import ModelPass
+from engine.generator.sequence import StepOutput
+from engine.kv_cache.pages import pages_for
+from engine.models.paged import PagedCache, SequencePart
+from engine.tensors import Floats
+from engine.text.tokenizer.tokenizer import Tokenizer
+
+_MUCH_LONGER = 4
+"""A prompt may overtake one that has this many times as much left to read."""
+_LOOK_AHEAD = 16
+"""How many jobs of the queue are looked at in a turn."""
+_LEAST_CHUNK, _CHUNKS = 64, 8
+"""While replies are written, a chunk has the cache's rows divided by this, and at least this many rows."""
+
+
+class Scheduler:
+    """The jobs of one cache, used by one thread.
+
+    Up to `most_jobs` run at a time. A chunk of a prompt has at most `chunk` rows; 0 leaves it to the
+    scheduler.
+    """
+
+    def __init__(
+        self, cache: PagedCache, tokenizer: Tokenizer, drafters: Drafters, most_jobs: int, chunk: int = 0
+    ) -> None:
+        self.pending: list[Job] = []
+        self.active: list[Job] = []
+        self._cache, self._tokenizer, self._drafters = cache, tokenizer, drafters
+        self._most_jobs, self._chunk = most_jobs, chunk
+        self._serial = 0
+        self._key: object = None  # of the last job's setup
+        self._setting_up: tuple[Job, Generator[Loading, None, None]] | None = None
+        self._read_last = False
+        self._events: list[JobEvent] = []
+
+    def add(self, job: Job) -> None:
+        """Put a job into the queue. Raises `BadSetting` and `ContextTooLong` if it cannot be run."""
+        job.checked = checked(job.request, self._cache, self._tokenizer)
+        self._serial += 1
+        job.serial, job.state = self._serial, PENDING
+        self.pending.append(job)
+
+    def remove(self, job: Job) -> None:
+        """End a job without further events; its pages are returned, what was run stays cached."""
+        if self._setting_up is not None and self._setting_up[0] is job:
+            self._setting_up[1].close()
+            self._setting_up = None
+        if job.opened is not None:
+            job.opened.loop.close()
+        for jobs in (self.pending, self.active):
+            if job in jobs:
+                jobs.remove(job)
+        job.state, job.waits_for, job.resuming = ENDED, None, None
+
+    def turn(self) -> list[JobEvent]:
+        """Run what is next: a chunk of a prompt, or a pass for every reply. Returns what happened."""
+        self._events = []
+        self._end_stopped()
+        self._admit()
+        running = self._running()
+        alone = len(running) == len(self.active) == 1
+        for job in self.active:
+            assert job.opened is not None
+            job.opened.runner.share(0 if alone else len(running))
+        if alone and running[0].waits_for is None:
+            self._advance(running[0], None, once=True)
+        else:
+            for job in [job for job in self.active if job.waits_for is None]:  # ends its decode loop
+                self._advance(job, None)
+            self._run([job for job in running if job.state == ACTIVE], once=alone)
+        events, self._events = self._events, []
+        return events
+
+    def _running(self) -> list[Job]:
+        """The jobs whose turn it is, those of the highest priority first; background jobs only alone."""
+        jobs = sorted(self.active, key=lambda job: (-job.priority, job.serial))
+        return [job for job in jobs if job.priority >= 0] or jobs
+
+    # -- one turn
+
+    def _run(self, running: Sequence[Job], *, once: bool) -> None:
+        readers = [job for job in running if job.reads]
+        writers = [job for job in running if job.waits_for is not None and not job.reads]
+        if readers and not (writers and self._read_last):
+            self._read_last = True
+            reader = min(readers, key=lambda job: (-job.priority, self._left(job), job.serial))
+            self._read(reader, beside=bool(writers), once=once)
+        elif writers:
+            self._read_last = False
+            self._write(writers, once=once)
+
+    def _read(self, job: Job, *, beside: bool, once: bool) -> None:
+        """Run the next chunk of a prompt: a short one beside replies."""
+        assert job.opened is not None
+        rows = self._cache.rows
+        job.opened.runner.chunk = self._chunk or (max(_LEAST_CHUNK, rows // _CHUNKS) if beside else rows)
+        parts = self._parts(job, {})
+        if parts is not None:
+            self._pass([(job, parts)], once=once)
+
+    def _write(self, writers: Sequence[Job], *, once: bool) -> None:
+        """Run the next pass of every reply, joined as far as they fit."""
+        most, parts = self._cache.program.batch_rows, dict[Job, list[SequencePart]]()
+        for job in writers:
+            if job.state == ACTIVE and (found := self._parts(job, parts)) is not None:
+                parts[job] = found
+        batches: list[list[tuple[Job, list[SequencePart]]]] = []
+        room = 0
+        for job, found in parts.items():
+            rows = sum(len(part.ids) for part in found)
+            if rows > room:
+                batches.append([])
+                room = most
+            batches[-1].append((job, found))
+            room -= rows
+        for batch in batches:
+            self._pass(batch, once=once)
+
+    def _parts(self, job: Job, collected: dict[Job, list[SequencePart]]) -> list[SequencePart] | None:
+        """What a job's pass runs, with its pages reserved. If there are none, another job is suspended and
+        leaves `collected`; None if it is this one.
+        """
+        while True:
+            assert job.waits_for is not None
+            try:
+                parts = job.waits_for.parts()
+                for part in parts:
+                    self._cache.reserve(part.lease, len(part.lease.ids) + len(part.ids))
+                return parts
+            except ContextTooLong as error:
+                victim = max(self.active, key=lambda other: (-other.priority, other.serial))
+                if len(self.active) == 1:
+                    self._fail(job, error)
+                    return None
+                collected.pop(victim, None)
+                self._suspend(victim)
+                if victim is job:
+                    return None
+
+    def _pass(self, batch: Sequence[tuple[Job, list[SequencePart]]], *, once: bool) -> None:
+        """Run one pass for several jobs, and go on with each of them. What it raises ends all of them."""
+        parts = [part for _, found in batch for part in found]
+        try:
+            started = time.perf_counter()
+            logits = self._cache.program.run(self._cache.step_of(parts))
+            seconds = time.perf_counter() - started
+        except BaseException as error:  # noqa: BLE001 - the other jobs go on
+            for job, _ in batch:
+                self._fail(job, error)
+            return
+        row = 0
+        for job, found in batch:
+            assert job.waits_for is not None
+            job.waits_for.seconds = seconds
+            rows = sum(len(part.ids) for part in found)
+            self._advance(job, logits if len(parts) == 1 else logits[row : row + rows], once=once)
+            row += rows
+
+    # -- one job
+
+    def _advance(self, job: Job, logits: Floats | None, *, once: bool = False) -> None:
+        """Go on with a job until it waits for a pass, or with `once` until it has given an output."""
+        job.waits_for = None
+        try:
+            while job.waits_for is None:
+                made = self._next(job, logits)
+                logits = None
+                if isinstance(made, ModelPass):
+                    job.waits_for = made
+                    continue
+                assert job.opened is not None
+                output = made if isinstance(made, StepOutput) else None
+                self._events += [JobEvent(job, event, output) for event in job.opened.writer.events(made)]
+                if output is not None and output.reason:
+                    self.remove(job)
+                if output is not None and (output.reason or once):
+                    return
+        except BaseException as error:  # noqa: BLE001 - the other jobs go on
+            self._fail(job, error)
+
+    @staticmethod
+    def _next(job: Job, logits: Floats | None) -> Prefill | StepOutput | ModelPass:
+        """The job's next step after the logits of its pass."""
+        assert job.opened is not None
+        if job.resuming is not None:
+            try:
+                return job.resuming.send(logits)
+            except StopIteration:
+                job.resuming, then = None, job.then
+                if then is not None:
+                    return then
+                logits = None
+        return job.opened.loop.send(logits)
+
+    def _fail(self, job: Job, error: BaseException) -> None:
+        """End a job by an error, which may also be a panic of a Rust library."""
+        self.remove(job)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error
+        self._events.append(JobEvent(job, Failed(error)))
+
+    def _suspend(self, job: Job) -> None:
+        """Take a job's pages; it goes to the front of its priority in the queue."""
+        assert job.opened is not None
+        if job.resuming is None:
+            job.then = job.waits_for
+        else:
+            job.resuming.close()
+        job.resuming = job.waits_for = None
+        job.opened.runner.suspend()
+        self.active.remove(job)
+        job.state = SUSPENDED
+        self.pending.append(job)
+
+    def _left(self, job: Job) -> int:
+        """How many tokens of its prompt a job still has to read."""
+        assert job.opened is not None
+        return job.opened.runner.left
+
+    # -- the queue
+
+    def _end_stopped(self) -> None:
+        """End the jobs whose stop event is set and that wait for the queue or for what they lost."""
+        waiting = [*self.pending, *(job for job in self.active if job.resuming is not None)]
+        for job in [job for job in waiting if job.stop.is_set()]:
+            if job.opened is not None:
+                output = job.opened.sequence.finish("cancelled")
+                self._events += [JobEvent(job, event, output) for event in job.opened.writer.events(output)]
+            else:
+                stats = Stats(prompt_tokens=len(job.request.ids), context_length=self._cache.context_length)
+                self._events.append(JobEvent(job, Done("cancelled", "", stats)))
+            self.remove(job)
+
+    def _admit(self) -> None:
+        """Start the jobs whose turn has come: those of higher priority first, then suspended ones."""
+        if self._setting_up is not None:
+            self._set_up(*self._setting_up)
+            return
+        if not self.pending:
+            return
+        order = sorted(self.pending, key=lambda job: (-job.priority, job.state != SUSPENDED, job.serial))
+        behind: list[Job] = []  # those that do not fit and may be overtaken
+        for job in order[:_LOOK_AHEAD]:
+            if len(self.active) >= self._most_jobs or self._setting_up is not None:
+                return
+            if self._waits_for_a_reader(job):
+                continue
+            if not self._fits(job):
+                if job.skips >= job.max_skips:
+                    return
+                behind.append(job)
+                continue
+            for other in behind:
+                other.skips += 1
+            self._start(job)
+
+    def _waits_for_a_reader(self, job: Job) -> bool:
+        """Whether a prompt that is being read comes first: it may be the same one, or nearly done."""
+        readers = [other for other in self.active if other.reads and other.priority >= job.priority]
+        if not readers:
+            return False
+        ids = job.ids
+        found = self._cache.found(ids)
+        for other in readers:
+            if (
+                other.skips >= other.max_skips
+                or self._left(other) < _MUCH_LONGER * (len(ids) - found)
+                or _begin_alike(ids, other.ids, found + PAGE_TOKENS)
+            ):
+                return True
+        for other in readers:
+            other.skips += 1
+        return False
+
+    def _fits(self, job: Job) -> bool:
+        """Whether a job can start now: with its setup, and with pages for its prompt and for every reply."""
+        key = job.setup.key if job.setup is not None else None
+        if self.active and key != self._key:
+            return False
+        if not self.active:
+            return True
+        table = self._cache.table
+        negative = job.request.guidance.negative_ids if job.request.guidance is not None else ()
+        texts = [ids for ids in (job.ids, negative) if ids]
+        more = sum(pages_for(len(ids) + 1) - table.held(ids, key=self._cache.key) for ids in texts)
+        return more + len(self.active) <= table.pool.available()
+
+    def _start(self, job: Job) -> None:
+        """Take a job out of the queue: its setup is brought about, or its sequence begins."""
+        if job.setup is not None and job.setup.key != self._key:
+            self._key = object()  # until it holds
+            self._setting_up = job, job.setup.run(job.stop)
+            self._set_up(*self._setting_up)
+            return
+        if job.setup is None:
+            self._key = None
+        self.pending.remove(job)
+        try:
+            if job.opened is None:
+                assert job.checked is not None
+                self._events.append(JobEvent(job, Started()))
+                job.opened = job.checked.open(self._cache, self._tokenizer, self._drafters, job.stop)
+            else:
+                job.resuming = job.opened.runner.resume()
+        except BaseException as error:  # noqa: BLE001 - the other jobs go on
+            self._fail(job, error)
+            return
+        job.state = ACTIVE
+        self.active.append(job)
+        self._advance(job, None)
+
+    def _set_up(self, job: Job, steps: Generator[Loading, None, None]) -> None:
+        """One step of a job's setup; when it is done, the job starts."""
+        try:
+            self._events.append(JobEvent(job, next(steps)))
+            return
+        except StopIteration:
+            assert job.setup is not None
+            self._setting_up, self._key = None, job.setup.key
+        except BaseException as error:  # noqa: BLE001 - the other jobs go on
+            self._setting_up = None
+            self._fail(job, error)
+            return
+        self._start(job)
+
+
+def _begin_alike(ids: Sequence[int], others: Sequence[int], length: int) -> bool:
+    """Whether two texts have their first `length` tokens in common."""
+    return min(len(ids), len(others)) >= length and list(ids[:length]) == list(others[:length])

@@ -1,0 +1,408 @@
+"""Many jobs at once say what each of them says alone, whatever runs beside it, and lose no page."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.core import PAGE_TOKENS, Done, Prefill, Text
+from engine.errors import BadSetting, ContextTooLong
+from engine.generator.dynamic import DynamicGenerator, Failed, Job, Started
+from engine.generator.request import GenerationRequest, Guidance
+from engine.generator.streaming import StreamingGenerator
+from engine.models.paged import PagedCache
+from engine.settings import (
+    CacheSettings,
+    ConstraintSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
+from tests.engine.generator.fakes import FakeModel, random_logits, tokenizer
+
+END = tokenizer().stop_token_ids
+
+
+class Said:
+    """What a job has said: its text, ids, last event and error."""
+
+    def __init__(self) -> None:
+        self.text, self.ids = "", list[int]()
+        self.done: Done | None = None
+        self.error: BaseException | None = None
+        self.prefills: list[Prefill] = []
+
+    def take(self, event: Any) -> None:
+        assert self.done is None, "an event after the last one"
+        assert self.error is None, "an event after the last one"
+        if isinstance(event, Text):
+            self.text += event.text
+            self.ids += [token.id for token in event.tokens]
+        elif isinstance(event, Prefill):
+            self.prefills.append(event)
+        elif isinstance(event, Done):
+            self.done = event
+        elif isinstance(event, Failed):
+            self.error = event.error
+
+
+def dynamic(
+    context: int = 2048, pages: int | None = None, rows: int | None = None, **sizes: int
+) -> tuple[DynamicGenerator, FakeModel]:
+    """A generator over a fresh fake whose cache has `pages` pages."""
+    model: Any = FakeModel(random_logits)
+    if pages is not None:
+        make = model.new_cache
+        model.new_cache = lambda tokens, dtype, further=0: make(pages * PAGE_TOKENS - 2 * PAGE_TOKENS, dtype)
+    cache = PagedCache(model, CacheSettings(context_length=context))
+    if rows:
+        cache.rows = rows
+    return DynamicGenerator(model, cache, tokenizer(), **sizes), model
+
+
+def alone(request: GenerationRequest, context: int = 2048) -> tuple[str, list[int], str]:
+    """What a streaming generator makes of a request: text, ids, reason."""
+    model: Any = FakeModel(random_logits)
+    generator = StreamingGenerator(
+        model, PagedCache(model, CacheSettings(context_length=context)), tokenizer()
+    )
+    said = Said()
+    for event in generator.stream(request):
+        said.take(event)
+    assert said.done is not None
+    return said.text, said.ids, said.done.reason
+
+
+def run(generator: DynamicGenerator, jobs: Sequence[Job], turns: int = 20_000) -> dict[Job, Said]:
+    """Enqueue the jobs and run all to their ends."""
+    said = {job: Said() for job in jobs}
+    generator.enqueue(jobs)
+    while generator.num_remaining_jobs:
+        for job, event, _ in generator.iterate():
+            said[job].take(event)
+        generator.cache.table.check()
+        turns -= 1
+        assert turns, "the jobs do not end"
+    return said
+
+
+def prompt(seed: int, length: int) -> list[int]:
+    return random.Random(seed).choices(range(20, 200), k=length)
+
+
+def request(seed: int, length: int, tokens: int, **more: Any) -> GenerationRequest:
+    return GenerationRequest(
+        prompt(seed, length),
+        more.pop("sampler", SamplerSettings(seed=seed)),
+        StopSettings(max_tokens=tokens),
+        **more,
+    )
+
+
+def outcome(said: Said) -> tuple[str, list[int], str]:
+    assert said.error is None, said.error
+    assert said.done is not None
+    return said.text, said.ids, said.done.reason
+
+
+def mixed(seed: int) -> GenerationRequest:
+    """A request of any kind."""
+    dice = random.Random(seed)
+    more: dict[str, Any] = {}
+    kind = seed % 6
+    if kind == 1:
+        more["guidance"] = Guidance(tuple(prompt(seed + 1000, dice.randint(1, 300))), 1.5)
+    elif kind == 2:
+        more["speculation"] = SpeculationSettings(method="ngram", draft_tokens=3)
+    elif kind == 3:
+        more["constraint"] = ConstraintSettings(format="regex", pattern="[a-z ]{5,60}")
+    elif kind == 4:
+        more["constraint"] = ConstraintSettings(banned_strings=("e", "ab"))
+    sampler = SamplerSettings(seed=seed, temperature=dice.choice([0.0, 0.7, 1.3]), repetition_penalty=1.1)
+    return request(seed, dice.randint(1, 700), dice.randint(1, 60), sampler=sampler, **more)
+
+
+def test_jobs_of_every_kind_say_what_they_say_alone() -> None:
+    generator, _ = dynamic(pages=200)
+    jobs = [Job(mixed(seed), identifier=seed) for seed in range(32)]
+    said = run(generator, jobs)
+    for job in jobs:
+        assert outcome(said[job]) == alone(job.request), job.identifier
+
+
+def test_too_few_pages_lose_nothing() -> None:
+    generator, _ = dynamic(context=1024, pages=7, rows=64)
+    suspended = 0
+    original = generator._scheduler._suspend
+
+    def counting(job: Job) -> None:
+        nonlocal suspended
+        suspended += 1
+        original(job)
+
+    generator._scheduler._suspend = counting  # type: ignore[method-assign]
+    jobs = [Job(request(seed, 200, 400)) for seed in range(10)]
+    said = run(generator, jobs)
+    assert suspended > 3
+    for job in jobs:
+        assert outcome(said[job]) == alone(job.request, 1024)
+
+
+def test_passes_run_together() -> None:
+    generator, model = dynamic(pages=60)
+    jobs = [Job(request(seed, 20, 30)) for seed in range(8)]
+    passes = 0
+    run_step = model.program.run
+
+    def counting(step: Any) -> Any:
+        nonlocal passes
+        if step.runs:
+            passes += 1
+            assert len(step.runs) <= 8
+        return run_step(step)
+
+    model.program.run = counting  # type: ignore[method-assign]
+    run(generator, jobs)
+    assert 29 <= passes <= 40
+
+
+def test_one_prompt_of_eight_jobs_is_read_once() -> None:
+    generator, _ = dynamic(pages=100)
+    text = prompt(5, 1500)
+    jobs = [
+        Job(GenerationRequest([*text, 30 + n], SamplerSettings(seed=n), StopSettings(max_tokens=20)))
+        for n in range(8)
+    ]
+    said = run(generator, jobs)
+    read = sum(said[job].done.stats.prefill_tokens for job in jobs)  # type: ignore[union-attr]
+    assert read == 1501 + 7 * 1
+    assert sum(said[job].done.stats.cached_tokens for job in jobs) == 7 * 1500  # type: ignore[union-attr]
+
+
+def test_a_reply_waits_for_one_chunk_at_most() -> None:
+    generator, model = dynamic(pages=100, rows=512)
+    first, second = Job(request(1, 10, 200)), Job(request(2, 2000, 5))
+    generator.enqueue(first)
+    while not any(isinstance(event, Text) for _, event, _ in generator.iterate()):
+        pass
+    generator.enqueue(second)
+    before = len(model.program.ran)
+    while second in (*generator.pending, *generator.active):
+        generator.iterate()
+    passes = model.program.ran[before:]
+    assert max(passes) == 64
+    chunks = [at for at, rows in enumerate(passes) if rows > 8]
+    assert len(chunks) == 32
+    assert all(later - at > 1 for at, later in pairwise(chunks)), "the reply waited for two chunks"
+
+
+def test_a_short_prompt_overtakes_a_long_one_but_not_for_ever() -> None:
+    generator, _ = dynamic(pages=100, rows=64)
+    long = Job(request(1, 2000, 5))
+    generator.enqueue(long)
+    generator.iterate()
+    short = [Job(request(seed, 20, 5)) for seed in range(2, 12)]
+    order: list[Job] = []
+    generator.enqueue(short)
+    while generator.num_remaining_jobs:
+        order += [
+            job for job, event, _ in generator.iterate() if isinstance(event, Text) and job not in order
+        ]
+    assert order.index(long) == long.max_skips
+
+
+def test_the_chat_in_front_comes_first_and_background_yields() -> None:
+    generator, _ = dynamic(pages=100)
+    background = Job(request(1, 20, 40), priority=-1)
+    generator.enqueue(background)
+    for _ in range(5):
+        generator.iterate()
+    front = Job(request(2, 20, 20), priority=1)
+    generator.enqueue(front)
+    between = 0
+    while front in (*generator.pending, *generator.active):
+        between += sum(isinstance(event, Text) for job, event, _ in generator.iterate() if job is background)
+    assert between <= 1
+    last: list[Any] = []
+    while generator.num_remaining_jobs:
+        last += [event for job, event, _ in generator.iterate() if job is background]
+    assert isinstance(last[-1], Done)
+
+
+def test_cancel_stop_and_clear() -> None:
+    generator, _ = dynamic(pages=60, max_batch_size=2)
+    jobs = [Job(request(seed, 300, 500)) for seed in range(5)]
+    generator.enqueue(jobs)
+    for _ in range(6):
+        generator.iterate()
+    assert len(generator.active) == 2
+    assert [job.serial for job in generator.pending] == [3, 4, 5]
+    generator.cancel(jobs[0])
+    jobs[1].stop.set()
+    jobs[2].stop.set()  # which never begins
+    ends = [(job, event) for _ in range(4) for job, event, _ in generator.iterate()]
+    assert jobs[0] not in [job for job, _ in ends]
+    reasons = {job: event.reason for job, event in ends if isinstance(event, Done)}
+    assert reasons == {jobs[1]: "cancelled", jobs[2]: "cancelled"}
+    generator.clear_queue()
+    assert not generator.num_remaining_jobs
+    assert not generator.iterate()
+    assert not any(page.refs for page in generator.cache.table.pool.pages)
+
+
+def test_an_error_ends_its_job_alone() -> None:
+    generator, _ = dynamic(pages=60)
+    impossible = ConstraintSettings(allowed_tokens=(30,), banned_tokens=(30,))
+    bad, good = Job(request(1, 20, 5, constraint=impossible)), Job(request(2, 20, 5))
+    said = run(generator, [bad, good])
+    assert said[bad].error is not None
+    assert "nothing" in str(said[bad].error).lower() or str(said[bad].error)
+    assert outcome(said[good]) == alone(good.request)
+
+
+def test_a_broken_device_ends_the_jobs_of_the_pass() -> None:
+    generator, model = dynamic(pages=60)
+    jobs = [Job(request(seed, 20, 50)) for seed in range(3)]
+    generator.enqueue(jobs)
+    for _ in range(10):
+        generator.iterate()
+
+    def broken() -> None:
+        raise OSError("the device is gone")
+
+    model.program.before_run = broken
+    found = generator.iterate()
+    assert [job for job, event, _ in found if isinstance(event, Failed)] == jobs
+    assert not any(page.refs for page in generator.cache.table.pool.pages)
+
+
+def test_requests_that_cannot_run_are_refused_at_once_and_leave_no_job() -> None:
+    generator, _ = dynamic(context=512, pages=20)
+    with pytest.raises(ContextTooLong):
+        generator.enqueue([Job(request(1, 10, 5)), Job(request(1, 600, 5))])
+    with pytest.raises(BadSetting):
+        generator.enqueue(Job(GenerationRequest([])))
+    assert not generator.num_remaining_jobs
+    job = Job(request(1, 10, 1))
+    assert generator.enqueue(job) > 0
+    with pytest.raises(ValueError, match="before"):
+        generator.enqueue(job)
+
+
+def test_streams_are_pulled_in_turns() -> None:
+    generator, _ = dynamic(pages=60)
+    asked = [request(seed, 100, 25) for seed in range(3)]
+    streams = [generator.stream(each) for each in asked]
+    said = [Said() for _ in streams]
+    open_ones = list(range(3))
+    while open_ones:
+        for i in list(open_ones):
+            event = next(streams[i], None)
+            if event is None:
+                open_ones.remove(i)
+            else:
+                said[i].take(event)
+    assert [outcome(each) for each in said] == [alone(each) for each in asked]
+    assert not generator.num_remaining_jobs
+
+
+def test_a_closed_stream_ends_its_job_and_no_other() -> None:
+    generator, _ = dynamic(pages=60)
+    one, other = generator.stream(request(1, 50, 500)), generator.stream(request(2, 50, 10))
+    next(one), next(other)
+    one.close()
+    said = Said()
+    for event in other:
+        said.take(event)
+    assert outcome(said)[2] == "max_tokens"
+    assert not any(page.refs for page in generator.cache.table.pool.pages)
+
+
+def test_generate_answers_prompts_pairs_and_lists() -> None:
+    generator, _ = dynamic(pages=60)
+    asked = GenerationRequest([], SamplerSettings(seed=3), StopSettings(max_tokens=8))
+    one = generator.generate("abc", asked)
+    both = generator.generate(["abc", "hello"], asked, completion_only=True)
+    assert one.text == "abc" + both[0].text
+    moved = generator.generate("hello", replace(asked, seed=4), completion_only=True)
+    assert both[1].text == moved.text  # prompt i has seed + i
+    guided = generator.generate(("abc", "xyz"), asked, guidance_scale=2.0)
+    assert guided.text.startswith("abc")
+    assert guided.text != one.text
+    abort = threading.Event()
+    abort.set()
+    assert generator.generate(["a", "b"], asked, abort_event=abort) is None
+    assert not generator.num_remaining_jobs
+    with pytest.raises(BadSetting):
+        generator.generate(["a", "b"], [asked])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_order_of_calls_keeps_the_pages_in_order(seed: int) -> None:
+    """2,000 random calls: enqueue, cancel, stop, run, evict; pages are short, so that jobs are suspended."""
+    dice = random.Random(seed)
+    generator, _ = dynamic(context=1024, pages=9, rows=64)
+    said: dict[Job, Said] = {}
+    cancelled: set[Job] = set()
+    number = 0
+    for _ in range(2000 if seed == 0 else 500):
+        call = dice.random()
+        if call < 0.06 and generator.num_remaining_jobs < 12:
+            number += 1
+            shared = prompt(dice.randint(0, 2), dice.choice([0, 100, 300]))
+            ids = [*shared, *prompt(number, dice.randint(1, 300))]
+            job = Job(
+                GenerationRequest(
+                    ids, SamplerSettings(seed=number), StopSettings(max_tokens=dice.randint(1, 80))
+                ),
+                priority=dice.choice([-1, 0, 0, 1]),
+                max_skips=dice.randint(0, 4),
+            )
+            said[job] = Said()
+            generator.enqueue(job)
+        elif call < 0.08 and generator.num_remaining_jobs:
+            victim = dice.choice([*generator.pending, *generator.active])
+            cancelled.add(victim)
+            generator.cancel(victim)
+        elif call < 0.09 and generator.num_remaining_jobs:
+            dice.choice([*generator.pending, *generator.active]).stop.set()
+        elif call < 0.10:
+            generator.cache.table.forget()
+        else:
+            for job, event, _ in generator.iterate():
+                assert job not in cancelled
+                said[job].take(event)
+        generator.cache.table.check()
+    while generator.num_remaining_jobs:
+        for job, event, _ in generator.iterate():
+            said[job].take(event)
+    assert not any(page.refs for page in generator.cache.table.pool.pages)
+    whole = 0
+    for job, each in said.items():
+        if job in cancelled:
+            continue
+        text, ids, reason = outcome(each)
+        if reason != "cancelled":
+            whole += 1
+            assert (text, ids, reason) == alone(job.request, 1024)
+    assert whole > 5
+
+
+def test_started_comes_once_and_first() -> None:
+    generator, _ = dynamic(pages=7, context=1024, rows=64)
+    jobs = [Job(request(seed, 200, 150)) for seed in range(5)]
+    generator.enqueue(jobs)
+    found: dict[Job, list[Any]] = {job: [] for job in jobs}
+    while generator.num_remaining_jobs:
+        for job, event, _ in generator.iterate():
+            found[job].append(event)
+    for events in found.values():
+        assert [isinstance(event, Started) for event in events] == [True] + [False] * (len(events) - 1)
+        assert np.all([not isinstance(event, Failed) for event in events])
