@@ -61,6 +61,7 @@ _HOMES = {
         "Alternative", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Foreseen", "Loading", "Message",
         "ModelInfo", "Prefill",
         "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Trimmed",
+        "Waiting",
     ),
     "engine.settings": (
         "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings", "OutputSettings",
@@ -75,6 +76,8 @@ _HOMES = {
     ),
     "engine.chat": ("LocalChat", "finished", "open_chat"),
     "engine.models.paged": ("PagedCache",),
+    "engine.generator.dynamic": ("DynamicGenerator", "Job"),
+    "engine.generator.dynamic_async": ("AsyncDynamicGenerator",),
     "engine.generator.runner": ("Guidance",),
     "engine.generator.streaming": ("StreamingGenerator",),
     "engine.text.stops.conditions": ("Loop", "MaxTokens", "MinTokens", "StopRegex", "StopStrings",

@@ -31,8 +31,9 @@ from engine.core import (
 )
 from engine.drain import drain, mapped
 from engine.errors import Cancelled, DeviceLost, NotFinite
-from engine.generator.adapter_slot import AdapterSlot
+from engine.generator.adapter_slot import AdapterSlot, parse_adapters
 from engine.generator.draft_slot import DraftSlot
+from engine.generator.job import Job, Setup
 from engine.generator.prompt import Prompt, Prompts
 from engine.generator.request import GenerationRequest, Guidance
 from engine.platform.folders import cache_dir
@@ -40,7 +41,7 @@ from engine.settings import CacheSettings, LoadSettings
 from engine.text.template.template import ChatTemplate
 
 if TYPE_CHECKING:
-    from engine.generator.streaming import StreamingGenerator
+    from engine.generator.dynamic import DynamicGenerator
     from engine.models.memory.placement import Replaced
 
 _LOADING_THRESHOLD = 50_000
@@ -48,7 +49,8 @@ _LOADING_THRESHOLD = 50_000
 
 
 class LocalChat:
-    """A loaded model that answers (`core.ChatSource`), made by `open_chat`. One thread uses it.
+    """A loaded model that answers (`core.ChatSource`), made by `open_chat`. One thread uses it; several
+    replies may be written at the same time.
 
     `generator`, `tokenizer` and `template` give access to its parts.
     """
@@ -56,7 +58,7 @@ class LocalChat:
     def __init__(
         self,
         info: ModelInfo,
-        generator: StreamingGenerator,
+        generator: DynamicGenerator,
         template: ChatTemplate,
         load: LoadSettings = LoadSettings(),
         kept: str = "",
@@ -112,30 +114,39 @@ class LocalChat:
         """The events of a reply to `prompt`; its tokens are remembered for the next turn."""
         if prompt.dropped or prompt.cut:
             yield Trimmed(prompt.dropped, prompt.cut)
-        yield from self._adapters.fit(request.adapters, stop)
-        yield from self._draft.fit(request.speculation, stop)
         generation = GenerationRequest(
             prompt.ids, request.sampler, request.stops, request.speculation, request.constraint,
             prompt.guidance, request.output, given=prompt.given, heal=heal, started=started,
             replayed=request.replayed.passes if request.replayed is not None else (),
         )  # fmt: skip
+        job = Job(generation, priority=request.priority, stop=stop, setup=self._setup(request))
         written: list[int] = []
         healed, report = False, request.tell_prompt
         try:
-            with closing(self.generator.stream(generation, stop)) as events:
+            with closing(self.generator.events(job)) as events:
                 for event in events:
                     if isinstance(event, Text):
                         healed = event.tokens[0].healed if event.tokens and not written else healed
                         written += [token.id for token in event.tokens]
                     elif isinstance(event, Prefill) and report:
                         report = False
-                        yield self._rendered(prompt, heal)
+                        yield self._rendered(prompt, heal, job.reading)
                     elif isinstance(event, Done) and not request.plain and request.replayed is None:
                         self._prompts.remember(prompt, written, healed=healed)
                     yield event
         except NotFinite as error:
             self.generator.cache.table.forget()  # what is cached may not be finite either
             yield from self._proved_again(error)
+
+    def _setup(self, request: ChatRequest) -> Setup:
+        """The adapters and the draft model of a reply."""
+        adapters, speculation = parse_adapters(request.adapters.adapters), request.speculation
+
+        def run(stop: threading.Event) -> Generator[Loading, None, None]:
+            yield from self._adapters.apply(adapters, stop)
+            yield from self._draft.fit(speculation, stop)
+
+        return Setup(lambda: self._adapters.holds(adapters) and self._draft.holds(speculation), run)
 
     def count(self, text: str) -> int:
         """The number of tokens of a text."""
@@ -145,14 +156,16 @@ class LocalChat:
         """The length of a request's whole prompt. Raises `BadTemplate`."""
         return self._prompts.size(request)
 
-    def _rendered(self, prompt: Prompt, heal: bool) -> Rendered:
-        """The prompt that is about to be read."""
+    def _rendered(
+        self, prompt: Prompt, heal: bool, reading: tuple[tuple[tuple[int, int], ...], ...]
+    ) -> Rendered:
+        """The prompt that is about to be read, in the passes `reading`."""
         negative = prompt.guidance.negative_ids if prompt.guidance is not None else ()
         bytes_of, special = self.tokenizer.token_bytes, self.tokenizer.special_ids
         vocabulary = tuple(
             (id, bytes_of(id), id in special) for id in dict.fromkeys((*prompt.ids, *negative))
         )
-        return Rendered(tuple(prompt.ids), prompt.given, heal, negative, self.generator.reading(), vocabulary)
+        return Rendered(tuple(prompt.ids), prompt.given, heal, negative, reading, vocabulary)
 
     def _proved_again(self, error: NotFinite) -> Iterator[ChatEvent]:
         """Check the kernels again where that is possible, then raise `error` with the result."""
@@ -277,7 +290,7 @@ def _load(
     from engine.backends.choice import settled
     from engine.backends.cpu.runtime.cores import default_threads
     from engine.backends.trim import give_memory_back
-    from engine.generator.streaming import StreamingGenerator
+    from engine.generator.dynamic import DynamicGenerator
     from engine.models.describe import describe_checkpoint
     from engine.models.memory.estimate import chosen_context
     from engine.models.memory.placement import on_a_device
@@ -313,7 +326,7 @@ def _load(
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
     return LocalChat(
-        info, StreamingGenerator(paged.model, paged, tokenizer), template, settled(load, target), kept
+        info, DynamicGenerator(paged.model, paged, tokenizer), template, settled(load, target), kept
     )
 
 

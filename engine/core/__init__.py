@@ -24,6 +24,7 @@ from engine.core.events import (
     Text,
     TokenInfo,
     Trimmed,
+    Waiting,
 )
 from engine.core.model_info import ModelInfo, WorkSpace
 from engine.core.requests import ChatRequest, Foreseen, Message, PromptSize, Rendered
@@ -51,6 +52,7 @@ __all__ = [
     "Text",
     "TokenInfo",
     "Trimmed",
+    "Waiting",
     "WorkSpace",
 ]
 

@@ -17,7 +17,8 @@ class ChatSource(Protocol):
     info: ModelInfo
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of one reply.
+        """The events of one reply. Several replies may be open: asking one for its next event goes on with
+        all of them, and gives `Waiting` where it has nothing new itself.
 
         Setting `stop` ends it within one token, also during prefill, with reason "cancelled".
         """

@@ -83,6 +83,11 @@ class Prefill:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing new: other replies went on. A reply has such events only while others are written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trimmed:
     """The context was full: this many of the oldest messages, or of the first tokens of a plain text, were
     left out of the prompt.
@@ -166,7 +171,7 @@ class Done:
     stats: Stats
 
 
-ChatEvent = Loading | Rendered | Prefill | Trimmed | Text | Running | Done
+ChatEvent = Loading | Rendered | Waiting | Prefill | Trimmed | Text | Running | Done
 """What a chat source yields: any number of the other events, then one `Done`."""
 
 

@@ -58,6 +58,8 @@ class ChatRequest:
             with its control tokens, and the reply continues it.
         tell_prompt: report the prompt as `Rendered` before it is read.
         replayed: read this prompt, in its own passes and without the cache, and ignore the messages.
+        priority: of several replies at a time, those of higher priority come first; those below 0 go on only
+            while there is no other.
     """
 
     messages: tuple[Message, ...]
@@ -73,6 +75,7 @@ class ChatRequest:
     plain: bool = False
     tell_prompt: bool = False
     replayed: Rendered | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

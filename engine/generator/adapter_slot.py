@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from engine.core import Loading
 from engine.errors import BadSetting, Cancelled
-from engine.settings import AdapterSettings
 
 if TYPE_CHECKING:
     from engine.models.paged import PagedCache
@@ -48,10 +47,6 @@ class AdapterSlot:
 
     def __init__(self, cache: PagedCache) -> None:
         self._cache = cache
-
-    def fit(self, settings: AdapterSettings, stop: threading.Event) -> Generator[Loading, None, None]:
-        """As `apply`, from settings."""
-        yield from self.apply(parse_adapters(settings.adapters), stop)
 
     def holds(self, adapters: Sequence[tuple[str, float]]) -> bool:
         """Whether exactly these adapters are on the model."""

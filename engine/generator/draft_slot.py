@@ -30,6 +30,10 @@ class DraftSlot:
         self._path = ""
         self._model: Model | None = None
 
+    def holds(self, settings: SpeculationSettings) -> bool:
+        """Whether a reply with these settings can start while others are written."""
+        return settings.method != "model" or settings.draft_model == self._path
+
     def fit(self, settings: SpeculationSettings, stop: threading.Event) -> Generator[Loading, None, None]:
         """Load the draft model that `settings` name, and release the one before it.
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.core import Done, Loading, Prefill, Running, Text
+from engine.core import Done, Text
 from engine.drain import drain
 from engine.errors import BadSetting
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.drafters import Drafters
 from engine.generator.job import ENDED, NEW, Failed, Job, JobEvent, Setup, Started
 from engine.generator.request import GenerationRequest, Guidance
-from engine.generator.scheduler import Scheduler
+from engine.generator.scheduler import Scheduler, StreamEvent
 from engine.models.paged import PagedCache
 from engine.text.tokenizer.tokenizer import Tokenizer
 
@@ -27,8 +27,6 @@ __all__ = ["DynamicGenerator", "Failed", "Generated", "Job", "JobEvent", "Setup"
 MOST_JOBS = 256
 Prompt = str | tuple[str, str]
 """A prompt, or with guidance a prompt and a negative one."""
-StreamEvent = Loading | Prefill | Text | Running | Done
-"""What `DynamicGenerator.stream` yields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,6 @@ class DynamicGenerator:
         self._scheduler = Scheduler(
             cache, tokenizer, self.drafters, max_batch_size, min(max_chunk_size, cache.rows)
         )
-        self._streams: dict[Job, list[JobEvent]] = {}
 
     # -- jobs
 
@@ -108,13 +105,7 @@ class DynamicGenerator:
 
         An error of a job is its last event, `Failed`; the others go on.
         """
-        found = self._scheduler.turn()
-        if not self._streams:
-            return found
-        others: list[JobEvent] = []
-        for event in found:
-            self._streams.get(event.job, others).append(event)
-        return others
+        return self._scheduler.iterate()
 
     def cancel(self, job: Job) -> None:
         """End a job, which has no further events; what it has read stays cached."""
@@ -138,8 +129,9 @@ class DynamicGenerator:
 
     @property
     def num_remaining_jobs(self) -> int:
-        """How many jobs have not ended."""
-        return len(self._scheduler.pending) + len(self._scheduler.active)
+        """How many jobs have not ended, or have events that `iterate` has not returned."""
+        ended = sum(isinstance(event, Done | Failed) for _, event, _ in self._scheduler.unheard)
+        return len(self._scheduler.pending) + len(self._scheduler.active) + ended
 
     def set_loras(self, adapters: Sequence[tuple[str, float]]) -> None:
         """Put exactly these adapters (folder, strength) on the model, for all jobs without a setup.
@@ -153,43 +145,25 @@ class DynamicGenerator:
     def close(self) -> None:
         """Cancel all jobs; what they have read stays cached."""
         self.clear_queue()
-        self._streams.clear()
 
     # -- one reply among others
 
     def stream(
-        self, request: GenerationRequest, stop: threading.Event | None = None, *, priority: int = 0,
-        setup: Setup | None = None, started: Callable[[Job], None] = lambda job: None,
-    ) -> Generator[StreamEvent, None, None]:  # fmt: skip
+        self, request: GenerationRequest, stop: threading.Event | None = None
+    ) -> Generator[StreamEvent, None, None]:
         """The events of one sequence, as `StreamingGenerator.stream`; any number of them may be open.
 
-        Asking one of them for its next event goes on with all; the events of the others wait for their own
-        iterators. Closing it cancels its job. `started` gets the job when its prompt is about to be read.
-        Raises `BadSetting` and `ContextTooLong` before anything runs.
+        Asking one of them for its next event goes on with all: the events of the others wait for their own
+        iterators, and `Waiting` comes where it has nothing new itself. Closing it cancels its job. Raises
+        `BadSetting` and `ContextTooLong` before anything runs.
         """
-        job = Job(request, priority=priority, stop=stop, setup=setup)
-        self.enqueue(job)
-        self._streams[job] = []
-        return self._events(job, started)
+        return self.events(Job(request, stop=stop))
 
-    def _events(self, job: Job, started: Callable[[Job], None]) -> Generator[StreamEvent, None, None]:
-        try:
-            while True:
-                mine, self._streams[job] = self._streams[job], []
-                if not mine:
-                    if job.state == ENDED:
-                        return
-                    self.iterate()
-                for _, event, _ in mine:
-                    if isinstance(event, Failed):
-                        raise event.error
-                    if isinstance(event, Started):
-                        started(job)
-                    else:
-                        yield event
-        finally:
-            self._streams.pop(job, None)
-            self.cancel(job)
+    def events(self, job: Job) -> Generator[StreamEvent, None, None]:
+        """The events of a job, which is enqueued now, as `stream`; ValueError for one that was before."""
+        if job.state != NEW:
+            raise ValueError("this job was enqueued before; make a new one")
+        return self._scheduler.events(job)
 
     # -- whole replies
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,11 +41,11 @@ class JobEvent(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What must hold of the model while a job runs, such as its adapters. `run` brings it about while no job
-    runs; jobs with equal keys share it.
+    """What must hold of the model while a job runs, such as its adapters: `holds` tells whether a job may
+    start beside others, `run` brings it about before a job that starts alone.
     """
 
-    key: Hashable
+    holds: Callable[[], bool]
     run: Callable[[threading.Event], Generator[Loading, None, None]]
 
 
@@ -84,6 +84,8 @@ class Job:
         """Reads again what was lost while the job was suspended, until it can do what it then waited for."""
         self.then: ModelPass | None = None
         self.skips = 0
+        self.reading: tuple[tuple[tuple[int, int], ...], ...] = ()
+        """As `StreamingGenerator.reading`, from its first `Prefill` on."""
 
     @property
     def ids(self) -> list[int]:
@@ -94,7 +96,3 @@ class Job:
     def reads(self) -> bool:
         """Whether its next pass reads a chunk of a prompt."""
         return self.waits_for is not None and self.waits_for.reads
-
-    def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """As `StreamingGenerator.reading`; ask at the first `Prefill`."""
-        return self.opened.runner.reading() if self.opened is not None else ()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Sequence
 
-from engine.core import PAGE_TOKENS, Done, Loading, Prefill, Stats
+from engine.core import PAGE_TOKENS, Done, Loading, Prefill, Running, Stats, Text, Waiting
 from engine.errors import ContextTooLong
 from engine.generator.drafters import Drafters
 from engine.generator.job import ACTIVE, ENDED, PENDING, SUSPENDED, Failed, Job, JobEvent, Started
@@ -32,6 +32,12 @@ _LEAST_CHUNK, _CHUNKS = 64, 8
 """While replies are written, a chunk has the cache's rows divided by this, and at least this many rows."""
 
 
+Batch = list[tuple[Job, list[SequencePart]]]
+"""The jobs of a pass, and what it runs of each."""
+StreamEvent = Loading | Waiting | Prefill | Text | Running | Done
+"""What `Scheduler.events` yields."""
+
+
 class Scheduler:
     """The jobs of one cache, used by one thread.
 
@@ -47,10 +53,12 @@ class Scheduler:
         self._cache, self._tokenizer, self._drafters = cache, tokenizer, drafters
         self._most_jobs, self._chunk = most_jobs, chunk
         self._serial = 0
-        self._key: object = None  # of the last job's setup
         self._setting_up: tuple[Job, Generator[Loading, None, None]] | None = None
         self._read_last = False
         self._events: list[JobEvent] = []
+        self._streams: dict[Job, list[JobEvent]] = {}
+        self.unheard: list[JobEvent] = []
+        """What happened to other jobs while a stream's next event was asked for."""
 
     def add(self, job: Job) -> None:
         """Put a job into the queue. Raises `BadSetting` and `ContextTooLong` if it cannot be run."""
@@ -71,11 +79,56 @@ class Scheduler:
                 jobs.remove(job)
         job.state, job.waits_for, job.resuming = ENDED, None, None
 
+    def iterate(self) -> list[JobEvent]:
+        """A turn: what happened to the jobs whose events nobody iterates over."""
+        found = self.turn()
+        others, self.unheard = self.unheard, []
+        for event in found:
+            self._streams.get(event.job, others).append(event)
+        return others
+
+    def events(self, job: Job) -> Generator[StreamEvent, None, None]:
+        """The events of a job, which is added now. Asking for the next one goes on with all jobs.
+
+        Raises as `add`, and what the job raises. Closing it removes the job.
+        """
+        self.add(job)
+        self._streams[job] = []
+        found = self._events_of(job)
+        next(found)  # now it can be closed
+        return found
+
+    def _events_of(self, job: Job) -> Generator[StreamEvent, None, None]:
+        try:
+            yield Waiting()
+            while True:
+                mine, self._streams[job] = self._streams[job], []
+                if not mine:
+                    if job.state == ENDED:
+                        return
+                    for happened in self.turn():
+                        self._streams.get(happened.job, self.unheard).append(happened)
+                    if not self._streams[job] and len(self.pending) + len(self.active) > 1:
+                        yield Waiting()
+                for _, event, _ in mine:
+                    if isinstance(event, Failed):
+                        raise event.error
+                    if not isinstance(event, Started):
+                        yield event
+        finally:
+            self._streams.pop(job, None)
+            if job.state != ENDED:
+                self.remove(job)
+
     def turn(self) -> list[JobEvent]:
-        """Run what is next: a chunk of a prompt, or a pass for every reply. Returns what happened."""
+        """Run what is next: a chunk of a prompt, or a pass for every reply. Returns what happened.
+
+        What a pass raises ends the jobs that it is for.
+        """
         self._events = []
         self._end_stopped()
-        self._admit()
+        if self.pending or self._setting_up is not None:
+            self._admit()
         running = self._running()
         alone = len(running) == len(self.active) == 1
         for job in self.active:
@@ -83,10 +136,26 @@ class Scheduler:
             job.opened.runner.share(0 if alone else len(running))
         if alone and running[0].waits_for is None:
             self._advance(running[0], None, once=True)
-        else:
-            for job in [job for job in self.active if job.waits_for is None]:  # ends its decode loop
-                self._advance(job, None)
-            self._run([job for job in running if job.state == ACTIVE], once=alone)
+            running = []
+        for job in [job for job in self.active if job.waits_for is None and running]:
+            self._advance(job, None)  # which ends its decode loop
+        for batch in self._batches(running):
+            parts = [part for _, found in batch for part in found]
+            try:
+                started = time.perf_counter()
+                logits = self._cache.program.run(self._cache.step_of(parts))
+                seconds = time.perf_counter() - started
+            except BaseException as error:  # noqa: BLE001 - the other jobs go on
+                for job, _ in batch:
+                    self._fail(job, error)
+                continue
+            row = 0
+            for job, found in batch:
+                assert job.waits_for is not None
+                job.waits_for.seconds = seconds
+                rows = sum(len(part.ids) for part in found)
+                self._advance(job, logits if len(parts) == 1 else logits[row : row + rows], once=alone)
+                row += rows
         events, self._events = self._events, []
         return events
 
@@ -97,43 +166,39 @@ class Scheduler:
 
     # -- one turn
 
-    def _run(self, running: Sequence[Job], *, once: bool) -> None:
+    def _batches(self, running: Sequence[Job]) -> Sequence[Batch]:
+        """What the next passes are for: a chunk of one prompt, or every reply, joined as far as they fit."""
         readers = [job for job in running if job.reads]
         writers = [job for job in running if job.waits_for is not None and not job.reads]
-        if readers and not (writers and self._read_last):
-            self._read_last = True
+        self._read_last = bool(readers) and not (writers and self._read_last)
+        if self._read_last:
             reader = min(readers, key=lambda job: (-job.priority, self._left(job), job.serial))
-            self._read(reader, beside=bool(writers), once=once)
-        elif writers:
-            self._read_last = False
-            self._write(writers, once=once)
+            return self._chunk_of(reader, beside=bool(writers))
+        if len(writers) == 1:
+            parts = self._parts(writers[0], {})
+            return [[(writers[0], parts)]] if parts is not None else []
+        collected: dict[Job, list[SequencePart]] = {}
+        for job in writers:
+            if job.state == ACTIVE and (found := self._parts(job, collected)) is not None:
+                collected[job] = found
+        batches: list[Batch] = []
+        room = 0
+        for job, found in collected.items():
+            rows = sum(len(part.ids) for part in found)
+            if rows > room:
+                batches.append([])
+                room = self._cache.program.batch_rows
+            batches[-1].append((job, found))
+            room -= rows
+        return batches
 
-    def _read(self, job: Job, *, beside: bool, once: bool) -> None:
-        """Run the next chunk of a prompt: a short one beside replies."""
+    def _chunk_of(self, job: Job, *, beside: bool) -> Sequence[Batch]:
+        """The next chunk of a prompt: a short one beside replies."""
         assert job.opened is not None
         rows = self._cache.rows
         job.opened.runner.chunk = self._chunk or (max(_LEAST_CHUNK, rows // _CHUNKS) if beside else rows)
         parts = self._parts(job, {})
-        if parts is not None:
-            self._pass([(job, parts)], once=once)
-
-    def _write(self, writers: Sequence[Job], *, once: bool) -> None:
-        """Run the next pass of every reply, joined as far as they fit."""
-        most, parts = self._cache.program.batch_rows, dict[Job, list[SequencePart]]()
-        for job in writers:
-            if job.state == ACTIVE and (found := self._parts(job, parts)) is not None:
-                parts[job] = found
-        batches: list[list[tuple[Job, list[SequencePart]]]] = []
-        room = 0
-        for job, found in parts.items():
-            rows = sum(len(part.ids) for part in found)
-            if rows > room:
-                batches.append([])
-                room = most
-            batches[-1].append((job, found))
-            room -= rows
-        for batch in batches:
-            self._pass(batch, once=once)
+        return [[(job, parts)]] if parts is not None else []
 
     def _parts(self, job: Job, collected: dict[Job, list[SequencePart]]) -> list[SequencePart] | None:
         """What a job's pass runs, with its pages reserved. If there are none, another job is suspended and
@@ -155,25 +220,6 @@ class Scheduler:
                 self._suspend(victim)
                 if victim is job:
                     return None
-
-    def _pass(self, batch: Sequence[tuple[Job, list[SequencePart]]], *, once: bool) -> None:
-        """Run one pass for several jobs, and go on with each of them. What it raises ends all of them."""
-        parts = [part for _, found in batch for part in found]
-        try:
-            started = time.perf_counter()
-            logits = self._cache.program.run(self._cache.step_of(parts))
-            seconds = time.perf_counter() - started
-        except BaseException as error:  # noqa: BLE001 - the other jobs go on
-            for job, _ in batch:
-                self._fail(job, error)
-            return
-        row = 0
-        for job, found in batch:
-            assert job.waits_for is not None
-            job.waits_for.seconds = seconds
-            rows = sum(len(part.ids) for part in found)
-            self._advance(job, logits if len(parts) == 1 else logits[row : row + rows], once=once)
-            row += rows
 
     # -- one job
 
@@ -255,8 +301,6 @@ class Scheduler:
         if self._setting_up is not None:
             self._set_up(*self._setting_up)
             return
-        if not self.pending:
-            return
         order = sorted(self.pending, key=lambda job: (-job.priority, job.state != SUSPENDED, job.serial))
         behind: list[Job] = []  # those that do not fit and may be overtaken
         for job in order[:_LOOK_AHEAD]:
@@ -293,11 +337,10 @@ class Scheduler:
 
     def _fits(self, job: Job) -> bool:
         """Whether a job can start now: with its setup, and with pages for its prompt and for every reply."""
-        key = job.setup.key if job.setup is not None else None
-        if self.active and key != self._key:
-            return False
         if not self.active:
             return True
+        if job.setup is not None and not job.setup.holds():
+            return False
         table = self._cache.table
         negative = job.request.guidance.negative_ids if job.request.guidance is not None else ()
         texts = [ids for ids in (job.ids, negative) if ids]
@@ -306,13 +349,14 @@ class Scheduler:
 
     def _start(self, job: Job) -> None:
         """Take a job out of the queue: its setup is brought about, or its sequence begins."""
-        if job.setup is not None and job.setup.key != self._key:
-            self._key = object()  # until it holds
+        if job.setup is not None and not self.active and job.state == PENDING:
             self._setting_up = job, job.setup.run(job.stop)
             self._set_up(*self._setting_up)
-            return
-        if job.setup is None:
-            self._key = None
+        else:
+            self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        """Begin the sequence of a job, or go on with it where it was suspended."""
         self.pending.remove(job)
         try:
             if job.opened is None:
@@ -326,7 +370,10 @@ class Scheduler:
             return
         job.state = ACTIVE
         self.active.append(job)
+        new = job.resuming is None
         self._advance(job, None)
+        if new and job.waits_for is not None:
+            job.reading = job.opened.runner.reading()
 
     def _set_up(self, job: Job, steps: Generator[Loading, None, None]) -> None:
         """One step of a job's setup; when it is done, the job starts."""
@@ -334,13 +381,12 @@ class Scheduler:
             self._events.append(JobEvent(job, next(steps)))
             return
         except StopIteration:
-            assert job.setup is not None
-            self._setting_up, self._key = None, job.setup.key
+            self._setting_up = None
         except BaseException as error:  # noqa: BLE001 - the other jobs go on
             self._setting_up = None
             self._fail(job, error)
             return
-        self._start(job)
+        self._begin(job)
 
 
 def _begin_alike(ids: Sequence[int], others: Sequence[int], length: int) -> bool:

@@ -12,7 +12,14 @@ from engine.core import STOP_REASONS, ChatRequest, Done, Message, ModelInfo, Pre
 from engine.errors import BadSetting, BadTemplate, ContextTooLong
 from engine.settings import SamplerSettings, StopSettings
 from engine.text.template.template import ChatTemplate, encode_chat
-from tests.engine.generator.fakes import FakeModel, Scripted, fresh_reply, make, random_logits, tokenizer
+from tests.engine.generator.fakes import (
+    FakeModel,
+    Scripted,
+    fresh_reply,
+    make_dynamic,
+    random_logits,
+    tokenizer,
+)
 from tests.engine.text.template.chat_templates import CHATML
 
 GREEDY = SamplerSettings(temperature=0.0)
@@ -20,7 +27,7 @@ INFO = ModelInfo("", "fake", "fake", "gguf", 1, 32.0, 4, 1, 4096, 700, 8, (2,), 
 
 
 def fake_chat(answering: Any = random_logits, context: int = 1024) -> tuple[LocalChat, FakeModel]:
-    generator, model = make(answering, context)
+    generator, model = make_dynamic(answering, context)
     return LocalChat(INFO, generator, ChatTemplate(CHATML, None, None)), model
 
 
@@ -185,7 +192,7 @@ def test_the_fallback_templates_end_is_a_stop_string():
     assert tokenizer().eos_token_id not in ids
     template = ChatTemplate(CHATML, None, None, is_fallback=True, stop_strings=("<|im_end|>",))
     prompt = encode_chat(tokenizer(), template, [user("?")])[1]
-    generator, _ = make(Scripted(len(prompt), ids))
+    generator, _ = make_dynamic(Scripted(len(prompt), ids))
     text, events = ask(LocalChat(INFO, generator, template), [user("?")])
     assert (text, events[-1].reason, events[-1].trigger) == ("Yes", "stop_string", "<|im_end|>")
 
@@ -195,7 +202,7 @@ def test_the_models_own_end_and_the_users_stop_tokens():
     prompt = encode_chat(tokenizer(), chat.template, [user("?")])[1]
     word = tokenizer().encode("the quick brown fox")
     for stop_ids, reason in (((), "<|im_end|>"), ((word[-1],), tokenizer().decode(word[-1:]))):
-        generator, _ = make(Scripted(len(prompt), [*word, tokenizer().eos_token_id or 0]))
+        generator, _ = make_dynamic(Scripted(len(prompt), [*word, tokenizer().eos_token_id or 0]))
         text, events = ask(LocalChat(INFO, generator, chat.template), [user("?")], stop_token_ids=stop_ids)
         assert (events[-1].reason, events[-1].trigger) == ("stop_token", reason)
         assert text == tokenizer().decode(word[:-1] if stop_ids else word)

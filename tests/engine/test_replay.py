@@ -13,6 +13,7 @@ import pytest
 
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import PAGE_TOKENS, ChatRequest, Done, Message, Rendered, Text, TokenInfo
+from engine.generator.decode import driven
 from engine.generator.runner import SequenceRunner
 from engine.kv_cache.pages import PageTable
 from engine.kv_cache.readings import Readings, cut, planned
@@ -110,7 +111,15 @@ def test_passes_that_are_replayed_and_those_that_were_not_known() -> None:
     source = SequenceRunner(generator.cache, [*range(20, 35)], replayed=[[(0, 3), (3, 0), (12, 9), (14, 1)]])
     source.open()
     assert source.reading() == (((0, 3), (3, 4), (7, 4), (11, 1), (12, 4), (14, 1)),)
-    assert [event.done for event in source.prefill(None)] == [0, 3, 7, 11, 12, 14, 15]
+    assert [event.done for event in driven(source.prefill(None), generator.cache)] == [
+        0,
+        3,
+        7,
+        11,
+        12,
+        14,
+        15,
+    ]
     source.close()
 
 

@@ -20,6 +20,7 @@ from engine.backends.main_memory import free_memory
 from engine.backends.runs import run_singly
 from engine.compat.exllamav2.step_by_step import StepByStep
 from engine.core import PAGE_TOKENS
+from engine.generator.dynamic import DynamicGenerator
 from engine.generator.request import GenerationRequest
 from engine.generator.streaming import StreamingGenerator, TokenEvent
 from engine.models.base import SPARE_PAGES
@@ -155,6 +156,16 @@ def make(
     if rows:
         cache.rows = rows
     return StreamingGenerator(model, cache, tokenizer()), model
+
+
+def make_dynamic(
+    answering: Answering = random_logits, context: int = 1024
+) -> tuple[DynamicGenerator, FakeModel]:
+    """A dynamic generator over a fresh fake."""
+    model: Any = FakeModel(answering)
+    return DynamicGenerator(
+        model, PagedCache(model, CacheSettings(context_length=context)), tokenizer()
+    ), model
 
 
 def stream(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.core import PAGE_TOKENS, Done, Prefill, Text
+from engine.core import PAGE_TOKENS, Done, Loading, Prefill, Text, Waiting
 from engine.errors import BadSetting, ContextTooLong
-from engine.generator.dynamic import DynamicGenerator, Failed, Job, Started
+from engine.generator.dynamic import DynamicGenerator, Failed, Job, Setup, Started
 from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
@@ -40,6 +40,8 @@ class Said:
         self.prefills: list[Prefill] = []
 
     def take(self, event: Any) -> None:
+        if isinstance(event, Waiting):
+            return
         assert self.done is None, "an event after the last one"
         assert self.error is None, "an event after the last one"
         if isinstance(event, Text):
@@ -406,3 +408,36 @@ def test_started_comes_once_and_first() -> None:
     for events in found.values():
         assert [isinstance(event, Started) for event in events] == [True] + [False] * (len(events) - 1)
         assert np.all([not isinstance(event, Failed) for event in events])
+
+
+class Adapters:
+    """What the jobs of a test need of the model: one adapter at a time."""
+
+    def __init__(self) -> None:
+        self.now, self.changes = "", list[str]()
+
+    def setup(self, name: str) -> Setup:
+        def run(stop: threading.Event) -> Generator[Loading, None, None]:
+            if name == "broken":
+                raise BadSetting("There is no such adapter.")
+            if self.now != name:
+                yield Loading("Loading the adapters", 0, 1)
+                self.now = name
+                self.changes.append(name)
+
+        return Setup(lambda: self.now == name, run)
+
+
+def test_jobs_wait_for_the_adapter_that_they_need_and_do_not_starve() -> None:
+    generator, _ = dynamic(pages=100)
+    adapters = Adapters()
+    names = ["a", "a", "b", "a", "a", "a", "a", "a", "a", "b", "broken", ""]
+    jobs = [Job(request(n, 20, 20), setup=adapters.setup(name)) for n, name in enumerate(names)]
+    said = run(generator, jobs)
+    assert said[jobs[10]].error is not None
+    for job, name in zip(jobs, names, strict=True):
+        if name != "broken":
+            assert outcome(said[job]) == alone(job.request)
+    # four jobs overtake the first that needs "b", and no more
+    assert adapters.changes[:3] == ["a", "b", "a"]
+    assert len(adapters.changes) <= 6
