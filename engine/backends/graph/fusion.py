@@ -12,20 +12,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
+from engine.backends.graph.attention import KvWrite, Rope, RopeGroup
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.nodes import (
-    Add,
-    AddNorm,
-    Columns,
-    KvWrite,
-    Linear,
-    LinearGroup,
-    Node,
-    Norm,
-    Rope,
-    RopeGroup,
-    Value,
-)
+from engine.backends.graph.linear import Linear, LinearGroup
+from engine.backends.graph.nodes import Node, Value
+from engine.backends.graph.rows import Add, AddNorm, Columns, Norm
 
 NodeT = TypeVar("NodeT", bound=Value)
 

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from engine.backends.base import Weight
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.nodes import ExpertLinear, Linear, Node, Pack, Producer
+from engine.backends.graph.linear import Linear, Pack
+from engine.backends.graph.moe import ExpertLinear
+from engine.backends.graph.nodes import Node, Producer
 
 Form = Callable[[Weight], tuple[str, int] | None]
 """The form in which a product with a weight reads its input, and its 4-byte numbers a row; None: floats."""

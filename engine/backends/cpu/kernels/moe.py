@@ -39,7 +39,7 @@ from engine.backends.cpu.kernels.rows import copy_vectors
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.lowering.call import Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
-from engine.backends.graph import nodes
+from engine.backends.graph.moe import Gather, Route, Spread
 
 MOST_EXPERTS = 4096
 """`route` and `sort_routes` keep an int32 for each expert in the scratch memory of an unpacked panel."""
@@ -214,7 +214,7 @@ def experts_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
 # --- lowering -----------------------------------------------------------------------------------------------
 
 
-def _route(calls: Calls, node: nodes.Route) -> None:
+def _route(calls: Calls, node: Route) -> None:
     """Choose experts, then sort the rows by expert."""
     x, routing, chosen, weights = node.x, node.routes.routing, node.routes.experts, node.routes.weights
     count, used = routing.experts, routing.used
@@ -229,18 +229,18 @@ def _route(calls: Calls, node: nodes.Route) -> None:
     calls.add("sort_routes", arguments, [chosen], [places, ("routes", table)], tiles=once)
 
 
-def _spread(calls: Calls, node: nodes.Spread) -> None:
+def _spread(calls: Calls, node: Spread) -> None:
     x, y = node.x, node.y
     places, _ = calls.sorted_routes[node.routes]
     arguments: list[Argument] = [x, x.stride, places, places.stride, node.routes.routing.used, y]
     calls.add("spread", arguments, [x, places], [y], on_logit_rows=x.on_logit_rows)
 
 
-def _gather(calls: Calls, node: nodes.Gather) -> None:
+def _gather(calls: Calls, node: Gather) -> None:
     x, y, used = node.x, node.y, node.routes.routing.used
     places, _ = calls.sorted_routes[node.routes]
     arguments: list[Argument] = [x, x.stride, places, places.stride, used, y, node.weights, node.residual]
     calls.each_row("gather", arguments, [x, places, node.weights, node.residual], y)
 
 
-LOWER: Table = {nodes.Route: _route, nodes.Spread: _spread, nodes.Gather: _gather}
+LOWER: Table = {Route: _route, Spread: _spread, Gather: _gather}

@@ -23,7 +23,7 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.lowering.call import Argument, Calls, Table
-from engine.backends.graph import nodes
+from engine.backends.graph.rows import Norm
 
 (N_X, N_X_STRIDE, N_Y, N_Y_STRIDE, N_WEIGHT, N_BIAS, N_PARTS, N_WIDTH, N_PART_STEP, N_EPS) = range(10)
 """x and y: addresses and strides in bytes. Addresses of weight and bias. Parts of a row, values of a part,
@@ -123,7 +123,7 @@ def norm_kernel(name: str) -> Any:
 # --- lowering -----------------------------------------------------------------------------------------------
 
 
-def _norm(calls: Calls, node: nodes.Norm) -> None:
+def _norm(calls: Calls, node: Norm) -> None:
     x, y, heads, params = node.x, node.y, node.heads, node.params
     width, size = x.width // heads, params.weight.size
     weight = calls.constants.vector(params.weight)
@@ -133,4 +133,4 @@ def _norm(calls: Calls, node: nodes.Norm) -> None:
     calls.each_row(f"{params.kind}_norm", [*arguments, float(params.eps)], [x], y)
 
 
-LOWER: Table = {nodes.Norm: _norm}
+LOWER: Table = {Norm: _norm}

@@ -29,8 +29,8 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.lowering.call import Calls, Table
-from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.rows import Activate, Add, Gated, SoftCap
 
 (P_X, P_OTHER, P_Y, P_STRIDE, P_CHUNKS, P_FIRST, P_SECOND) = range(7)
 """Addresses of x, the other input and y; their stride in bytes; chunks of a row; two float64 constants."""
@@ -197,19 +197,19 @@ def _pointwise(
     calls.each_row(kernel, [x, other, y, y.stride, chunks, first, second], [x, other], y, chunks)
 
 
-def _gated(calls: Calls, node: nodes.Gated) -> None:
+def _gated(calls: Calls, node: Gated) -> None:
     _pointwise(calls, f"gated_{node.activation}", node.gate, node.up, node.y)
 
 
-def _activate(calls: Calls, node: nodes.Activate) -> None:
+def _activate(calls: Calls, node: Activate) -> None:
     _pointwise(calls, f"activate_{node.activation}", node.x, node.x, node.y)
 
 
-def _add(calls: Calls, node: nodes.Add) -> None:
+def _add(calls: Calls, node: Add) -> None:
     _pointwise(calls, "add", node.x, node.z, node.y, node.scale)
 
 
-def _soft_cap(calls: Calls, node: nodes.SoftCap) -> None:
+def _soft_cap(calls: Calls, node: SoftCap) -> None:
     x, y = node.x, node.y
     if node.cap:
         _pointwise(calls, "soft_cap", x, x, y, node.scale / node.cap, node.cap)
@@ -217,4 +217,4 @@ def _soft_cap(calls: Calls, node: nodes.SoftCap) -> None:
         _pointwise(calls, "times", x, x, y, node.scale)
 
 
-LOWER: Table = {nodes.Gated: _gated, nodes.Activate: _activate, nodes.Add: _add, nodes.SoftCap: _soft_cap}
+LOWER: Table = {Gated: _gated, Activate: _activate, Add: _add, SoftCap: _soft_cap}

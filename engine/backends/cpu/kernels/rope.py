@@ -12,7 +12,7 @@ from engine.backends.cpu.codegen.simd import I64, VF32, counted_loop, intrinsic_
 from engine.backends.cpu.kernels.rows import copy_vectors
 from engine.backends.cpu.lowering.call import Calls, Table
 from engine.backends.cpu.runtime.step_block import POSITIONS
-from engine.backends.graph import nodes
+from engine.backends.graph.attention import Rope
 
 (R_X, R_STRIDE, R_Y, R_COS, R_SIN, R_HALF, R_HEADS, R_HEAD_DIM, R_INTERLEAVED) = range(9)
 """x and y: addresses, one stride in bytes. Tables cos and sin: addresses, (positions, `R_HALF`) float32.
@@ -67,11 +67,11 @@ def rope(args: int, step: int, tile: int, scratch: int) -> None:
 # --- lowering -----------------------------------------------------------------------------------------------
 
 
-def _rope(calls: Calls, node: nodes.Rope) -> None:
+def _rope(calls: Calls, node: Rope) -> None:
     x, y, table = node.x, node.y, node.table
     cos, sin = calls.constants.table(table.cos), calls.constants.table(table.sin)
     sizes = table.cos.shape[1], node.heads, x.width // node.heads, int(table.interleaved)
     calls.each_row("rope", [x, x.stride, y, cos, sin, *sizes], [x], y)
 
 
-LOWER: Table = {nodes.Rope: _rope}
+LOWER: Table = {Rope: _rope}

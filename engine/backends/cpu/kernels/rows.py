@@ -15,7 +15,8 @@ from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.lowering.call import Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, TOKENS
 from engine.backends.cpu.weight import WeightSpec
-from engine.backends.graph import nodes
+from engine.backends.graph.linear import Permute
+from engine.backends.graph.rows import AddPositions, Columns, Embed, LastRows
 
 # --- embedding ----------------------------------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ def add_positions(args: int, step: int, tile: int, scratch: int) -> None:
 # --- lowering -----------------------------------------------------------------------------------------------
 
 
-def _embed(calls: Calls, node: nodes.Embed) -> None:
+def _embed(calls: Calls, node: Embed) -> None:
     table, y = node.table, node.y
     assert isinstance(table, WeightSpec)
     arguments: list[Argument] = [
@@ -143,30 +144,30 @@ def _embed(calls: Calls, node: nodes.Embed) -> None:
     calls.add(kernel, arguments, [], [y], bytes=table.nbytes, row_bytes=row_bytes, shape=table.shape)
 
 
-def _add_positions(calls: Calls, node: nodes.AddPositions) -> None:
+def _add_positions(calls: Calls, node: AddPositions) -> None:
     x, y = node.x, node.y
     calls.each_row("add_positions", [x, x.stride, y, calls.constants.table(node.table), x.width], [x], y)
 
 
-def _columns(calls: Calls, node: nodes.Columns) -> None:
+def _columns(calls: Calls, node: Columns) -> None:
     x, y = node.x, node.y
     calls.each_row("columns", [x, x.stride, y, y.stride, node.first, y.width], [x], y)
 
 
-def _permute(calls: Calls, node: nodes.Permute) -> None:
+def _permute(calls: Calls, node: Permute) -> None:
     x, y = node.x, node.y
     chunks, order = -(-y.width // PERMUTED_AT_ONCE), calls.constants.integers(node.order)
     calls.each_row("permute", [x, x.stride, y, y.stride, order, y.width, chunks], [x], y, chunks)
 
 
-def _last_rows(calls: Calls, node: nodes.LastRows) -> None:
+def _last_rows(calls: Calls, node: LastRows) -> None:
     calls.add("last_rows", [node.x, node.y, node.x.stride], [node.x], [node.y], on_logit_rows=True)
 
 
 LOWER: Table = {
-    nodes.Embed: _embed,
-    nodes.AddPositions: _add_positions,
-    nodes.Columns: _columns,
-    nodes.Permute: _permute,
-    nodes.LastRows: _last_rows,
+    Embed: _embed,
+    AddPositions: _add_positions,
+    Columns: _columns,
+    Permute: _permute,
+    LastRows: _last_rows,
 }

@@ -7,8 +7,8 @@ from typing import Any
 from engine.backends.cpu.kernels.attention import attention
 from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
+from engine.backends.graph.attention import Attention, KvWrite
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.nodes import Attention, KvWrite
 from engine.backends.kv_formats import QUANTISED, CacheType, key_bytes, value_bytes
 from engine.core import PAGE_TOKENS
 

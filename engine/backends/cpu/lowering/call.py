@@ -14,7 +14,8 @@ from engine.backends.cpu.kernels.linear import linear
 from engine.backends.cpu.lowering.constants import Constants
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.cache import CacheAddresses
-from engine.backends.graph.nodes import Node, Routes
+from engine.backends.graph.moe import Routes
+from engine.backends.graph.nodes import Node
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from engine.backends.cpu.kernels.linear import integer_gemm, linear
 from engine.backends.cpu.lowering.call import Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.cpu.weight import WeightSpec
-from engine.backends.graph.nodes import ExpertLinear, Linear, LinearGroup, Pack
+from engine.backends.graph.linear import Linear, LinearGroup, Pack
+from engine.backends.graph.moe import ExpertLinear
 from engine.backends.graph.packing import Form
 
 _TILE_TARGET = 24 << 10

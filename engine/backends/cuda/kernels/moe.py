@@ -35,8 +35,8 @@ from engine.backends.cuda.kernels.packed_activations_write import load_four, row
 from engine.backends.cuda.kernels.pointwise import exponential
 from engine.backends.cuda.lowering.call import Call
 from engine.backends.cuda.lowering.context import Calls, Context, Table
-from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.moe import Gather, Route, Spread
 
 MOST_EXPERTS = 512
 THREADS = 128
@@ -209,15 +209,15 @@ def gather_call(x: Buffer, weights: Buffer, residual: Buffer, y: Buffer) -> Call
     return Call(gather_kernel(), blocks, arguments, (x, weights, residual), (y,), x.on_logit_rows)
 
 
-def _route_calls(_: Context, node: nodes.Route) -> Calls:
+def _route_calls(_: Context, node: Route) -> Calls:
     routes = node.routes
     return (route_call(node.x, routes.experts, routes.weights, routes.routing),)
 
 
 LOWER: Table = {
-    nodes.Route: _route_calls,
-    nodes.Spread: lambda _, node: (spread_call(node.x, node.y),),
-    nodes.Gather: lambda _, node: (gather_call(node.x, node.weights, node.residual, node.y),),
+    Route: _route_calls,
+    Spread: lambda _, node: (spread_call(node.x, node.y),),
+    Gather: lambda _, node: (gather_call(node.x, node.weights, node.residual, node.y),),
 }
 
 

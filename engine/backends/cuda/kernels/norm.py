@@ -38,8 +38,8 @@ from engine.backends.cuda.kernels.packed_activations_write import (
 from engine.backends.cuda.kernels.qk_norm import qk_norm_call
 from engine.backends.cuda.lowering.call import Argument, Call
 from engine.backends.cuda.lowering.context import Calls, Context, Table
-from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.rows import AddNorm, Norm, NormParams
 
 SIZES = ((256, 1), (512, 2), (1024, 2))
 """Threads of a block, and how many vectors of four columns each keeps in registers."""
@@ -313,12 +313,12 @@ def sum_norm_call(
     return Call(kernel, rows_first(), arguments, (z, x), (total, *written), x.on_logit_rows, x.copies)
 
 
-def _row_norm(context: Context, params: nodes.NormParams, device: int) -> RowNorm:
+def _row_norm(context: Context, params: NormParams, device: int) -> RowNorm:
     weight, bias = context.vector(params.weight, device), context.vector(params.bias, device)
     return RowNorm(params.kind, params.eps, weight, bias)
 
 
-def _norm_calls(context: Context, node: nodes.Norm) -> Calls:
+def _norm_calls(context: Context, node: Norm) -> Calls:
     x, y, heads = node.x, node.y, node.heads
     norm = _row_norm(context, node.params, node.device)
     kind = norm.kind, norm.eps
@@ -329,14 +329,14 @@ def _norm_calls(context: Context, node: nodes.Norm) -> Calls:
     return (norm_call(kind, x, norm.weight, norm.bias, out, node.form, node.packed),)
 
 
-def _sum_norm_calls(context: Context, node: nodes.AddNorm) -> Calls:
+def _sum_norm_calls(context: Context, node: AddNorm) -> Calls:
     post = None if node.post is None else _row_norm(context, node.post, node.device)
     norm, out = _row_norm(context, node.params, node.device), node.y if node.floats else None
     call = sum_norm_call(node.z, post, node.x, node.scale, node.total, norm, out, node.form, node.packed)
     return (call,)
 
 
-LOWER: Table = {nodes.Norm: _norm_calls, nodes.AddNorm: _sum_norm_calls}
+LOWER: Table = {Norm: _norm_calls, AddNorm: _sum_norm_calls}
 
 
 def variants() -> Iterator[Kernel]:

@@ -35,8 +35,8 @@ from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.lowering.call import Blocks, Call
 from engine.backends.cuda.lowering.context import Table
-from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.linear import Pack
 
 THREADS = 128
 FORM = "fp16"
@@ -215,7 +215,7 @@ def wanted(
     return tuple(arguments), written
 
 
-LOWER: Table = {nodes.Pack: lambda _, node: (pack_call(node.form, node.x, node.y),)}
+LOWER: Table = {Pack: lambda _, node: (pack_call(node.form, node.x, node.y),)}
 
 
 def variants() -> Iterator[Kernel]:

@@ -43,8 +43,8 @@ from engine.backends.cuda.kernels.packed_activations_write import (
 )
 from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.cuda.lowering.context import Calls, Context, Table
-from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.rows import Activate, Add, AddPositions, Gated, SoftCap
 
 THREADS = 128
 ACTIVATION = "silu"
@@ -317,27 +317,27 @@ def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
     return Call(add_positions_kernel(), rows_first(-(-x.width // THREADS)), arguments, (x,), (y,))
 
 
-def _gated_calls(_: Context, node: nodes.Gated) -> Calls:
+def _gated_calls(_: Context, node: Gated) -> Calls:
     out = node.y if node.floats else None
     return (gated_call(node.activation, node.gate, node.up, out, node.form, node.packed),)
 
 
-def _activate_calls(_: Context, node: nodes.Activate) -> Calls:
+def _activate_calls(_: Context, node: Activate) -> Calls:
     out = node.y if node.floats else None
     return (activate_call(node.activation, node.x, out, node.form, node.packed),)
 
 
-def _add_positions_calls(context: Context, node: nodes.AddPositions) -> Calls:
+def _add_positions_calls(context: Context, node: AddPositions) -> Calls:
     table = context.constants.table(node.table, node.device)
     return (add_positions_call(node.x, table, node.y),)
 
 
 LOWER: Table = {
-    nodes.Gated: _gated_calls,
-    nodes.Activate: _activate_calls,
-    nodes.Add: lambda _, node: (add_call(node.x, node.z, node.y, node.scale),),
-    nodes.SoftCap: lambda _, node: (soft_cap_call(node.x, node.y, node.scale, node.cap),),
-    nodes.AddPositions: _add_positions_calls,
+    Gated: _gated_calls,
+    Activate: _activate_calls,
+    Add: lambda _, node: (add_call(node.x, node.z, node.y, node.scale),),
+    SoftCap: lambda _, node: (soft_cap_call(node.x, node.y, node.scale, node.cap),),
+    AddPositions: _add_positions_calls,
 }
 
 

@@ -33,7 +33,7 @@ from engine.backends.cuda.kernels.common import warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import rows_first
 from engine.backends.cuda.lowering.call import Argument, Call, Runtime
 from engine.backends.cuda.lowering.context import Calls, Context, Table
-from engine.backends.graph import nodes
+from engine.backends.graph.attention import Rope, RopeGroup
 from engine.backends.graph.buffers import Buffer
 
 WARPS = 4
@@ -252,7 +252,7 @@ def rope_call(
     )
 
 
-def _head_norm(context: Context, node: nodes.Rope) -> HeadNorm | None:
+def _head_norm(context: Context, node: Rope) -> HeadNorm | None:
     params, device = node.norm, node.device
     if params is None:
         return None
@@ -261,7 +261,7 @@ def _head_norm(context: Context, node: nodes.Rope) -> HeadNorm | None:
     return HeadNorm(params.kind, params.eps, weight, bias, shared_weight)
 
 
-def _rope_calls(context: Context, node: nodes.RopeGroup) -> Calls:
+def _rope_calls(context: Context, node: RopeGroup) -> Calls:
     table = node.parts[0].table
     parts = [
         Rotated(part.x, part.y, part.heads, _head_norm(context, part), part.first) for part in node.parts
@@ -270,7 +270,7 @@ def _rope_calls(context: Context, node: nodes.RopeGroup) -> Calls:
     return (rope_call(parts, table, cos, sin),)
 
 
-LOWER: Table = {nodes.RopeGroup: _rope_calls}
+LOWER: Table = {RopeGroup: _rope_calls}
 
 
 def variants() -> Iterator[Kernel]:

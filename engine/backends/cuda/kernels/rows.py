@@ -19,8 +19,9 @@ from engine.backends.cuda.codegen.words import int32, int64
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
 from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.cuda.lowering.context import Calls, Context, Table
-from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.linear import Permute
+from engine.backends.graph.rows import Columns, LastRows
 
 THREADS = 128
 
@@ -99,14 +100,14 @@ def last_rows_call(x: Buffer, y: Buffer) -> Call:
     return Call(last_rows_kernel(), rows_first(-(-x.width // (4 * THREADS))), arguments, (x,), (y,), True)
 
 
-def _permute_calls(context: Context, node: nodes.Permute) -> Calls:
+def _permute_calls(context: Context, node: Permute) -> Calls:
     return (permute_call(node.x, context.constants.array(node.order, node.device), node.y),)
 
 
 LOWER: Table = {
-    nodes.Columns: lambda _, node: (columns_call(node.x, node.first, node.y),),
-    nodes.Permute: _permute_calls,
-    nodes.LastRows: lambda _, node: (last_rows_call(node.x, node.y),),
+    Columns: lambda _, node: (columns_call(node.x, node.first, node.y),),
+    Permute: _permute_calls,
+    LastRows: lambda _, node: (last_rows_call(node.x, node.y),),
 }
 
 

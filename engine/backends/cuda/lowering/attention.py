@@ -6,10 +6,10 @@ from engine.backends.cuda.kernels.attention import attention, prefill
 from engine.backends.cuda.kernels.kv_write import kv_write
 from engine.backends.cuda.lowering.call import Operation
 from engine.backends.cuda.lowering.context import Calls, Context, Table
-from engine.backends.graph import nodes
+from engine.backends.graph.attention import Attention, KvWrite
 
 
-def _attention(context: Context, node: nodes.Attention) -> Calls:
+def _attention(context: Context, node: Attention) -> Calls:
     cache, sm_count = context.cache, context.constants.sm_count(node.device)
     packed = None if node.packed is None else (node.form, node.packed)
     return attention.attention_calls(
@@ -18,26 +18,23 @@ def _attention(context: Context, node: nodes.Attention) -> Calls:
     )  # fmt: skip
 
 
-def _kv_write(context: Context, node: nodes.KvWrite) -> Operation:
+def _kv_write(context: Context, node: KvWrite) -> Operation:
     cache = context.cache
     addresses = cache.addresses(node.layer)
     return kv_write.kv_write_calls(cache.kind, addresses, node.q, node.k, node.v, node.shape)
 
 
-def _large_attention(context: Context, node: nodes.Attention) -> Calls:
+def _large_attention(context: Context, node: Attention) -> Calls:
     cache, flash = context.cache, context.constants.has_flash(node.device, node.shape)
     addresses, sinks = cache.addresses(node.layer), context.vector(node.sinks, node.device)
     call = prefill.prefill_attention(cache.kind, addresses, node.q, node.y, node.shape, sinks, flash)
     return (call,)
 
 
-def _large_kv_write(context: Context, node: nodes.KvWrite) -> Calls:
+def _large_kv_write(context: Context, node: KvWrite) -> Calls:
     operation = _kv_write(context, node)
     return operation.small if operation.large is None else operation.large
 
 
-SMALL: Table = {
-    nodes.KvWrite: lambda context, node: _kv_write(context, node).small,
-    nodes.Attention: _attention,
-}
-LARGE: Table = {nodes.KvWrite: _large_kv_write, nodes.Attention: _large_attention}
+SMALL: Table = {KvWrite: lambda context, node: _kv_write(context, node).small, Attention: _attention}
+LARGE: Table = {KvWrite: _large_kv_write, Attention: _large_attention}

@@ -12,7 +12,7 @@ from engine.backends.cuda.kernels.attention import flash
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import ExpertTable, WeightSpec
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.nodes import ExpertLinear
+from engine.backends.graph.moe import ExpertLinear
 from engine.tensors import Floats
 
 USUAL_CAPABILITY, USUAL_SM_COUNT = 80, 64

@@ -9,8 +9,10 @@ from engine.backends.cuda.kernels.linear import gemm, linear
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.cuda.weight import WeightSpec
-from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.linear import LinearGroup
+from engine.backends.graph.moe import ExpertLinear
+from engine.backends.graph.rows import Embed
 
 
 def form_of(weight: Weight) -> tuple[str, int] | None:
@@ -19,16 +21,16 @@ def form_of(weight: Weight) -> tuple[str, int] | None:
     return None if form == "fp32" else (form, packed_buffer(form, Buffer(weight.shape[1])).width)
 
 
-def _embed(context: Context, node: nodes.Embed) -> Calls:
+def _embed(context: Context, node: Embed) -> Calls:
     return (linear.embed_call(cast(WeightSpec, node.table), node.y, node.scale),)
 
 
-def _linears(context: Context, node: nodes.LinearGroup) -> Calls:
+def _linears(context: Context, node: LinearGroup) -> Calls:
     sm_count = context.constants.sm_count(node.device)
     return (linear.linear_call(_parts(context, node), node.parts[0].x, sm_count),)
 
 
-def _parts(context: Context, node: nodes.LinearGroup) -> list[linear.Part]:
+def _parts(context: Context, node: LinearGroup) -> list[linear.Part]:
     parts = []
     for part in node.parts:
         weight, bias = cast(WeightSpec, part.weight), context.vector(part.bias, part.device)
@@ -36,25 +38,25 @@ def _parts(context: Context, node: nodes.LinearGroup) -> list[linear.Part]:
     return parts
 
 
-def _experts(context: Context, node: nodes.ExpertLinear) -> Calls:
+def _experts(context: Context, node: ExpertLinear) -> Calls:
     return (linear.expert_call(*_expert_arguments(context, node)),)
 
 
-def _expert_arguments(context: Context, node: nodes.ExpertLinear) -> Any:
+def _expert_arguments(context: Context, node: ExpertLinear) -> Any:
     constants, device = context.constants, node.device
     bias, stride = context.vector(node.bias, device), 4 * node.y.width
     table, sm_count = constants.expert_table(node), constants.sm_count(device)
     return table, node.x, node.experts, node.y, sm_count, bias, stride
 
 
-def _large_linears(context: Context, node: nodes.LinearGroup) -> Calls:
+def _large_linears(context: Context, node: LinearGroup) -> Calls:
     sm_count = context.constants.sm_count(node.device)
     return (gemm.product_call(_parts(context, node), node.parts[0].x, sm_count),)
 
 
-def _large_experts(context: Context, node: nodes.ExpertLinear) -> Calls:
+def _large_experts(context: Context, node: ExpertLinear) -> Calls:
     return (gemm.expert_product_call(*_expert_arguments(context, node)),)
 
 
-SMALL: Table = {nodes.Embed: _embed, nodes.LinearGroup: _linears, nodes.ExpertLinear: _experts}
-LARGE: Table = {nodes.LinearGroup: _large_linears, nodes.ExpertLinear: _large_experts}
+SMALL: Table = {Embed: _embed, LinearGroup: _linears, ExpertLinear: _experts}
+LARGE: Table = {LinearGroup: _large_linears, ExpertLinear: _large_experts}

@@ -16,11 +16,10 @@ from engine.backends.cuda.lowering import attention, linear
 from engine.backends.cuda.lowering.call import Call, ScratchSize, TorchCall
 from engine.backends.cuda.lowering.constants import Constants
 from engine.backends.cuda.lowering.context import Context, Table
-from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.cache import CacheAddresses
 from engine.backends.graph.fusion import add_norm, columns_rope, fuse, group_linears, group_ropes, norm_rope
-from engine.backends.graph.nodes import PeerCopy
+from engine.backends.graph.nodes import Node, PeerCopy
 from engine.backends.graph.packing import pack_inputs, pack_where_made
 from engine.backends.graph.recorder import Recorder
 
@@ -75,7 +74,7 @@ class LoweredPass:
         return {place: list(sizes) for place, sizes in found.items()}
 
 
-def _steps(context: Context, graph: Iterable[nodes.Node], table: Table) -> list[Step]:
+def _steps(context: Context, graph: Iterable[Node], table: Table) -> list[Step]:
     steps: list[Step] = []
     for node in graph:
         if isinstance(node, PeerCopy):

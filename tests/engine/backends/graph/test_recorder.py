@@ -11,8 +11,13 @@ import pytest
 from engine.backends.base import AttentionShape, RotaryTable, Routing
 from engine.backends.cpu.lowering import lower as cpu
 from engine.backends.cuda.lowering import lower as cuda
-from engine.backends.graph import nodes
+from engine.backends.graph import attention, linear, moe, nodes, rows
+from engine.backends.graph.attention import Rope, RopeGroup
+from engine.backends.graph.linear import Linear
+from engine.backends.graph.moe import ExpertLinear
+from engine.backends.graph.nodes import Node, PeerCopy, Producer, Value
 from engine.backends.graph.recorder import Recorder
+from engine.backends.graph.rows import AddNorm
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def test_experts_of_each_weight_layout_take_a_node() -> None:
     layouts = ("f16", "q4", "f16")
     weights = [FakeWeight((24, 32), layout) for layout in layouts]
     y = recorder.expert_linear(recorder.spread(x, routes), weights, routes)
-    plain, quantised = (node for node in recorder.nodes if isinstance(node, nodes.ExpertLinear))
+    plain, quantised = (node for node in recorder.nodes if isinstance(node, ExpertLinear))
     assert plain.y is quantised.y is y
     assert plain.weights == quantised.weights == tuple(weights)
     assert (plain.weight, quantised.weight) == (weights[0], weights[1])
@@ -84,8 +89,11 @@ def test_a_norm_of_another_size_is_refused(size: int) -> None:
 
 def test_both_backends_lower_every_node() -> None:
     """Copies between devices aside, which a CPU has no use for, and CUDA's program makes itself."""
-    every = {kind for kind in vars(nodes).values() if isinstance(kind, type) and issubclass(kind, nodes.Node)}
-    every -= {nodes.Node, nodes.Value, nodes.Producer, nodes.PeerCopy, nodes.Linear}
-    assert cuda.SMALL.keys() == every - {nodes.Rope}
+    names = {
+        name: kind for module in (attention, linear, moe, nodes, rows) for name, kind in vars(module).items()
+    }
+    every = {kind for kind in names.values() if isinstance(kind, type) and issubclass(kind, Node)}
+    every -= {Node, Value, Producer, PeerCopy, Linear}
+    assert cuda.SMALL.keys() == every - {Rope}
     assert cuda.LARGE.keys() == cuda.SMALL.keys()
-    assert cpu.LOWER.keys() == every - {nodes.AddNorm, nodes.RopeGroup}  # not among its patterns
+    assert cpu.LOWER.keys() == every - {AddNorm, RopeGroup}  # not among its patterns

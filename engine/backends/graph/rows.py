@@ -1,0 +1,158 @@
+"""Operations on rows: their nodes, and how they are recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.base import Weight
+from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.nodes import Producer, Recording, Value
+from engine.tensors import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class NormParams:
+    """A norm: `kind` "rms" or "layer", and its weight and bias, which have the same size."""
+
+    kind: str
+    weight: Floats
+    bias: Floats | None
+    eps: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Embed(Value):
+    """y = `scale` times the rows of `table` for the step's token ids."""
+
+    INPUTS = ()
+    table: Weight
+    scale: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Norm(Producer):
+    """y = the norm of each of the `heads` equal parts of x's rows."""
+
+    x: Buffer
+    params: NormParams
+    heads: int = 1
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Add(Value):
+    """y = x + scale z."""
+
+    INPUTS = ("x", "z")
+    x: Buffer
+    z: Buffer
+    scale: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AddNorm(Producer):
+    """total = x + scale z, or x + scale `post`(z); y = the norm of total."""
+
+    INPUTS = ("x", "z")
+    x: Buffer
+    z: Buffer
+    scale: float
+    post: NormParams | None
+    total: Buffer
+    params: NormParams
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Gated(Producer):
+    """y = activation(gate) * up."""
+
+    INPUTS = ("gate", "up")
+    gate: Buffer
+    up: Buffer
+    activation: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Activate(Producer):
+    """y = activation(x)."""
+
+    x: Buffer
+    activation: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SoftCap(Value):
+    """y = scale x, then, unless `cap` is 0, cap tanh(scale x / cap)."""
+
+    x: Buffer
+    scale: float
+    cap: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AddPositions(Value):
+    """y = x plus the row of `table` at each row's position."""
+
+    x: Buffer
+    table: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Columns(Value):
+    """y = columns of x from `first` on."""
+
+    x: Buffer
+    first: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LastRows(Value):
+    """y = the rows of x that need logits."""
+
+    x: Buffer
+
+
+class RowOps(Recording):
+    """The operations of `Ops` on rows."""
+
+    def embed(self, table: Weight, scale: float = 1.0) -> Buffer:
+        y = Buffer(table.shape[1], device=self._device_of(table))
+        return self._add(Embed(table=table, scale=float(scale), y=y))
+
+    def rms_norm(self, x: Buffer, weight: Floats, eps: float, heads: int = 1) -> Buffer:
+        return self._norm(x, NormParams("rms", weight, None, eps), heads)
+
+    def layer_norm(
+        self, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int = 1
+    ) -> Buffer:
+        return self._norm(x, NormParams("layer", weight, bias, eps), heads)
+
+    def _norm(self, x: Buffer, params: NormParams, heads: int) -> Buffer:
+        assert x.width % heads == 0
+        assert params.weight.size in (x.width // heads, x.width)
+        assert params.bias is None or params.bias.size == params.weight.size
+        return self._add(Norm(x=x, params=params, heads=heads, y=x.like()))
+
+    def gated(self, gate: Buffer, up: Buffer, activation: str) -> Buffer:
+        up = self._at(up, gate.device)
+        return self._add(Gated(gate=gate, up=up, activation=activation, y=gate.like()))
+
+    def activate(self, x: Buffer, activation: str) -> Buffer:
+        return self._add(Activate(x=x, activation=activation, y=x.like()))
+
+    def add(self, x: Buffer, y: Buffer, scale: float = 1.0) -> Buffer:
+        return self._add(Add(x=x, z=self._at(y, x.device), scale=float(scale), y=x.like()))
+
+    def soft_cap(self, x: Buffer, scale: float, cap: float) -> Buffer:
+        return self._add(SoftCap(x=x, scale=float(scale), cap=float(cap), y=x.like()))
+
+    def add_positions(self, x: Buffer, table: Floats) -> Buffer:
+        assert table.shape[1] == x.width
+        assert not x.on_logit_rows
+        return self._add(AddPositions(x=x, table=self._table(table), y=x.like()))
+
+    def columns(self, x: Buffer, start: int, width: int) -> Buffer:
+        assert 0 <= start <= start + width <= x.width
+        return self._add(Columns(x=x, first=start, y=x.like(width)))
+
+    def last_rows(self, x: Buffer) -> Buffer:
+        return self._add(LastRows(x=x, y=Buffer(x.width, on_logit_rows=True, device=x.device)))
