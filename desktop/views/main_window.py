@@ -18,7 +18,7 @@ from desktop.views.application.data_folder_controller import DataFolderControlle
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.chat.context_controller import ContextController
 from desktop.views.chat.reply_details_controller import ReplyDetailsController
-from desktop.views.chat.temporary_chat import TemporaryChatController
+from desktop.views.chat.temporary_chat import TemporaryStrip
 from desktop.views.commands.controller import CommandController
 from desktop.views.commands.palette_controller import PaletteController, PaletteTargets
 from desktop.views.composer.autosave import DraftAutosave
@@ -32,17 +32,14 @@ from desktop.views.layout.pane_cycle import PaneCycle
 from desktop.views.layout.panes import LEFT, RIGHT, Panes
 from desktop.views.layout.top_bar import TopBar
 from desktop.views.models.controller import ModelController
-from desktop.views.models.library_controller import LibraryController
 from desktop.views.models.model_picker import STARTER_WORDS
 from desktop.views.notebook.controller import NotebookController
 from desktop.views.personas.controller import PersonaController
 from desktop.views.personas.participants_controller import ParticipantsController
 from desktop.views.settings.controller import SettingsController
-from desktop.views.settings.model.device_controller import DeviceController
-from desktop.views.settings.model.drafting_controller import DraftingController
+from desktop.views.settings.model.controller import ModelSettingsController
 from desktop.views.settings.settings_pane import Inspector
 from desktop.views.sidebar.controller import SidebarController
-from desktop.views.sidebar.folder_controller import FolderController
 from desktop.views.sidebar.sidebar import Sidebar
 from desktop.views.transfer.controller import TransferController, is_chats
 from desktop.views.widgets.icons import application_icon
@@ -92,18 +89,7 @@ class MainWindow(QMainWindow):
 
     def _make_model_controllers(self) -> None:
         services, session, chat, inspector = self.services, self.session, self.chat, self.inspector
-        self.model_controller = ModelController(
-            session,
-            services.local_models,
-            services.download,
-            services.models,
-            self.picker,
-            chat.welcome,
-            self,
-        )
-        self.library = LibraryController(
-            session, self.model_controller, services.local_models, services.library, services.hub, self
-        )
+        self.model_controller = ModelController(services, self.picker, chat.welcome, self)
         self.settings_controller = SettingsController(
             session,
             inspector,
@@ -113,8 +99,9 @@ class MainWindow(QMainWindow):
             services.memory_forecast,
             self,
         )
-        self.device_controller = DeviceController(session, services.devices, inspector, self.picker, self)
-        self.drafting = DraftingController(session, self.model_controller, inspector, self)
+        self.model_settings = ModelSettingsController(
+            session, services.devices, self.model_controller, inspector, self.picker
+        )
 
     def _make_chat_controllers(self) -> None:
         services, session, chat, inspector = self.services, self.session, self.chat, self.inspector
@@ -124,13 +111,19 @@ class MainWindow(QMainWindow):
         self.notebooks = NotebookController(
             session, chat, inspector, self.reply_details, self.personas.picker, self
         )
-        self.folders = FolderController(session, services.validation, self)
         self.transfer = TransferController(session, services.transfer, chat, self)
         self.sidebar_controller = SidebarController(
-            services.chat_list, self.sidebar, self.panes, chat, self.notebooks.open_hit, self._geometry, self
+            services.chat_list,
+            self.sidebar,
+            self.panes,
+            chat,
+            services.validation,
+            self.notebooks.open_hit,
+            self._geometry,
+            self,
         )
         self.autosave = DraftAutosave(session, chat.composer, services.composer.draft_files, self)
-        self.temporary = TemporaryChatController(session, chat, services.composer.move, self)
+        self.temporary = TemporaryStrip(session, chat, services.composer.move)
         self.composer_controller = ComposerController(services.composer, session, chat, self)
         self.context = ContextController(
             session,
@@ -205,7 +198,7 @@ class MainWindow(QMainWindow):
     def _bind_commands(self) -> None:
         controllers = (
             self.commands, self.palette_controller, self.navigation, self.pane_cycle, self.sidebar_controller,
-            self.settings_controller, self.model_controller, self.library, self.chat,
+            self.settings_controller, self.model_controller, self.chat,
             self.composer_controller, self.prompts, self.notebooks, self.personas, self.participants,
             self.temporary, self.context, self.reply_details, self.transfer, self.backups,
             self.application_controller,
@@ -240,8 +233,6 @@ class MainWindow(QMainWindow):
         sidebar.escaped.connect(self.navigation.write)
         self.sidebar_controller.hit_chosen.connect(self.navigation.leave_side)
         self.sidebar_controller.export_requested.connect(self.transfer.export)
-        self.sidebar_controller.folder_settings_requested.connect(self.folders.open)
-        self.folders.changed.connect(services.chat_list.load)
         self.autosave.changed.connect(sidebar.set_drafts)
         self.autosave.begin()
         self.settings_controller.notice.connect(
@@ -256,8 +247,6 @@ class MainWindow(QMainWindow):
         self.top_bar.right.clicked.connect(lambda: self.panes.toggle(RIGHT))
         self.inspector.escaped.connect(self.navigation.write)
         self.panes.alone_changed.connect(self._show_alone)
-        for view in (self.picker, chat.welcome):
-            view.library_requested.connect(self.library.open)
         self.model_controller.notice.connect(chat.show_notice)
         self.model_controller.fetching.connect(self._show_fetching)
         self.model_controller.fetch_ended.connect(self._end_fetching)
@@ -348,9 +337,9 @@ class MainWindow(QMainWindow):
             event.ignore()
             return
         self.notebooks.close()
-        self.folders.close()
+        self.sidebar_controller.close_folder()
         self.personas.close()
-        self.library.close_window()
+        self.model_controller.close()
         self.transfer.close_window()
         self.application_controller.close()
         self._geometry.setValue("window", self.saveGeometry())

@@ -54,7 +54,7 @@ def ask(hand: Hand) -> str:
 
 def test_drafting_changes_only_the_speed(hand, tmp_path, starter_path) -> None:
     plain = ask(hand)
-    assert hand.window.drafting.pane.figures.isHidden()
+    assert hand.window.model_settings.drafting.figures.isHidden()
     twin = tmp_path / "models" / "twin.gguf"  # its guesses are right, or nearly always
     twin.parent.mkdir(exist_ok=True)
     shutil.copy(starter_path, twin)
@@ -66,8 +66,10 @@ def test_drafting_changes_only_the_speed(hand, tmp_path, starter_path) -> None:
         assert ask(hand) == plain
         assert "of drafts kept" in hand.items()[-1].footer
         assert "per pass" in hand.window.chat.status.drafting.text()
-        assert hand.window.drafting.pane.figures.kept.isVisibleTo(hand.window.drafting.pane)
-    kept = hand.window.drafting.pane.figures.bar.value()
+        assert hand.window.model_settings.drafting.figures.kept.isVisibleTo(
+            hand.window.model_settings.drafting
+        )
+    kept = hand.window.model_settings.drafting.figures.bar.value()
     assert kept > 800
 
 

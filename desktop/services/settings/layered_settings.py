@@ -195,9 +195,13 @@ class LayeredSettings:
             for name in lower[0].values
         }
 
+    def sources(self, cls: type[Settings]) -> dict[str, str]:
+        """The source of each effective value."""
+        return {name: layers[-1][0] for name, layers in self.source_layers(cls).items()}
+
     def source_of(self, cls: type[Settings], name: str) -> str:
-        """The source of the effective value."""
-        return self.source_layers(cls)[name][-1][0]
+        """The source of one effective value."""
+        return self.sources(cls)[name]
 
     @property
     def own(self) -> dict[str, dict[str, Any]]:

@@ -1,10 +1,10 @@
-"""Temporary chats: the button that begins one, and the strip that offers to keep the open one."""
+"""The strip that says that the open chat is temporary, and offers to keep it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QObject
+from PySide6.QtCore import QEvent
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton
 
@@ -13,7 +13,7 @@ from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.icons import pixmap
 
-__all__ = ["TemporaryChatController", "TemporaryStrip"]
+__all__ = ["TemporaryStrip"]
 
 _WORDS = "Temporary chat: not saved"
 _MORE = (
@@ -23,10 +23,16 @@ _MORE = (
 
 
 class TemporaryStrip(QFrame):
-    """Says that the open chat is not saved; `keep` is the button that saves it."""
+    """Says in `chat` that the open chat is not saved; `keep` is the button that saves it.
 
-    def __init__(self) -> None:
+    `move_unsent(before, now)` moves unsent text from a temporary chat to the kept one.
+    """
+
+    def __init__(
+        self, session: ChatSession, chat: ChatPane, move_unsent: Callable[[int, int], object]
+    ) -> None:
         super().__init__()
+        self._session, self._composer, self._move_unsent = session, chat.composer, move_unsent
         self.setObjectName("temporaryStrip")
         self.setAccessibleName(_WORDS)
         self.setToolTip(_MORE)
@@ -45,6 +51,9 @@ class TemporaryStrip(QFrame):
         layout.addWidget(self.keep)
         self._draw()
         self.hide()
+        chat.add_strip(self)
+        self.keep.clicked.connect(self.keep_chat)
+        session.conversation_changed.connect(self._show)
 
     def _draw(self) -> None:
         ratio = self.devicePixelRatioF()
@@ -59,32 +68,11 @@ class TemporaryStrip(QFrame):
         if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "keep"):
             self._draw()
 
-
-class TemporaryChatController(QObject):
-    """Shows `strip` while a temporary chat is open.
-
-    `move_unsent(before, now)` moves unsent text from a temporary chat to the kept one.
-    """
-
-    def __init__(
-        self,
-        session: ChatSession,
-        chat: ChatPane,
-        move_unsent: Callable[[int, int], object],
-        parent: QObject | None = None,
-    ) -> None:
-        super().__init__(parent)
-        self._session, self._composer, self._move_unsent = session, chat.composer, move_unsent
-        self.strip = TemporaryStrip()
-        chat.add_strip(self.strip)
-        self.strip.keep.clicked.connect(self.keep)
-        session.conversation_changed.connect(self._show)
-
     def commands(self) -> dict[str, Callable[[], object]]:
         """The command that keeps a temporary chat."""
-        return {"keep": self.keep}
+        return {"keep": self.keep_chat}
 
-    def keep(self) -> None:
+    def keep_chat(self) -> None:
         """Save the open temporary chat among the others."""
         composer, before = self._composer, self._session.conversation
         text, opening = composer.text(), composer.opening()
@@ -96,6 +84,6 @@ class TemporaryChatController(QObject):
 
     def _show(self, _conversation: int) -> None:
         shown = self._session.temporary
-        if shown and self.strip.isHidden():
-            announce(self.strip, f"{_WORDS}. {_MORE}")
-        self.strip.setVisible(shown)
+        if shown and self.isHidden():
+            announce(self, f"{_WORDS}. {_MORE}")
+        self.setVisible(shown)

@@ -1,22 +1,24 @@
-"""Loads models: file dialogs, the menu of known models, the download of the starter."""
+"""Loads models: file dialogs, the menu of known models, the library, the download of the starter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QApplication, QMessageBox
+from PySide6.QtWidgets import QApplication, QMessageBox, QWidget
 
 from desktop.items.models.local_models import model_name
-from desktop.services.models.local_models import LocalModelsService
-from desktop.services.models.starter_download import DownloadService
-from desktop.services.session.chat_session import ChatSession
+from desktop.services.services import Services
 from desktop.views.chat.welcome_page import WelcomePage
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.widgets.file_dialogs import ask_folder, ask_open
 from desktop.views.widgets.flows import answer, flow
 from engine.units import size_text
+
+if TYPE_CHECKING:
+    from desktop.views.models.library_window import LibraryWindow
 
 __all__ = ["ModelController", "meant_model"]
 
@@ -30,7 +32,7 @@ def meant_model(path: Path) -> Path:
 
 
 class ModelController(QObject):
-    """Serves the model picker and the welcome page; `models` is the folder of downloaded models.
+    """Serves the model picker and the welcome page; `library` is None until its window is first opened.
 
     The welcome page may be hidden by a conversation, so a download is also reported by `fetching(sentence,
     done, total)` in bytes, `fetch_ended()`, and `notice(sentence, level)` if it failed.
@@ -41,26 +43,17 @@ class ModelController(QObject):
     fetch_ended = Signal()
 
     def __init__(
-        self,
-        session: ChatSession,
-        local_models: LocalModelsService,
-        download: DownloadService,
-        models: Path,
-        picker: ModelPicker,
-        welcome: WelcomePage,
-        parent: QObject | None = None,
+        self, services: Services, picker: ModelPicker, welcome: WelcomePage, window: QWidget
     ) -> None:
-        super().__init__(parent)
-        self._session, self._local_models, self._download, self._models = (
-            session,
-            local_models,
-            download,
-            models,
-        )
+        super().__init__(window)
+        self._services, self._session, self._window = services, services.session, window
+        self._local_models, self._download = services.local_models, services.download
         self._welcome = welcome
+        self.library: LibraryWindow | None = None
         for view in (picker, welcome):
             view.open_file_requested.connect(self.ask_for_file)
             view.open_folder_requested.connect(self.ask_for_folder)
+            view.library_requested.connect(self.open_library)
         picker.entries_requested.connect(self.look_for_models)
         picker.chosen.connect(self.load)
         welcome.model_chosen.connect(self.load)
@@ -74,8 +67,9 @@ class ModelController(QObject):
         self._download.progress.connect(self._show_progress)
 
     def commands(self) -> dict[str, Callable[[], object]]:
-        """The commands that open, load, unload and fetch a model."""
+        """The commands that open, load, unload and fetch a model, and open the library."""
         return {
+            "library": self.open_library,
             "open_file": self.ask_for_file,
             "open_folder": self.ask_for_folder,
             "starter": self.get_starter,
@@ -83,11 +77,27 @@ class ModelController(QObject):
             "reload": self.reload,
         }
 
+    def open_library(self) -> None:
+        """Show the library."""
+        if self.library is None:
+            from desktop.views.models.library_window import LibraryWindow  # Only when needed.
+
+            services = self._services
+            self.library = LibraryWindow(
+                self._session, self, self._local_models, services.library, services.hub, self._window
+            )
+        self.library.open_page()
+
+    def close(self) -> None:
+        """Close the library at the end of the program."""
+        if self.library is not None:
+            self.library.end()
+
     def look_for_models(self) -> None:
         """Update the menu's entries in the background."""
-        preferences = self._session.preferences
+        preferences, downloaded = self._session.preferences, self._services.models
         # Made by the first download.
-        own = [("Inglenook", str(self._models))] if self._models.is_dir() else []
+        own = [("Inglenook", str(downloaded))] if downloaded.is_dir() else []
         folders = [*own, *(("Your folders", folder) for folder in preferences.model_folders)]
         self._local_models.refresh(preferences.recent_models, folders)
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QSettings, Qt, Signal
 from PySide6.QtWidgets import QMessageBox, QPushButton
 
 from desktop.services.conversations.chat_list import ChatList
+from desktop.services.settings.folder_settings import FolderSettings
+from desktop.services.settings.validation import ValidationService
 from desktop.settings import Behaviour
+from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import SearchHit
+from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.layout.panes import LEFT, Panes
 from desktop.views.sidebar.sidebar import Sidebar
+
+if TYPE_CHECKING:
+    from desktop.views.sidebar.folder_dialog import FolderDialog
 
 __all__ = ["SidebarController"]
 
@@ -23,15 +31,15 @@ class SidebarController(QObject):
     """Serves `sidebar`; `places` remembers which folders are open.
 
     `show_in_notebook(hit, words_at)` shows a hit in the open notebook; it returns False if a chat is open.
+    `validation` checks what is typed into `folder_dialog`, which is None while no folder's window is open.
 
     Signals:
         hit_chosen(): a message that was found is shown, so a narrow window may leave the sidebar.
-        export_requested(list of ids), folder_settings_requested(folder id): for other controllers.
+        export_requested(list of ids): for another controller.
     """
 
     hit_chosen = Signal()
     export_requested = Signal(list)
-    folder_settings_requested = Signal(int)
 
     def __init__(
         self,
@@ -39,6 +47,7 @@ class SidebarController(QObject):
         sidebar: Sidebar,
         panes: Panes,
         chat: ChatPane,
+        validation: ValidationService,
         show_in_notebook: Callable[[SearchHit, Callable[[str, int], str]], bool],
         places: QSettings,
         parent: QObject | None = None,
@@ -46,6 +55,8 @@ class SidebarController(QObject):
         super().__init__(parent)
         self._chat_list, self._session, self._chat, self._places = chat_list, chat_list.session, chat, places
         self._sidebar, self._panes, self._show_in_notebook = sidebar, panes, show_in_notebook
+        self._validation = validation
+        self.folder_dialog: FolderDialog | None = None
         opened = str(places.value(_OPEN_FOLDERS) or "")
         chat_list.rows.set_open_folders(int(number) for number in opened.split(",") if number.isdecimal())
         self._connect_list()
@@ -67,7 +78,10 @@ class SidebarController(QObject):
         ask.move_folder.connect(self._move_folder)
         ask.step_folder.connect(self._step_folder)
         ask.remove_folder.connect(self.remove_folder)
-        ask.edit_folder.connect(self.folder_settings_requested)
+        ask.edit_folder.connect(self.open_folder)
+        chats = self._session.conversations
+        for signal in (chats.dataChanged, chats.modelReset, chats.rowsMoved):  # One may be in another folder.
+            signal.connect(lambda *_where: self._session.follow_place())
 
     def _connect_trash(self) -> None:
         page = self._sidebar.trash
@@ -205,6 +219,38 @@ class SidebarController(QObject):
             place = siblings.index(folder) + step
             if 0 <= place < len(siblings):
                 self._chat_list.move_folder(folder, found.parent_id, place)
+
+    def open_folder(self, folder: int) -> None:
+        """Show the window of a folder instead of the one that is open."""
+        self.close_folder()
+        session = self._session
+        try:
+            settings = FolderSettings(session.stores.database, session.preferences, folder)
+        except StoreError as error:
+            session.notice.emit(str(error), "error")
+            return
+        settings.saved.connect(self._on_folder_saved)
+        from desktop.views.sidebar.folder_dialog import FolderDialog  # Only when needed.
+
+        self.folder_dialog = FolderDialog(settings, self._validation, self._sidebar.window())
+        self.folder_dialog.destroyed.connect(self._on_folder_closed)
+        self.folder_dialog.show()
+
+    def close_folder(self) -> None:
+        """Save pending changes of a folder and close its window."""
+        if self.folder_dialog is not None:
+            dialog, self.folder_dialog = self.folder_dialog, None
+            dialog.finish()
+            dialog.destroyed.disconnect(self._on_folder_closed)
+            dialog.deleteLater()
+            dialog.hide()
+
+    def _on_folder_saved(self, _folder: Folder) -> None:
+        self._session.follow_place()
+        self._chat_list.load()
+
+    def _on_folder_closed(self) -> None:
+        self.folder_dialog = None
 
     # -- the trash
 

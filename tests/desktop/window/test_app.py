@@ -561,7 +561,7 @@ def test_a_saved_text_size_applies_from_the_start(make_hand, tmp_path) -> None:
         window.sidebar,
         window.chat.status.state,
         window.chat.composer.box,
-        window.device_controller.pane.combo,
+        window.model_settings.device.combo,
     ):
         assert widget.font().pointSizeF() == pytest.approx(before.pointSizeF() * 1.5)
     window.settings_controller.scale_text(0)

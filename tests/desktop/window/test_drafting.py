@@ -28,7 +28,7 @@ def hand(qtbot, qapp, tmp_path):
 
 
 def pane(hand: Hand) -> DraftingPane:
-    return hand.window.drafting.pane
+    return hand.window.model_settings.drafting
 
 
 def draft_with(hand: Hand, **values) -> None:

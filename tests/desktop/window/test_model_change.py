@@ -58,6 +58,12 @@ def test_the_header_names_the_model_that_is_being_loaded(hand) -> None:
     assert picker.text().startswith("other ")
 
 
+def load_in_library(hand: Hand, path: str) -> None:
+    hand.window.model_controller.open_library()
+    assert hand.window.model_controller.library is not None
+    hand.window.model_controller.library.local.load_requested.emit(path)
+
+
 @pytest.mark.parametrize("way", ["open", "menu", "unload", "reload", "library"])
 def test_a_reply_is_not_ended_without_a_question(hand, way: str) -> None:
     begin_reply(hand)
@@ -67,7 +73,7 @@ def test_a_reply_is_not_ended_without_a_question(hand, way: str) -> None:
         "menu": lambda: hand.window.picker.chosen.emit(other),
         "unload": lambda: hand.window.actions_by_name["unload"].trigger(),
         "reload": lambda: hand.window.actions_by_name["reload"].trigger(),
-        "library": lambda: hand.window.library._load(other),
+        "library": lambda: load_in_library(hand, other),
     }
     ways[way]()
     assert hand.session.state == "prefill"

@@ -164,8 +164,8 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     folders = FolderStore(session.stores.database)
     work = folders.create("Work").id
     session.stores.kept.move([session.conversation], work)
-    window.folders.open(work)
-    dialog = window.folders.dialog
+    window.sidebar_controller.open_folder(work)
+    dialog = window.sidebar_controller.folder_dialog
     assert dialog is not None
     write(dialog.name, "Office")
     write(dialog.prompt.box, "At the office.")
@@ -197,7 +197,7 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     assert folders.get(work).settings == {"SamplerSettings": {"top_p": 0.5}}
     write(dialog.name, "Bureau")
     QTest.keyClick(dialog, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: window.folders.dialog is None)
+    qtbot.waitUntil(lambda: window.sidebar_controller.folder_dialog is None)
     assert folders.get(work).name == "Bureau"
     assert folders.get(work).system_prompt == "At the office."
 
@@ -205,8 +205,8 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
 def test_tab_follows_the_layout_of_a_folder_s_window(hand, qtbot) -> None:
     """Settings come when their group is unfolded, and all of them are reached before the button below."""
     window = hand.window
-    window.folders.open(FolderStore(hand.session.stores.database).create("Work").id)
-    dialog = window.folders.dialog
+    window.sidebar_controller.open_folder(FolderStore(hand.session.stores.database).create("Work").id)
+    dialog = window.sidebar_controller.folder_dialog
     for cls in (StopSettings, SamplerSettings):
         QTest.mouseClick(dialog.groups[cls].header, Qt.MouseButton.LeftButton)
     qtbot.wait(1)
@@ -255,7 +255,7 @@ def test_a_temporary_chat_says_so_and_can_be_kept(hand, qtbot) -> None:
     hand.load()
     window, session = hand.window, hand.session
     first = session.conversation
-    strip = window.temporary.strip
+    strip = window.temporary
     assert not strip.isVisible()
     assert not window.actions_by_name["keep"].isEnabled()
     hand.press(Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
@@ -320,12 +320,12 @@ def test_drafts_survive_a_restart_and_a_crash(hand, qtbot, monkeypatch) -> None:
 
 def test_every_control_of_the_new_windows_has_a_name(hand) -> None:
     window = hand.window
-    window.folders.open(FolderStore(hand.session.stores.database).create("Work").id)
-    for group in window.folders.dialog.groups.values():
+    window.sidebar_controller.open_folder(FolderStore(hand.session.stores.database).create("Work").id)
+    for group in window.sidebar_controller.folder_dialog.groups.values():
         group.open()
     window.personas.manage()
     hand.click("New persona", window.personas.dialog)
-    for dialog in (window.folders.dialog, window.personas.dialog):
+    for dialog in (window.sidebar_controller.folder_dialog, window.personas.dialog):
         shown = [
             widget
             for widget in dialog.findChildren(QWidget)

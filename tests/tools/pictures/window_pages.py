@@ -120,14 +120,14 @@ def personas(stage: Stage) -> QWidget:
 @page
 def folder_settings(stage: Stage) -> QWidget:
     stage.shut()
-    stage.window.folders.open(stage.folders[0])
+    stage.window.sidebar_controller.open_folder(stage.folders[0])
     stage.spin()
     return top(stage)
 
 
 @page
 def export(stage: Stage) -> QWidget:
-    stage.window.folders.close()
+    stage.window.sidebar_controller.close_folder()
     stage.shut()
     act(stage, "export_chat")
     return top(stage)
@@ -275,14 +275,14 @@ def library_empty(stage: Stage) -> QWidget:
 
 @page
 def library(stage: Stage) -> QWidget:
-    stage.window.library.refresh()
+    stage.window.model_controller.open_library()
     stage.spin(1.2)
     return top(stage)
 
 
 @page
 def library_details(stage: Stage) -> QWidget:
-    shown = stage.window.library.window
+    shown = stage.window.model_controller.library
     assert shown is not None
     shown.local.table.select(str(stage.folder / f"{stage.echo.names[1]}.gguf"))
     stage.spin(0.4)
@@ -291,7 +291,7 @@ def library_details(stage: Stage) -> QWidget:
 
 @page
 def hub_empty(stage: Stage) -> QWidget:
-    shown = stage.window.library.window
+    shown = stage.window.model_controller.library
     assert shown is not None
     shown.tabs.setCurrentWidget(shown.hub)
     return top(stage)
@@ -299,7 +299,7 @@ def hub_empty(stage: Stage) -> QWidget:
 
 @page
 def hub(stage: Stage) -> QWidget:
-    shown = stage.window.library.window
+    shown = stage.window.model_controller.library
     assert shown is not None
     shown.hub.query.setText("qwen")
     shown.hub.search()
@@ -311,7 +311,7 @@ def hub(stage: Stage) -> QWidget:
 
 @page
 def hub_download(stage: Stage) -> QWidget:
-    shown = stage.window.library.window
+    shown = stage.window.model_controller.library
     assert shown is not None
     stage.gate()
     shown.hub.get.click()

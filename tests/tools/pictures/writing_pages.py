@@ -180,7 +180,7 @@ def file_dialog(stage: Stage) -> QWidget:
 def hub_token(stage: Stage) -> QWidget:
     stage.shut()
     act(stage, "library")
-    shown = stage.window.library.window
+    shown = stage.window.model_controller.library
     assert shown is not None
     shown.tabs.setCurrentWidget(shown.hub)
     shown.hub.token.field.setText("hf_secret")

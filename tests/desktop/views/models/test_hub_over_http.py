@@ -34,8 +34,8 @@ def test_from_a_search_to_a_loaded_model(hand: Hand, hub: Hub, qtbot, tmp_path: 
         {"tiny-Q4_1.gguf": content, "tiny-Q8_0.gguf": other, "README.md": b"# Tiny"}, facts=facts
     )
     hub.repos["maker/other-GGUF"] = Repo({"other.gguf": other}, facts={**facts, "downloads": 1})
-    hand.window.library.open()
-    window = hand.window.library.window
+    hand.window.model_controller.open_library()
+    window = hand.window.model_controller.library
     assert window is not None
     page = window.hub
     window.tabs.setCurrentWidget(page)

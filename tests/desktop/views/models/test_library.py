@@ -97,8 +97,8 @@ class Deck:
 
     @property
     def window(self) -> LibraryWindow:
-        assert self.hand.window.library.window is not None
-        return self.hand.window.library.window
+        assert self.hand.window.model_controller.library is not None
+        return self.hand.window.model_controller.library
 
     @property
     def session(self):
@@ -277,7 +277,7 @@ def test_remove_from_the_list_and_restore(deck: Deck) -> None:
 
 
 def test_folders(deck: Deck, tmp_path: Path) -> None:
-    deck.hand.window.library._add_folder(tmp_path / "mine")
+    deck.window._add_folder(tmp_path / "mine")
     assert deck.session.preferences.model_folders == (str(tmp_path / "mine"),)
     menu = deck.window.local.folders.menu()
     menu.aboutToShow.emit()

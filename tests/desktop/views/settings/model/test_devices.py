@@ -82,20 +82,20 @@ def hand(qtbot, tmp_path):
 
 
 def items(hand: Hand) -> list[str]:
-    combo = hand.window.device_controller.pane.combo
+    combo = hand.window.model_settings.device.combo
     return [combo.itemText(row) for row in range(combo.count())]
 
 
 def unfold(hand: Hand) -> None:
     hand.window.inspector.group(LoadSettings).open()
     hand.window.inspector.setVisible(True)
-    hand.qtbot.waitUntil(lambda: hand.window.device_controller.pane.isVisible())
+    hand.qtbot.waitUntil(lambda: hand.window.model_settings.device.isVisible())
 
 
 def test_no_gpu_says_why(hand) -> None:
     one = hand(lambda: NONE)
     unfold(one)
-    note = one.window.device_controller.pane.row.note
+    note = one.window.model_settings.device.row.note
     one.qtbot.waitUntil(lambda: "No NVIDIA driver" in note.text())
     assert note.text() == "No NVIDIA driver was found on this machine. Models run on the processor."
     assert len(items(one)) == 3
@@ -110,7 +110,7 @@ def test_the_window_does_not_wait_for_a_slow_driver(hand) -> None:
 
     one = hand(slow)
     unfold(one)
-    assert one.window.device_controller.pane.row.note.text() == "Looking for GPUs…"
+    assert one.window.model_settings.device.row.note.text() == "Looking for GPUs…"
     assert len(items(one)) == 3
     answer.set()
     one.qtbot.waitUntil(lambda: "All GPUs" in items(one))
@@ -120,7 +120,7 @@ def test_a_gpu_is_chosen_in_the_pane(hand) -> None:
     one = hand(lambda: TWO)
     unfold(one)
     one.qtbot.waitUntil(lambda: "All GPUs" in items(one))
-    pane = one.window.device_controller.pane
+    pane = one.window.model_settings.device
     pane.combo.setFocus()
     for _ in range(3):
         QTest.keyClick(pane.combo, Qt.Key.Key_Down)
