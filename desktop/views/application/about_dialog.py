@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from desktop.version import version
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.icons import application_icon
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["AboutDialog", "components"]
 
@@ -100,11 +101,9 @@ class AboutDialog(QDialog):
         font.setPointSizeF(font.pointSizeF() * 1.4)
         font.setWeight(QFont.Weight.DemiBold)
         title.setFont(font)
-        text = QLabel(TEXT)
-        text.setWordWrap(True)
+        text = text_label(TEXT, wraps=True)
         text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        heading = QLabel("Made with")
-        heading.setProperty("tone", "heading")
+        heading = text_label("Made with", "heading")
         self.parts = QPlainTextEdit(
             "\n".join(f"{name} {version}: {licence}" for name, version, licence in components())
         )

@@ -9,7 +9,6 @@ from PySide6.QtCore import QDate, QDateTime, QLocale, Qt, Signal
 from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
-    QLabel,
     QListWidget,
     QListWidgetItem,
     QMessageBox,
@@ -20,6 +19,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.system.backups import BackupRow
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
 
 __all__ = ["BackupDialog", "when_text"]
@@ -49,9 +49,7 @@ class BackupDialog(QDialog):
         self.setObjectName("backupDialog")
         self.setWindowTitle("Restore from a backup")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.words = QLabel("Looking for backups…")
-        self.words.setWordWrap(True)
-        self.words.setTextFormat(Qt.TextFormat.PlainText)
+        self.words = text_label("Looking for backups…", wraps=True, plain=True)
         self.words.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
         self.list = QListWidget()
         self.list.setProperty("tone", "order")

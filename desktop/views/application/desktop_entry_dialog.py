@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from desktop import menu_entry
 from desktop.services.engine.background import Background
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
+from desktop.views.widgets.text_label import set_styled, text_label
 
 __all__ = ["MenuEntryDialog"]
 
@@ -37,12 +37,8 @@ class MenuEntryDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle("Applications menu")
         self._background: Background | None = None
-        self.words = QLabel()
-        self.words.setTextFormat(Qt.TextFormat.PlainText)
-        self.words.setWordWrap(True)
-        self.outcome = QLabel()
-        self.outcome.setTextFormat(Qt.TextFormat.PlainText)
-        self.outcome.setWordWrap(True)
+        self.words = text_label(wraps=True, plain=True)
+        self.outcome = text_label(wraps=True, plain=True)
         self.put = QPushButton()
         self.put.setDefault(True)
         self.put.clicked.connect(lambda: self._do(menu_entry.install))
@@ -74,9 +70,7 @@ class MenuEntryDialog(QDialog):
     def _say(self, sentence: str, tone: str) -> None:
         self.outcome.setText(sentence)
         self.outcome.setVisible(bool(sentence))
-        self.outcome.setProperty("tone", tone)
-        self.outcome.style().unpolish(self.outcome)
-        self.outcome.style().polish(self.outcome)
+        set_styled(self.outcome, "tone", tone)
         self._fit()
 
     def _fit(self) -> None:

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPlainTextEdit, QPus
 
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["ErrorReportDialog"]
 
@@ -53,8 +54,7 @@ class ErrorReportDialog(QDialog):
         log.clicked.connect(show_log)
         shut = QPushButton("Close")
         shut.clicked.connect(self.close)
-        self._copied = QLabel()
-        self._copied.setProperty("tone", "muted")
+        self._copied = text_label(tone="muted")
         line = QHBoxLayout()
         line.addWidget(self._copied, 1)
         for button in (self.copy, log, shut):

@@ -23,7 +23,6 @@ from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QPlainTextEdit,
     QPushButton,
@@ -34,6 +33,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.system.log_tail import LogEntry, LogTail
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.theme import tokens
 
 __all__ = ["LogWindow"]
@@ -82,8 +82,7 @@ class LogWindow(QDialog):
         self.text.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
-        self.count = QLabel()
-        self.count.setProperty("tone", "muted")
+        self.count = text_label(tone="muted")
         self.copy = QPushButton("Copy")
         self.copy.setToolTip("Copy what is selected, or else all that is shown")
         self.copy.clicked.connect(self._copy)

@@ -29,6 +29,7 @@ from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.provenance.provenance_text import facts_rows, prompt_pieces, prompt_words, setting_rows
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import set_styled, text_label
 
 __all__ = ["ReplyDetailsDialog"]
 
@@ -36,11 +37,7 @@ _SELECTABLE = Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionF
 
 
 def _label(text: str = "", tone: str = "") -> QLabel:
-    label = QLabel(text)
-    label.setTextFormat(Qt.TextFormat.PlainText)
-    label.setWordWrap(True)
-    label.setProperty("tone", tone)
-    return label
+    return text_label(text, tone, wraps=True, plain=True)
 
 
 class _Prompt(QPlainTextEdit):
@@ -276,10 +273,7 @@ class ReplyDetailsDialog(QDialog):
         self.replay.setEnabled(True)
 
     def _write(self, words: str, tone: str) -> None:
-        if self.words.property("tone") != tone:
-            self.words.setProperty("tone", tone)
-            self.words.style().unpolish(self.words)
-            self.words.style().polish(self.words)
+        set_styled(self.words, "tone", tone)
         self.words.setText(words)
         self.words.setAccessibleName(words)
 

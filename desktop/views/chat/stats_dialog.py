@@ -19,11 +19,12 @@ from PySide6.QtGui import (
     QPalette,
     QPen,
 )
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.chats.reply_stats import ReplyStats
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["StatsDialog", "StatsPlot", "nice_top"]
 
@@ -261,12 +262,9 @@ class StatsDialog(QDialog):
         self.setObjectName("figuresDialog")
         self.setWindowTitle("Figures of this chat")
         self.plot = StatsPlot()
-        self.words = QLabel()
-        self.words.setTextFormat(Qt.TextFormat.PlainText)
-        self.words.setWordWrap(True)
+        self.words = text_label(tone="muted", wraps=True, plain=True)
         self.words.setMinimumHeight(2 * self.words.fontMetrics().lineSpacing())
         self.words.setAlignment(Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignTop)
-        self.words.setProperty("tone", "muted")
         self.plot.described.connect(self._describe)
         self.plot.chosen.connect(self.chosen)
         close = QPushButton("Close")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSize, Qt, Slot
+from PySide6.QtCore import QEvent, QSize, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QWidget
 
 from desktop.services.system.debounce import debounce
+from desktop.views.widgets.text_label import text_label
 from engine.core import Stats
 
 __all__ = ["StatusBar"]
@@ -60,9 +61,7 @@ class StatusBar(QWidget):
         self._fit()
 
     def _figure(self, name: str) -> QLabel:
-        label = QLabel()
-        label.setTextFormat(Qt.TextFormat.PlainText)
-        label.setProperty("tone", "muted")
+        label = text_label(tone="muted", plain=True)
         label.setObjectName(name)
         label.setToolTip(name)
         label.hide()

@@ -12,6 +12,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.icons import pixmap
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["TemporaryStrip"]
 
@@ -37,8 +38,7 @@ class TemporaryStrip(QFrame):
         self.setAccessibleName(_WORDS)
         self.setToolTip(_MORE)
         self._picture = QLabel()
-        self.text = QLabel(f"<b>{_WORDS}.</b> It is forgotten when you leave it.")
-        self.text.setWordWrap(True)
+        self.text = text_label(f"<b>{_WORDS}.</b> It is forgotten when you leave it.", wraps=True)
         self.text.setAccessibleDescription(_MORE)
         self.keep = QPushButton("Keep")
         self.keep.setAccessibleName("Keep this chat")

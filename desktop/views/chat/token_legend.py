@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QResizeEvent
-from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QLabel, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QSizePolicy, QToolButton, QWidget
 
 from desktop.views.layout.bidi import isolated
 from desktop.views.transcript.tokens.colours import ENTROPY, MOST_ENTROPY, PROBABILITY, tint
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["TokenLegend"]
 
@@ -68,11 +69,9 @@ class TokenLegend(QFrame):
         super().__init__(parent)
         self.setObjectName("tokenLegend")
         self.setAccessibleName("Token colours")
-        self._title = QLabel("Tokens")
-        self._title.setProperty("tone", "muted")
+        self._title = text_label("Tokens", "muted")
         self.scale = _Scale()
-        self._marks = QLabel("dotted: drafted")
-        self._marks.setProperty("tone", "muted")
+        self._marks = text_label("dotted: drafted", "muted")
         self._marks.setToolTip("A drafter proposed these tokens and the model kept them.")
         self._group = QButtonGroup(self)
         line = QHBoxLayout(self)

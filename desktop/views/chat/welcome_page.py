@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from desktop.items.models.local_models import STARTER_SIZE, ModelEntry
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["BASE_MODEL", "STARTER_LABEL", "WelcomePage"]
 
@@ -48,11 +49,8 @@ EXAMPLES = (
 
 
 def _label(text: str, tone: str = "") -> QLabel:
-    label = QLabel(text)
-    label.setTextFormat(Qt.TextFormat.PlainText)
-    label.setWordWrap(True)
+    label = text_label(text, tone, wraps=True, plain=True)
     label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
-    label.setProperty("tone", tone)
     return label
 
 

@@ -22,6 +22,7 @@ from desktop.items.commands.palette import KINDS, Entry, PaletteRow, narrowed
 from desktop.views.commands.palette_list import PaletteList, PaletteRows
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.icons import pixmap
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["Palette"]
 
@@ -85,10 +86,7 @@ class Palette(QWidget):
         self.list = PaletteList(self.rows)
         self.list.clicked.connect(lambda _index: self._choose())
         self.list.selectionModel().currentChanged.connect(lambda now, _before: self._say(now.row()))
-        self.nothing = QLabel()
-        self.nothing.setProperty("tone", "muted")
-        self.nothing.setTextFormat(Qt.TextFormat.PlainText)
-        self.nothing.setWordWrap(True)
+        self.nothing = text_label(tone="muted", wraps=True, plain=True)
         self.nothing.setContentsMargins(14, 14, 14, 16)
         self.signs = self._sign_buttons()
         self._arrange()

@@ -8,7 +8,6 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QKeySequenceEdit,
-    QLabel,
     QLineEdit,
     QPushButton,
     QVBoxLayout,
@@ -17,6 +16,7 @@ from PySide6.QtWidgets import (
 
 from desktop.views.commands.keymap import Keymap, native, portable, typing_trouble
 from desktop.views.widgets.banner import announce
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["ShortcutEditor"]
 
@@ -47,9 +47,7 @@ class ShortcutEditor(QFrame):
         self.remove.clicked.connect(self._remove)
         self.cancel = QPushButton("Cancel")
         self.cancel.clicked.connect(self._end)
-        self.note = QLabel()
-        self.note.setTextFormat(Qt.TextFormat.PlainText)
-        self.note.setWordWrap(True)
+        self.note = text_label(wraps=True, plain=True)
         line = QHBoxLayout()
         line.addWidget(self.keys, 1)
         for button in (self.use, self.remove, self.cancel):

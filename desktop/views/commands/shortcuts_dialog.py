@@ -24,6 +24,7 @@ from desktop.views.commands.shortcut_editor import ShortcutEditor
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["ShortcutsDialog"]
 
@@ -38,9 +39,7 @@ class _KeyRow(QFrame):
         super().__init__()
         self.setObjectName("keyRow")
         self.name, self._keymap, self._edit = name, keymap, edit
-        self.label = QLabel(keymap.words(name))
-        self.label.setTextFormat(Qt.TextFormat.PlainText)
-        self.label.setWordWrap(True)
+        self.label = text_label(keymap.words(name), wraps=True, plain=True)
         self._keys = QHBoxLayout()
         self._keys.setSpacing(6)
         self.add = IconButton("add", f"Another key for {keymap.words(name)}")
@@ -126,8 +125,7 @@ class ShortcutsDialog(QDialog):
         self.editor = ShortcutEditor(keymap, self)
         self.editor.done.connect(self._end_edit)
         self.editor.hide()
-        self._nothing = QLabel("No command has these words or keys.")
-        self._nothing.setProperty("tone", "muted")
+        self._nothing = text_label("No command has these words or keys.", "muted")
         self._nothing.setContentsMargins(4, 12, 4, 12)
         self._nothing.hide()
         self._scroll = VerticalScrollArea(self._table())
@@ -177,8 +175,7 @@ class ShortcutsDialog(QDialog):
     def _add_section(
         self, column: QVBoxLayout, title: str, rows: list[QWidget] | list[_KeyRow], texts: list[str]
     ) -> None:
-        heading = QLabel(title)
-        heading.setProperty("tone", "heading")
+        heading = text_label(title, "heading")
         heading.setContentsMargins(4, 14 if self._sections else 4, 4, 4)
         column.addWidget(heading)
         for row in rows:

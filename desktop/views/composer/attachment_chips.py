@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QPalette
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QToolButton, QWidget
 
 from desktop.services.composer.attachments import Held
 from desktop.store.attachments.message_format import Attachment, kind_of
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton, tinted
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["AttachmentChips", "count_words"]
 
@@ -38,8 +39,7 @@ class AttachmentChips(QWidget):
         self.setSizePolicy(policy)
         self._reading = QFrame(self)
         self._reading.setObjectName("chip")
-        words = QLabel("Reading …")
-        words.setProperty("tone", "muted")
+        words = text_label("Reading …", "muted")
         self.stop = IconButton("close", "Stop reading files")
         self.stop.clicked.connect(self.stopped)
         row = QHBoxLayout(self._reading)
@@ -100,8 +100,7 @@ class _Chip(QFrame):
         self.face.setIconSize(QSize(side, side))
         self.face.setIcon(tinted(kind_of(held.attachment.name), colour, colour))
         words = count_words(held) + (f", {held.attachment.note}" if held.attachment.note else "")
-        self.count = QLabel(words)
-        self.count.setProperty("tone", "muted")
+        self.count = text_label(words, "muted")
         self.close_button = IconButton("close", f"Remove {held.attachment.name}")
         row = QHBoxLayout(self)
         row.setContentsMargins(2, 1, 2, 1)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import (
-    QDialog,
-    QDialogButtonBox,
-    QLabel,
-    QPlainTextEdit,
-    QPushButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.store.attachments.message_format import Attachment, kind_of, lines_of
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.growing_text_edit import code_font
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["AttachmentPreview"]
 
@@ -41,13 +34,8 @@ class AttachmentPreview(QDialog):
             facts.append(f"only the {attachment.note}")
         if len(attachment.text) > _MOST_SHOWN:
             facts.append("the beginning is shown here, the model gets all of it")
-        name = QLabel(attachment.name)
-        name.setProperty("tone", "heading")
-        name.setTextFormat(Qt.TextFormat.PlainText)
-        name.setWordWrap(True)
-        told = QLabel(", ".join(fact for fact in facts if fact))
-        told.setProperty("tone", "muted")
-        told.setWordWrap(True)
+        name = text_label(attachment.name, "heading", wraps=True, plain=True)
+        told = text_label(", ".join(fact for fact in facts if fact), "muted", wraps=True)
         self.box = QPlainTextEdit()
         self.box.setProperty("tone", "field")
         self.box.setAccessibleName(f"The text of {attachment.name}")

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 from desktop.views.composer.message_edit import MessageEdit
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import set_styled
 
 __all__ = ["COLUMN_WIDTH", "Composer"]
 
@@ -225,6 +226,4 @@ class Composer(QWidget):
         return super().eventFilter(watched, event)
 
     def _show_focus(self, focused: bool) -> None:
-        self.frame.setProperty("focused", focused)
-        self.frame.style().unpolish(self.frame)
-        self.frame.style().polish(self.frame)
+        set_styled(self.frame, "focused", focused)

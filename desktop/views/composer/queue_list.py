@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.store.attachments.message_format import split
 from desktop.store.conversations.queue import Queued
 from desktop.views.layout.bidi import isolated
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["QueueList"]
 
@@ -28,9 +29,7 @@ class QueueList(QWidget):
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(0, 0, 0, 4)
         self._column.setSpacing(4)
-        self.title = QLabel()
-        self.title.setProperty("tone", "muted")
-        self.title.setWordWrap(True)
+        self.title = text_label(tone="muted", wraps=True)
         self._column.addWidget(self.title)
         self.rows: list[_Row] = []
         self.hide()

@@ -21,6 +21,7 @@ from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.layout.spacing import SCALE, dialog_margins
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["SavedPromptForm"]
 
@@ -36,8 +37,7 @@ class SavedPromptForm(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._prompt = prompt
         self.fields: dict[str, GrowingTextEdit] = {}
-        heading = QLabel("What will be inserted")
-        heading.setProperty("tone", "muted")
+        heading = text_label("What will be inserted", "muted")
         self.preview = QPlainTextEdit()
         self.preview.setProperty("tone", "field")
         self.preview.setReadOnly(True)

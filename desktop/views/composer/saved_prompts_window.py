@@ -6,7 +6,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
@@ -23,6 +22,7 @@ from desktop.views.layout.spacing import SCALE, dialog_margins
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["SavedPromptsWindow"]
 
@@ -55,11 +55,8 @@ class SavedPromptsWindow(QDialog):
         self.name.setPlaceholderText("Name, also its slash command")
         self.text = GrowingTextEdit("Text of the prompt", least=9, most=18)
         self.text.setPlaceholderText("What is written into the message")
-        self.hint = QLabel(_HINT)
-        self.hint.setProperty("tone", "muted")
-        self.hint.setWordWrap(True)
-        self.notice = QLabel()
-        self.notice.setWordWrap(True)
+        self.hint = text_label(_HINT, "muted", wraps=True)
+        self.notice = text_label(wraps=True)
         self.notice.hide()
         self.undo = QPushButton("Undo")
         self.undo.hide()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.models.hub import Fetching, HubService
+from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
 
 __all__ = ["DownloadList"]
@@ -30,9 +31,7 @@ class _Download(QWidget):
         super().__init__()
         self._service = service
         self._fetching: Fetching | None = None
-        self.text = QLabel()
-        self.text.setWordWrap(True)
-        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text = text_label(wraps=True, plain=True)
         self.bar = QProgressBar()
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)

@@ -9,7 +9,6 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QListView,
     QPushButton,
@@ -27,6 +26,7 @@ from desktop.views.models.hub_downloads import DownloadList
 from desktop.views.models.hub_token import TokenLine
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import set_styled, text_label
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel
@@ -57,9 +57,7 @@ class HubPage(QWidget):
         self.go = QPushButton("Search")
         self.offline = QCheckBox("Work offline")
         self.offline.setToolTip("Never connect to the hub.")
-        self.note = QLabel(WELCOME)
-        self.note.setWordWrap(True)
-        self.note.setTextFormat(Qt.TextFormat.PlainText)
+        self.note = text_label(WELCOME, wraps=True, plain=True)
         self.found, self.choices = HubModels(self), ChoicesModel(self)
         self.results, self.options = (
             _list("Models on the hub", self.found),
@@ -67,10 +65,7 @@ class HubPage(QWidget):
         )
         EmptyState(self.results, "The models that are found will be here.")
         EmptyState(self.options, "Choose a model: what there is of it will be here.")
-        self.about = QLabel()
-        self.about.setWordWrap(True)
-        self.about.setTextFormat(Qt.TextFormat.PlainText)
-        self.about.setProperty("tone", "muted")
+        self.about = text_label(tone="muted", wraps=True, plain=True)
         self.about.hide()
         self.get = QPushButton("Download")
         self.get.setProperty("tone", "primary")
@@ -196,9 +191,7 @@ class HubPage(QWidget):
 
     def _say(self, text: str, tone: str = "muted") -> None:
         self.note.setText(text)
-        self.note.setProperty("tone", tone)
-        self.note.style().unpolish(self.note)
-        self.note.style().polish(self.note)
+        set_styled(self.note, "tone", tone)
 
     # -- downloading
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.models.hub import HubService
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["TokenLine"]
 
@@ -29,10 +29,7 @@ class TokenLine(QWidget):
         self.save, self.remove = QPushButton("Keep"), QPushButton("Forget")
         self.save.setAccessibleName("Keep the token")
         self.remove.setAccessibleName("Forget the token")
-        self.where = QLabel()
-        self.where.setWordWrap(True)
-        self.where.setTextFormat(Qt.TextFormat.PlainText)
-        self.where.setProperty("tone", "muted")
+        self.where = text_label(tone="muted", wraps=True, plain=True)
         line = QHBoxLayout()
         line.addWidget(self.field, 1)
         line.addWidget(self.save)

@@ -12,6 +12,7 @@ from desktop.items.models.local_models import ModelEntry, count_text, template_t
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.models.model_defaults import ModelDefaults
 from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import text_label
 from engine.printable import one_line
 from engine.settings import LoadSettings, Settings
 from engine.units import size_text
@@ -25,8 +26,7 @@ NOTHING = "Select a model to see what it is, whether it fits, and the settings k
 
 
 def _label(tone: str = "", wrap: bool = True) -> QLabel:
-    label = QLabel()
-    label.setTextFormat(Qt.TextFormat.PlainText)
+    label = text_label(plain=True)
     label.setWordWrap(wrap)
     label.setProperty("tone", tone)
     label.setTextInteractionFlags(

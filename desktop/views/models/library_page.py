@@ -29,6 +29,7 @@ from desktop.services.system.debounce import debounce
 from desktop.views.models.library_details import LibraryDetails
 from desktop.views.models.library_table import LibraryTable
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["LibraryPage"]
 
@@ -85,12 +86,9 @@ class LibraryPage(QWidget):
         self.open_file = QPushButton("Open file…")
         self.again = IconButton("regenerate", "Look for models again")
         self.again.setToolTip("Look for models again (F5)")
-        self.nothing = QLabel(EMPTY)
-        self.nothing.setWordWrap(True)
+        self.nothing = text_label(EMPTY, "muted", wraps=True)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.nothing.setProperty("tone", "muted")
-        self.count = QLabel()
-        self.count.setProperty("tone", "muted")
+        self.count = text_label(tone="muted")
         self.doing = QLabel()
         self.bar = QProgressBar()
         self.bar.setAccessibleName("Loading of the model")

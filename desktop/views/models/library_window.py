@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QDialog, QLabel, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QTabWidget, QVBoxLayout, QWidget
 
 from desktop.items.models.library import LibraryModel
 from desktop.services.models.fit_estimates import LibraryService
@@ -18,6 +18,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.reveal_file import FileShower
 from desktop.views.models.hub_page import HubPage
 from desktop.views.models.library_page import LibraryPage
+from desktop.views.widgets.text_label import text_label
 from engine.core import ModelInfo
 
 if TYPE_CHECKING:
@@ -56,10 +57,7 @@ class LibraryWindow(QDialog):
         self.setWindowFlag(Qt.WindowType.WindowMaximizeButtonHint)
         self.models = LibraryModel(self)
         self.local, self.hub = LibraryPage(session, self.models), HubPage(hub)
-        self.trouble = QLabel()
-        self.trouble.setProperty("tone", "danger")
-        self.trouble.setWordWrap(True)
-        self.trouble.setTextFormat(Qt.TextFormat.PlainText)
+        self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.setContentsMargins(14, 0, 14, 8)
         self.trouble.hide()
         self.tabs = QTabWidget()

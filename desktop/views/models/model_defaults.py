@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.models.local_models import ModelEntry, template_text
 from desktop.services.session.chat_session import ChatSession
@@ -16,6 +16,7 @@ from desktop.settings import Behaviour
 from desktop.views.settings.form_row import Row
 from desktop.views.settings.text_editors import TextEditor
 from desktop.views.widgets.file_dialogs import ask_open
+from desktop.views.widgets.text_label import text_label
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
 
 __all__ = ["ModelDefaults", "advice_text"]
@@ -54,8 +55,7 @@ class ModelDefaults(QWidget):
         super().__init__(parent)
         self._session = session
         self._entry: ModelEntry | None = None
-        heading = QLabel("Kept for this model")
-        heading.setProperty("tone", "subheading")
+        heading = text_label("Kept for this model", "subheading")
         heading.setIndent(0)
         self.rows: dict[str, Row] = {}
         layout = QVBoxLayout(self)
@@ -72,9 +72,7 @@ class ModelDefaults(QWidget):
         self.template_file = QPushButton("Template from a file…")
         self.template_file.clicked.connect(self._ask_for_template)
         layout.addWidget(self.template_file)
-        self.advice = QLabel()
-        self.advice.setWordWrap(True)
-        self.advice.setProperty("tone", "muted")
+        self.advice = text_label(tone="muted", wraps=True)
         self.use_advice = QPushButton("Keep these for this model")
         self.use_advice.clicked.connect(self._use_advice)
         self.forget_advice = QPushButton("Forget them")

@@ -5,9 +5,10 @@ length.
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["NotebookBar"]
 
@@ -37,11 +38,8 @@ class NotebookBar(QFrame):
         self.again_button = IconButton("regenerate", "Write again")
         self.again_button.setToolTip("Write again: another stretch in the place of the last one (Ctrl+R)")
         self.again_button.clicked.connect(self.again)
-        self.figures = QLabel()
-        self.figures.setProperty("tone", "muted")
-        self.note = QLabel()
-        self.note.setProperty("tone", "muted")
-        self.note.setWordWrap(True)
+        self.figures = text_label(tone="muted")
+        self.note = text_label(tone="muted", wraps=True)
         self.note.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         line = QHBoxLayout()
         line.setSpacing(6)

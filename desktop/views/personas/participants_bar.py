@@ -7,10 +7,11 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, QSize, Signal
 from PySide6.QtGui import QAction, QActionGroup, QIcon, QPixmap
-from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QWidget
 
 from desktop.services.session.scene import SceneParticipant
 from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.text_label import set_styled, text_label
 
 __all__ = ["ParticipantsBar"]
 
@@ -35,8 +36,7 @@ class ParticipantsBar(QWidget):
         self._flow = FlowLayout(self, 6)
         self._participants: tuple[SceneParticipant, ...] = ()
         self.buttons: list[QPushButton] = []
-        self.title = QLabel()
-        self.title.setProperty("tone", "muted")
+        self.title = text_label(tone="muted")
         self._flow.addWidget(self.title)
         self.user = QToolButton()
         self.user.setObjectName("roleUser")
@@ -74,9 +74,7 @@ class ParticipantsBar(QWidget):
             button.setAccessibleName(
                 f"Let {participant.name} speak" + (", answers next" if participant.name == next_name else "")
             )
-            button.setProperty("next", participant.name == next_name)
-            button.style().unpolish(button)
-            button.style().polish(button)
+            set_styled(button, "next", participant.name == next_name)
         for place, button in enumerate(self.buttons):
             button.setVisible(place < len(participants))
         if self.buttons:

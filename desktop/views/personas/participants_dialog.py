@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QDialogButtonBox,
     QFormLayout,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
@@ -37,11 +36,13 @@ from desktop.store.conversations.personas import Persona
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["ParticipantsDialog"]
 
 Draw = Callable[[int, str, int], QPixmap]
 _TURNS = (("turn", "Each in turn"), ("named", "Whoever was named last"), ("hand", "Whom I choose"))
+_HINT = "So many more follow each reply by themselves before it is your turn; Esc ends them."
 _NOTHING = (
     "Nobody takes part yet: the model answers as itself. Add personas, or others with a name and a few "
     "words about them."
@@ -64,9 +65,7 @@ class ParticipantsDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._make_list()
         self._make_fields(cast)
-        self.trouble = QLabel()
-        self.trouble.setProperty("tone", "muted")
-        self.trouble.setWordWrap(True)
+        self.trouble = text_label(tone="muted", wraps=True)
         self.buttons = QDialogButtonBox(
             QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel
         )
@@ -136,12 +135,8 @@ class ParticipantsDialog(QDialog):
         form.addRow("Your names", self.own)
         form.addRow("Who answers", self.turn)
         form.addRow("Further replies", self.automatic)
-        hint = QLabel("So many more follow each reply by themselves before it is your turn; Esc ends them.")
-        hint.setWordWrap(True)
-        hint.setProperty("tone", "muted")
-        self.nothing = QLabel(_NOTHING)
-        self.nothing.setWordWrap(True)
-        self.nothing.setProperty("tone", "muted")
+        hint = text_label(_HINT, "muted", wraps=True)
+        self.nothing = text_label(_NOTHING, "muted", wraps=True)
         column = QVBoxLayout(self)
         dialog_margins(column)
         column.addWidget(self.nothing)

@@ -12,7 +12,6 @@ from PySide6.QtGui import QIcon, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
     QHBoxLayout,
-    QLabel,
     QListWidget,
     QListWidgetItem,
     QPushButton,
@@ -30,6 +29,7 @@ from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.saving_dialog import SavingDialog
 from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["PersonasDialog"]
 
@@ -64,9 +64,7 @@ class PersonasDialog(SavingDialog):
         self.copy = IconButton("copy", "Duplicate this persona")
         self.delete = IconButton("trash", "Delete this persona")
         self.editor = PersonaEditor()
-        self.nothing = QLabel(_WORDS)
-        self.nothing.setWordWrap(True)
-        self.nothing.setProperty("tone", "muted")
+        self.nothing = text_label(_WORDS, "muted", wraps=True)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop)
         self._timer = debounce(self, self.save, _PAUSE_MS)
         self.arrange(self._content(), 110, 34)

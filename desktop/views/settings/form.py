@@ -14,6 +14,7 @@ from desktop.items.commands.synonyms import setting_words
 from desktop.views.settings.editors import Editor
 from desktop.views.settings.form_field import FormField
 from desktop.views.settings.form_row import Row
+from desktop.views.widgets.text_label import text_label
 from engine.settings import Settings, setting_info
 
 __all__ = ["SettingsForm"]
@@ -98,8 +99,7 @@ class SettingsForm(QWidget):
         return place
 
     def _heading(self, text: str) -> QLabel:
-        heading = QLabel(text)
-        heading.setProperty("tone", "subheading")
+        heading = text_label(text, "subheading")
         heading.setIndent(0)
         self._body.addWidget(heading)
         return heading

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QSizePolicy, QVBox
 from desktop.views.settings.editors import Editor, make_editor
 from desktop.views.settings.search import excerpt, marked
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import set_styled, text_label
 from engine.settings import SettingInfo
 
 __all__ = ["PRESET", "Row", "Source", "levels_words", "source_words", "value_words"]
@@ -125,9 +126,7 @@ class Row(QWidget):
         self._source = Source()
         self._source.hide()
         self.label: QLabel | None = None
-        self.note = QLabel()
-        self.note.setTextFormat(Qt.TextFormat.PlainText)
-        self.note.setWordWrap(True)
+        self.note = text_label(wraps=True, plain=True)
         self.note.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.note.hide()
         self.body = QVBoxLayout(self)
@@ -149,9 +148,9 @@ class Row(QWidget):
         else:
             unit = self.info.unit
             unit_told = not unit or unit in self.info.label.lower()
-            self.label = QLabel(self.info.label if unit_told else f"{self.info.label} ({unit})")
-            self.label.setTextFormat(Qt.TextFormat.PlainText)
-            self.label.setWordWrap(True)
+            self.label = text_label(
+                self.info.label if unit_told else f"{self.info.label} ({unit})", wraps=True, plain=True
+            )
             head.addWidget(self.label, 1)
         head.addWidget(self._source)
         head.addWidget(self.reset)
@@ -197,9 +196,7 @@ class Row(QWidget):
         """Show a sentence below the editor, as an error or ("muted") as advice; "" removes it."""
         if (text, tone) != (self.note.text(), self.note.property("tone")):
             self.note.setText(text)
-            self.note.setProperty("tone", tone)
-            self.note.style().unpolish(self.note)
-            self.note.style().polish(self.note)
+            set_styled(self.note, "tone", tone)
         self.note.setAccessibleName(f"{self.info.label}: {text}" if text else "")
         self.note.setVisible(bool(text))
 
@@ -217,9 +214,7 @@ class Row(QWidget):
             self.label.setText(found or name)
         for box in self.editor.findChildren(QCheckBox) if self.label is None else ():
             if bool(box.property("found")) != bool(found):
-                box.setProperty("found", bool(found))
-                box.style().unpolish(box)
-                box.style().polish(box)
+                set_styled(box, "found", bool(found))
         elsewhere = ""
         if words and any(word not in name.lower() for word in words):
             choices = ", ".join(label for _, label in self.info.choices)
@@ -231,10 +226,8 @@ class Row(QWidget):
                 (text for place in places if (text := excerpt(place, words, self.palette()))), ""
             )
         if self.found is None and elsewhere:
-            self.found = QLabel()
-            self.found.setProperty("tone", "muted")
+            self.found = text_label(tone="muted", wraps=True)
             self.found.setTextFormat(Qt.TextFormat.RichText)
-            self.found.setWordWrap(True)
             self.body.addWidget(self.found)
         if self.found is not None:
             self.found.setText(elsewhere)

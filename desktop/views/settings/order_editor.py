@@ -10,7 +10,6 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPalette
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
-    QLabel,
     QListWidget,
     QListWidgetItem,
     QScrollArea,
@@ -22,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from desktop.views.settings.editor import Editor
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import text_label
 from engine.settings import SamplerSettings, SettingInfo, Settings
 
 __all__ = ["OrderEditor"]
@@ -168,9 +168,7 @@ class OrderEditor(Editor):
             "chevron-down", "Move the chosen step down", "Alt+Down", lambda: self.list.move_current(1)
         )
         self.list.currentRowChanged.connect(self._enable)
-        hint = QLabel("Drag a row, or choose it and press Alt+Up or Alt+Down.")
-        hint.setProperty("tone", "muted")
-        hint.setWordWrap(True)
+        hint = text_label("Drag a row, or choose it and press Alt+Up or Alt+Down.", "muted", wraps=True)
         head = QHBoxLayout()
         head.setSpacing(2)
         head.addWidget(hint, 1)

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from desktop.services.settings.presets import PresetService
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["PresetBar"]
 
@@ -40,8 +41,7 @@ class PresetBar(QWidget):
         self.combo.setMinimumContentsLength(8)
         self.combo.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.combo.activated.connect(lambda: self._service.choose(self.combo.currentText()))
-        self.state = QLabel()
-        self.state.setProperty("tone", "source")
+        self.state = text_label(tone="source")
         self.more = IconButton("more", "Save, rename, delete, import or export presets")
         self.more.setObjectName("more")
         self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)

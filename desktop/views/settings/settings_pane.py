@@ -7,7 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.views.layout.tab_order import TabOrder
 from desktop.views.settings.form import SettingsForm
@@ -16,6 +16,7 @@ from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.widgets.collapsible import Group
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import text_label
 from engine.settings import Settings
 
 __all__ = ["Group", "Inspector"]
@@ -67,8 +68,7 @@ class Inspector(QWidget):
         self.prompt_field = SystemPromptField("chat")
         self.prompt = self.prompt_field.box
         self.prompt_field.changed.connect(self.system_prompt_changed)
-        self._nothing = QLabel("No setting has these words.")
-        self._nothing.setProperty("tone", "muted")
+        self._nothing = text_label("No setting has these words.", "muted")
         self._nothing.setContentsMargins(8, 8, 6, 8)
         self._nothing.hide()
         body = QWidget()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QVBoxLayout, QWidget
 
 from desktop.views.settings.form_row import Source, source_words
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["SystemPromptField"]
 
@@ -31,8 +32,7 @@ class SystemPromptField(QWidget):
         self.box.setPlaceholderText(_EXAMPLE)
         self.box.edited.connect(self._on_edited)
         self.box.typed.connect(lambda _text: self._describe())
-        self._count = QLabel()
-        self._count.setProperty("tone", "muted")
+        self._count = text_label(tone="muted")
         self._count.hide()
         self._where = Source()
         self.reset = IconButton("reset", "Reset the system prompt")
@@ -42,8 +42,7 @@ class SystemPromptField(QWidget):
         self.reset.setSizePolicy(keep)
         self.none = QCheckBox(f"No system prompt in this {what}")
         self.none.clicked.connect(self._refuse)
-        heading = QLabel("System prompt")
-        heading.setProperty("tone", "heading")
+        heading = text_label("System prompt", "heading")
         heading.setBuddy(self.box)
         head = QHBoxLayout()
         head.setSpacing(6)
@@ -55,9 +54,7 @@ class SystemPromptField(QWidget):
         layout.setContentsMargins(8, 4, 6, 8)
         layout.setSpacing(4)
         layout.addLayout(head)
-        self._unused = QLabel()
-        self._unused.setProperty("tone", "muted")
-        self._unused.setWordWrap(True)
+        self._unused = text_label(tone="muted", wraps=True)
         self._unused.hide()
         layout.addWidget(self.box)
         layout.addWidget(self._unused)

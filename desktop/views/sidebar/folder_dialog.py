@@ -5,7 +5,7 @@ once.
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
 
 from desktop.services.settings.folder_settings import FolderSettings
 from desktop.services.settings.validation import ValidationService
@@ -19,6 +19,7 @@ from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.widgets.collapsible import Group
 from desktop.views.widgets.saving_dialog import SavingDialog
 from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import text_label
 from engine.settings import Settings
 
 __all__ = ["FolderDialog"]
@@ -60,12 +61,9 @@ class FolderDialog(SavingDialog):
             self.show_values(cls)
 
     def _body(self) -> QWidget:
-        label = QLabel("Name")
-        label.setProperty("tone", "heading")
+        label = text_label("Name", "heading")
         label.setBuddy(self.name)
-        words = QLabel(_WORDS)
-        words.setProperty("tone", "muted")
-        words.setWordWrap(True)
+        words = text_label(_WORDS, "muted", wraps=True)
         body = QWidget()
         column = QVBoxLayout(body)
         column.setContentsMargins(0, 0, 0, 8)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.chats.search_hits import SearchHitsModel
 from desktop.views.sidebar.search_results import SearchResults
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["SearchPage"]
 
@@ -20,10 +21,7 @@ class SearchPage(QWidget):
         super().__init__(parent)
         self.hits = SearchHitsModel(self)
         self.list = SearchResults(self.hits)
-        self.state = QLabel()
-        self.state.setTextFormat(Qt.TextFormat.PlainText)
-        self.state.setProperty("tone", "muted")
-        self.state.setWordWrap(True)
+        self.state = text_label(tone="muted", wraps=True, plain=True)
         self.state.setContentsMargins(10, 4, 10, 4)
         self.more = QPushButton("Show more")
         self.more.setProperty("tone", "quiet")

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPalette
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QLabel,
-    QLineEdit,
-    QPushButton,
-    QStackedWidget,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from desktop.items.chats.chat_list import CHAT, ChatListModel
 from desktop.services.system.debounce import debounce
@@ -20,6 +12,7 @@ from desktop.views.sidebar.chat_list import ChatListView
 from desktop.views.sidebar.search_page import SearchPage
 from desktop.views.sidebar.trash_page import TrashPage
 from desktop.views.widgets.icons import IconButton, tinted
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["Sidebar"]
 
@@ -51,10 +44,7 @@ class Sidebar(QWidget):
         self.search = SearchPage()
         self.results, self.hits = self.search.list, self.search.hits
         self.trash = TrashPage()
-        self.nothing = QLabel("Your chats will be here.")
-        self.nothing.setTextFormat(Qt.TextFormat.PlainText)
-        self.nothing.setProperty("tone", "muted")
-        self.nothing.setWordWrap(True)
+        self.nothing = text_label("Your chats will be here.", "muted", wraps=True, plain=True)
         self.nothing.setContentsMargins(10, 10, 10, 10)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
         self.trash_button = QPushButton()

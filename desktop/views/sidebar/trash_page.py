@@ -8,7 +8,6 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPoint, QSize, Qt
 from PySide6.QtGui import QContextMenuEvent, QFont, QFontMetrics, QKeyEvent, QPainter, QPalette
 from PySide6.QtWidgets import (
     QHBoxLayout,
-    QLabel,
     QListView,
     QMenu,
     QPushButton,
@@ -23,6 +22,7 @@ from desktop.items.chats.trash import NOTE_ROLE, TrashModel
 from desktop.store.conversations.conversations import ConversationSummary
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.item_painting import PAD, background, line
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["TrashPage"]
 
@@ -104,16 +104,13 @@ class TrashPage(QWidget):
         self.model = TrashModel(self)
         self.back = IconButton("chevron-left", "Back to the chats")
         self.back.clicked.connect(self.left)
-        self.title = QLabel("Trash")
-        self.title.setProperty("tone", "heading")
+        self.title = text_label("Trash", "heading")
         self.empty = QPushButton("Empty")
         self.empty.setProperty("tone", "quiet")
         self.empty.setAccessibleName("Empty the trash")
         self.empty.clicked.connect(self.empty_requested)
         self.list = _List(self, self.model)
-        self.nothing = QLabel(EMPTY)
-        self.nothing.setProperty("tone", "muted")
-        self.nothing.setWordWrap(True)
+        self.nothing = text_label(EMPTY, "muted", wraps=True)
         self.nothing.setContentsMargins(10, 6, 10, 6)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
         self.restore_button = QPushButton("Restore")

@@ -23,6 +23,7 @@ from desktop.services.transfer.transfer import PDF
 from desktop.store.transfer.exporters.names import file_name
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.file_dialogs import ask_folder, ask_save
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["ExportDialog"]
 
@@ -99,9 +100,7 @@ class ExportDialog(QDialog):
         self._group.idToggled.connect(self._show_choice)
         self.thoughts = QCheckBox("With what the model thought before it answered")
         self.thoughts.setChecked(True)
-        self.note = QLabel()
-        self.note.setProperty("tone", "muted")
-        self.note.setWordWrap(True)
+        self.note = text_label(tone="muted", wraps=True)
         layout.addSpacing(4)
         layout.addWidget(self.thoughts)
         layout.addWidget(self.note)
@@ -113,10 +112,7 @@ class ExportDialog(QDialog):
         self.bar.setAccessibleName("Progress of the export")
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
-        self.trouble = QLabel()
-        self.trouble.setProperty("tone", "danger")
-        self.trouble.setTextFormat(Qt.TextFormat.PlainText)
-        self.trouble.setWordWrap(True)
+        self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
         layout = QVBoxLayout(self.progress)
         layout.setContentsMargins(0, 6, 0, 6)

@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 from desktop.services.transfer.transfer_report import MOST_BROKEN, ImportReport
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
+from desktop.views.widgets.text_label import text_label
 
 __all__ = ["ImportWindow", "summary"]
 
@@ -57,30 +58,19 @@ class ImportWindow(QDialog):
         self.setWindowTitle("Import chats")
         self._report = ImportReport()
         self._running = True
-        self.heading = QLabel(f"Importing {name}")
-        self.heading.setProperty("tone", "heading")
-        self.heading.setTextFormat(Qt.TextFormat.PlainText)
-        self.heading.setWordWrap(True)
+        self.heading = text_label(f"Importing {name}", "heading", wraps=True, plain=True)
         self.bar = QProgressBar()
         self.bar.setAccessibleName("Progress of the import")
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
         self.bar.setRange(0, 1000)
-        self.so_far = QLabel("You can go on chatting meanwhile.")
-        self.so_far.setProperty("tone", "muted")
-        self.so_far.setWordWrap(True)
-        self.trouble = QLabel()
-        self.trouble.setProperty("tone", "danger")
-        self.trouble.setTextFormat(Qt.TextFormat.PlainText)
-        self.trouble.setWordWrap(True)
+        self.so_far = text_label("You can go on chatting meanwhile.", "muted", wraps=True)
+        self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
         self._layout = layout = QVBoxLayout(self)
         dialog_margins(layout)
-        self.left_out = QLabel()
-        self.left_out.setProperty("tone", "muted")
-        self.left_out.setTextFormat(Qt.TextFormat.PlainText)
+        self.left_out = text_label(tone="muted", wraps=True, plain=True)
         self.left_out.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.left_out.setWordWrap(True)
         self.left_out.hide()
         for part in (
             self.heading,

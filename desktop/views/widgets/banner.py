@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePol
 from desktop.services.system.debounce import debounce
 from desktop.views.widgets.icons import IconButton, pixmap
 from desktop.views.widgets.motion import Fade
+from desktop.views.widgets.text_label import set_styled, text_label
 from engine.printable import one_line
 
 __all__ = ["Banner", "announce"]
@@ -39,9 +40,7 @@ class Banner(QFrame):
         self.setObjectName("banner")
         self._level, self._details = "info", ""
         self._picture = QLabel()
-        self.text = QLabel()
-        self.text.setTextFormat(Qt.TextFormat.PlainText)
-        self.text.setWordWrap(True)
+        self.text = text_label(wraps=True, plain=True)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.undo = QPushButton("Undo")
@@ -91,9 +90,7 @@ class Banner(QFrame):
         self.text.setAccessibleName(f"{WORDS[level]}: {text}")
         self.undo.setVisible(undo)
         self.copy.setVisible(level != "info")
-        self.setProperty("level", level)
-        self.style().unpolish(self)
-        self.style().polish(self)
+        set_styled(self, "level", level)
         self._draw()
         shown = self.isVisible()
         self.show()

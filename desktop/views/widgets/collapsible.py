@@ -7,6 +7,7 @@ from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.views.widgets.icons import tinted
+from desktop.views.widgets.text_label import set_styled
 
 __all__ = ["Group"]
 
@@ -62,9 +63,7 @@ class Group(QWidget):
         """During a search: highlight the title if it contains one of the words."""
         found = any(word in self.title.lower() for word in words)
         if bool(self.header.property("found")) != found:
-            self.header.setProperty("found", found)
-            self.header.style().unpolish(self.header)
-            self.header.style().polish(self.header)
+            set_styled(self.header, "found", found)
 
     def show_note(self, text: str) -> None:
         """Show a few words at the right end of the title."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLabel, QPushButton
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QPushButton
 
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import set_styled, text_label
 
 __all__ = ["SuggestionBar"]
 
@@ -23,8 +24,7 @@ class SuggestionBar(QFrame):
         self.setObjectName("banner")
         self.about = ""
         self._act: Callable[[], object] | None = None
-        self.words = QLabel()
-        self.words.setWordWrap(True)
+        self.words = text_label(wraps=True)
         self.button, self.other = QPushButton(), QPushButton()
         self.other.setProperty("tone", "quiet")
         self._act_other: Callable[[], object] | None = None
@@ -54,9 +54,7 @@ class SuggestionBar(QFrame):
         words_of_other, self._act_other = other if other is not None else ("", None)
         self.other.setText(words_of_other)
         self.other.setVisible(other is not None)
-        self.setProperty("level", level)
-        self.style().unpolish(self)
-        self.style().polish(self)
+        set_styled(self, "level", level)
         self.words.setText(words)
         self.setAccessibleName(words)
         self.button.setText(button)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import (
-    QLabel,
     QPushButton,
     QRadioButton,
     QSizePolicy,
@@ -18,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.models.draft_models import DraftCandidate
+from desktop.views.widgets.text_label import text_label
 from engine.printable import one_line
 
 __all__ = ["CHECKING", "DraftModelList"]
@@ -70,10 +70,7 @@ class _Choice(QWidget):
         super().__init__()
         self.button = _NameButton(candidate.entry.name)
         self.button.setAutoExclusive(False)  # The settings decide which one is checked.
-        self.words = QLabel()
-        self.words.setTextFormat(Qt.TextFormat.PlainText)
-        self.words.setWordWrap(True)
-        self.words.setProperty("tone", "muted")
+        self.words = text_label(tone="muted", wraps=True, plain=True)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)

@@ -18,6 +18,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.services.models.memory_forecast import PARTS, MemoryForecast, Place
+from desktop.views.widgets.text_label import text_label
 from engine.errors import BadSetting
 from engine.units import size_text
 
@@ -136,12 +137,8 @@ class MemoryBar(QWidget):
         self._sizes = [QLabel() for _ in (*PARTS, "Free")]
         self._lines = QVBoxLayout()
         self._lines.setSpacing(4)
-        self.warning = QLabel()
-        self.warning.setProperty("tone", "danger")
-        self.warning.setWordWrap(True)
-        self.words = QLabel("Load a model to see what takes how much memory.")
-        self.words.setProperty("tone", "muted")
-        self.words.setWordWrap(True)
+        self.warning = text_label(tone="danger", wraps=True)
+        self.words = text_label("Load a model to see what takes how much memory.", "muted", wraps=True)
         self._legend = QWidget()
         grid = QGridLayout(self._legend)
         grid.setContentsMargins(0, 2, 0, 0)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from desktop.views.widgets.text_label import set_styled, text_label
 from engine.core import ModelInfo
 from engine.errors import BadSetting
 from engine.settings import CacheSettings, LoadSettings
@@ -26,9 +27,7 @@ class ReloadStrip(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        words = QLabel("These changes take effect when the model is loaded again.")
-        words.setProperty("tone", "muted")
-        words.setWordWrap(True)
+        words = text_label("These changes take effect when the model is loaded again.", "muted", wraps=True)
         self.button = QPushButton("Reload now")
         self.button.setToolTip("Load the model again with these settings.")
         self.button.clicked.connect(self.requested)
@@ -53,9 +52,7 @@ class MemoryLine(QWidget):
         self._info: ModelInfo | None = None
         self._settings, self._load = CacheSettings(), LoadSettings()
         self._usable: Usable | None = None
-        self.label = QLabel()
-        self.label.setWordWrap(True)
-        self.label.setProperty("tone", "muted")
+        self.label = text_label(tone="muted", wraps=True)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.label)
@@ -120,10 +117,6 @@ class MemoryLine(QWidget):
         self._write(text, found.fits)
 
     def _write(self, text: str, good: bool) -> None:
-        tone = "muted" if good else "danger"
-        if self.label.property("tone") != tone:
-            self.label.setProperty("tone", tone)
-            self.label.style().unpolish(self.label)
-            self.label.style().polish(self.label)
+        set_styled(self.label, "tone", "muted" if good else "danger")
         self.label.setText(text)
         self.label.setAccessibleName(f"Memory of the context: {text}")
