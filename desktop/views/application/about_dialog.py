@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.version import version
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.text_label import text_label
@@ -114,17 +115,9 @@ class AboutDialog(QDialog):
         heading.setBuddy(self.parts)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
         buttons.rejected.connect(self.reject)
-        top = QHBoxLayout()
-        top.setSpacing(14)
-        top.addWidget(mark)
-        top.addWidget(title, 1)
-        layout = QVBoxLayout(self)
+        top = fill(QHBoxLayout(), mark, (title, 1), spacing=14)
+        layout = fill(QVBoxLayout(self), top, text, heading, (self.parts, 1), buttons)
         dialog_margins(layout)
-        layout.addLayout(top)
-        layout.addWidget(text)
-        layout.addWidget(heading)
-        layout.addWidget(self.parts, 1)
-        layout.addWidget(buttons)
         em = self.fontMetrics().height()
         self.resize(min(em * 34, parent.width()), min(em * 30, parent.height()))
         buttons.button(QDialogButtonBox.StandardButton.Close).setFocus()

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.system.backups import BackupRow
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
@@ -65,16 +66,9 @@ class BackupDialog(QDialog):
         self.restore.clicked.connect(self._ask)
         self.close_button.clicked.connect(self.reject)
         self.restore.setProperty("tone", "primary")
-        line = QHBoxLayout()
-        line.addWidget(self.make)
-        line.addStretch(1)
-        line.addWidget(self.restore)
-        line.addWidget(self.close_button)
-        layout = QVBoxLayout(self)
+        line = fill(QHBoxLayout(), self.make, 1, self.restore, self.close_button)
+        layout = fill(QVBoxLayout(self), self.words, (self.list, 1), line)
         dialog_margins(layout)
-        layout.addWidget(self.words)
-        layout.addWidget(self.list, 1)
-        layout.addLayout(line)
         self._show_choice(-1)
         self.resize(min(500, max(320, parent.width() - 40)), min(420, max(300, parent.height() - 60)))
 

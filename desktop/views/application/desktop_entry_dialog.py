@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QW
 
 from desktop import menu_entry
 from desktop.services.engine.background import Background
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import set_styled, text_label
@@ -48,15 +49,9 @@ class MenuEntryDialog(QDialog):
         self.shut = QPushButton("Close")
         self.shut.setAutoDefault(False)
         self.shut.clicked.connect(self.reject)
-        line = QHBoxLayout()
-        line.addStretch(1)
-        for button in (self.put, self.take, self.shut):
-            line.addWidget(button)
-        layout = QVBoxLayout(self)
+        line = fill(QHBoxLayout(), 1, self.put, self.take, self.shut)
+        layout = fill(QVBoxLayout(self), self.words, self.outcome, line)
         dialog_margins(layout)
-        layout.addWidget(self.words)
-        layout.addWidget(self.outcome)
-        layout.addLayout(line)
         self.look()
 
     def look(self) -> None:

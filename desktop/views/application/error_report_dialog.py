@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontDatabase, QGuiApplication
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
@@ -55,16 +56,9 @@ class ErrorReportDialog(QDialog):
         shut = QPushButton("Close")
         shut.clicked.connect(self.close)
         self._copied = text_label(tone="muted")
-        line = QHBoxLayout()
-        line.addWidget(self._copied, 1)
-        for button in (self.copy, log, shut):
-            line.addWidget(button)
-        layout = QVBoxLayout(self)
+        line = fill(QHBoxLayout(), (self._copied, 1), self.copy, log, shut)
+        layout = fill(QVBoxLayout(self), heading, promise, (self.text, 1), line)
         dialog_margins(layout)
-        layout.addWidget(heading)
-        layout.addWidget(promise)
-        layout.addWidget(self.text, 1)
-        layout.addLayout(line)
         self.resize(min(780, max(360, parent.width() - 60)), min(600, max(340, parent.height() - 80)))
         self.copy.setFocus()
 

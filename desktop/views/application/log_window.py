@@ -32,6 +32,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.system.log_tail import LogEntry, LogTail
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.theme import tokens
@@ -107,11 +108,8 @@ class LogWindow(QDialog):
         below.addWidget(self.count, 1)
         for button in (self.copy, self.folder, self.shut):
             below.addWidget(button)
-        layout = QVBoxLayout(self)
+        layout = fill(QVBoxLayout(self), line, (self.text, 1), below)
         dialog_margins(layout)
-        layout.addLayout(line)
-        layout.addWidget(self.text, 1)
-        layout.addLayout(below)
         self._fit_font()
 
     def _look(self) -> None:

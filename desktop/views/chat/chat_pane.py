@@ -20,6 +20,7 @@ from desktop.views.chat.token_controller import TokenController
 from desktop.views.chat.token_legend import TokenLegend
 from desktop.views.chat.welcome_page import BASE_MODEL, WelcomePage
 from desktop.views.composer.composer import COLUMN_WIDTH, Composer
+from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.banner import Banner, announce
 from engine.core import ModelInfo, Stats
@@ -65,20 +66,18 @@ class ChatPane(QWidget):
         self.show_model()
 
     def _arrange(self, header: QWidget) -> None:
-        strip = QHBoxLayout()
-        strip.setContentsMargins(14, 0, 14, 0)
-        strip.addStretch(1)
-        strip.addWidget(self.banner, 1000)
-        strip.addStretch(1)
-        layout = self._column = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(header)
-        layout.addWidget(self.legend)
-        layout.addWidget(self.transcript, 1)
-        layout.addLayout(strip)
-        layout.addWidget(self.composer)
-        layout.addWidget(self.status)
+        strip = fill(QHBoxLayout(), 1, (self.banner, 1000), 1, margins=(14, 0, 14, 0))
+        self._column = fill(
+            QVBoxLayout(self),
+            header,
+            self.legend,
+            (self.transcript, 1),
+            strip,
+            self.composer,
+            self.status,
+            margins=(0, 0, 0, 0),
+            spacing=0,
+        )
 
     def add_page(self, page: QWidget) -> None:
         """Add `page`, hidden, where it can replace the transcript."""

@@ -9,6 +9,7 @@ from PySide6.QtGui import QColor, QGuiApplication, QKeyEvent, QPainter, QPainter
 from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from desktop.services.session.context_meter import Measured, cost_words
+from desktop.views.layout.fill import fill
 
 __all__ = ["PALE", "ContextBar", "ContextPopup", "lines"]
 
@@ -124,9 +125,7 @@ class ContextPopup(QFrame):
         self.setObjectName("contextPopup")
         self.setAccessibleName("Context")
         self._body = QWidget(self)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(16, 12, 16, 12)
-        layout.addWidget(self._body)
+        fill(QVBoxLayout(self), self._body, margins=(16, 12, 16, 12))
         self._grid = QGridLayout(self._body)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setHorizontalSpacing(24)

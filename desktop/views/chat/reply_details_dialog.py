@@ -27,6 +27,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.provenance.provenance_text import facts_rows, prompt_pieces, prompt_words, setting_rows
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
@@ -120,11 +121,7 @@ class _Settings(QWidget):
         self.changed = sum(bool(row.default) for row in rows)
         words = f"{len(rows)} settings, {self.changed} of them not at their default."
         words = words if rows else "The settings of this reply were not kept."
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 10, 0, 0)
-        layout.addWidget(_label(words, "muted"))
-        layout.addWidget(self.tree, 1)
-        layout.addWidget(self.only)
+        fill(QVBoxLayout(self), _label(words, "muted"), (self.tree, 1), self.only, margins=(0, 10, 0, 0))
         self.only.setEnabled(bool(rows))
 
     def _filter(self, only: bool) -> None:
@@ -164,17 +161,13 @@ class ReplyDetailsDialog(QDialog):
         self.tabs.setDocumentMode(True)
         self.tabs.addTab(self._facts(), "Overview")
         page = QWidget()
-        column = QVBoxLayout(page)
-        column.setContentsMargins(0, 10, 0, 0)
-        column.addWidget(_label(prompt_words(prompt), "muted"))
-        column.addWidget(self.prompt, 1)
+        fill(
+            QVBoxLayout(page), _label(prompt_words(prompt), "muted"), (self.prompt, 1), margins=(0, 10, 0, 0)
+        )
         self.tabs.addTab(page, "Prompt")
         self.tabs.addTab(self.settings, "Settings")
-        layout = QVBoxLayout(self)
+        layout = fill(QVBoxLayout(self), (self.tabs, 1), self._replay_part(), self._buttons())
         dialog_margins(layout)
-        layout.addWidget(self.tabs, 1)
-        layout.addWidget(self._replay_part())
-        layout.addLayout(self._buttons())
         self.resize(
             min(max(self.fontMetrics().averageCharWidth() * 96, 560), parent.width() - 24),
             min(680, parent.height() - 24),
@@ -223,13 +216,8 @@ class ReplyDetailsDialog(QDialog):
         self.replay.clicked.connect(
             lambda: (self.stop_wanted if self._running else self.replay_wanted).emit()
         )
-        column = QVBoxLayout()
-        column.addWidget(self.words)
-        column.addWidget(self.bar)
-        layout = QHBoxLayout(part)
-        layout.setContentsMargins(0, 2, 0, 2)
-        layout.setSpacing(14)
-        layout.addLayout(column, 1)
+        column = fill(QVBoxLayout(), self.words, self.bar)
+        layout = fill(QHBoxLayout(part), (column, 1), margins=(0, 2, 0, 2), spacing=14)
         layout.addWidget(self.replay, 0, Qt.AlignmentFlag.AlignTop)
         return part
 
@@ -240,11 +228,7 @@ class ReplyDetailsDialog(QDialog):
         close = QPushButton("Close")
         close.setDefault(True)
         close.clicked.connect(self.accept)
-        row = QHBoxLayout()
-        row.addWidget(self.copy)
-        row.addStretch(1)
-        row.addWidget(close)
-        return row
+        return fill(QHBoxLayout(), self.copy, 1, close)
 
     # -- what the controller says
 

@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QW
 
 from desktop.items.chats.reply_stats import ReplyStats
 from desktop.views.layout.bidi import isolated
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
 
@@ -272,10 +273,8 @@ class StatsDialog(QDialog):
         row = QHBoxLayout()
         row.addWidget(self.words, 1)
         row.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
-        layout = QVBoxLayout(self)
+        layout = fill(QVBoxLayout(self), (self.plot, 1), row)
         dialog_margins(layout)
-        layout.addWidget(self.plot, 1)
-        layout.addLayout(row)
         size = self.plot.sizeHint()
         self.resize(
             min(size.width() + 36, parent.width() - 24), min(size.height() + 90, parent.height() - 24)

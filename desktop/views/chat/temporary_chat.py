@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.icons import pixmap
 from desktop.views.widgets.text_label import text_label
@@ -43,12 +44,7 @@ class TemporaryStrip(QFrame):
         self.keep = QPushButton("Keep")
         self.keep.setAccessibleName("Keep this chat")
         self.keep.setToolTip("Save this chat, with all that is in it, among the others")
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(14, 5, 10, 5)
-        layout.setSpacing(8)
-        layout.addWidget(self._picture)
-        layout.addWidget(self.text, 1)
-        layout.addWidget(self.keep)
+        fill(QHBoxLayout(self), self._picture, (self.text, 1), self.keep, margins=(14, 5, 10, 5), spacing=8)
         self._draw()
         self.hide()
         chat.add_strip(self)

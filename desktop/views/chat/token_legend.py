@@ -7,6 +7,7 @@ from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QSizePolicy, QToolButton, QWidget
 
 from desktop.views.layout.bidi import isolated
+from desktop.views.layout.fill import fill
 from desktop.views.transcript.tokens.colours import ENTROPY, MOST_ENTROPY, PROBABILITY, tint
 from desktop.views.widgets.text_label import text_label
 
@@ -74,10 +75,7 @@ class TokenLegend(QFrame):
         self._marks = text_label("dotted: drafted", "muted")
         self._marks.setToolTip("A drafter proposed these tokens and the model kept them.")
         self._group = QButtonGroup(self)
-        line = QHBoxLayout(self)
-        line.setContentsMargins(14, 3, 14, 3)
-        line.setSpacing(4)
-        line.addWidget(self._title)
+        line = fill(QHBoxLayout(self), self._title, margins=(14, 3, 14, 3), spacing=4)
         self.buttons: dict[str, QToolButton] = {}
         for mode, words in _MODES:
             button = self.buttons[mode] = QToolButton()

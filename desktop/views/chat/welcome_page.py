@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.items.models.local_models import STARTER_SIZE, ModelEntry
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
@@ -64,10 +65,7 @@ class _ActivityBar(QWidget):
         self.bar.setAccessibleName(name)
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.sentence)
-        layout.addWidget(self.bar)
+        fill(QVBoxLayout(self), self.sentence, self.bar, margins=(0, 0, 0, 0))
 
     def show_progress(self, sentence: str, done: int, total: int) -> None:
         self.sentence.setText(sentence)
@@ -104,10 +102,9 @@ class _Found(QWidget):
         self._entries: tuple[ModelEntry, ...] = ()
         self._buttons = QVBoxLayout()
         self._buttons.setSpacing(6)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 8, 0, 0)
-        layout.addWidget(_label("Found on this computer", "muted"))
-        layout.addLayout(self._buttons)
+        fill(
+            QVBoxLayout(self), _label("Found on this computer", "muted"), self._buttons, margins=(0, 8, 0, 0)
+        )
         self.hide()
 
     def show_entries(self, entries: Sequence[ModelEntry]) -> None:
@@ -153,9 +150,7 @@ class _FirstRun(QWidget):
         self.library.setToolTip("Models on this computer, and those to download")
         open_file.clicked.connect(self.open_file_requested)
         open_folder.clicked.connect(self.open_folder_requested)
-        layout = QVBoxLayout(self)
-        layout.setSpacing(10)
-        layout.addWidget(self.text)
+        layout = fill(QVBoxLayout(self), self.text, spacing=10)
         layout.addSpacing(10)
         layout.addWidget(self.trouble)
         layout.addWidget(self.download, 0, Qt.AlignmentFlag.AlignHCenter)
@@ -189,9 +184,7 @@ class _Ready(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.text = _label("", "muted")
-        layout = QVBoxLayout(self)
-        layout.setSpacing(8)
-        layout.addWidget(self.text)
+        layout = fill(QVBoxLayout(self), self.text, spacing=8)
         layout.addSpacing(8)
         self._examples = [QPushButton(example) for example in EXAMPLES]
         for button, example in zip(self._examples, EXAMPLES, strict=True):
@@ -237,16 +230,10 @@ class WelcomePage(QWidget):
         self._enlarge_title()
         self.first_run, self.ready, self.loading = _FirstRun(), _Ready(), QWidget()
         self.loading_bar = _ActivityBar("Loading of the model")
-        loading = QVBoxLayout(self.loading)
-        loading.addWidget(self.loading_bar)
-        loading.addStretch(1)
+        fill(QVBoxLayout(self.loading), self.loading_bar, 1)
         self._column = column = QWidget()
         self._fit_column()
-        inside = QVBoxLayout(column)
-        inside.setSpacing(10)
-        inside.addStretch(2)
-        inside.addWidget(self._mark)
-        inside.addWidget(self.title)
+        inside = fill(QVBoxLayout(column), 2, self._mark, self.title, spacing=10)
         # Not a stack: hidden widgets in one would keep the page as wide as they are.
         for part in (self.first_run, self.ready, self.loading):
             inside.addWidget(part)
@@ -254,15 +241,10 @@ class WelcomePage(QWidget):
         inside.addStretch(3)
         page = QWidget()
         page.setObjectName("welcomePage")
-        middle = QHBoxLayout(page)
-        middle.addStretch(1)
-        middle.addWidget(column, 1000)
-        middle.addStretch(1)
+        fill(QHBoxLayout(page), 1, (column, 1000), 1)
         scroll = VerticalScrollArea(page)  # large text in a small window is higher than the window
         scroll.setObjectName("welcomeScroll")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(scroll)
+        fill(QVBoxLayout(self), scroll, margins=(0, 0, 0, 0))
         self.first_run.download_requested.connect(self.download_requested)
         self.first_run.cancel_requested.connect(self.cancel_requested)
         self.first_run.open_file_requested.connect(self.open_file_requested)

@@ -20,6 +20,7 @@ from shiboken6 import isValid
 
 from desktop.items.commands.palette import KINDS, Entry, PaletteRow, narrowed
 from desktop.views.commands.palette_list import PaletteList, PaletteRows
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.icons import pixmap
 from desktop.views.widgets.text_label import text_label
@@ -110,11 +111,7 @@ class Palette(QWidget):
         return buttons
 
     def _arrange(self) -> None:
-        top = QHBoxLayout()
-        top.setContentsMargins(16, 12, 14, 10)
-        top.setSpacing(10)
-        top.addWidget(self._picture)
-        top.addWidget(self.box, 1)
+        top = fill(QHBoxLayout(), self._picture, (self.box, 1), margins=(16, 12, 14, 10), spacing=10)
         line = QFrame()
         line.setObjectName("paletteLine")
         line.setFixedHeight(1)
@@ -126,15 +123,8 @@ class Palette(QWidget):
         for button in self.signs.values():
             foot.addWidget(button)
         foot.addStretch(1)
-        column = QVBoxLayout(self.card)
-        column.setContentsMargins(1, 1, 1, 1)
-        column.setSpacing(0)
-        column.addLayout(top)
-        column.addWidget(line)
-        lists = QVBoxLayout()
-        lists.setContentsMargins(6, 4, 6, 4)
-        lists.addWidget(self.list)
-        lists.addWidget(self.nothing)
+        column = fill(QVBoxLayout(self.card), top, line, margins=(1, 1, 1, 1), spacing=0)
+        lists = fill(QVBoxLayout(), self.list, self.nothing, margins=(6, 4, 6, 4))
         column.addLayout(lists, 1)
         column.addWidget(self._foot)
 

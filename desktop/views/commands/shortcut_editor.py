@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.views.commands.keymap import Keymap, native, portable, typing_trouble
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
 
@@ -53,10 +54,7 @@ class ShortcutEditor(QFrame):
         for button in (self.use, self.remove, self.cancel):
             button.setAutoDefault(False)
             line.addWidget(button)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(10, 8, 10, 8)
-        column.addLayout(line)
-        column.addWidget(self.note)
+        fill(QVBoxLayout(self), line, self.note, margins=(10, 8, 10, 8))
 
     def begin(self, name: str, key: str) -> None:
         """Ask for a key that replaces `key`; "" adds one."""

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from desktop.views.commands.actions import COMMANDS, ELSEWHERE
 from desktop.views.commands.keymap import Keymap, native
 from desktop.views.commands.shortcut_editor import ShortcutEditor
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
@@ -49,17 +50,10 @@ class _KeyRow(QFrame):
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)
         self.reset.setSizePolicy(keep)
-        line = QHBoxLayout()
-        line.setContentsMargins(4, 5, 4, 5)
-        line.setSpacing(6)
-        line.addWidget(self.label, 1)
-        line.addLayout(self._keys)
-        line.addWidget(self.add)
-        line.addWidget(self.reset)
-        self.column = QVBoxLayout(self)
-        self.column.setContentsMargins(0, 0, 0, 0)
-        self.column.setSpacing(0)
-        self.column.addLayout(line)
+        line = fill(
+            QHBoxLayout(), (self.label, 1), self._keys, self.add, self.reset, margins=(4, 5, 4, 5), spacing=6
+        )
+        self.column = fill(QVBoxLayout(self), line, margins=(0, 0, 0, 0), spacing=0)
         self._shown: tuple[str, ...] | None = None
         self._buttons: list[QPushButton] = []
         self.refresh()
@@ -129,11 +123,8 @@ class ShortcutsDialog(QDialog):
         self._nothing.setContentsMargins(4, 12, 4, 12)
         self._nothing.hide()
         self._scroll = VerticalScrollArea(self._table())
-        layout = QVBoxLayout(self)
+        layout = fill(QVBoxLayout(self), self.query, (self._scroll, 1), self._buttons())
         dialog_margins(layout)
-        layout.addWidget(self.query)
-        layout.addWidget(self._scroll, 1)
-        layout.addWidget(self._buttons())
         keymap.changed.connect(self._refresh)
         self._refresh()
         self.query.setFocus()
@@ -234,8 +225,5 @@ def _fixed_row(text: str, keys: str) -> QWidget:
     label, shown = QLabel(text), QLabel(keys)
     label.setWordWrap(True)
     shown.setProperty("tone", "muted")
-    line = QHBoxLayout(row)
-    line.setContentsMargins(4, 7, 4, 7)
-    line.addWidget(label, 1)
-    line.addWidget(shown)
+    fill(QHBoxLayout(row), (label, 1), shown, margins=(4, 7, 4, 7))
     return row

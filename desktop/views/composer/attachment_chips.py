@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QToolButton, QWi
 
 from desktop.services.composer.attachments import Held
 from desktop.store.attachments.message_format import Attachment, kind_of
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton, tinted
 from desktop.views.widgets.text_label import text_label
@@ -42,11 +43,7 @@ class AttachmentChips(QWidget):
         words = text_label("Reading …", "muted")
         self.stop = IconButton("close", "Stop reading files")
         self.stop.clicked.connect(self.stopped)
-        row = QHBoxLayout(self._reading)
-        row.setContentsMargins(8, 1, 2, 1)
-        row.setSpacing(4)
-        row.addWidget(words)
-        row.addWidget(self.stop)
+        fill(QHBoxLayout(self._reading), words, self.stop, margins=(8, 1, 2, 1), spacing=4)
         self._reading.hide()
         self.chips: list[_Chip] = []
         self._shown: tuple[Sequence[Held], int] = ((), 0)
@@ -102,12 +99,7 @@ class _Chip(QFrame):
         words = count_words(held) + (f", {held.attachment.note}" if held.attachment.note else "")
         self.count = text_label(words, "muted")
         self.close_button = IconButton("close", f"Remove {held.attachment.name}")
-        row = QHBoxLayout(self)
-        row.setContentsMargins(2, 1, 2, 1)
-        row.setSpacing(4)
-        row.addWidget(self.face)
-        row.addWidget(self.count)
-        row.addWidget(self.close_button)
+        fill(QHBoxLayout(self), self.face, self.count, self.close_button, margins=(2, 1, 2, 1), spacing=4)
         self.face.clicked.connect(lambda: self.opened.emit(self.key))
         self.close_button.clicked.connect(lambda: self.removed.emit(self.key))
 

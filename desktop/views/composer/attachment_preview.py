@@ -7,6 +7,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.store.attachments.message_format import Attachment, kind_of, lines_of
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.growing_text_edit import code_font
 from desktop.views.widgets.text_label import text_label
@@ -53,12 +54,8 @@ class AttachmentPreview(QDialog):
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self._text))
         buttons.addButton(copy, QDialogButtonBox.ButtonRole.ActionRole)
         buttons.rejected.connect(self.reject)
-        column = QVBoxLayout(self)
+        column = fill(QVBoxLayout(self), name, told, (self.box, 1), buttons)
         dialog_margins(column)
-        column.addWidget(name)
-        column.addWidget(told)
-        column.addWidget(self.box, 1)
-        column.addWidget(buttons)
         scale = self.fontMetrics().height()
         self.resize(
             min(44 * scale, parent.window().width() - 20), min(32 * scale, parent.window().height() - 40)

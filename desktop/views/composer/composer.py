@@ -9,6 +9,7 @@ from PySide6.QtGui import QKeyEvent, QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from desktop.views.composer.message_edit import MessageEdit
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import set_styled
@@ -76,33 +77,17 @@ class Composer(QWidget):
         self.frame = QFrame()
         self.frame.setObjectName("composerBox")
         self.frame.setMaximumWidth(COLUMN_WIDTH)
-        tools = QHBoxLayout()
-        tools.setSpacing(2)
-        for button in (self.attach, self.opening_button, self.prompts):
-            tools.addWidget(button)
-        tools.addStretch(1)
-        tools.addWidget(self.button)
-        self._inside = QVBoxLayout(self.frame)
-        self._inside.setContentsMargins(8, 6, 6, 6)
-        self._inside.setSpacing(4)
-        self._inside.addWidget(self.opening_box)
-        self._inside.addWidget(self.box)
-        self._inside.addLayout(tools)
+        tools = fill(QHBoxLayout(), self.attach, self.opening_button, self.prompts, 1, self.button, spacing=2)
+        self._inside = fill(
+            QVBoxLayout(self.frame), self.opening_box, self.box, tools, margins=(8, 6, 6, 6), spacing=4
+        )
         self._above = QVBoxLayout()
         self._above.setContentsMargins(0, 0, 0, 0)
         self._above.setSpacing(6)
         column = QWidget()
         column.setMaximumWidth(COLUMN_WIDTH)
-        inner = QVBoxLayout(column)
-        inner.setContentsMargins(0, 0, 0, 0)
-        inner.setSpacing(6)
-        inner.addLayout(self._above)
-        inner.addWidget(self.frame)
-        outside = QHBoxLayout(self)
-        outside.setContentsMargins(14, 6, 14, 4)
-        outside.addStretch(1)
-        outside.addWidget(column, 1000)
-        outside.addStretch(1)
+        fill(QVBoxLayout(column), self._above, self.frame, margins=(0, 0, 0, 0), spacing=6)
+        fill(QHBoxLayout(self), 1, (column, 1000), 1, margins=(14, 6, 14, 4))
 
     def add_above(self, widget: QWidget) -> None:
         """Put a widget above the frame."""

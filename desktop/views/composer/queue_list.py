@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVB
 from desktop.store.attachments.message_format import split
 from desktop.store.conversations.queue import Queued
 from desktop.views.layout.bidi import isolated
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
 
@@ -71,11 +72,7 @@ class _Row(QFrame):
         self.send.setToolTip("Send this message now")
         self.edit = IconButton("edit", "Edit the waiting message")
         self.remove = IconButton("close", "Remove the waiting message")
-        row = QHBoxLayout(self)
-        row.setContentsMargins(10, 2, 4, 2)
-        row.setSpacing(2)
-        row.addWidget(self.text, 1)
-        row.addWidget(self.send)
+        row = fill(QHBoxLayout(self), (self.text, 1), self.send, margins=(10, 2, 4, 2), spacing=2)
         self.send.setVisible(sendable)  # Only now: without a parent it would be a window for a moment.
         row.addWidget(self.edit)
         row.addWidget(self.remove)

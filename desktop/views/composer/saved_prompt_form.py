@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 
 from desktop.store.settings.prompt_variables import filled, variables
 from desktop.store.settings.saved_prompts import Prompt
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import SCALE, dialog_margins
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.scroll_area import VerticalScrollArea
@@ -43,12 +44,8 @@ class SavedPromptForm(QDialog):
         self.preview.setReadOnly(True)
         self.preview.setTabChangesFocus(True)
         self.preview.setAccessibleName("What will be inserted")
-        column = QVBoxLayout(self)
+        column = fill(QVBoxLayout(self), self._fields(), heading, (self.preview, 1), self._buttons())
         dialog_margins(column)
-        column.addWidget(self._fields())
-        column.addWidget(heading)
-        column.addWidget(self.preview, 1)
-        column.addWidget(self._buttons())
         scale = self.fontMetrics().height()
         self.resize(
             min(32 * scale, parent.window().width() - 20), min(28 * scale, parent.window().height() - 40)

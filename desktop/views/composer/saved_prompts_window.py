@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 from desktop.services.composer.saved_prompts import SavedPromptService
 from desktop.store.settings.prompt_variables import variables
 from desktop.store.settings.saved_prompts import Prompt
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import SCALE, dialog_margins
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
@@ -95,9 +96,7 @@ class SavedPromptsWindow(QDialog):
         body.setContentsMargins(0, 0, 0, 0)
         side.addWidget(self.list, 1)
         side.addWidget(self.new)
-        files = QHBoxLayout()
-        files.addWidget(self.load)
-        files.addWidget(self.save)
+        files = fill(QHBoxLayout(), self.load, self.save)
         side.addLayout(files)
         body.addWidget(self.name)
         body.addWidget(self.text)
@@ -110,19 +109,10 @@ class SavedPromptsWindow(QDialog):
         panes.addWidget(left)
         panes.addWidget(right)
         panes.setStretchFactor(1, 1)
-        told = QHBoxLayout()
-        told.addWidget(self.notice, 1)
-        told.addWidget(self.undo)
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.remove)
-        buttons.addStretch(1)
-        buttons.addWidget(self.close_button)
-        buttons.addWidget(self.insert)
-        column = QVBoxLayout(self)
+        told = fill(QHBoxLayout(), (self.notice, 1), self.undo)
+        buttons = fill(QHBoxLayout(), self.remove, 1, self.close_button, self.insert)
+        column = fill(QVBoxLayout(self), (panes, 1), told, buttons)
         dialog_margins(column)
-        column.addWidget(panes, 1)
-        column.addLayout(told)
-        column.addLayout(buttons)
         scale, window = self.fontMetrics().height(), self._window
         self.resize(min(46 * scale, window.width() - 20), min(30 * scale, window.height() - 40))
         panes.setSizes([15 * scale, 31 * scale])

@@ -28,6 +28,7 @@ from PySide6.QtWidgets import (
 
 from desktop.items.commands.slash import Entry, completed
 from desktop.views.composer.composer import Composer
+from desktop.views.layout.fill import fill
 
 __all__ = ["SlashPopup"]
 
@@ -53,9 +54,7 @@ class SlashPopup(QFrame):
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.setItemDelegate(_Delegate(self.list))
         self.list.itemClicked.connect(lambda item: self._choose(item.data(_ENTRY)))
-        column = QVBoxLayout(self)
-        column.setContentsMargins(5, 5, 5, 5)
-        column.addWidget(self.list)
+        fill(QVBoxLayout(self), self.list, margins=(5, 5, 5, 5))
         self.hide()
         composer.box.textChanged.connect(self._follow)
         composer.box.focus_changed.connect(lambda focused: None if focused else self.hide())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
+from desktop.views.layout.fill import fill
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.widgets.icons import IconButton
 
@@ -24,13 +25,9 @@ class TopBar(QWidget):
         self.temporary.setToolTip("New temporary chat: nothing of it is saved (Ctrl+Shift+N)")
         self.temporary.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.right = IconButton("inspector", "Show or hide settings")
-        self._line = QHBoxLayout(self)
-        self._line.setContentsMargins(8, 6, 8, 6)
-        self._line.addWidget(self.left)
-        self._line.addWidget(self.picker)
-        self._line.addStretch(1)
-        self._line.addWidget(self.temporary)
-        self._line.addWidget(self.right)
+        self._line = fill(
+            QHBoxLayout(self), self.left, self.picker, 1, self.temporary, self.right, margins=(8, 6, 8, 6)
+        )
 
     def add_picker(self, picker: QWidget) -> None:
         """Add a picker beside that of the model."""

@@ -8,6 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.models.hub import Fetching, HubService
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
 
@@ -43,15 +44,8 @@ class _Download(QWidget):
         self.cancel.clicked.connect(lambda: self._service.discard(self._now().key))
         self.done.clicked.connect(lambda: self._service.forget(self._now().key))
         self.load.clicked.connect(lambda: self.load_requested.emit(self._now().path))
-        line = QHBoxLayout()
-        line.addWidget(self.bar, 1)
-        for button in (self.pause, self.resume, self.load, self.done, self.cancel):
-            line.addWidget(button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 4, 0, 4)
-        layout.setSpacing(4)
-        layout.addWidget(self.text)
-        layout.addLayout(line)
+        line = fill(QHBoxLayout(), (self.bar, 1), self.pause, self.resume, self.load, self.done, self.cancel)
+        fill(QVBoxLayout(self), self.text, line, margins=(0, 4, 0, 4), spacing=4)
 
     def show_download(self, fetching: Fetching) -> None:
         """Show its progress."""

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from desktop.items.models.hub import ChoicesModel, HubModels
 from desktop.services.models.hub import HubService
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import SCALE
 from desktop.views.models.hub_downloads import DownloadList
 from desktop.views.models.hub_token import TokenLine
@@ -78,15 +79,9 @@ class HubPage(QWidget):
         self._show_choice()
 
     def _lay_out(self) -> None:
-        top = QHBoxLayout()
-        top.addWidget(self.query, 1)
-        top.addWidget(self.go)
-        top.addWidget(self.offline)
+        top = fill(QHBoxLayout(), (self.query, 1), self.go, self.offline)
         right = QWidget()
-        side = QVBoxLayout(right)
-        side.setContentsMargins(0, 0, 0, 0)
-        side.addWidget(self.about)
-        side.addWidget(self.options, 1)
+        side = fill(QVBoxLayout(right), self.about, (self.options, 1), margins=(0, 0, 0, 0))
         side.addWidget(self.get, 0, Qt.AlignmentFlag.AlignLeft)
         split = QSplitter(Qt.Orientation.Horizontal)
         split.setChildrenCollapsible(False)
@@ -97,13 +92,15 @@ class HubPage(QWidget):
         split.setSizes([500, 500])
         self._downloads_area = VerticalScrollArea(self.downloads)
         self._downloads_area.setObjectName("downloads")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(12, 12, 12, 8)
-        layout.addLayout(top)
-        layout.addWidget(self.note)
-        layout.addWidget(split, 1)
-        layout.addWidget(self._downloads_area)
-        layout.addWidget(self.token)
+        fill(
+            QVBoxLayout(self),
+            top,
+            self.note,
+            (split, 1),
+            self._downloads_area,
+            self.token,
+            margins=(12, 12, 12, 8),
+        )
         self._fit_downloads()
 
     def _connect(self) -> None:

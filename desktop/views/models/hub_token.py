@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.models.hub import HubService
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import text_label
 
 __all__ = ["TokenLine"]
@@ -30,15 +31,8 @@ class TokenLine(QWidget):
         self.save.setAccessibleName("Keep the token")
         self.remove.setAccessibleName("Forget the token")
         self.where = text_label(tone="muted", wraps=True, plain=True)
-        line = QHBoxLayout()
-        line.addWidget(self.field, 1)
-        line.addWidget(self.save)
-        line.addWidget(self.remove)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 2, 0, 0)
-        layout.setSpacing(4)
-        layout.addLayout(line)
-        layout.addWidget(self.where)
+        line = fill(QHBoxLayout(), (self.field, 1), self.save, self.remove)
+        fill(QVBoxLayout(self), line, self.where, margins=(0, 2, 0, 0), spacing=4)
         self.field.textChanged.connect(lambda text: self.save.setEnabled(bool(text.strip())))
         self.field.returnPressed.connect(self._keep)
         self.save.clicked.connect(self._keep)

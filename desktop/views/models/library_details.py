@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVB
 from desktop.items.models.library import speed_text
 from desktop.items.models.local_models import ModelEntry, count_text, template_text
 from desktop.services.session.chat_session import ChatSession
+from desktop.views.layout.fill import fill
 from desktop.views.models.model_defaults import ModelDefaults
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
@@ -100,10 +101,7 @@ class LibraryDetails(VerticalScrollArea):
         for label in (self.trouble, self.memory, self.speed):
             layout.addWidget(label)
         layout.addWidget(self._facts)
-        others = QHBoxLayout()
-        others.addWidget(self.show_file)
-        others.addWidget(self.remove)
-        others.addStretch(1)
+        others = fill(QHBoxLayout(), self.show_file, self.remove, 1)
         layout.addLayout(others)
         layout.addWidget(self.kept)
         layout.addStretch(1)

@@ -26,6 +26,7 @@ from desktop.items.models.library import LibraryModel
 from desktop.items.models.local_models import ModelEntry
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.debounce import debounce
+from desktop.views.layout.fill import fill
 from desktop.views.models.library_details import LibraryDetails
 from desktop.views.models.library_table import LibraryTable
 from desktop.views.widgets.icons import IconButton
@@ -120,17 +121,8 @@ class LibraryPage(QWidget):
         self.split.addWidget(self.details)
         self.split.setStretchFactor(0, 3)
         self.split.setStretchFactor(1, 2)
-        foot = QHBoxLayout()
-        foot.addWidget(self.count)
-        foot.addStretch(1)
-        foot.addWidget(self.doing)
-        foot.addWidget(self.bar, 1)
-        foot.addWidget(self.stop)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(12, 12, 12, 8)
-        layout.addLayout(top)
-        layout.addWidget(self.split, 1)
-        layout.addLayout(foot)
+        foot = fill(QHBoxLayout(), self.count, 1, self.doing, (self.bar, 1), self.stop)
+        fill(QVBoxLayout(self), top, (self.split, 1), foot, margins=(12, 12, 12, 8))
 
     def _connect(self) -> None:
         self.query.textChanged.connect(lambda: self._wait.start())

@@ -16,6 +16,7 @@ from desktop.services.models.hub import HubService
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.reveal_file import FileShower
+from desktop.views.layout.fill import fill
 from desktop.views.models.hub_page import HubPage
 from desktop.views.models.library_page import LibraryPage
 from desktop.views.widgets.text_label import text_label
@@ -64,10 +65,7 @@ class LibraryWindow(QDialog):
         self.tabs.setDocumentMode(True)
         self.tabs.addTab(self.local, "On this computer")
         self.tabs.addTab(self.hub, "Get models")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 6, 0, 4)
-        layout.addWidget(self.tabs)
-        layout.addWidget(self.trouble)
+        fill(QVBoxLayout(self), self.tabs, self.trouble, margins=(0, 6, 0, 4))
         self.resize(min(1180, max(560, parent.width() - 60)), min(760, max(420, parent.height() - 60)))
         self._connect_page()
         self.hub.load_requested.connect(self._load)

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 from desktop.items.models.local_models import ModelEntry, template_text
 from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Behaviour
+from desktop.views.layout.fill import fill
 from desktop.views.settings.form_row import Row
 from desktop.views.settings.text_editors import TextEditor
 from desktop.views.widgets.file_dialogs import ask_open
@@ -58,10 +59,7 @@ class ModelDefaults(QWidget):
         heading = text_label("Kept for this model", "subheading")
         heading.setIndent(0)
         self.rows: dict[str, Row] = {}
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addWidget(heading)
+        layout = fill(QVBoxLayout(self), heading, margins=(0, 0, 0, 0), spacing=8)
         for cls, name in FIELDS:
             fields = dataclasses.fields(cls)  # type: ignore[arg-type]
             field = next(field for field in fields if field.name == name)
@@ -79,10 +77,7 @@ class ModelDefaults(QWidget):
         self.forget_advice.setAccessibleName("Forget the sampling kept for this model")
         self.forget_advice.clicked.connect(lambda: self._keep_all(SamplerSettings, {}))
         layout.addWidget(self.advice)
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.use_advice)
-        buttons.addWidget(self.forget_advice)
-        buttons.addStretch(1)
+        buttons = fill(QHBoxLayout(), self.use_advice, self.forget_advice, 1)
         layout.addLayout(buttons)
         session.settings_changed.connect(lambda _cls: self.refresh())
 

@@ -14,6 +14,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.notebook import Document
 from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import TokenTrace
+from desktop.views.layout.fill import fill
 from desktop.views.notebook.editor import NotebookEditor, safe
 from desktop.views.notebook.find import NotebookFinding
 from desktop.views.notebook.tokens import NotebookTokens
@@ -44,11 +45,7 @@ class NotebookPage(QWidget):
         self.tokens = NotebookTokens(session, self.editor, self)
         self.tokens.renew = self._show_trace
         self.finding = NotebookFinding(self.editor, self)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.editor, 1)
-        layout.addWidget(self.bar)
+        fill(QVBoxLayout(self), (self.editor, 1), self.bar, margins=(0, 0, 0, 0), spacing=0)
         self.document: Document | None = None
         self._dirty = self._unsettled = False
         self._written: tuple[QTextCursor, QTextCursor] | None = None

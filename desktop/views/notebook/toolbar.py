@@ -7,6 +7,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
 
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
 
@@ -41,17 +42,17 @@ class NotebookBar(QFrame):
         self.figures = text_label(tone="muted")
         self.note = text_label(tone="muted", wraps=True)
         self.note.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        line = QHBoxLayout()
-        line.setSpacing(6)
-        for widget in (self.write_button, self.stop_button, self.undo_button, self.again_button):
-            line.addWidget(widget)
-        line.addStretch(1)
-        line.addWidget(self.figures)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 8, 14, 6)
-        layout.setSpacing(4)
-        layout.addLayout(line)
-        layout.addWidget(self.note)
+        line = fill(
+            QHBoxLayout(),
+            self.write_button,
+            self.stop_button,
+            self.undo_button,
+            self.again_button,
+            1,
+            self.figures,
+            spacing=6,
+        )
+        fill(QVBoxLayout(self), line, self.note, margins=(14, 8, 14, 6), spacing=4)
         self.show_state(writing=False, stretch=False, busy=False)
 
     def show_state(self, *, writing: bool, stretch: bool, busy: bool) -> None:

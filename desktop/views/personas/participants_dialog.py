@@ -33,6 +33,7 @@ from desktop.store.conversations.participants import (
     name_of,
 )
 from desktop.store.conversations.personas import Persona
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
@@ -120,11 +121,7 @@ class ParticipantsDialog(QDialog):
         self.automatic.lineEdit().setTextMargins(6, 0, 6, 0)
 
     def _arrange(self, parent: QWidget) -> None:
-        tools = QHBoxLayout()
-        tools.addWidget(self.add)
-        tools.addStretch(1)
-        for button in (self.up, self.down, self.remove):
-            tools.addWidget(button)
+        tools = fill(QHBoxLayout(), self.add, 1, self.up, self.down, self.remove)
         form = self._form = QFormLayout()
         form.setVerticalSpacing(8)
         form.setHorizontalSpacing(12)
@@ -137,14 +134,8 @@ class ParticipantsDialog(QDialog):
         form.addRow("Further replies", self.automatic)
         hint = text_label(_HINT, "muted", wraps=True)
         self.nothing = text_label(_NOTHING, "muted", wraps=True)
-        column = QVBoxLayout(self)
+        column = fill(QVBoxLayout(self), self.nothing, (self.list, 100), tools, form, hint, self.trouble)
         dialog_margins(column)
-        column.addWidget(self.nothing)
-        column.addWidget(self.list, 100)
-        column.addLayout(tools)
-        column.addLayout(form)
-        column.addWidget(hint)
-        column.addWidget(self.trouble)
         column.addStretch(1)  # Only the placeholder may have any size.
         column.addWidget(self.buttons)
         line = self.fontMetrics().height()

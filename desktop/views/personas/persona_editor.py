@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from desktop.items.models.local_models import ModelEntry, model_name
 from desktop.store.conversations.personas import Persona
 from desktop.store.database.database import StoreError
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.avatar import avatar, read_picture
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
@@ -78,12 +79,9 @@ class PersonaEditor(QWidget):
         return combo
 
     def _arrange(self) -> None:
-        line = QHBoxLayout()
-        line.setSpacing(8)
-        line.addWidget(self._portrait)
-        line.addWidget(self.face, 1)
-        line.addWidget(self.choose_picture)
-        line.addWidget(self.drop_picture)
+        line = fill(
+            QHBoxLayout(), self._portrait, (self.face, 1), self.choose_picture, self.drop_picture, spacing=8
+        )
         form = QFormLayout(self)
         form.setContentsMargins(0, 0, 0, 0)
         form.setHorizontalSpacing(14)

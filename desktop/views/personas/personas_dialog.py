@@ -23,6 +23,7 @@ from desktop.items.models.local_models import ModelEntry
 from desktop.services.conversations.personas import PersonaService
 from desktop.services.system.debounce import debounce
 from desktop.store.conversations.personas import Persona
+from desktop.views.layout.fill import fill
 from desktop.views.personas.persona_editor import PersonaEditor
 from desktop.views.widgets.avatar import avatar
 from desktop.views.widgets.empty_state import EmptyState
@@ -80,26 +81,19 @@ class PersonasDialog(SavingDialog):
         self.list.setFocus()
 
     def _content(self) -> QWidget:
-        tools = QHBoxLayout()
-        tools.addWidget(self.new, 1)
-        tools.addWidget(self.copy)
-        tools.addWidget(self.delete)
-        side = QVBoxLayout()
-        side.addLayout(tools)
-        side.addWidget(self.list, 1)
+        tools = fill(QHBoxLayout(), (self.new, 1), self.copy, self.delete)
+        side = fill(QVBoxLayout(), tools, (self.list, 1))
         body = QWidget()
-        inside = QVBoxLayout(body)
-        inside.setContentsMargins(0, 0, 0, 0)
-        inside.addWidget(self.nothing)
-        inside.addWidget(self.editor)
-        inside.addStretch(1)
+        fill(QVBoxLayout(body), self.nothing, self.editor, 1, margins=(0, 0, 0, 0))
         scroll = VerticalScrollArea(body)
         content = QWidget()
-        self._main = QBoxLayout(QBoxLayout.Direction.LeftToRight, content)
-        self._main.setContentsMargins(0, 0, 0, 0)
-        self._main.setSpacing(16)
-        self._main.addLayout(side, 2)
-        self._main.addWidget(scroll, 3)
+        self._main = fill(
+            QBoxLayout(QBoxLayout.Direction.LeftToRight, content),
+            (side, 2),
+            (scroll, 3),
+            margins=(0, 0, 0, 0),
+            spacing=16,
+        )
         self.new.setAutoDefault(False)  # Enter in a field does not press it.
         return content
 

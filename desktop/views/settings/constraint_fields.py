@@ -7,6 +7,7 @@ from typing import Any
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton
 
 from desktop.services.settings.validation import ValidationService
+from desktop.views.layout.fill import fill
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.text_editors import TextEditor
 from desktop.views.settings.validated_fields import ValidatedFields
@@ -102,10 +103,7 @@ class ConstraintFields(ValidatedFields):
         self.examples.setProperty("tone", "quiet")
         self._menu = QMenu(self.examples)
         self.examples.setMenu(self._menu)
-        line = QHBoxLayout()
-        line.setContentsMargins(0, 0, 0, 0)
-        line.addWidget(self.examples)
-        line.addStretch(1)
+        line = fill(QHBoxLayout(), self.examples, 1, margins=(0, 0, 0, 0))
         row.body.insertLayout(row.body.indexOf(row.note), line)
         self._fit_row(editor)
 

@@ -9,6 +9,7 @@ from typing import Any
 from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout
 
 from desktop.views.layout.bidi import isolated
+from desktop.views.layout.fill import fill
 from desktop.views.settings.editor import Editor
 from desktop.views.settings.folder_list_editor import FolderListEditor
 from desktop.views.settings.number_editor import NumberEditor
@@ -35,9 +36,7 @@ class BoolEditor(Editor):
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
         self._check = QCheckBox(info.label)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._check)
+        fill(QHBoxLayout(self), self._check, margins=(0, 0, 0, 0))
         self._check.clicked.connect(lambda checked: self.edited.emit(checked))
 
     def value(self) -> bool:
@@ -58,9 +57,7 @@ class ChoiceEditor(Editor):
         self._combo.setMinimumContentsLength(8)
         for value, label in info.choices:
             self._combo.addItem(isolated(label), value)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._combo)
+        fill(QHBoxLayout(self), self._combo, margins=(0, 0, 0, 0))
         self._guard(self._combo)
         self._combo.activated.connect(lambda: self.edited.emit(self.value()))
 

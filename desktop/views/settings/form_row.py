@@ -10,6 +10,7 @@ from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
+from desktop.views.layout.fill import fill
 from desktop.views.settings.editors import Editor, make_editor
 from desktop.views.settings.search import excerpt, marked
 from desktop.views.widgets.icons import IconButton
@@ -129,10 +130,7 @@ class Row(QWidget):
         self.note = text_label(wraps=True, plain=True)
         self.note.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.note.hide()
-        self.body = QVBoxLayout(self)
-        self.body.setContentsMargins(0, 0, 0, 0)
-        self.body.setSpacing(3)
-        self.body.addLayout(self._head())
+        self.body = fill(QVBoxLayout(self), self._head(), margins=(0, 0, 0, 0), spacing=3)
         if not self.editor.labelled:
             self.body.addWidget(self.editor)
         self.body.addWidget(self.note)

@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from desktop.views.layout.fill import fill
 from desktop.views.settings.editor import Editor
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
@@ -169,16 +170,8 @@ class OrderEditor(Editor):
         )
         self.list.currentRowChanged.connect(self._enable)
         hint = text_label("Drag a row, or choose it and press Alt+Up or Alt+Down.", "muted", wraps=True)
-        head = QHBoxLayout()
-        head.setSpacing(2)
-        head.addWidget(hint, 1)
-        head.addWidget(self.up)
-        head.addWidget(self.down)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
-        layout.addLayout(head)
-        layout.addWidget(self.list)
+        head = fill(QHBoxLayout(), (hint, 1), self.up, self.down, spacing=2)
+        fill(QVBoxLayout(self), head, self.list, margins=(0, 0, 0, 0), spacing=4)
 
     def _button(self, icon: str, name: str, key: str, act: Callable[[], None]) -> IconButton:
         button = IconButton(icon, name)

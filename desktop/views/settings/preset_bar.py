@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.settings.presets import PresetService
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
@@ -48,18 +49,9 @@ class PresetBar(QWidget):
         self.more.setMenu(self._make_menu())
         label = QLabel("Preset")
         label.setBuddy(self.combo)
-        head = QHBoxLayout()
-        head.addWidget(label, 1)
-        head.addWidget(self.state)
-        line = QHBoxLayout()
-        line.setSpacing(4)
-        line.addWidget(self.combo, 1)
-        line.addWidget(self.more)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 2)
-        layout.setSpacing(3)
-        layout.addLayout(head)
-        layout.addLayout(line)
+        head = fill(QHBoxLayout(), (label, 1), self.state)
+        line = fill(QHBoxLayout(), (self.combo, 1), self.more, spacing=4)
+        fill(QVBoxLayout(self), head, line, margins=(0, 0, 0, 2), spacing=3)
         service.changed.connect(self.show_presets)
         self.show_presets()
 

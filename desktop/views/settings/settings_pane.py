@@ -9,6 +9,7 @@ from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
+from desktop.views.layout.fill import fill
 from desktop.views.layout.tab_order import TabOrder
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.search import first_control, show_in, wanted_words
@@ -73,23 +74,16 @@ class Inspector(QWidget):
         self._nothing.hide()
         body = QWidget()
         body.setObjectName("inspectorBody")
-        column = QVBoxLayout(body)
-        column.setContentsMargins(12, 4, 12, 12)
-        column.setSpacing(6)
-        column.addWidget(self.prompt_field)
-        column.addWidget(self._nothing)
+        column = fill(QVBoxLayout(body), self.prompt_field, self._nothing, margins=(12, 4, 12, 12), spacing=6)
         for position, (title, cls) in enumerate(panes):
             group = Group(title, self._form(cls), opened=position == 0)
             self.groups.append(group)
             column.addWidget(group)
         column.addStretch(1)
         self._scroll = VerticalScrollArea(body)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(1, 0, 0, 10)
-        layout.setSpacing(8)
-        layout.addLayout(self._head())
-        layout.addWidget(self._scroll, 1)
-        layout.addLayout(self._foot())
+        fill(
+            QVBoxLayout(self), self._head(), (self._scroll, 1), self._foot(), margins=(1, 0, 0, 10), spacing=8
+        )
 
     def _head(self) -> QHBoxLayout:
         self.query = _Search()
@@ -101,11 +95,7 @@ class Inspector(QWidget):
         self.back = IconButton("close", "Back to the conversation")
         self.back.clicked.connect(self.escaped)
         self.back.hide()
-        head = QHBoxLayout()
-        head.setContentsMargins(20, 10, 18, 0)
-        head.addWidget(self.query, 1)
-        head.addWidget(self.back)
-        return head
+        return fill(QHBoxLayout(), (self.query, 1), self.back, margins=(20, 10, 18, 0))
 
     def _foot(self) -> QHBoxLayout:
         self.advanced = QCheckBox("Advanced")
@@ -115,12 +105,7 @@ class Inspector(QWidget):
         self.save = QPushButton("Save as defaults")
         self.save.setToolTip("New chats start with these settings.")
         self.save.clicked.connect(self._save)
-        foot = QHBoxLayout()
-        foot.setContentsMargins(20, 0, 18, 0)
-        foot.addWidget(self.advanced)
-        foot.addStretch(1)
-        foot.addWidget(self.save)
-        return foot
+        return fill(QHBoxLayout(), self.advanced, 1, self.save, margins=(20, 0, 18, 0))
 
     def _form(self, cls: type[Settings]) -> SettingsForm:
         form = SettingsForm(cls, advanced=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QVBoxLayout, QWidget
 
+from desktop.views.layout.fill import fill
 from desktop.views.settings.form_row import Source, source_words
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
@@ -44,16 +45,8 @@ class SystemPromptField(QWidget):
         self.none.clicked.connect(self._refuse)
         heading = text_label("System prompt", "heading")
         heading.setBuddy(self.box)
-        head = QHBoxLayout()
-        head.setSpacing(6)
-        head.addWidget(heading, 1)
-        head.addWidget(self._count)
-        head.addWidget(self._where)
-        head.addWidget(self.reset)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(8, 4, 6, 8)
-        layout.setSpacing(4)
-        layout.addLayout(head)
+        head = fill(QHBoxLayout(), (heading, 1), self._count, self._where, self.reset, spacing=6)
+        layout = fill(QVBoxLayout(self), head, margins=(8, 4, 6, 8), spacing=4)
         self._unused = text_label(tone="muted", wraps=True)
         self._unused.hide()
         layout.addWidget(self.box)

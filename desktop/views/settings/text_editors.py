@@ -9,6 +9,7 @@ from PySide6.QtCore import QRegularExpression
 from PySide6.QtGui import QRegularExpressionValidator
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout
 
+from desktop.views.layout.fill import fill
 from desktop.views.settings.editor import Editor
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from engine.settings import SettingInfo
@@ -47,9 +48,7 @@ class LineEditor(Editor):
         self._line.setPlaceholderText(placeholder)
         if pattern:
             self._line.setValidator(QRegularExpressionValidator(QRegularExpression(pattern), self))
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._line)
+        fill(QHBoxLayout(self), self._line, margins=(0, 0, 0, 0))
         self._value: Any = self.parse("")
         self._line.textEdited.connect(lambda: self.typed.emit(self.value()))
         self._line.editingFinished.connect(self._finish)
@@ -115,9 +114,7 @@ class TextEditor(Editor):
         super().__init__()
         self.box = GrowingTextEdit(info.label)
         self.box.setPlaceholderText("none")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.box)
+        fill(QVBoxLayout(self), self.box, margins=(0, 0, 0, 0))
         self.box.typed.connect(lambda text: self.typed.emit(text))
         self.box.edited.connect(lambda text: self.edited.emit(text))
 
@@ -143,9 +140,7 @@ class LinesEditor(Editor):
         self.box.setPlaceholderText("one on each line; \\n is a line break")
         self._escaped = info.escaped
         self._emitted: tuple[str, ...] = ()
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.box)
+        fill(QVBoxLayout(self), self.box, margins=(0, 0, 0, 0))
         self.box.typed.connect(lambda: self.typed.emit(self.value()))
         self.box.edited.connect(self._emit_edit)
 

@@ -12,6 +12,7 @@ from desktop.services.settings.validation import ValidationService
 from desktop.services.system.debounce import debounce
 from desktop.settings import CONVERSATION_SETTINGS, PANES
 from desktop.store.conversations.folders import Folder
+from desktop.views.layout.fill import fill
 from desktop.views.layout.tab_order import TabOrder
 from desktop.views.settings.checked_fields import checked_fields
 from desktop.views.settings.form import SettingsForm
@@ -68,10 +69,7 @@ class FolderDialog(SavingDialog):
         column = QVBoxLayout(body)
         column.setContentsMargins(0, 0, 0, 8)
         column.setSpacing(6)
-        head = QVBoxLayout()
-        head.setContentsMargins(8, 0, 6, 6)
-        for widget in (label, self.name, words):
-            head.addWidget(widget)
+        head = fill(QVBoxLayout(), label, self.name, words, margins=(8, 0, 6, 6))
         column.addLayout(head)
         column.addWidget(self.prompt)
         for title, cls in PANES:

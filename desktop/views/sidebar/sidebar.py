@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QStackedWidge
 
 from desktop.items.chats.chat_list import CHAT, ChatListModel
 from desktop.services.system.debounce import debounce
+from desktop.views.layout.fill import fill
 from desktop.views.sidebar.chat_list import ChatListView
 from desktop.views.sidebar.search_page import SearchPage
 from desktop.views.sidebar.trash_page import TrashPage
@@ -88,11 +89,7 @@ class Sidebar(QWidget):
         top = QVBoxLayout()
         top.setContentsMargins(0, 0, 5, 0)
         top.setSpacing(8)
-        first = QHBoxLayout()
-        first.setSpacing(4)
-        first.addWidget(self.new, 1)
-        first.addWidget(self.new_folder)
-        first.addWidget(self.back)
+        first = fill(QHBoxLayout(), (self.new, 1), self.new_folder, self.back, spacing=4)
         top.addLayout(first)
         top.addWidget(self.query)
         layout.addLayout(top)

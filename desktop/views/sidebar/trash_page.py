@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.items.chats.trash import NOTE_ROLE, TrashModel
 from desktop.store.conversations.conversations import ConversationSummary
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.item_painting import PAD, background, line
 from desktop.views.widgets.text_label import text_label
@@ -131,13 +132,7 @@ class TrashPage(QWidget):
         foot.setContentsMargins(0, 0, 5, 0)
         foot.addWidget(self.restore_button, 1)
         foot.addWidget(self.delete_button, 1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(6)
-        layout.addLayout(top)
-        layout.addWidget(self.list, 1)
-        layout.addWidget(self.nothing, 1)
-        layout.addLayout(foot)
+        fill(QVBoxLayout(self), top, (self.list, 1), (self.nothing, 1), foot, margins=(0, 0, 0, 0), spacing=6)
 
     def show_rows(self, rows: Sequence[ConversationSummary], keep_days: int) -> None:
         """Show what is in the trash, and for how many days chats are kept there (0: until it is emptied)."""

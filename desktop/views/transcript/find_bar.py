@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QWidget
 
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
 
 __all__ = ["FindBar"]
@@ -42,12 +43,16 @@ class FindBar(QFrame):
         self.shut = IconButton("close", "Close the search", self)
         self.shut.setToolTip("Close the search (Esc)")
         self.shut.clicked.connect(self.closed)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(6, 5, 6, 5)
-        layout.setSpacing(3)
-        layout.addWidget(self.box, 1)
-        for widget in (self.count, self.previous, self.next, self.shut):
-            layout.addWidget(widget)
+        fill(
+            QHBoxLayout(self),
+            (self.box, 1),
+            self.count,
+            self.previous,
+            self.next,
+            self.shut,
+            margins=(6, 5, 6, 5),
+            spacing=3,
+        )
         self.show_count(0, 0, asked=False)
 
     def query(self) -> str:

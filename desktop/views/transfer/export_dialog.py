@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.transfer.transfer import PDF
 from desktop.store.transfer.exporters.names import file_name
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.file_dialogs import ask_folder, ask_save
 from desktop.views.widgets.text_label import text_label
@@ -114,16 +115,10 @@ class ExportDialog(QDialog):
         self.bar.setFixedHeight(8)
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
-        layout = QVBoxLayout(self.progress)
-        layout.setContentsMargins(0, 6, 0, 6)
-        layout.addWidget(self.stage)
-        layout.addWidget(self.bar)
+        fill(QVBoxLayout(self.progress), self.stage, self.bar, margins=(0, 6, 0, 6))
         self.progress.hide()
         holder = QWidget()
-        around = QVBoxLayout(holder)
-        around.setContentsMargins(0, 0, 0, 0)
-        around.addWidget(self.progress)
-        around.addWidget(self.trouble)
+        fill(QVBoxLayout(holder), self.progress, self.trouble, margins=(0, 0, 0, 0))
         return holder
 
     def _make_buttons(self) -> QHBoxLayout:
@@ -132,12 +127,7 @@ class ExportDialog(QDialog):
         self.choose.setProperty("tone", "primary")
         self.cancel.clicked.connect(self.reject)
         self.choose.clicked.connect(self._ask)
-        line = QHBoxLayout()
-        line.setContentsMargins(0, 10, 0, 0)
-        line.addStretch(1)
-        line.addWidget(self.cancel)
-        line.addWidget(self.choose)
-        return line
+        return fill(QHBoxLayout(), 1, self.cancel, self.choose, margins=(0, 10, 0, 0))
 
     @property
     def label(self) -> str:

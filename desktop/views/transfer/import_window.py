@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.transfer.transfer_report import MOST_BROKEN, ImportReport
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
@@ -124,12 +125,7 @@ class ImportWindow(QDialog):
         self.close_button.clicked.connect(self.reject)
         self.copy.hide()
         self.show_chats.hide()
-        line = QHBoxLayout()
-        line.addWidget(self.copy)
-        line.addStretch(1)
-        line.addWidget(self.show_chats)
-        line.addWidget(self.close_button)
-        return line
+        return fill(QHBoxLayout(), self.copy, 1, self.show_chats, self.close_button)
 
     def show_report(self, report: ImportReport) -> None:
         """Show the progress."""

@@ -9,6 +9,7 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplica
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.services.system.debounce import debounce
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton, pixmap
 from desktop.views.widgets.motion import Fade
 from desktop.views.widgets.text_label import set_styled, text_label
@@ -54,16 +55,18 @@ class Banner(QFrame):
         self.copy.clicked.connect(self._copy)
         self.dismiss = IconButton("close", "Dismiss this notice")
         self.dismiss.clicked.connect(self.hide)
-        self._column = QVBoxLayout()
-        self._column.setSpacing(4)
-        self._column.addWidget(self.text)
-        self._line = QHBoxLayout(self)
-        self._line.setContentsMargins(12, 6, 6, 6)
-        self._line.setSpacing(8)
-        self._line.addWidget(self._picture)
-        self._line.addLayout(self._column, 1)
-        for button in (self.undo, self.offer, self.copy, self.dismiss):
-            self._line.addWidget(button)
+        self._column = fill(QVBoxLayout(), self.text, spacing=4)
+        self._line = fill(
+            QHBoxLayout(self),
+            self._picture,
+            (self._column, 1),
+            self.undo,
+            self.offer,
+            self.copy,
+            self.dismiss,
+            margins=(12, 6, 6, 6),
+            spacing=8,
+        )
         self._appearing = Fade(self)
         self._timer = debounce(self, self._fade)
         self.hide()

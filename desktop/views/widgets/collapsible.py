@@ -6,6 +6,7 @@ from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import tinted
 from desktop.views.widgets.text_label import set_styled
 
@@ -30,15 +31,8 @@ class Group(QWidget):
         self.note = QLabel(self.header)
         self.note.setProperty("tone", "source")
         self.note.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        row = QHBoxLayout(self.header)
-        row.setContentsMargins(10, 0, 10, 0)
-        row.addStretch(1)
-        row.addWidget(self.note)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
-        layout.addWidget(self.header)
-        layout.addWidget(content)
+        fill(QHBoxLayout(self.header), 1, self.note, margins=(10, 0, 10, 0))
+        fill(QVBoxLayout(self), self.header, content, margins=(0, 0, 0, 0), spacing=4)
         content.setContentsMargins(8, 2, 6, 10)
         self.header.clicked.connect(self._clicked)
         self._fold()

@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QKeyEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import Banner
 
@@ -30,14 +31,9 @@ class SavingDialog(QDialog):
         close = QPushButton("Close")
         close.setAutoDefault(False)  # Enter in a field does not close the window.
         close.clicked.connect(self.close)
-        foot = QHBoxLayout()
-        foot.addStretch(1)
-        foot.addWidget(close)
-        layout = QVBoxLayout(self)
+        foot = fill(QHBoxLayout(), 1, close)
+        layout = fill(QVBoxLayout(self), (content, 1), self.banner, foot)
         dialog_margins(layout)
-        layout.addWidget(content, 1)
-        layout.addWidget(self.banner)
-        layout.addLayout(foot)
         metrics, room = self.fontMetrics(), self._parent.size()
         self.resize(
             min(metrics.averageCharWidth() * characters, room.width()),

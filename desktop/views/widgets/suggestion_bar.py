@@ -7,6 +7,7 @@ from collections.abc import Callable
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QPushButton
 
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import set_styled, text_label
 
@@ -29,14 +30,10 @@ class SuggestionBar(QFrame):
         self.other.setProperty("tone", "quiet")
         self._act_other: Callable[[], object] | None = None
         self.dismiss = IconButton("close", "Dismiss the offer")
-        self._row = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
-        self._row.setContentsMargins(12, 5, 6, 5)
-        self._row.addWidget(self.words, 1)
-        buttons = QHBoxLayout()
-        buttons.addStretch(1)
-        buttons.addWidget(self.other)
-        buttons.addWidget(self.button)
-        buttons.addWidget(self.dismiss)
+        self._row = fill(
+            QBoxLayout(QBoxLayout.Direction.LeftToRight, self), (self.words, 1), margins=(12, 5, 6, 5)
+        )
+        buttons = fill(QHBoxLayout(), 1, self.other, self.button, self.dismiss)
         self._row.addLayout(buttons)
         self.button.clicked.connect(lambda: self._accept(self._act))
         self.other.clicked.connect(lambda: self._accept(self._act_other))

@@ -10,6 +10,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
 from desktop.items.models.devices import device_choices, device_note, device_value
+from desktop.views.layout.fill import fill
 from desktop.views.settings.editor import guard_wheel
 from desktop.views.settings.form_row import Row
 from engine.settings import LoadSettings, setting_info
@@ -49,9 +50,7 @@ class DevicePane(QWidget):
         self.combo.activated.connect(lambda: self.chosen.emit(str(self.combo.currentData())))
         guard_wheel(self, self.combo)
         self.row.body.insertWidget(self.row.body.indexOf(self.row.note), self.combo)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.row)
+        fill(QVBoxLayout(self), self.row, margins=(0, 0, 0, 0))
         self._fill()
 
     def show_values(self, settings: LoadSettings, sources: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.models.draft_models import DraftCandidate
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import text_label
 from engine.printable import one_line
 
@@ -71,11 +72,7 @@ class _Choice(QWidget):
         self.button = _NameButton(candidate.entry.name)
         self.button.setAutoExclusive(False)  # The settings decide which one is checked.
         self.words = text_label(tone="muted", wraps=True, plain=True)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.button)
-        layout.addWidget(self.words)
+        fill(QVBoxLayout(self), self.button, self.words, margins=(0, 0, 0, 0), spacing=0)
         self.show_candidate(candidate)
 
     def show_candidate(self, candidate: DraftCandidate) -> None:

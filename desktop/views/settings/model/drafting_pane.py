@@ -12,6 +12,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.models.draft_models import DraftCandidate
+from desktop.views.layout.fill import fill
 from desktop.views.settings.form_row import Row
 from desktop.views.settings.model.draft_model_list import DraftModelList
 from desktop.views.settings.model.drafting_stats import DraftingStats
@@ -54,12 +55,7 @@ class DraftingPane(QWidget):
         for row, name in ((self.method, "method"), (self.model, "draft_model")):
             row.reset.clicked.connect(lambda _checked=False, name=name: self.reset_requested.emit(name))
         self.figures = DraftingStats()
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(10)
-        layout.addWidget(self.method)
-        layout.addWidget(self._models())
-        layout.addWidget(self.figures)
+        fill(QVBoxLayout(self), self.method, self._models(), self.figures, margins=(0, 0, 0, 0), spacing=10)
         self._arrange()
 
     def _models(self) -> QWidget:
@@ -71,17 +67,8 @@ class DraftingPane(QWidget):
         self.folder.setAccessibleName("Choose a draft model's folder")
         self.file.clicked.connect(self.file_requested)
         self.folder.clicked.connect(self.folder_requested)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(6)
-        buttons.addWidget(self.file)
-        buttons.addWidget(self.folder)
-        buttons.addStretch(1)
-        layout = QVBoxLayout(self.models)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addWidget(self.model)
-        layout.addWidget(self.choices)
-        layout.addLayout(buttons)
+        buttons = fill(QHBoxLayout(), self.file, self.folder, 1, spacing=6)
+        fill(QVBoxLayout(self.models), self.model, self.choices, buttons, margins=(0, 0, 0, 0), spacing=8)
         return self.models
 
     def show_values(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QProgressBar, QVBoxLayout, QWidget
 
+from desktop.views.layout.fill import fill
 from engine.core import Stats
 
 __all__ = ["DraftingStats", "speed_words"]
@@ -41,11 +42,9 @@ class DraftingStats(QWidget):
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(6)
         self.bar.setAccessibleName("Drafts kept")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 2, 0, 2)
-        layout.setSpacing(4)
-        for widget in (self.per_pass, self.bar, self.kept, self.speed):
-            layout.addWidget(widget)
+        fill(
+            QVBoxLayout(self), self.per_pass, self.bar, self.kept, self.speed, margins=(0, 2, 0, 2), spacing=4
+        )
         for label in (self.per_pass, self.kept, self.speed):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setWordWrap(True)

@@ -18,6 +18,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.services.models.memory_forecast import PARTS, MemoryForecast, Place
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import text_label
 from engine.errors import BadSetting
 from engine.units import size_text
@@ -153,12 +154,15 @@ class MemoryBar(QWidget):
                 grid.addWidget(widget, part, column)
                 if name == "Draft model":
                     self._of_draft.append(widget)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 4, 0, 4)
-        layout.setSpacing(6)
-        layout.addLayout(self._lines)
-        for widget in (self._legend, self.warning, self.words):
-            layout.addWidget(widget)
+        fill(
+            QVBoxLayout(self),
+            self._lines,
+            self._legend,
+            self.warning,
+            self.words,
+            margins=(0, 4, 0, 4),
+            spacing=6,
+        )
         source.changed.connect(self._refresh)
         self._show(())
 

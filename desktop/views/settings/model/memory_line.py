@@ -8,6 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.core import ModelInfo
 from engine.errors import BadSetting
@@ -31,10 +32,7 @@ class ReloadStrip(QWidget):
         self.button = QPushButton("Reload now")
         self.button.setToolTip("Load the model again with these settings.")
         self.button.clicked.connect(self.requested)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(words, 1)
-        layout.addWidget(self.button)
+        fill(QHBoxLayout(self), (words, 1), self.button, margins=(0, 0, 0, 0))
         self._inside = (words, self.button)
         self.show_needed(False)
 
@@ -53,9 +51,7 @@ class MemoryLine(QWidget):
         self._settings, self._load = CacheSettings(), LoadSettings()
         self._usable: Usable | None = None
         self.label = text_label(tone="muted", wraps=True)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.label)
+        fill(QVBoxLayout(self), self.label, margins=(0, 0, 0, 0))
         self._write("", True)
 
     def show_estimate(

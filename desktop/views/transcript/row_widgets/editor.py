@@ -7,6 +7,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.store.attachments.message_format import split
+from desktop.views.layout.fill import fill
 from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
@@ -48,15 +49,8 @@ class EditorRow(RowWidget):
         self.hint = QLabel(self)
         self.hint.setProperty("tone", "muted")
         self.hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.hint, 1)
-        buttons.addWidget(self.cancel)
-        buttons.addWidget(self.keep)
-        buttons.addWidget(self.save)
-        self._column = QVBoxLayout(self)
-        self._column.setSpacing(6)
-        self._column.addWidget(self.box, 1)
-        self._column.addLayout(buttons)
+        buttons = fill(QHBoxLayout(), (self.hint, 1), self.cancel, self.keep, self.save)
+        self._column = fill(QVBoxLayout(self), (self.box, 1), buttons, spacing=6)
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         self.setAccessibleName("Editing the message")

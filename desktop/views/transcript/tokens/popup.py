@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QFrame, QLabel, QSi
 from desktop.items.text.token_words import percent, visible
 from desktop.store.conversations.token_trace import UNKNOWN
 from desktop.views.layout.bidi import isolated
+from desktop.views.layout.fill import fill
 from desktop.views.transcript.style import Style
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from engine.core import Alternative, TokenInfo
@@ -129,11 +130,16 @@ class TokenPopup(QFrame):
         self._list = VerticalScrollArea()
         self._list.setAccessibleName("Alternatives")
         self.buttons: list[AlternativeButton] = []
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(10, 9, 10, 9)
-        layout.setSpacing(5)
-        for widget in (self.title, self.figures, self._list, self.key, self.note):
-            layout.addWidget(widget)
+        fill(
+            QVBoxLayout(self),
+            self.title,
+            self.figures,
+            self._list,
+            self.key,
+            self.note,
+            margins=(10, 9, 10, 9),
+            spacing=5,
+        )
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.hide()
 
