@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class PersonaService(QObject):
-    """Personas of one session. `push_undo(what, undo)` makes a deletion undoable.
+    """The personas, as one session uses them; a deletion can be undone.
 
     Methods that fail return None or False and emit `notice`.
 
@@ -31,14 +31,9 @@ class PersonaService(QObject):
     changed = Signal()
     notice = Signal(str, str, bool)
 
-    def __init__(
-        self,
-        session: ChatSession,
-        push_undo: Callable[[str, Callable[[], None]], None],
-        parent: QObject | None = None,
-    ) -> None:
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._session, self._push_undo = session, push_undo
+        self._session = session
         self._store = PersonaStore(session.stores.database)
 
     def personas(self) -> tuple[Persona, ...]:
@@ -85,7 +80,7 @@ class PersonaService(QObject):
 
         if not self._tried(erase):
             return False
-        self._push_undo("delete persona", lambda: self._undelete(persona.id))
+        self._session.push_undo("delete persona", lambda: self._undelete(persona.id))
         self._announce()
         self.notice.emit(
             f"The persona “{persona.name}” was deleted; its chats go on without it.", "info", True

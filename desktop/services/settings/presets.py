@@ -26,7 +26,7 @@ _MOST_NAMES = 5
 
 
 class PresetService(QObject):
-    """The presets of one session. `push_undo(what, undo)` adds an action that can be undone.
+    """The presets, as one session uses them; changes can be undone.
 
     Signals:
         changed(): the list of presets, or which of them is used.
@@ -36,14 +36,9 @@ class PresetService(QObject):
     changed = Signal()
     notice = Signal(str, str, bool)
 
-    def __init__(
-        self,
-        session: ChatSession,
-        push_undo: Callable[[str, Callable[[], None]], None],
-        parent: QObject | None = None,
-    ) -> None:
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._session, self._push_undo = session, push_undo
+        self._session = session
         session.settings_changed.connect(self._on_settings)
 
     def presets(self) -> tuple[Preset, ...]:
@@ -79,7 +74,7 @@ class PresetService(QObject):
         ):
             return False
         if before is not None and before.settings != preset.settings:
-            self._push_undo("change of the preset", lambda: self._restore(before, instead_of=name))
+            self._session.push_undo("change of the preset", lambda: self._restore(before, instead_of=name))
         self._session.choose_preset(preset)
         self.changed.emit()
         self.notice.emit(f"Saved as the preset “{name}”.", "info", False)
@@ -107,7 +102,7 @@ class PresetService(QObject):
         if found is None or not self._tried(lambda: self._session.preferences.remove_preset(name)):
             return False
         self._session.presets_edited()
-        self._push_undo("delete preset", lambda: self._restore(found))
+        self._session.push_undo("delete preset", lambda: self._restore(found))
         self.changed.emit()
         self.notice.emit(f"The preset “{name}” was deleted; this chat keeps its values.", "info", True)
         return True

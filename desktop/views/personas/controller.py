@@ -41,7 +41,7 @@ class PersonaController(QObject):
         super().__init__(window)
         self._session, self._chat, self._window = session, chat, window
         self._models, self._local_models = models, local_models
-        self.service = PersonaService(session, session.push_undo, self)
+        self.service = PersonaService(session, self)
         self.picker = PersonaPicker(self._draw)
         self.dialog: PersonasDialog | None = None
         self._images: dict[int, bytes] = {}

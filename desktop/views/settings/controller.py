@@ -57,7 +57,7 @@ class SettingsController(QObject):
         self._devices, self._forecast = devices, forecast
         self._conversation = session.conversation
         self._unfinished: dict[int, dict[type[Settings], dict[str, Any]]] = {}
-        self.presets = PresetService(session, session.push_undo, self)
+        self.presets = PresetService(session, self)
         self.presets.notice.connect(self.notice)
         self.preset_bar = PresetBar(self.presets)
         self.memory = MemoryLine()

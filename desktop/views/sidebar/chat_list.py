@@ -46,6 +46,7 @@ from desktop.views.sidebar.delegate import ChatListDelegate
 from desktop.views.sidebar.drop_targets import Landing, land
 from desktop.views.sidebar.requests import ChatListRequests
 from desktop.views.widgets.inline_title_edit import InlineTitleEdit
+from desktop.views.widgets.keys import claims
 
 __all__ = ["ChatListView"]
 
@@ -237,14 +238,7 @@ class ChatListView(QTableView):
 
     def event(self, event: QEvent) -> bool:
         """F2 renames the selected row, not the open chat."""
-        if (
-            event.type() == QEvent.Type.ShortcutOverride
-            and isinstance(event, QKeyEvent)
-            and event.key() == Qt.Key.Key_F2
-        ):
-            event.accept()
-            return True
-        return super().event(event)
+        return claims(event, Qt.Key.Key_F2) or super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         index, key = self.currentIndex(), event.key()

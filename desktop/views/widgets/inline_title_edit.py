@@ -8,6 +8,8 @@ from PySide6.QtCore import QEvent, QRect, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent
 from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 
+from desktop.views.widgets.keys import claims
+
 __all__ = ["InlineTitleEdit"]
 
 
@@ -34,14 +36,7 @@ class InlineTitleEdit(QLineEdit):
 
     def event(self, event: QEvent) -> bool:
         """Esc belongs to this box, although it stops replies everywhere else."""
-        if (
-            event.type() == QEvent.Type.ShortcutOverride
-            and isinstance(event, QKeyEvent)
-            and event.key() == Qt.Key.Key_Escape
-        ):
-            event.accept()
-            return True
-        return super().event(event)
+        return claims(event, Qt.Key.Key_Escape) or super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Enter ends it here; otherwise the list would open the chat."""

@@ -11,6 +11,7 @@ from desktop.store.conversations.token_trace import UNKNOWN
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.transcript.style import Style
+from desktop.views.widgets.keys import claims
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from engine.core import Alternative, TokenInfo
 
@@ -237,14 +238,7 @@ class TokenPopup(QFrame):
 
     def event(self, event: QEvent) -> bool:
         """Let Esc close the popup, whatever else the window does with it."""
-        if (
-            event.type() == QEvent.Type.ShortcutOverride
-            and isinstance(event, QKeyEvent)
-            and event.key() == Qt.Key.Key_Escape
-        ):
-            event.accept()
-            return True
-        return super().event(event)
+        return claims(event, Qt.Key.Key_Escape) or super().event(event)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         """Keep clicks between the alternatives from the text below."""

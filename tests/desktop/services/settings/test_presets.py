@@ -15,7 +15,7 @@ from engine.settings import SamplerSettings
 
 @pytest.fixture
 def service(harness):
-    made = PresetService(harness.session, harness.session.push_undo)
+    made = PresetService(harness.session)
     made.said = []
     made.notice.connect(lambda sentence, level, undoable: made.said.append((sentence, level, undoable)))
     return made
