@@ -180,7 +180,7 @@ class Palette(QWidget):
 
     def show_rows(self, rows: Sequence[PaletteRow], nothing: str) -> None:
         """Show these rows, or the text `nothing` if there are none."""
-        self.rows.reset(rows)
+        self.rows.set_rows(rows)
         self.nothing.setText(nothing)
         for name, button in self.signs.items():
             button.setChecked(name == self.kind)
@@ -189,7 +189,8 @@ class Palette(QWidget):
 
     def add_rows(self, rows: Sequence[PaletteRow]) -> None:
         """Append these rows; the selection stays."""
-        self.rows.add(rows)
+        if rows:
+            self.rows.insert_rows(len(self.rows.rows), rows)
         self._show_amount()
 
     def _show_amount(self) -> None:

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import (
-    QAbstractListModel,
-    QModelIndex,
-    QPersistentModelIndex,
-    QPointF,
-    QRect,
-    QRectF,
-    QSize,
-    Qt,
-)
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import (
     QColor,
     QFont,
@@ -27,48 +18,28 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from desktop.items.commands.palette import KINDS, PaletteRow
+from desktop.items.rows_model import RowsModel
 from desktop.views.widgets.icons import pixmap
 
 __all__ = ["PaletteList", "PaletteRows"]
 
 Index = QModelIndex | QPersistentModelIndex
 ROW_ROLE = int(Qt.ItemDataRole.UserRole) + 1
-_NO_PARENT = QModelIndex()
 _SIDE = 12
 # The painter mirrors them in right-to-left languages.
 _LEADING = Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter
 _TRAILING = Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter
 
 
-class PaletteRows(QAbstractListModel):
+class PaletteRows(RowsModel[PaletteRow]):
     """The rows that are shown."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[PaletteRow] = []
+    @property
+    def rows(self) -> Sequence[PaletteRow]:
+        return self._rows
 
-    def reset(self, rows: Sequence[PaletteRow]) -> None:
-        """Show exactly these rows."""
-        self.beginResetModel()
-        self.rows = list(rows)
-        self.endResetModel()
-
-    def add(self, rows: Sequence[PaletteRow]) -> None:
-        """Append these rows."""
-        if rows:
-            self.beginInsertRows(QModelIndex(), len(self.rows), len(self.rows) + len(rows) - 1)
-            self.rows += rows
-            self.endInsertRows()
-
-    def rowCount(self, parent: Index = _NO_PARENT) -> int:
-        """The number of rows."""
-        return 0 if parent.isValid() else len(self.rows)
-
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+    def value(self, row: PaletteRow, role: int) -> object:
         """The title, the row's accessible text, why it is disabled as a tool tip, or the row itself."""
-        if not index.isValid() or not 0 <= index.row() < len(self.rows):
-            return None
-        row = self.rows[index.row()]
         if role == Qt.ItemDataRole.DisplayRole:
             return row.match.entry.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
