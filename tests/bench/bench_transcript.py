@@ -11,9 +11,9 @@ growing reply and for scrolling; a step of resizing < 50; memory < 250 MB beyond
 chat adds. The last line is one JSON object.
 
 With a model, its engine writes a reply in the same process all the time, and wall time is judged, too, since
-that is what a user sees. As in the program, its threads yield a core to the window from the arrival of text,
-or an action of the user, until it is painted. Without a model, wall time is only shown. Other programs on the
-same cores make wall time meaningless.
+that is what a user sees. As in the program, its threads yield a core to the window from the arrival of text
+until it is painted, and while the user scrolls. Without a model, wall time is only shown. Other programs on
+the same cores make wall time meaningless.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def scroll(app: QApplication, view: TranscriptView, frames: int, room: CpuYield)
     bar = view.verticalScrollBar()
 
     def frame() -> None:
-        room.begin()
+        room.hold()
         bar.setValue(bar.value() - 300)
         app.processEvents()
 

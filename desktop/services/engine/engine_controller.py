@@ -154,8 +154,8 @@ class EngineController(QObject):
         )
 
     def make_room(self) -> None:
-        """The user has acted: a model on the CPU leaves a core free until the change is painted."""
-        self._room.begin()
+        """The user has acted: a model on the CPU leaves a core free until the user pauses."""
+        self._room.hold()
 
     def stop(self) -> None:
         """Stop everything that runs or waits; a reply still ends with its `Done`."""

@@ -27,6 +27,9 @@ class Viewport(Protocol):
     def arrange(self) -> None:
         """Place the rows for the present scroll position."""
 
+    def put_off(self) -> None:
+        """Put off what can wait, because the reader scrolls."""
+
     def pinned(self) -> set[Row]:
         """The rows whose widgets must live on when they are scrolled away."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from PySide6.QtCore import QRect
@@ -16,6 +16,11 @@ from desktop.views.transcript.style import Style
 __all__ = ["EFFORT", "SCROLLING_EFFORT", "Arrangement", "Column", "RowPool"]
 
 _SPARE = 12
+_STOCK = {
+    RowKind.TEXT: 6, RowKind.CODE: 3, RowKind.FOOTER: 3, RowKind.HEADER: 3, RowKind.TABLE: 2,
+    RowKind.BUBBLE: 2, RowKind.MATH: 2,
+}  # fmt: skip
+"""Widgets of each kind that are made before the reader scrolls to such rows."""
 EFFORT = 8_000
 """Microseconds of work on rows in one frame, as estimated by `RowLayout.effort`; a single row may take more.
 """
@@ -50,15 +55,28 @@ class Arrangement(NamedTuple):
 class RowPool:
     """Owns the live row widgets.
 
-    `make(kind)` builds one; released widgets are reused for rows of the same kind.
+    `make(kind)` builds one; released widgets are reused for rows of the same kind. `scroll(dx, dy)` moves all
+    of them with their pixels, which costs much less than painting them at another place.
     """
 
-    def __init__(self, make: Callable[[RowKind], RowWidget]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[RowKind], RowWidget], scroll: Callable[[int, int], object]) -> None:
+        self._make, self._scroll = make, scroll
         self.live: dict[Row, RowWidget] = {}
         self._spare: dict[RowKind, list[RowWidget]] = {}
         self._width = 0
         self.unfinished = False
+
+    def stock(self) -> Iterator[None]:
+        """Make spare widgets, one with each step: up to 3 ms each, which a frame of scrolling cannot
+        afford.
+        """
+        for kind, wanted in _STOCK.items():
+            spare = self._spare.setdefault(kind, [])
+            while len(spare) + sum(row.kind is kind for row in self.live) < wanted:
+                widget = self._make(kind)
+                widget.ensurePolished()
+                spare.append(widget)
+                yield
 
     def widget(self, row: Row) -> RowWidget | None:
         """The widget that shows `row`, if there is one."""
@@ -118,10 +136,25 @@ class RowPool:
         # otherwise a row at the edge would come and go
         kept = [row for row in self.live if row.index in near and layout.holds(row)]
         keep = {row for row in (*reached, *kept, *pinned) if layout.holds(row) and row in self.live}
+        areas = {row: QRect(column.left, layout.top(row) - value, column.width, row.height) for row in keep}
+        self._move(areas, column.height)  # first: Qt copies no pixels where something has to be painted
         self._release([row for row in self.live if row not in keep])
-        for row in keep:
-            self._place(self.live[row], QRect(column.left, layout.top(row) - value, column.width, row.height))
+        for row, area in areas.items():
+            self._place(self.live[row], area)
         return value
+
+    def _move(self, areas: Mapping[Row, QRect], height: int) -> None:
+        """Scroll by the distance that most pixels of a viewport of this height move."""
+        moved: dict[int, int] = {}
+        for row, area in areas.items():
+            widget = self.live[row]
+            seen = min(height, area.bottom() + 1) - max(0, area.top())
+            if seen > 0 and not widget.isHidden():
+                distance = area.top() - widget.y()
+                moved[distance] = moved.get(distance, 0) + seen
+        distance = max(moved, key=moved.__getitem__, default=0)
+        if distance:
+            self._scroll(0, distance)
 
     @staticmethod
     def _clamp(layout: RowLayout, column: Column, value: int) -> int:

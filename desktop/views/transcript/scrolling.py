@@ -174,6 +174,7 @@ class Scrolling:
             self.at_end = self._bar.value() >= self._bar.maximum() - 2
             self.take_anchor()
             self._moved = perf_counter()
+            self._parts.view.put_off()
             self._parts.view.arrange()
 
     def reset(self) -> None:

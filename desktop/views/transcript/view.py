@@ -51,7 +51,9 @@ __all__ = ["TranscriptView"]
 
 _FRAME = 0.016
 _WARM_UP_MS = 400
-"""After this time the Markdown parser is loaded, so that the first text does not wait for it."""
+"""After this time the Markdown parser is loaded and rows are made, so that the first text and the first
+scrolling do not wait for them.
+"""
 _STYLE_CHANGES = (QEvent.Type.PaletteChange, QEvent.Type.FontChange, QEvent.Type.StyleChange)
 
 
@@ -86,7 +88,7 @@ class TranscriptView(QAbstractScrollArea):
         self._last = 0.0
         self._flush = debounce(self, self.flush)
         self._flush.setTimerType(Qt.TimerType.PreciseTimer)
-        self._warm_up = debounce(self, prepare, _WARM_UP_MS)
+        self._warm_up = debounce(self, self._prepare, _WARM_UP_MS)
         self._due.connect(self._on_due, Qt.ConnectionType.QueuedConnection)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -95,6 +97,8 @@ class TranscriptView(QAbstractScrollArea):
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
         self.setAccessibleName("Conversation")
         self.viewport().setMouseTracking(True)
+        # it paints every pixel: only then Qt copies pixels when it scrolls
+        self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.set_model(model)
 
     def _make_parts(self) -> None:
@@ -106,7 +110,7 @@ class TranscriptView(QAbstractScrollArea):
             tokens, lambda message: self.edit_words(message),
         )  # fmt: skip
         self._messages = MessageList(self._style)
-        self.pool = RowPool(lambda kind: ROW_WIDGETS[kind](context))
+        self.pool = RowPool(lambda kind: ROW_WIDGETS[kind](context), self.viewport().scroll)
         self.selection = Selection(self._messages, self.pool)
         parts = self._parts = TranscriptParts(self, self, self._messages, self.pool, self.selection)
         self.scrolling = Scrolling(parts)
@@ -129,6 +133,10 @@ class TranscriptView(QAbstractScrollArea):
         signals.edit_saved.connect(self._save_edit)
         signals.edit_cancelled.connect(self.cancel_edit)
         return signals
+
+    def _prepare(self) -> None:
+        prepare()
+        self._code_colours.runner.run(self.pool, self.pool.stock())
 
     def set_model(self, model: MessagesModel) -> None:
         """Show another model."""
@@ -232,6 +240,10 @@ class TranscriptView(QAbstractScrollArea):
         if self._messages.fill_thought_times(self.pool.live, self.trace):
             self.schedule()
 
+    def put_off(self) -> None:
+        """Put off what can wait, because the reader scrolls."""
+        self._code_colours.runner.rest()
+
     def pinned(self) -> set[Row]:
         """Rows whose widgets must live on when they are scrolled away."""
         return self._pointer.pinned() | self.selection.pinned() | self._editing.pinned()
@@ -324,6 +336,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
+        self._warm_up.stop()
         self.inspection.close()
         self._pointer.stop()
 

@@ -14,6 +14,8 @@ Span = tuple[int, int, str]
 """(start, length, style) in a line, in UTF-16 units as Qt counts; style is a field of `TranscriptColours`."""
 
 SLICE = 0.001
+_REST_MS = 100
+"""Milliseconds without work after each `IdleRunner.rest`."""
 _MAX_CODE = 60_000
 _STYLES = (
     ("Comment", "comment"),
@@ -55,11 +57,16 @@ class IdleRunner(QObject):
         if not self._jobs:
             self._timer.stop()
 
+    def rest(self) -> None:
+        """Do nothing for a moment, because the next frames need all of the time."""
+        self._timer.setInterval(_REST_MS)  # a timer that runs begins anew
+
     def idle(self) -> bool:
         """Whether nothing is left to do."""
         return not self._jobs
 
     def _work(self) -> None:
+        self._timer.setInterval(0)
         end = perf_counter() + SLICE
         while self._jobs and perf_counter() < end:
             key, job = next(iter(self._jobs.items()))

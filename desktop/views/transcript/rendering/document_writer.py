@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from desktop.blocks.parser import Cell
 
-__all__ = ["BOXED", "DONE", "LINE_BREAK", "NO_BREAK", "QUOTES", "QUOTE_ROOM", "DocumentWriter"]
+__all__ = ["BOXED", "CELL_TOP", "DONE", "LINE_BREAK", "NO_BREAK", "QUOTES", "QUOTE_ROOM", "DocumentWriter"]
 
 DONE = QTextFormat.Property.UserProperty.value + 3
 """The property of a list item that is done."""
@@ -41,6 +41,8 @@ BOXED = QTextFormat.Property.UserProperty.value + 4
 """Of a block: it begins with an invisible sign, over which the row draws a box."""
 QUOTES = QTextFormat.Property.UserProperty.value + 5
 """Of a paragraph in quotes: for each quote, from the outermost, the number of lists around it."""
+CELL_TOP = 0.4
+"""Room above the text of a table's cell in lines of text."""
 QUOTE_ROOM = 0.9
 """Indentation of a quote in lines of text."""
 NO_BREAK = "\u2011"
@@ -379,7 +381,7 @@ def _cell_format(style: Style, head: bool, line: bool) -> QTextTableCellFormat:
     room = QTextTableCellFormat()
     room.setLeftPadding(style.px(0.6))
     room.setRightPadding(style.px(0.6))
-    room.setTopPadding(style.px(0.4))
+    room.setTopPadding(style.px(CELL_TOP))
     room.setBottomPadding(style.px(0.32))
     if head:
         room.setBackground(QBrush(style.colours.code))

@@ -8,7 +8,15 @@ from typing import Any
 from unicodedata import bidirectional
 
 from PySide6.QtCore import QUrl
-from PySide6.QtGui import QFontMetricsF, QImage, QTextCursor, QTextDocument, QTextListFormat, QTextTable
+from PySide6.QtGui import (
+    QFont,
+    QFontMetricsF,
+    QImage,
+    QTextCursor,
+    QTextDocument,
+    QTextListFormat,
+    QTextTable,
+)
 
 from desktop.blocks import Kind, mark_spans
 from desktop.views.transcript.rendering.document_writer import (
@@ -48,6 +56,12 @@ class SafeDocument(QTextDocument):
         self._empty = QImage(1, 1, QImage.Format.Format_ARGB32)
         self._empty.fill(0)
 
+    def renew(self, font: QFont) -> None:
+        """Begin an empty document in `font`. Qt would lay out the old text once more for another font."""
+        self.clear()
+        if font != self.defaultFont():
+            self.setDefaultFont(font)
+
     def set_width(self, width: float) -> None:
         """Lay out for `width` pixels. Qt would lay out everything again for an unchanged width."""
         if width != self.textWidth():
@@ -59,7 +73,7 @@ class SafeDocument(QTextDocument):
 
 
 def set_markdown(
-    document: QTextDocument, source: str, style: Style, kind: Kind = Kind.PROSE,
+    document: SafeDocument, source: str, style: Style, kind: Kind = Kind.PROSE,
     inlay: InlineObject | None = None, references: Mapping[str, Any] | None = None, alert: str = "",
 ) -> set[ImageKey]:  # fmt: skip
     """Show `source`, the body of one block of this `kind`, in `document`.
@@ -75,8 +89,7 @@ def set_markdown(
     table = kind is Kind.TABLE
     if table:
         source = _mirrored(source)
-    document.clear()  # otherwise the old text is laid out again below
-    document.setDefaultFont(style.text_font)
+    document.renew(style.text_font)
     document.setIndentWidth(style.px(1.35))
     if table:
         document.setLayoutEnabled(False)

@@ -174,10 +174,14 @@ class DocumentRow(RowWidget):
 
     def fit(self, width: int) -> int:
         self.document.set_width(width)
-        if self.grown_at >= 0:
-            top = round(self.origin().y() + self._line_top(self.grown_at)) - 2
-            self.update(0, top, self.width(), self.height() - top)
+        self.update_growth()
         return self.gap + round(self.document.size().height())
+
+    def update_growth(self, above: int = 0) -> None:
+        """Paint again what is below the top of the line at `grown_at`, and `above` pixels more."""
+        if self.grown_at >= 0:
+            top = round(self.origin().y() + self._line_top(self.grown_at)) - above - 2
+            self.update(0, top, self.width(), self.height() - top)
 
     def plain(self) -> bool:
         """Whether nothing is selected or marked in the text."""

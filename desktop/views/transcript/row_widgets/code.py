@@ -115,8 +115,7 @@ class CodeRow(SidewaysRow):
 
     def _set(self, code: str, style: Style) -> None:
         self._measured, self._widest = 0, 0.0
-        self.document.setDefaultFont(style.code_font)
-        self.document.clear()
+        self.document.renew(style.code_font)
         shape = QTextBlockFormat()
         shape.setLineHeight(_LINE_HEIGHT, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
         cursor = QTextCursor(self.document)

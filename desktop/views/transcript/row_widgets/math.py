@@ -27,8 +27,7 @@ class MathRow(SidewaysRow):
         self._drawn, self._shift = False, 0
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
-        self.document.clear()
-        self.document.setDefaultFont(style.text_font)
+        self.document.renew(style.text_font)
         option = QTextOption()
         option.setTextDirection(Qt.LayoutDirection.LeftToRight)
         option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
@@ -48,7 +47,7 @@ class MathRow(SidewaysRow):
             self._show_source(source, style)
 
     def _show_source(self, source: str, style: Style) -> None:
-        self.document.setDefaultFont(style.code_font)
+        self.document.renew(style.code_font)
         self.document.setPlainText(source)
         cursor = QTextCursor(self.document)
         cursor.select(QTextCursor.SelectionType.Document)

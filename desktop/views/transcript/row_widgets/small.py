@@ -157,7 +157,7 @@ class NoticeRow(DocumentRow):
     """A sentence that the reader should see, on a tinted background."""
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
-        self.document.setDefaultFont(style.small_font)
+        self.document.renew(style.small_font)
         self.document.setPlainText(row.text)
         self.setAccessibleName(f"Notice: {row.text}")
 

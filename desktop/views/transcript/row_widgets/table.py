@@ -9,6 +9,7 @@ from PySide6.QtCore import QPointF, QRect, QRectF
 from PySide6.QtGui import QFontMetricsF, QPainter, QTextBlockFormat, QTextCursor, QTextTable
 
 from desktop.blocks import Kind
+from desktop.views.transcript.rendering.document_writer import CELL_TOP
 from desktop.views.transcript.rendering.markdown import NO_BREAK, SafeDocument, append_rows, set_markdown
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
@@ -34,13 +35,16 @@ class TableRow(SidewaysRow):
 
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
+        self.paint_growth()
         self._shown = ""
         self._references: Mapping[str, Any] | None = None
+        self._place = (0, 0, False)
         self._columns, self._room = 1, -1
         self._widest: list[float] = []
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
-        text = row.text
+        text, place = row.text, (self.gap, inset(row, style), self.muted())
+        still, self._place = place == self._place and self.plain(), place
         growing = row.block is not None and not row.block.closed
         if (
             growing
@@ -50,9 +54,13 @@ class TableRow(SidewaysRow):
         ):
             text = text[: text.rstrip("\n").rfind("\n") + 1]
             if text == self._shown and not fresh and row.references == self._references:
+                if still:
+                    self.grown_at = self.document.characterCount() - 1  # nothing looks different
                 return
         if fresh or row.references != self._references or not self._append(text, style):
             self._set(text, style)
+        if not still:
+            self.grown_at = -1
         self._shown, self._references = text, row.references
 
     def _set(self, text: str, style: Style) -> None:
@@ -85,11 +93,14 @@ class TableRow(SidewaysRow):
         head = "\n".join(shown.split("\n", 2)[:2])
         if table is None:
             return False
+        last = table.cellAt(table.rows() - 1, 0).firstPosition()
         made = append_rows(table, self.document, f"{head}\n{new}", style, self._references)
         if not made:
             return False
         if self._wider(made, style):
             self._room = -1
+        else:
+            self.grown_at = last
         return True
 
     def _wider(self, made: list[list[str]], style: Style) -> bool:
@@ -108,7 +119,9 @@ class TableRow(SidewaysRow):
             return 0
         left = inset(self.row, self.row_style)
         room = width - left
-        if room != self._room:
+        if room == self._room:
+            self.update_growth(self.row_style.px(CELL_TOP))
+        else:
             self._room = room
             self.document.setLayoutEnabled(True)
             self.document.setTextWidth(max(room, self._columns * self.row_style.px(7.0)))

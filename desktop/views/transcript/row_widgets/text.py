@@ -64,6 +64,15 @@ class PictureRow(DocumentRow):
         self._pictures = context.pictures
         self._pictures.arrived.connect(self._arrived)
 
+    def paint_growth(self) -> None:
+        """Paint only from `grown_at` on when the row gets higher."""
+        self.setAttribute(Qt.WidgetAttribute.WA_StaticContents)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self.update()
+
     def inlay(self, row: Row) -> InlineObject | None:
         """The source of the pictures of `row`, in the colour of its text."""
         if self.row_style is None:
@@ -89,10 +98,9 @@ class TextRow(PictureRow):
 
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
+        self.paint_growth()
         self._shown: tuple[str, object] = "", None
         self._alert = ""
-        # a growing text is only painted from where it has grown
-        self.setAttribute(Qt.WidgetAttribute.WA_StaticContents)
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         kind = row.block.kind if row.block is not None else Kind.PROSE
@@ -117,11 +125,6 @@ class TextRow(PictureRow):
         )
         if note:
             number_note(self.document, note, style)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if event.size().width() != event.oldSize().width():
-            self.update()
 
     def _bar(self) -> bool:
         return self.row is not None and self.row.block is not None and self.row.block.kind is Kind.QUOTE
@@ -275,7 +278,7 @@ class BubbleRow(DocumentRow):
     """
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
-        self.document.setDefaultFont(style.text_font)
+        self.document.renew(style.text_font)
         option = QTextOption()
         option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.document.setDefaultTextOption(option)

@@ -87,7 +87,7 @@ class TokenRow(DocumentRow):
     def _set_text(self, text: str, style: Style) -> None:
         self._text, self._astral = "", []
         self._forget()
-        self.document.setDefaultFont(style.text_font)
+        self.document.renew(style.text_font)
         option = QTextOption()
         option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.document.setDefaultTextOption(option)

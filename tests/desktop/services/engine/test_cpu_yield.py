@@ -1,4 +1,4 @@
-"""The GUI thread has a core to itself from the arrival of text until it is painted."""
+"""The GUI thread has a core to itself until text is painted, and while the user acts."""
 
 from __future__ import annotations
 
@@ -56,3 +56,23 @@ def test_a_core_stays_free_until_text_is_painted(qtbot: QtBot, told: list[str]) 
     asker.begin()
     asker.end()
     assert told[4:] == ["asked", "given back"]
+
+
+def test_a_core_stays_free_until_the_user_pauses(qtbot: QtBot, told: list[str]) -> None:
+    asker = CpuYield()
+    asker.hold()
+    assert told == [], "nobody needs room while no model computes"
+    asker.on = True
+    asker._held.setInterval(60_000)  # on a slow machine the user acts in time, too
+    for _ in range(4):
+        asker.hold()
+        asker.begin()
+        qtbot.waitUntil(lambda: not asker._turns)
+    assert told == ["asked"], "one request for all actions that follow each other"
+    asker._held.setInterval(1)  # a running timer begins anew
+    qtbot.waitUntil(lambda: len(told) > 1)
+    assert told == ["asked", "given back"]
+    asker.hold()
+    asker.end()
+    assert told == ["asked", "given back"] * 2
+    assert not asker._held.isActive()
