@@ -62,6 +62,7 @@ def load_in_library(hand: Hand, path: str) -> None:
     hand.window.model_controller.open_library()
     assert hand.window.model_controller.library is not None
     hand.window.model_controller.library.local.load_requested.emit(path)
+    hand.window.model_controller.library.hide()  # visible, it would measure the memory's speed later
 
 
 @pytest.mark.parametrize("way", ["open", "menu", "unload", "reload", "library"])
