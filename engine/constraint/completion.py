@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.constraint.closing import JsonPlace, Path
 from engine.constraint.grammar_source import GrammarSource, limits
+from engine.constraint.llguidance_tokens import ByteWords
 from engine.constraint.roomy import with_room
 
 if TYPE_CHECKING:
@@ -39,26 +40,11 @@ _TURN_OF_BYTE = np.array([_TRIED_FIRST.find(byte) % 256 for byte in range(256)])
 _BLANKS, _CLOSING = b" \t\r\n", b"]}"
 
 
-class _Bytes:
-    """A vocabulary of single bytes, as llguidance's constructor asks for it."""
-
-    is_tokenizer_wrapper = True
-    bos_token_id = None
-    eos_token_id = 256
-    special_token_ids: list[int] = []
-
-    def __init__(self) -> None:
-        self.tokens = [*(bytes([byte]) if byte != 0xFF else b"" for byte in range(256)), b""]
-
-    def __call__(self, text: str) -> list[int]:
-        return list(text.encode())
-
-
 @cache
 def _byte_tokenizer() -> LLTokenizer:
     from llguidance import LLTokenizer, TokenizerWrapper
 
-    return LLTokenizer(cast("TokenizerWrapper", _Bytes()), slices=[])
+    return LLTokenizer(cast("TokenizerWrapper", ByteWords()), slices=[])
 
 
 class _Way(NamedTuple):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from engine.constraint.vocabulary import Vocabulary, vocabulary_of
+from engine.constraint.vocabulary import vocabulary_of
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -28,18 +29,17 @@ _lock = threading.Lock()
 _known: weakref.WeakKeyDictionary[Tokenizer, LLTokenizer] = weakref.WeakKeyDictionary()
 
 
-class _Words:
-    """What llguidance's constructor asks for; see `llguidance.TokenizerWrapper`."""
+class ByteWords:
+    """Tokens with these texts, and one for each byte, as `llguidance.TokenizerWrapper` asks for them."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        usable = [text if len(text) <= _LONGEST and _MARKER not in text else b"" for text in vocabulary.texts]
-        self.tokens = [*usable, *(bytes([byte]) if byte != _MARKER else b"" for byte in range(256)), b""]
+    def __init__(self, texts: Sequence[bytes] = ()) -> None:
+        self.tokens = [*texts, *(bytes([byte]) if byte != _MARKER else b"" for byte in range(256)), b""]
         self.eos_token_id = len(self.tokens) - 1
         self.special_token_ids: list[int] = []
-        self._first_byte = vocabulary.size
+        self._first_byte = len(texts)
 
     def __call__(self, text: str) -> list[int]:
         """A way to write a text.
@@ -63,6 +63,8 @@ def llguidance_tokenizer(tokenizer: Tokenizer) -> LLTokenizer:
         if found is None:
             from llguidance import LLTokenizer, TokenizerWrapper
 
-            words = cast(TokenizerWrapper, _Words(vocabulary_of(tokenizer)))
+            texts = vocabulary_of(tokenizer).texts
+            usable = [text if len(text) <= _LONGEST and _MARKER not in text else b"" for text in texts]
+            words = cast(TokenizerWrapper, ByteWords(usable))
             found = _known[tokenizer] = LLTokenizer(words, slices=_SLICES)
         return found

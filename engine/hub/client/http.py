@@ -1,4 +1,9 @@
-"""HTTP for downloads, with the user's proxies, certificates and passwords, that another thread can abort."""
+"""HTTP for downloads, with the user's proxies, certificates and passwords, that another thread can abort.
+
+This is `urllib`, with a hook where a connection is made. Of `httpx` the same hook would need its trace
+events, since closing its client does not wake a blocked read, and the rules below (pip's settings, NO_PROXY,
+trusted hosts, a token for each origin after redirects, errors as sentences) would all stay.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +47,7 @@ class Web:
         self._opener = urllib.request.OpenerDirector()
         handlers: list[urllib.request.BaseHandler] = [
             urllib.request.ProxyHandler(_proxies(settings)),
-            _plain_handler(self),
-            _tls_handler(self, _tls(settings, environ), settings.trusted_hosts),
+            _Connections(self, _tls(settings, environ), settings.trusted_hosts),
             _Redirects(self),
             urllib.request.UnknownHandler(),
             urllib.request.HTTPDefaultErrorHandler(),
@@ -112,33 +116,32 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return following
 
 
-def _plain_handler(web: Web) -> urllib.request.HTTPHandler:
-    class Connection(http.client.HTTPConnection):
-        def connect(self) -> None:
-            super().connect()
-            web.register(self.sock)
+class _Connections(urllib.request.AbstractHTTPHandler):
+    """Opens connections that `Web.abort` can close."""
 
-    class Handler(urllib.request.HTTPHandler):
-        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-            return self.do_open(Connection, req)
+    def __init__(self, web: Web, tls: ssl.SSLContext, trusted_hosts: tuple[str, ...]) -> None:
+        super().__init__()
+        self._web, self._tls, self._trusted_hosts = web, tls, set(trusted_hosts)
+        self.http_request = self.https_request = self.do_request_
 
-    return Handler()
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._registered(http.client.HTTPConnection), req)
 
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        trusted = {req.host, req.host.partition(":")[0]} & self._trusted_hosts
+        context = _unchecked() if trusted else self._tls
+        return self.do_open(self._registered(http.client.HTTPSConnection), req, context=context)
 
-def _tls_handler(
-    web: Web, context: ssl.SSLContext, trusted_hosts: tuple[str, ...]
-) -> urllib.request.HTTPSHandler:
-    class Connection(http.client.HTTPSConnection):
-        def connect(self) -> None:
-            super().connect()
-            web.register(self.sock)
+    def _registered(self, kind: Any) -> Any:
+        """The class of connections `kind`, which tells `Web` of each."""
+        web = self._web
 
-    class Handler(urllib.request.HTTPSHandler):
-        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-            chosen = _unchecked() if {req.host, req.host.partition(":")[0]} & set(trusted_hosts) else context
-            return self.do_open(Connection, req, context=chosen)
+        class Connection(kind):  # type: ignore[misc] # either class
+            def connect(self) -> None:
+                super().connect()
+                web.register(self.sock)
 
-    return Handler(context=context)
+        return Connection
 
 
 def _unchecked() -> ssl.SSLContext:

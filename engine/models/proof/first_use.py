@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from engine.backends.base import Array, Backend, Forward, Ops
@@ -30,7 +31,7 @@ from engine.models.proof.cases import (
     run_case,
 )
 from engine.models.proof.random_tensors import BLOCKS, builder
-from engine.tensors import RawTensor
+from engine.tensors import Floats, RawTensor
 
 STAGE = "Checking the GPU kernels"
 SECONDS = 5.0
@@ -102,6 +103,8 @@ def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: F
 
     Raises `DeviceLost`; a kernel that crashed the device is remembered.
     """
+    from engine.backends.cuda.proof.trial import DRAW
+
     for trial in backend.to_prove(forward, cache_dtype):
         found: list[Outcome] = []
         deadline, total = time.monotonic() + SECONDS, len(cases) + 1
@@ -110,7 +113,8 @@ def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: F
             found += _tried(trial, case, deadline)
         if trial.draws & trial.left and time.monotonic() < deadline:
             yield Loading(STAGE, total - 1, total)
-            found += _drawn(trial)
+            device = trial.narrowed()
+            found += _outcome(trial, device, "drawing tokens", DRAW, partial(trial.drawn, device))
         yield Loading(STAGE, total, total)
         wrong = [row for row in found if not row["passed"]]
         if wrong:
@@ -151,25 +155,34 @@ def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
         tried |= names
         if expected is None:
             expected = run_case(case, ReferenceBackend(), tensors)
-        try:
-            result = outcome(
-                case.name, difference(run_case(case, backend, tensors), expected), case.tolerance
-            )
-        except NotEnoughMemory:
-            log.info("not enough memory to check %s", case.name)
-            trial.short = True
+        compare = partial(_difference, case, backend, tensors, expected)
+        yield from _outcome(trial, device, case.name, case.tolerance, compare)
+        if trial.short:
             return
-        except DeviceLost:
-            trial.crashed(device.ran)
-            raise
-        except _FAILURES as error:
-            result = {
-                **outcome(case.name, float("inf"), case.tolerance),
-                "error": f"{type(error).__name__}: {error}",
-            }
-        if result["passed"]:
-            trial.passed(device.ran)
-        yield {**result, "kernels": ", ".join(sorted(device.ran))}
+
+
+def _difference(case: Case, backend: Backend, tensors: Sequence[RawTensor], expected: Floats) -> float:
+    return difference(run_case(case, backend, tensors), expected)
+
+
+def _outcome(
+    trial: Any, device: Any, name: str, tolerance: float, compare: Callable[[], float]
+) -> Iterator[Outcome]:
+    """The outcome of `compare`, which runs kernels on a device of the trial; none if memory was short."""
+    try:
+        result = outcome(name, compare(), tolerance)
+    except NotEnoughMemory:
+        log.info("not enough memory to check %s", name)
+        trial.short = True
+        return
+    except DeviceLost:
+        trial.crashed(device.ran)
+        raise
+    except _FAILURES as error:
+        result = {**outcome(name, float("inf"), tolerance), "error": f"{type(error).__name__}: {error}"}
+    if result["passed"]:
+        trial.passed(device.ran)
+    yield {**result, "kernels": ", ".join(sorted(device.ran))}
 
 
 def prove_again(model: Model) -> Iterator[Loading]:
@@ -195,28 +208,6 @@ def _over(case: Case, backend: Backend, tensors: Sequence[RawTensor]) -> Forward
         return case.forward(ops, weights)
 
     return forward
-
-
-def _drawn(trial: Any) -> Generator[Outcome, None, None]:
-    from engine.backends.cuda.proof.trial import DRAW
-
-    device = trial.narrowed()
-    try:
-        result = outcome("drawing tokens", trial.drawn(device), DRAW)
-    except NotEnoughMemory:
-        trial.short = True
-        return
-    except DeviceLost:
-        trial.crashed(device.ran)
-        raise
-    except _FAILURES as error:
-        result = {
-            **outcome("drawing tokens", float("inf"), DRAW),
-            "error": f"{type(error).__name__}: {error}",
-        }
-    if result["passed"]:
-        trial.passed(device.ran)
-    yield {**result, "kernels": ", ".join(sorted(device.ran))}
 
 
 def _report(trial: Any, found: Sequence[Outcome]) -> str:

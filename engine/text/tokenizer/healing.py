@@ -11,20 +11,8 @@ import numpy.typing as npt
 
 from engine.text.tokenizer.tokenizer import Tokenizer
 
-
-class _Index:
-    """All tokens with bytes, except control tokens, sorted by bytes."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        pairs = [
-            (tokenizer.token_bytes(id), id)
-            for id in range(tokenizer.vocab_size)
-            if id not in tokenizer.special_ids
-        ]
-        self.pairs: Sequence[tuple[bytes, int]] = sorted(pair for pair in pairs if pair[0])
-
-
-_indexes: WeakKeyDictionary[Tokenizer, _Index] = WeakKeyDictionary()
+_sorted: WeakKeyDictionary[Tokenizer, Sequence[tuple[bytes, int]]] = WeakKeyDictionary()
+"""All tokens with bytes, except control tokens, sorted by bytes."""
 
 
 class TokenPrefixes:
@@ -58,7 +46,9 @@ class TokenPrefixes:
         return self._pairs()
 
     def _pairs(self) -> Sequence[tuple[bytes, int]]:
-        index = _indexes.get(self._tokenizer)
-        if index is None:  # two threads may both build it: wasteful but harmless
-            index = _indexes[self._tokenizer] = _Index(self._tokenizer)
-        return index.pairs
+        found = _sorted.get(self._tokenizer)
+        if found is None:  # two threads may both make it: wasteful but harmless
+            ids = sorted(set(range(self._tokenizer.vocab_size)) - self._tokenizer.special_ids)
+            pairs = ((self._tokenizer.token_bytes(id), id) for id in ids)
+            found = _sorted[self._tokenizer] = sorted(pair for pair in pairs if pair[0])
+        return found

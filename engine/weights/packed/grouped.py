@@ -8,7 +8,7 @@ code widths.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -89,15 +89,19 @@ class Layout:
     file_bytes: int
     file_rows: int
 
-    def pieces(self) -> list[list[Run]]:
-        """The runs, grouped into neighbours that one packed matrix can hold: of equal `bits` and `unit`."""
-        out: list[list[Run]] = []
+    def pieces(self) -> list[Layout]:
+        """Neighbouring columns that one packed matrix can hold: of equal `bits` and `unit`."""
+        runs: list[list[Run]] = []
         for run in self.runs:
-            if out and (out[-1][-1].bits, out[-1][-1].unit) == (run.bits, run.unit):
-                out[-1].append(run)
+            if runs and (runs[-1][-1].bits, runs[-1][-1].unit) == (run.bits, run.unit):
+                runs[-1].append(run)
             else:
-                out.append([run])
-        return out
+                runs.append([run])
+        return [self._piece(each) for each in runs]
+
+    def _piece(self, runs: Sequence[Run]) -> Layout:
+        columns, bits = sum(run.size for run in runs), sum(run.size * run.bits for run in runs)
+        return replace(self, columns=columns, runs=runs, order=None, file_bytes=self.file_rows * bits // 8)
 
 
 def _type_name(runs: Sequence[Run], half: bool) -> str:
@@ -111,7 +115,7 @@ def _type_name(runs: Sequence[Run], half: bool) -> str:
 
 
 class GroupedTensor:
-    """A `RawTensor` (N, K) of such a matrix, or of some of its rows.
+    """A `RawTensor` (N, K) of such a matrix, of one of its `pieces`, or of some of its rows.
 
     `type` is as in `_type_name` for one packed matrix in the model's order of columns; otherwise it is
     "PERMUTED" and the types of the pieces: "PERMUTED+GROUPED8_128+GROUPED4_128".
@@ -123,17 +127,15 @@ class GroupedTensor:
         self.name, self._layout, self._source = name, layout, source
         self._outputs = np.arange(layout.file_rows) if outputs is None else outputs
         self.shape: tuple[int, ...] = (len(self._outputs), layout.columns)
-        pieces = layout.pieces()
-        if len(pieces) == 1 and layout.order is None:
-            self.type = _type_name(pieces[0], layout.half)
+        types = [_type_name(piece.runs, layout.half) for piece in layout.pieces()]
+        if len(types) == 1 and layout.order is None:
+            self.type = types[0]
         else:
-            self.type = "+".join(
-                dict.fromkeys(["PERMUTED", *(_type_name(runs, layout.half) for runs in pieces)])
-            )
+            self.type = "+".join(dict.fromkeys(["PERMUTED", *types]))
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the file, scales and zero points included."""
+        """Bytes in the file, scales and zero points included; of a piece those of its codes."""
         return self._layout.file_bytes * self.shape[0] // max(1, self._layout.file_rows)
 
     @property
@@ -141,32 +143,46 @@ class GroupedTensor:
         """The model's column for each stored column; None if the order is the same."""
         return self._layout.order
 
-    def pieces(self) -> list[Piece]:
-        """The pieces, in the order of the stored columns."""
+    def pieces(self) -> list[GroupedTensor]:
+        """The packed matrices, in the order of the stored columns."""
         return [
-            Piece(self.name, runs, self._layout.half, self._source, self._outputs)
-            for runs in self._layout.pieces()
+            GroupedTensor(self.name, piece, self._source, self._outputs) for piece in self._layout.pieces()
         ]
 
     @property
     def data(self) -> Bytes:
-        """`Piece.data` of a tensor of one piece in the model's order of columns."""
-        pieces = self.pieces()
-        assert len(pieces) == 1
-        assert self.order is None
-        return pieces[0].data
+        """For each row and block of `unit` columns: code bytes, a float32 scale, an int16 zero point.
+
+        Only of one packed matrix in the model's order of columns.
+        """
+        runs, outputs = self._layout.runs, self._outputs
+        assert not self.type.startswith("PERMUTED")
+        unit, start = runs[0].unit, runs[0].start
+        codes = self._source.codes(outputs, start, start + self.shape[1])
+        out = np.empty((self.shape[0], self.shape[1] // unit, unit + 6), np.uint8)
+        out[:, :, :unit] = codes.reshape(*out.shape[:2], unit)
+        groups = np.concatenate([np.full(run.size // unit, run.group) for run in runs])
+        scales, zeros = self._source.scales(outputs)[:, groups], self._source.zeros(outputs)[:, groups]
+        out[:, :, unit : unit + 4] = np.ascontiguousarray(scales, np.float32)[..., None].view(np.uint8)
+        out[:, :, unit + 4 :] = np.ascontiguousarray(zeros, np.int16)[..., None].view(np.uint8)
+        return out.reshape(-1)
 
     def dequantise(self) -> Floats:
-        """All values, float32, in `shape` and the model's order of columns."""
-        out = np.empty(self.shape, np.float32)
-        step = max(1, _CHUNK_VALUES // max(1, self.shape[1]))
-        group = _by_column(self._layout.runs)
+        """All values, float32, in `shape` and the model's order of columns: (code - zero) * scale.
+
+        The difference is exact, the product is rounded once.
+        """
+        out, runs = np.empty(self.shape, np.float32), self._layout.runs
+        step, start = max(1, _CHUNK_VALUES // max(1, self.shape[1])), runs[0].start if runs else 0
+        group = np.repeat([run.group for run in runs], [run.size for run in runs]).astype(np.int64)
+        columns = slice(None) if self.order is None else self.order
         for first in range(0, self.shape[0], step):
-            values = _values(self._source, self._outputs[first : first + step], 0, self.shape[1], group)
-            if self.order is None:
-                out[first : first + step] = values
-            else:
-                out[first : first + step, self.order] = values
+            outputs = self._outputs[first : first + step]
+            codes = self._source.codes(outputs, start, start + self.shape[1]).astype(np.int16)
+            zeros, scales = self._source.zeros(outputs)[:, group], self._source.scales(outputs)[:, group]
+            # A NaN in a scale is kept without a warning.
+            with np.errstate(invalid="ignore", over="ignore"):
+                out[first : first + step, columns] = (codes - zeros).astype(np.float32) * scales
         return out
 
     def part(self, index: int) -> GroupedTensor:
@@ -179,89 +195,8 @@ class GroupedTensor:
         return GroupedTensor(self.name, self._layout, self._source, self._outputs[start:stop])
 
     def take(self, indices: npt.ArrayLike) -> GroupedTensor:
-        return GroupedTensor(
-            self.name, self._layout, self._source, self._outputs[np.asarray(indices, np.int64).reshape(-1)]
-        )
-
-
-class Piece:
-    """A `RawTensor` of neighbouring stored columns with codes of one width."""
-
-    __slots__ = ("_half", "_outputs", "_runs", "_source", "name", "shape", "type")
-
-    def __init__(self, name: str, runs: Sequence[Run], half: bool, source: Source, outputs: Indices) -> None:
-        self.name, self._runs, self._half, self._source, self._outputs = name, runs, half, source, outputs
-        self.shape: tuple[int, ...] = (len(outputs), sum(run.size for run in runs))
-        self.type = _type_name(runs, half)
-
-    @property
-    def start(self) -> int:
-        """The first of its stored columns."""
-        return self._runs[0].start
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its codes."""
-        return self.shape[0] * sum(run.size * run.bits for run in self._runs) // 8
-
-    @property
-    def data(self) -> Bytes:
-        """For each row and block of `unit` columns: code bytes, a float32 scale, an int16 zero point."""
-        unit = self._runs[0].unit
-        codes = self._codes()
-        out = np.empty((self.shape[0], self.shape[1] // unit, unit + 6), np.uint8)
-        out[:, :, :unit] = codes.reshape(*out.shape[:2], unit)
-        groups = np.concatenate([np.full(run.size // unit, run.group) for run in self._runs])
-        scales, zeros = (
-            self._source.scales(self._outputs)[:, groups],
-            self._source.zeros(self._outputs)[:, groups],
-        )
-        out[:, :, unit : unit + 4] = np.ascontiguousarray(scales, np.float32)[..., None].view(np.uint8)
-        out[:, :, unit + 4 :] = np.ascontiguousarray(zeros, np.int16)[..., None].view(np.uint8)
-        return out.reshape(-1)
-
-    def _codes(self) -> Bytes:
-        return self._source.codes(self._outputs, self.start, self.start + self.shape[1])
-
-    def dequantise(self) -> Floats:
-        """All values, float32, in `shape`."""
-        return _values(
-            self._source, self._outputs, self.start, self.start + self.shape[1], _by_column(self._runs)
-        )
-
-    def part(self, index: int) -> Piece:
-        """Raises `BadCheckpoint`: a matrix has no parts."""
-        raise BadCheckpoint(
-            f"The tensor {self.name} is one matrix, where the model's headers call for a stack of matrices."
-        )
-
-    def rows(self, start: int, stop: int) -> Piece:
-        return Piece(self.name, self._runs, self._half, self._source, self._outputs[start:stop])
-
-    def take(self, indices: npt.ArrayLike) -> Piece:
-        return Piece(
-            self.name,
-            self._runs,
-            self._half,
-            self._source,
-            self._outputs[np.asarray(indices, np.int64).reshape(-1)],
-        )
-
-
-def _by_column(runs: Sequence[Run]) -> Indices:
-    """The group of each column."""
-    return np.repeat([run.group for run in runs], [run.size for run in runs]).astype(np.int64)
-
-
-def _values(source: Source, outputs: Indices, start: int, stop: int, group: Indices) -> Floats:
-    """(code - zero) * scale, float32: the difference is exact, the product is rounded once."""
-    codes = source.codes(outputs, start, stop).astype(np.int16)
-    # A NaN in a scale is kept without a warning.
-    with np.errstate(invalid="ignore", over="ignore"):
-        out: Floats = (codes - source.zeros(outputs)[:, group]).astype(np.float32) * source.scales(outputs)[
-            :, group
-        ]
-    return out
+        chosen = self._outputs[np.asarray(indices, np.int64).reshape(-1)]
+        return GroupedTensor(self.name, self._layout, self._source, chosen)
 
 
 def runs_by_group(groups: Indices, bits: int) -> tuple[list[Run], Indices | None]:

@@ -53,7 +53,7 @@ class QuantisedTensor:
 
     @property
     def data(self) -> Bytes:
-        """The blocks of the type; for "q6" as in `engine.weights.packed.grouped.Piece.data`."""
+        """The blocks of the type; for "q6" as in `engine.weights.packed.grouped.GroupedTensor.data`."""
         blocks = self._source.dequantise().reshape(-1, BLOCK)
         out = np.empty((len(blocks), self._block_bytes), np.uint8)
         with np.errstate(all="ignore"):  # the error is raised below

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import BadCheckpoint
-from engine.weights.packed.grouped import Layout, Piece, Run
+from engine.weights.packed.grouped import GroupedTensor, Layout, Run
 from engine.weights.tensor import FileTensor
 from engine.weights.transform.quantize import KINDS, QuantisedTensor, quantise
 
@@ -82,7 +82,7 @@ def test_six_bits_are_a_piece_of_grouped_codes() -> None:
             return zeros[outputs]
 
     runs = (Run(0, 32, 6, 0), Run(32, 32, 6, 1))
-    piece = Piece("x", runs, Layout(64, runs, None, True, 0, 16).half, Source(), np.arange(16))
+    piece = GroupedTensor("x", Layout(64, runs, None, True, 0, 16), Source())
     assert piece.type == found.type == "GROUPED6_32"
     assert np.array_equal(piece.data, found.data)
     assert np.array_equal(piece.dequantise(), found.dequantise())
