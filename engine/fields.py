@@ -72,7 +72,7 @@ def setting_info(field: dataclasses.Field[Any]) -> SettingInfo:
     return info
 
 
-class _Kind(typing.NamedTuple):
+class Kind(typing.NamedTuple):
     """What a value of one field has to be: a scalar of a kind, a tuple of them, or None too."""
 
     info: SettingInfo
@@ -83,7 +83,8 @@ class _Kind(typing.NamedTuple):
 
 
 @functools.cache  # a millisecond each time without, and every value of every settings object asks
-def _kinds(cls: type) -> dict[str, _Kind]:
+def field_kinds(cls: type) -> dict[str, Kind]:
+    """What the values of a settings class's fields have to be, by name."""
     found, hints = {}, typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
@@ -92,7 +93,7 @@ def _kinds(cls: type) -> dict[str, _Kind]:
             kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
         is_tuple = typing.get_origin(kind) is tuple
         scalar = typing.get_args(kind)[0] if is_tuple else kind
-        found[field.name] = _Kind(
+        found[field.name] = Kind(
             setting_info(field), scalar, is_tuple, optional, f"{cls.__name__}.{field.name}"
         )
     return found
@@ -134,7 +135,7 @@ def check_value(cls: type, name: str, value: Any) -> Any:
 
     Raises `BadSetting` in one sentence.
     """
-    found = _kinds(cls).get(name)
+    found = field_kinds(cls).get(name)
     if found is None:
         raise BadSetting(f"{cls.__name__} has no setting named {name!r}.")
     if value is None and found.optional:
@@ -151,13 +152,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         cls: type = type(self)
-        for name in _kinds(cls):
+        for name in field_kinds(cls):
             object.__setattr__(self, name, check_value(cls, name, getattr(self, name)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain dict of str, int, float, bool, list, None."""
         cls: type = type(self)
-        values = {name: getattr(self, name) for name in _kinds(cls)}
+        values = {name: getattr(self, name) for name in field_kinds(cls)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import types
-import typing
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.core import ChatRequest, Message
 from engine.errors import BadSetting
+from engine.fields import field_kinds
 from engine.settings import (
     AdapterSettings,
     CacheSettings,
@@ -23,7 +22,6 @@ from engine.settings import (
     Settings,
     SpeculationSettings,
     StopSettings,
-    setting_info,
 )
 
 S = TypeVar("S", bound=Settings)
@@ -54,26 +52,15 @@ def add_settings(
     Lists take several values, or the flag several times.
     """
     group = parser.add_argument_group((cls.__doc__ or "").split(".")[0])
-    kinds = typing.get_type_hints(cls)
+    kinds = field_kinds(cls)  # type: ignore[arg-type]
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         if field.name in without:
             continue
-        info, kind = setting_info(field), kinds[field.name]
-        if isinstance(kind, types.UnionType):
-            kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
-        more: dict[str, Any] = {
-            "type": kind,
-            "metavar": kind.__name__.upper() if isinstance(kind, type) else None,
-        }
+        info, kind = kinds[field.name].info, kinds[field.name].scalar
+        more: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper()}
         flag = f"--{FLAG_NAMES.get((cls, field.name), field.name.replace('_', '-'))}"
-        if typing.get_origin(kind) is tuple:
-            item = typing.get_args(kind)[0]
-            more = {
-                "type": item if item is str else whole_numbers,
-                "nargs": "+",
-                "action": "extend",
-                "metavar": item.__name__.upper(),
-            }
+        if kinds[field.name].is_tuple:
+            more |= {"type": kind if kind is str else whole_numbers, "nargs": "+", "action": "extend"}
         elif kind is bool:
             more = {"action": argparse.BooleanOptionalAction}
         elif info.choices:

@@ -40,7 +40,7 @@ from engine.backends.cpu.kernels.linear.integer_dot import (
 from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
-from engine.backends.cpu.layouts.layout import Bytes, prefetch_lines, tiles
+from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 from engine.backends.gguf_blocks import BlockType
 
 _VI8 = ir.VectorType(I8, LANES)
@@ -125,8 +125,7 @@ class BlockLayout:
                 groups[..., at : at + count * LANES] = values.reshape(height, blocks, self.groups, -1)
                 at += count * LANES
         numbers = parts.d if parts.dmin is None else np.concatenate([parts.d, parts.dmin], axis=1)
-        packed = np.ascontiguousarray(tiles(numbers.reshape(rows, blocks, -1), rows)).view(np.uint8)
-        out[:, :, self.groups * self._group_bytes :] = packed.reshape(height, blocks, -1)
+        out[:, :, self.groups * self._group_bytes :] = lanes_of(numbers.reshape(rows, blocks, -1), rows)
         return out.reshape(-1)
 
     def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value | None]:

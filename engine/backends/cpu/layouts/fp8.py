@@ -24,7 +24,14 @@ from engine.backends.cpu.codegen.simd import (
     splat,
     store,
 )
-from engine.backends.cpu.layouts.layout import CHAINS, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
+from engine.backends.cpu.layouts.layout import (
+    CHAINS,
+    Bytes,
+    add_to_chain,
+    join_chains,
+    lanes_of,
+    prefetch_lines,
+)
 
 _GROUP = 32
 UNITS = (128, 32)
@@ -52,15 +59,10 @@ class Fp8:
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """For each row and block, `raw` holds `unit` numbers and a float32 scale."""
-        blocks, height = columns // self.unit, rows // LANES
-        parts = raw.reshape(rows, blocks, self.unit + 4)
-        out = np.empty((height, blocks, self.block_bytes), np.uint8)
-        out[:, :, : self.unit * LANES] = tiles(parts[:, :, : self.unit], rows).reshape(height, blocks, -1)
+        parts = raw.reshape(rows, columns // self.unit, self.unit + 4)
         scales = np.ascontiguousarray(parts[:, :, self.unit :]).view(np.uint32)
-        out[:, :, self.unit * LANES :] = (
-            np.ascontiguousarray(tiles(scales, rows)).view(np.uint8).reshape(height, blocks, -1)
-        )
-        return out.reshape(-1)
+        both = lanes_of(parts[:, :, : self.unit], rows), lanes_of(scales, rows)
+        return np.concatenate(both, axis=2).reshape(-1)
 
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators

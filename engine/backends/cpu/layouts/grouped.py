@@ -33,7 +33,7 @@ from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products
 from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, in_both
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
-from engine.backends.cpu.layouts.layout import Bytes, prefetch_lines, tiles
+from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 from engine.backends.cpu.layouts.q8 import byte_numbers, byte_operand, byte_vector
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
@@ -104,8 +104,7 @@ class Grouped:
             (self._scales_at, self._zeros_at, scales.astype(np.float16) if self.half else scales),
             (self._zeros_at, self.block_bytes, zeros if self.bits == 8 else zeros.astype(np.int8)),
         ):
-            lanes = np.ascontiguousarray(tiles(numbers.reshape(rows, blocks), rows))
-            out[:, :, at:end] = lanes.view(np.uint8).reshape(height, blocks, -1)
+            out[:, :, at:end] = lanes_of(numbers.reshape(rows, blocks), rows)
         return out.reshape(-1)
 
     def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value]:

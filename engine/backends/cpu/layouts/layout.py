@@ -93,6 +93,12 @@ def tiles(values: npt.NDArray[np.generic], rows: int) -> npt.NDArray[np.generic]
     return np.moveaxis(split, 1, -1)
 
 
+def lanes_of(values: npt.NDArray[np.generic], rows: int) -> Bytes:
+    """The bytes of (rows, blocks, n) numbers by tile and block: (rows / 16, blocks, bytes)."""
+    found = np.ascontiguousarray(tiles(values, rows)).view(np.uint8)
+    return found.reshape(*found.shape[:2], -1)
+
+
 CHAINS = 2 if WIDE else 1
 """Partial sums of each activation row within a block, the same for any number of rows, so that a row's result
 does not depend on the others. Without AVX-512 a vector is two or more registers: one sum is two chains.

@@ -25,7 +25,7 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, biased
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale
 from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, signed_pairs
-from engine.backends.cpu.layouts.layout import Bytes, prefetch_lines, tiles
+from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 
 _UNIT = 32
 _SCALES = _UNIT * LANES
@@ -71,15 +71,9 @@ class Q8:
     integer = True
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        blocks = columns // _UNIT
-        source = raw.reshape(rows, blocks, 34)
-        out = np.empty((rows // LANES, blocks, self.block_bytes), np.uint8)
-        out[:, :, :_SCALES] = quads_of(source[:, :, 2:], rows)
+        source = raw.reshape(rows, columns // _UNIT, 34)
         scales = np.ascontiguousarray(source[:, :, :2]).view(np.uint16)
-        out[:, :, _SCALES:] = (
-            np.ascontiguousarray(tiles(scales, rows)).view(np.uint8).reshape(rows // LANES, blocks, -1)
-        )
-        return out.reshape(-1)
+        return np.concatenate((quads_of(source[:, :, 2:], rows), lanes_of(scales, rows)), axis=2).reshape(-1)
 
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators

@@ -6,6 +6,7 @@ out[t, 16 m + lane] += sum over k of w[k, m, lane] * x[t, k].
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -30,35 +31,39 @@ COLUMN_VECTORS = 2 if WIDE else 1
 """Vectors of 16 columns in a wide tile."""
 
 
-def panel_tile(vectors: int, rows: int) -> Any:
-    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): strides are in bytes; the panel holds
-    `count` vectors of 16 float32 for each of the tile's vectors.
+def tile_function(name: str, vectors: int, rows: int, add: Callable[..., None]) -> Any:
+    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): strides are in bytes.
+
+    `add(builder, tile, addresses of the rows of x, of the panel's vectors, k)` emits step k of `count`.
     """
 
-    def emit(
-        b: ir.IRBuilder,
-        panel: Any,
-        vector_stride: Any,
-        x: Any,
-        x_stride: Any,
-        count: Any,
-        out: Any,
-        out_stride: Any,
-    ) -> None:
+    def emit(b: ir.IRBuilder, *arguments: Any) -> None:
+        panel, vector_stride, x, x_stride, count, out, out_stride = arguments
         tile = OutputTile(b, vectors, rows, out, out_stride)
         x_rows = row_addresses(b, x, x_stride, rows)
         starts = row_addresses(b, panel, vector_stride, vectors)
         with counted_loop(b, count) as k:
-            row = b.shl(k, ir.Constant(I64, 6))
-            weights = [load_float(b, b.add(start, row)) for start in starts]
-            offset = b.shl(k, ir.Constant(I64, 2))
-            for t in range(rows):
-                value = splat(b, load(b, b.add(x_rows[t], offset), F32))
-                for m in range(vectors):
-                    tile.sums.add_product(tile.slot(t, m), value, weights[m])
+            add(b, tile, x_rows, starts, k)
         tile.write()
 
-    return intrinsic_function(f"panel_tile_{vectors}x{rows}", types.void, (types.int64,) * 7, emit)
+    return intrinsic_function(name, types.void, (types.int64,) * 7, emit)
+
+
+def panel_tile(vectors: int, rows: int) -> Any:
+    """The tile of a panel of `count` vectors of 16 float32 for each of the tile's vectors."""
+
+    def add(
+        b: ir.IRBuilder, tile: OutputTile, x_rows: list[ir.Value], starts: list[ir.Value], k: ir.Value
+    ) -> None:
+        row = b.shl(k, ir.Constant(I64, 6))
+        weights = [load_float(b, b.add(start, row)) for start in starts]
+        offset = b.shl(k, ir.Constant(I64, 2))
+        for t in range(rows):
+            value = splat(b, load(b, b.add(x_rows[t], offset), F32))
+            for m in range(vectors):
+                tile.sums.add_product(tile.slot(t, m), value, weights[m])
+
+    return tile_function(f"panel_tile_{vectors}x{rows}", vectors, rows, add)
 
 
 def load_float(b: ir.IRBuilder, address: ir.Value) -> ir.Value:

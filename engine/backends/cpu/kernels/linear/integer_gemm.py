@@ -32,11 +32,12 @@ from engine.backends.cpu.codegen.simd import (
     fma,
     intrinsic_function,
     load,
-    row_addresses,
     splat,
     store,
 )
 from engine.backends.cpu.codegen.simd_bytes import KIND, V64I8, byte_products, join, part_of
+from engine.backends.cpu.codegen.specialise import specialise
+from engine.backends.cpu.kernels.linear.gemm import tile_function
 from engine.backends.cpu.kernels.packed_activations import FEATURES, quantise
 
 PAIRS = KIND == "vnni"
@@ -184,24 +185,19 @@ pack_int16_row = intrinsic_function(
 pack_int8_row = intrinsic_function(
     "pack_int8_row", types.void, (types.int64,) * 3, _emit_row(INT8_ACTIVATIONS)
 )
+pack_row: Any = None
 
 
-def pack_int16(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile for each row: float32 to packed activations of 16 bits."""
-    x, y = (
-        ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE),
-        ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE),
-    )
-    pack_int16_row(x, ld_i64(args + 8 * P_BLOCKS), y)
+def _pack_template(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile for each row: float32 to packed activations."""
+    x = ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE)
+    y = ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE)
+    pack_row(x, ld_i64(args + 8 * P_BLOCKS), y)
 
 
-def pack_int8(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile for each row: float32 to packed activations of 8 bits."""
-    x, y = (
-        ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE),
-        ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE),
-    )
-    pack_int8_row(x, ld_i64(args + 8 * P_BLOCKS), y)
+pack_int16 = specialise(_pack_template, "pack_int16", pack_row=pack_int16_row)
+pack_int8 = specialise(_pack_template, "pack_int8", pack_row=pack_int8_row)
+"""Kernels that pack rows to activations of 16 and of 8 bits."""
 
 
 def _add_scaled(
@@ -230,10 +226,7 @@ def _add_scaled(
 
 
 def integer_tile(vectors: int, rows: int, form: PanelFormat) -> Any:
-    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): strides are in bytes.
-
-    out (rows, 16 vectors) += x (rows, 32 count), packed activations, times the panel.
-    """
+    """The tile (`tile_function`) of x (rows, 32 count), packed activations, times a panel of this form."""
     steps = form.part * form.vectors // FEATURES
     vector = V32I16 if form.bits == 16 else V64I8
 
@@ -244,32 +237,20 @@ def integer_tile(vectors: int, rows: int, form: PanelFormat) -> Any:
             else byte_products(b, total, weights, x, form.signed)
         )
 
-    def emit(
-        b: ir.IRBuilder,
-        panel: Any,
-        vector_stride: Any,
-        x: Any,
-        x_stride: Any,
-        count: Any,
-        out: Any,
-        out_stride: Any,
+    def add(
+        b: ir.IRBuilder, tile: OutputTile, x_rows: list[ir.Value], columns: list[ir.Value], i: ir.Value
     ) -> None:
-        tile = OutputTile(b, vectors, rows, out, out_stride)
-        x_rows = row_addresses(b, x, x_stride, rows)
-        columns = row_addresses(b, panel, vector_stride, vectors)
-        with counted_loop(b, count) as i:
-            starts = [b.add(column, b.mul(i, ir.Constant(I64, form.size))) for column in columns]
-            packed = [b.add(row, b.mul(i, ir.Constant(I64, form.activation_bytes))) for row in x_rows]
-            for part in range(FEATURES // form.part):
-                sums: list[ir.Value] = [const_vector(0, VI32) for _ in range(vectors * rows)]
-                for k in range(part * steps, (part + 1) * steps):
-                    weights = [load(b, start, vector, 64 * k) for start in starts]
-                    for t, record in enumerate(packed):
-                        value = b.bitcast(splat(b, load(b, record, I32, 4 * k)), vector)
-                        for m in range(vectors):
-                            slot = tile.slot(t, m)
-                            sums[slot] = product(b, sums[slot], weights[m], value)
-                _add_scaled(b, form, part, sums, starts, packed, tile)
-        tile.write()
+        starts = [b.add(column, b.mul(i, ir.Constant(I64, form.size))) for column in columns]
+        packed = [b.add(row, b.mul(i, ir.Constant(I64, form.activation_bytes))) for row in x_rows]
+        for part in range(FEATURES // form.part):
+            sums: list[ir.Value] = [const_vector(0, VI32) for _ in range(vectors * rows)]
+            for k in range(part * steps, (part + 1) * steps):
+                weights = [load(b, start, vector, 64 * k) for start in starts]
+                for t, record in enumerate(packed):
+                    value = b.bitcast(splat(b, load(b, record, I32, 4 * k)), vector)
+                    for m in range(vectors):
+                        slot = tile.slot(t, m)
+                        sums[slot] = product(b, sums[slot], weights[m], value)
+            _add_scaled(b, form, part, sums, starts, packed, tile)
 
-    return intrinsic_function(f"{form.name}_{vectors}x{rows}", types.void, (types.int64,) * 7, emit)
+    return tile_function(f"{form.name}_{vectors}x{rows}", vectors, rows, add)

@@ -314,46 +314,18 @@ def linear(
 ) -> None:  # fmt: skip
     """The `linear` kernel of `interface`: finds the block's part and multiplies."""
     group = int32(block_x())
-    first, second = (
-        int32((outputs + (16 * TILES - 1)) >> TILE_SHIFT),
-        int32((outputs_1 + (16 * TILES - 1)) >> TILE_SHIFT),
-    )
+    first = int32((outputs + (16 * TILES - 1)) >> TILE_SHIFT)
+    second = int32((outputs_1 + (16 * TILES - 1)) >> TILE_SHIFT)
     if group >= first:
         group = int32(group - first)
-        weight, y, y_stride, bias, residual, residual_stride = (
-            weight_1,
-            y_1,
-            y_stride_1,
-            bias_1,
-            residual_1,
-            residual_stride_1,
-        )
-        outputs = outputs_1
+        weight, y, y_stride, outputs = weight_1, y_1, y_stride_1, outputs_1
+        bias, residual, residual_stride = bias_1, residual_1, residual_stride_1
         if group >= second:
             group = int32(group - second)
-            weight, y, y_stride, bias, residual, residual_stride = (
-                weight_2,
-                y_2,
-                y_stride_2,
-                bias_2,
-                residual_2,
-                residual_stride_2,
-            )
-            outputs = outputs_2
-    _product(
-        weight,
-        outputs,
-        int32(group * TILES),
-        y,
-        y_stride,
-        bias,
-        residual,
-        residual_stride,
-        x,
-        x_stride,
-        rows,
-        columns,
-    )
+            weight, y, y_stride, outputs = weight_2, y_2, y_stride_2, outputs_2
+            bias, residual, residual_stride = bias_2, residual_2, residual_stride_2
+    tile = int32(group * TILES)
+    _product(weight, outputs, tile, y, y_stride, bias, residual, residual_stride, x, x_stride, rows, columns)
 
 
 def experts(
