@@ -27,14 +27,9 @@ from engine.settings import (
 S = TypeVar("S", bound=Settings)
 
 REPLY_SETTINGS = (
-    SamplerSettings,
-    StopSettings,
-    SpeculationSettings,
-    ConstraintSettings,
-    GuidanceSettings,
-    OutputSettings,
+    SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings, GuidanceSettings, OutputSettings,
     AdapterSettings,
-)
+)  # fmt: skip
 """The settings classes whose fields are flags of the commands that generate replies."""
 
 FLAG_NAMES: dict[tuple[type[Settings], str], str] = {

@@ -30,31 +30,11 @@ from engine.core.model_info import ModelInfo, WorkSpace
 from engine.core.requests import ChatRequest, Foreseen, Message, PromptSize, Rendered
 
 __all__ = [
-    "DRAFT_STAGE",
-    "PAGE_TOKENS",
-    "STOP_REASONS",
-    "Alternative",
-    "ChatEvent",
-    "ChatRequest",
-    "ChatSource",
-    "Done",
-    "Downloaded",
-    "Downloading",
-    "Foreseen",
-    "Loading",
-    "Message",
-    "ModelInfo",
-    "Prefill",
-    "PromptSize",
-    "Rendered",
-    "Running",
-    "Stats",
-    "Text",
-    "TokenInfo",
-    "Trimmed",
-    "Waiting",
-    "WorkSpace",
-]
+    "DRAFT_STAGE", "PAGE_TOKENS", "STOP_REASONS", "Alternative", "ChatEvent", "ChatRequest", "ChatSource",
+    "Done", "Downloaded", "Downloading", "Foreseen", "Loading", "Message", "ModelInfo", "Prefill",
+    "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Trimmed",
+    "Waiting", "WorkSpace",
+]  # fmt: skip
 
 PAGE_TOKENS = 256
 """Token positions in one page of the key/value cache."""

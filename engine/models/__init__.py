@@ -14,12 +14,6 @@ from engine.models.load import read_config, read_model
 from engine.models.quantising import preparation
 
 __all__ = [
-    "ARCHITECTURES",
-    "Architecture",
-    "Model",
-    "ModelConfig",
-    "describe",
-    "preparation",
-    "read_config",
+    "ARCHITECTURES", "Architecture", "Model", "ModelConfig", "describe", "preparation", "read_config",
     "read_model",
-]
+]  # fmt: skip

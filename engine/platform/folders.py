@@ -16,16 +16,9 @@ from pathlib import Path
 import platformdirs
 
 __all__ = [
-    "CACHE_VARIABLE",
-    "DATA_VARIABLE",
-    "cache_dir",
-    "close_to_others",
-    "code_folder",
-    "data_dir",
-    "is_trusted",
-    "private_file",
-    "private_folder",
-]
+    "CACHE_VARIABLE", "DATA_VARIABLE", "cache_dir", "close_to_others", "code_folder", "data_dir",
+    "is_trusted", "private_file", "private_folder",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 

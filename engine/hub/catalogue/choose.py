@@ -36,33 +36,15 @@ _NOT_A_MODEL = re.compile(
 prediction layers.
 """
 _UNSUPPORTED = (
-    "aqlm",
-    "bitnet",
-    "bitsandbytes",
-    "eetq",
-    "exl3",
-    "fbgemm_fp8",
-    "higgs",
-    "hqq",
-    "quanto",
-    "quip",
-    "spqr",
-    "torchao",
-    "vptq",
-)
+    "aqlm", "bitnet", "bitsandbytes", "eetq", "exl3", "fbgemm_fp8", "higgs", "hqq", "quanto", "quip", "spqr",
+    "torchao", "vptq",
+)  # fmt: skip
 """Values of `quant_method` whose safetensors this program cannot read."""
 _SMALL = (".json", ".jinja", ".model", ".tiktoken")
 _SMALL_NAMES = (
-    "merges.txt",
-    "vocab.txt",
-    "readme.md",
-    "license",
-    "license.txt",
-    "license.md",
-    "notice",
-    "notice.txt",
+    "merges.txt", "vocab.txt", "readme.md", "license", "license.txt", "license.md", "notice", "notice.txt",
     "use_policy.md",
-)
+)  # fmt: skip
 _MAX_SMALL_BYTES = 256 << 20
 _PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 WORK_BYTES = 512 << 20

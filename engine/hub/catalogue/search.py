@@ -29,13 +29,8 @@ SORTS = {
 }
 """The sort orders, descending -> the hub's names for them."""
 _TEXT_TASKS = (
-    "",
-    "text-generation",
-    "text2text-generation",
-    "conversational",
-    "image-text-to-text",
-    "any-to-any",
-)
+    "", "text-generation", "text2text-generation", "conversational", "image-text-to-text", "any-to-any",
+)  # fmt: skip
 """Tasks of models that generate text; many GGUF repositories state none."""
 _EXPANDED = (
     "author", "downloads", "likes", "lastModified", "createdAt", "trendingScore", "gated", "private", "tags",

@@ -16,16 +16,9 @@ from pathlib import Path
 DEFAULT_INDEX = "https://pypi.org/simple"
 _SECTIONS = ("global", "install", "download")
 _NAMES = (
-    "index-url",
-    "extra-index-url",
-    "find-links",
-    "no-index",
-    "cert",
-    "client-cert",
-    "proxy",
-    "trusted-host",
+    "index-url", "extra-index-url", "find-links", "no-index", "cert", "client-cert", "proxy", "trusted-host",
     "timeout",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

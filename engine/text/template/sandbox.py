@@ -1,9 +1,14 @@
 """The Jinja environment of chat templates: the features of `transformers`, with limits on time and size.
 
-A template comes with a model file, so it is untrusted code. Jinja's immutable sandbox keeps it from
-Python internals; this module keeps it from running or growing without bound. Every loop step, call,
-filter, operator and output is charged to a `Budget`. Operations that could make something huge in one
-step are estimated first.
+A template comes with a model file, so it is untrusted code. Jinja's `ImmutableSandboxedEnvironment` keeps it
+from Python internals and from changing what it is given, but not from running or growing without bound:
+nested loops, `"a" * 10**10`, `"%999999999d" % 1`, filters that multiply such as `replace` and `indent`. This
+module does. Every loop step, call, filter, operator and output is charged to a `Budget`, and operations that
+could make something huge in one step are estimated first (`sandbox_limits`).
+
+The plain sandbox in a helper process with limits would not do: a template is rendered for each reply and for
+the counts of tokens before it, so each model would need a process and a way to send and check values; not
+every system can limit a process's memory; and a killed one could name neither the line nor the reason.
 """
 
 from __future__ import annotations
@@ -48,17 +53,9 @@ SOURCE_LIMIT = 100_000
 _LEFT_OUT = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
 _PRIVATE = ("_loop_vars", "_block_vars")  # added by Jinja to calls inside loops and blocks
 _FAILURES = (
-    jinja2.TemplateError,
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    LookupError,
-    AttributeError,
-    AssertionError,
-    RuntimeError,
-    MemoryError,
-    SyntaxError,
-)
+    jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError,
+    RuntimeError, MemoryError, SyntaxError,
+)  # fmt: skip
 
 
 class _Refusal(jinja2.TemplateError):

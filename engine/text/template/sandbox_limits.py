@@ -14,33 +14,11 @@ from typing import Any
 INT_LIMIT = 100_000
 """The largest number that a filter or string method accepts (widths, counts, indents)."""
 
-LAZY_FILTERS = frozenset(
-    {
-        "attr",
-        "batch",
-        "count",
-        "d",
-        "default",
-        "dictsort",
-        "first",
-        "groupby",
-        "items",
-        "last",
-        "length",
-        "list",
-        "map",
-        "max",
-        "min",
-        "reject",
-        "rejectattr",
-        "reverse",
-        "select",
-        "selectattr",
-        "slice",
-        "sort",
-        "unique",
-    }
-)
+LAZY_FILTERS = frozenset({
+    "attr", "batch", "count", "d", "default", "dictsort", "first", "groupby", "items", "last", "length",
+    "list", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr", "slice", "sort",
+    "unique",
+})  # fmt: skip
 """Filters that select and order items without making text of them; their input may be too large to print."""
 
 _HUGE = 1 << 62

@@ -28,39 +28,14 @@ _MOST_TEXT = 4096
 """Characters of a token, pattern or replacement; the longest known are 512 (token) and 1,200 (pattern)."""
 _MOST_GROWTH = 1 << 10
 """The largest factor by which replacements may lengthen a text."""
-_NORMALIZERS = frozenset(
-    {
-        "BertNormalizer",
-        "ByteLevel",
-        "Lowercase",
-        "NFC",
-        "NFD",
-        "NFKC",
-        "NFKD",
-        "Nmt",
-        "Precompiled",
-        "Prepend",
-        "Replace",
-        "Sequence",
-        "Strip",
-        "StripAccents",
-    }
-)
-_PRETOKENIZERS = frozenset(
-    {
-        "BertPreTokenizer",
-        "ByteLevel",
-        "CharDelimiterSplit",
-        "Digits",
-        "Metaspace",
-        "Punctuation",
-        "Sequence",
-        "Split",
-        "UnicodeScripts",
-        "Whitespace",
-        "WhitespaceSplit",
-    }
-)
+_NORMALIZERS = frozenset({
+    "BertNormalizer", "ByteLevel", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "Prepend",
+    "Replace", "Sequence", "Strip", "StripAccents",
+})  # fmt: skip
+_PRETOKENIZERS = frozenset({
+    "BertPreTokenizer", "ByteLevel", "CharDelimiterSplit", "Digits", "Metaspace", "Punctuation", "Sequence",
+    "Split", "UnicodeScripts", "Whitespace", "WhitespaceSplit",
+})  # fmt: skip
 _OWN_EXPRESSIONS = frozenset(pattern for rule in PRETOKENIZERS.values() for pattern in rule.patterns) | {
     " {2,}",
     r"\A | \z",

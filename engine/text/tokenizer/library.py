@@ -12,14 +12,9 @@ from engine.text.tokenizer.definition_check import doubtful_steps
 from engine.text.tokenizer.definition_trial import try_definition
 
 _BPE = (
-    "dropout",
-    "unk_token",
-    "continuing_subword_prefix",
-    "end_of_word_suffix",
-    "fuse_unk",
-    "byte_fallback",
+    "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
     "ignore_merges",
-)
+)  # fmt: skip
 
 
 def build(definition: Mapping[str, Any]) -> Any:

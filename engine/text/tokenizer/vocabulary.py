@@ -11,46 +11,18 @@ from typing import Any
 from engine.errors import BadCheckpoint
 
 END_OF_TURN_TOKENS = (
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<end_of_turn>",
-    "<|end|>",
-    "<|eot|>",
-    "<|end_of_turn|>",
-    "<|endofturn|>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<|end_of_text|>",
-    "<|endoftext|>",
-    "<｜end▁of▁sentence｜>",
-    "<|assistant_end|>",
-    "<end_of_utterance>",
-    "[|endofturn|]",
-    "<turn|>",
-    "<EOT>",
-    "</s>",
-    "<|return|>",
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|eot|>", "<|end_of_turn|>",
+    "<|endofturn|>", "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>", "<|endoftext|>", "<｜end▁of▁sentence｜>",
+    "<|assistant_end|>", "<end_of_utterance>", "[|endofturn|]", "<turn|>", "<EOT>", "</s>", "<|return|>",
     "<|call|>",
-)
+)  # fmt: skip
 """Well-known names of tokens that end a turn; one counts if the chat template writes it."""
 _NEXT_TURN = ("<|user|>", "<|observation|>")
 
-_CONTROL_NAMES = frozenset(
-    {
-        "<s>",
-        "</s>",
-        "<unk>",
-        "<pad>",
-        "<bos>",
-        "<eos>",
-        "<mask>",
-        "[PAD]",
-        "[INST]",
-        "[/INST]",
-        "<start_of_turn>",
-        "<end_of_turn>",
-    }
-)
+_CONTROL_NAMES = frozenset({
+    "<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>", "<mask>", "[PAD]", "[INST]", "[/INST]",
+    "<start_of_turn>", "<end_of_turn>",
+})  # fmt: skip
 CONTROL_BEGINNINGS = ("<", "[", "_<", "▁<")
 """The beginnings that `is_control_by_name` requires."""
 

@@ -26,13 +26,8 @@ from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems
 from engine.weights.tensor import FileTensor
 
 _FORMATS = (
-    "pack-quantized",
-    "int-quantized",
-    "float-quantized",
-    "naive-quantized",
-    "mixed-precision",
-    "dense",
-)
+    "pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", "dense",
+)  # fmt: skip
 _PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", "weight_shape")
 _WIDTHS = (4, 8)
 
