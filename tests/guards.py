@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 GRACE_SECONDS = 3.0
-"""A thread that was told to stop may take this long to be gone."""
+"""A thread that was asked to stop may take this long to be gone."""
 
 _started_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 

@@ -33,8 +33,8 @@ def _steps(values: Array, groups: int, units: Array, top: float) -> tuple[Array,
     """
     peaks = np.abs(values.reshape(len(values), groups, -1)).max(2)
     d = (peaks.max(1, keepdims=True) / (top * units[-1])).astype(np.float16).astype(np.float32)
-    wanted = np.divide(peaks, top * d, out=np.zeros_like(peaks), where=d != 0)
-    codes = np.abs(wanted[:, :, None] - units).argmin(2)
+    expected = np.divide(peaks, top * d, out=np.zeros_like(peaks), where=d != 0)
+    codes = np.abs(expected[:, :, None] - units).argmin(2)
     return d, codes, d * units[codes]
 
 

@@ -32,7 +32,7 @@ from engine.platform.folders import private_file, private_folder
 
 __all__ = [
     "TIERS", "Backup", "Backups", "Tier", "count_conversations", "forget_restore", "prepare_restore",
-    "put_in_place", "restore_backup",
+    "put_in_place",
 ]  # fmt: skip
 
 FOLDER = "backups"
@@ -217,15 +217,6 @@ class Backups:
 
 class _Cancelled(Exception):
     """The copy is no longer needed: the user cancelled it, or the program is ending."""
-
-
-def restore_backup(backup: Path, path: Path) -> Path | None:
-    """Replace the file, which must be closed, by a copy; returns where the present file was moved, or None if
-    there was none.
-
-    Raises `StoreError`, leaving the present file in place, if the copy is damaged or cannot be copied.
-    """
-    return put_in_place(prepare_restore(backup, path), path)
 
 
 def prepare_restore(backup: Path, path: Path) -> Path:

@@ -66,7 +66,7 @@ class MainWindow(QMainWindow):
         self.setAcceptDrops(True)
         self.top_bar = TopBar()
         self.picker = self.top_bar.picker
-        self.chat = ChatPane(self.session, self.top_bar)
+        self.chat = ChatPane(self.session, services.context_meter, self.top_bar)
         self.sidebar = Sidebar(services.chat_list.rows)
         self.inspector = Inspector(PANES)
         self.panes = Panes(self.sidebar, self.chat, self.inspector)
@@ -326,7 +326,7 @@ class MainWindow(QMainWindow):
         if sizes is not None:
             self.panes.restoreState(sizes)
         for side in (LEFT, RIGHT):
-            self.panes.set_wanted(side, str(self._geometry.value(side, "true")) == "true")
+            self.panes.set_requested(side, str(self._geometry.value(side, "true")) == "true")
         self.settings_controller.recall(self._geometry)
 
     def closeEvent(self, event: QCloseEvent) -> None:
@@ -345,7 +345,7 @@ class MainWindow(QMainWindow):
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())
         for side in (LEFT, RIGHT):
-            self._geometry.setValue(side, "true" if self.panes.wanted(side) else "false")
+            self._geometry.setValue(side, "true" if self.panes.requested(side) else "false")
         self.settings_controller.remember(self._geometry)
         self._geometry.sync()
         self.hide()

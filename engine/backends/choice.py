@@ -94,14 +94,14 @@ def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]
     """
     if settings.backend in ("cpu", "reference"):
         return [Target(settings.backend, free=free_memory())]
-    usable, wanted = usable_gpus() if known is None else known, gpu_numbers(settings)
+    usable, requested = usable_gpus() if known is None else known, gpu_numbers(settings)
     there = {gpu.index: gpu for gpu in usable.gpus}
-    unknown = [number for number in wanted if number not in there]
+    unknown = [number for number in requested if number not in there]
     if settings.backend == "cuda" and (unknown or not there):
         raise BadSetting(_refusal(unknown, usable))
     kept = settings.gpu_memory << 20
-    if wanted:
-        chosen = [] if unknown else [_target([there[number] for number in wanted], usable, kept)]
+    if requested:
+        chosen = [] if unknown else [_target([there[number] for number in requested], usable, kept)]
     else:
         roomy = sorted(usable.gpus, key=lambda gpu: -gpu.free)
         chosen = [

@@ -91,11 +91,11 @@ class BlockType:
     def _factor(self, d: npt.NDArray[Any]) -> Floats:
         if self.d == "fp16":
             return d.view(np.float16).astype(np.float32)
-        values: Floats = (_E8M0_HALVES if self.d == "e8m0" else _UE4M3_HALVES)[d]
+        values: Floats = (_HALF_E8M0 if self.d == "e8m0" else _HALF_UE4M3)[d]
         return values
 
 
-def _ue4m3_halves() -> Floats:
+def _half_ue4m3() -> Floats:
     """Half of each byte's unsigned E4M3 value, float32 (256,). The top bit is ignored; 0 and 127 are 0."""
     code = np.arange(256)
     exponent, mantissa = code >> 3 & 15, code & 7
@@ -104,8 +104,8 @@ def _ue4m3_halves() -> Floats:
     return values.astype(np.float32)
 
 
-_E8M0_HALVES: Floats = np.ldexp(np.float32(1), np.arange(256) - 128).astype(np.float32)
-_UE4M3_HALVES = _ue4m3_halves()
+_HALF_E8M0: Floats = np.ldexp(np.float32(1), np.arange(256) - 128).astype(np.float32)
+_HALF_UE4M3 = _half_ue4m3()
 
 
 # --- pieces of blocks ---------------------------------------------------------------------------------------

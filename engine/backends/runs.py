@@ -22,12 +22,12 @@ def single_steps(step: Step) -> Iterator[Step]:
     left = len(step.token_ids)
     for rows, pages in step.runs:
         left -= rows
-        wanted = min(rows, max(0, step.logit_rows - left))
+        logits = min(rows, max(0, step.logit_rows - left))
         yield Step(
             step.token_ids[row : row + rows],
             step.positions[row : row + rows],
             step.pages[page : page + pages],
-            max(1, wanted),
+            max(1, logits),
         )
         row, page = row + rows, page + pages
 

@@ -54,19 +54,19 @@ def read_messages(path: Path) -> tuple[Message, ...]:
 
     Raises `BadSetting` for anything else.
     """
-    wanted = f'{path} must hold a JSON list of objects with the texts "role" and "content"'
+    expected = f'{path} must hold a JSON list of objects with the texts "role" and "content"'
     text = read_file(path)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadSetting(f"{wanted}, but it is not JSON ({error}).") from error
+        raise BadSetting(f"{expected}, but it is not JSON ({error}).") from error
     if isinstance(data, dict):
         data = data.get("messages")
     if not isinstance(data, list) or not data:
-        raise BadSetting(f"{wanted}, and at least one of them.")
+        raise BadSetting(f"{expected}, and at least one of them.")
     for item in data:
         if not isinstance(item, dict) or not all(
             isinstance(item.get(key), str) for key in ("role", "content")
         ):
-            raise BadSetting(f"{wanted}; this one is not: {json.dumps(item, ensure_ascii=False)[:80]}.")
+            raise BadSetting(f"{expected}; this one is not: {json.dumps(item, ensure_ascii=False)[:80]}.")
     return tuple(Message(item["role"], item["content"]) for item in data)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 20_000
 """Places that one search looks at (10 to 50 microseconds each)."""
-LEAST_STEPS = 500
+MIN_STEPS = 500
 """Where another way is known a search that failed halves what the next such one looks at, to no less than
 this; a good one adds it.
 """
@@ -105,9 +105,9 @@ class Completer:
             return known
         found = self._searched(after, place, self._patience)
         self._patience = (
-            max(self._patience // 2, LEAST_STEPS)
+            max(self._patience // 2, MIN_STEPS)
             if found is None
-            else min(self._patience + LEAST_STEPS, MOST_STEPS)
+            else min(self._patience + MIN_STEPS, MOST_STEPS)
         )
         return found
 

@@ -56,7 +56,7 @@ class ChatRequest:
         continue_ids: the exact token ids of the text to continue; they replace it in the prompt.
         plain: a free completion: the text of the last message is the whole prompt, without a template but
             with its control tokens, and the reply continues it.
-        tell_prompt: report the prompt as `Rendered` before it is read.
+        report_prompt: report the prompt as `Rendered` before it is read.
         replayed: read this prompt, in its own passes and without the cache, and ignore the messages.
         priority: of several replies at a time, those of higher priority come first; those below 0 go on only
             while there is no other.
@@ -73,7 +73,7 @@ class ChatRequest:
     adapters: AdapterSettings = field(default_factory=AdapterSettings)
     continue_ids: tuple[int, ...] = ()
     plain: bool = False
-    tell_prompt: bool = False
+    report_prompt: bool = False
     replayed: Rendered | None = None
     priority: int = 0
 

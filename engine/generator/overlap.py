@@ -43,13 +43,13 @@ def sampling_plan(
     ]
     if steps[: len(penalties)] != penalties:
         return None
-    few = [step.for_few() for step in steps[len(penalties) :]]
-    if None in few:
+    compiled = [step.compiled_step() for step in steps[len(penalties) :]]
+    if None in compiled:
         return None
     names = [step.name for step in penalties]
     return SamplingPlan(
         vocabulary=min(size, tables.vocabulary or size),
-        steps=tuple(step for step in few if step is not None),
+        steps=tuple(step for step in compiled if step is not None),
         greedy=greedy,
         bias=_bias(tables, size),
         repetition=settings.repetition_penalty,

@@ -171,10 +171,6 @@ class Prompts:
     def _answer(self, message: Message) -> Message:
         return replace(message, content=without_thoughts(message.content, self._hidden, self._opened))
 
-    def count(self, messages: Sequence[Message]) -> int:
-        """Tokens that these messages take as the prompt of a reply; 0 for none."""
-        return len(self._ids(messages)) if messages else 0
-
     def _state(self, messages: Sequence[Message]) -> list[int]:
         """The prompt up to where the last message, a reply, begins."""
         return self._written.restore(self._ids(messages[:-1]))

@@ -19,7 +19,7 @@ from engine.sampling.selection import Ids, Scores, at_least, column_maxima, dot,
 Floats = npt.NDArray[np.float32]
 
 _FIRST_NUCLEUS = 256
-_FEW = 256
+_SHORT_LIST = 256
 """Arrays up to this length are processed in a Python loop."""
 
 
@@ -112,7 +112,7 @@ class Candidates:
             return self._weights
         if self._ids is not None:
             depths = self._scores - self.largest
-            if len(depths) <= _FEW:  # the same function as in the compiled kernel
+            if len(depths) <= _SHORT_LIST:  # the same function as in the compiled kernel
                 return self._keep_weights(np.array(list(map(math.exp, depths.tolist())), np.float64))
             return self._keep_weights(np.exp(depths, out=depths))
         weights = np.subtract(
@@ -126,7 +126,7 @@ class Candidates:
     def mass(self) -> float:
         """The sum of the weights."""
         # sequentially, as in the compiled kernel
-        if self._mass is None and self._ids is not None and 0 < len(self) <= _FEW:
+        if self._mass is None and self._ids is not None and 0 < len(self) <= _SHORT_LIST:
             self._mass = deque(accumulate(self.weights().tolist()), maxlen=1)[0]
         if self._mass is None:
             self._mass = dot(self.weights()) if self._ids is None else float(np.add.reduce(self.weights()))
@@ -157,7 +157,7 @@ class Candidates:
         # A pivot among the larger scores keeps the sums of squares accurate.
         pivot = float(self._some().max())
         pivot = pivot if math.isfinite(pivot) else self.largest / self._scale
-        if scores.dtype == np.float32 and len(self) >= kernels.LEAST:
+        if scores.dtype == np.float32 and len(self) >= kernels.MIN_COMPILED:
             count, total, squares, self._maxima = kernels.moments(scores, pivot)
             self._has_maxima = True
         else:
@@ -264,7 +264,7 @@ class Candidates:
     def keep_reaching(self, bound: float) -> None:
         """Keep the candidates with a score >= `bound`, and always the likeliest ones."""
         bound = min(bound, self.largest)
-        if self._ordered and len(self) <= _FEW:
+        if self._ordered and len(self) <= _SHORT_LIST:
             rising = self._scores.tolist()
             rising.reverse()
             self._shorten(len(rising) - bisect_left(rising, bound))
@@ -289,18 +289,18 @@ class Candidates:
     def keep_nucleus(self, share: float) -> None:
         """Keep the smallest set of likeliest candidates that reaches `share` of the mass, at least one."""
         weights, size = self.weights(), len(self)
-        wanted = share * self.mass
-        if self._ordered and size <= _FEW:
-            self._shorten(min(bisect_left(list(accumulate(weights.tolist())), wanted) + 1, size))
+        target = share * self.mass
+        if self._ordered and size <= _SHORT_LIST:
+            self._shorten(min(bisect_left(list(accumulate(weights.tolist())), target) + 1, size))
             return
         count = min(_FIRST_NUCLEUS, size)
         while True:  # grow the head, so that sorting everything is rare
             head = self.top(count)
             mass = weights[head].cumsum(dtype=np.float64)
-            if mass[-1] >= wanted or count == size:
+            if mass[-1] >= target or count == size:
                 break
             count = min(count * 8, size)
-        self.keep_top(min(int(mass.searchsorted(wanted)) + 1, head.shape[0]))
+        self.keep_top(min(int(mass.searchsorted(target)) + 1, head.shape[0]))
 
     def keep_ids(self, ids: Ids) -> None:
         """Keep only these ids (ascending, unique, inside the vocabulary); this may leave nothing."""

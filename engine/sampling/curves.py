@@ -74,13 +74,13 @@ class Typical(SamplerStep):
         expected = candidates.largest + math.log(total) - entropy
         scores = candidates.scores()
         nearness: Scores = -np.abs(scores - scores.dtype.type(expected))
-        wanted, count = self.typical * total, min(_FIRST_HEAD, size)
+        target, count = self.typical * total, min(_FIRST_HEAD, size)
         while True:
             nearest = top_indices(nearness, count)
             mass = weights[nearest].cumsum(dtype=np.float64)
-            if mass[-1] >= wanted or count == size:
+            if mass[-1] >= target or count == size:
                 break
             count = min(count * 8, size)
-        kept = nearest[: int(mass.searchsorted(wanted)) + 1]
+        kept = nearest[: int(mass.searchsorted(target)) + 1]
         kept.sort()
         candidates.keep(kept[scores[kept] > -np.inf])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from engine.sampling.selection import top_indices
 
 _BLOCK = 512
-_FEW = 256
+_SHORT_LIST = 256
 """Arrays up to this length are processed in a Python loop."""
 _ALL = np.ones(1)
 _ALL.flags.writeable = False
@@ -36,7 +36,7 @@ class Distribution:
         """The probability of `token`; 0 if it was dropped."""
         if self.ids is None:
             return float(self.probabilities[token]) if 0 <= token < len(self.probabilities) else 0.0
-        if self.ids.shape[0] <= _FEW:
+        if self.ids.shape[0] <= _SHORT_LIST:
             ids = self.ids.tolist()
             return float(self.probabilities[ids.index(token)]) if token in ids else 0.0
         found = np.flatnonzero(self.ids == token)
@@ -44,7 +44,7 @@ class Distribution:
 
     def probabilities_of(self, tokens: Sequence[int]) -> list[float]:
         """The `probability` of each token."""
-        if self.ids is None or self.ids.shape[0] > _FEW:
+        if self.ids is None or self.ids.shape[0] > _SHORT_LIST:
             return [self.probability(token) for token in tokens]
         known = dict(zip(self.ids.tolist(), self.probabilities.tolist(), strict=True))
         return [known.get(token, 0.0) for token in tokens]
@@ -79,7 +79,7 @@ def certain(token: int) -> Distribution:
 
 def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:
     size = weights.shape[0]
-    if size <= _FEW and weights.dtype == np.float64:
+    if size <= _SHORT_LIST and weights.dtype == np.float64:
         masses = list(accumulate(weights.tolist()))
         return min(bisect_right(masses, uniform * masses[-1]), bisect_left(masses, masses[-1]))
     if size <= 2 * _BLOCK:
@@ -89,13 +89,13 @@ def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:
     body = size - size % _BLOCK
     sums = np.append(weights[:body].reshape(-1, _BLOCK).sum(axis=1), weights[body:].sum())
     mass = sums.cumsum(dtype=np.float64)
-    wanted = uniform * mass[-1]
-    block = _first_beyond(mass, wanted)
+    target = uniform * mass[-1]
+    block = _first_beyond(mass, target)
     within = weights[block * _BLOCK : (block + 1) * _BLOCK].cumsum(dtype=np.float64)
     before = mass[block - 1] if block else 0.0
-    return block * _BLOCK + _first_beyond(within, wanted - before)
+    return block * _BLOCK + _first_beyond(within, target - before)
 
 
-def _first_beyond(mass: npt.NDArray[np.float64], wanted: float) -> int:
-    """The first index whose running sum exceeds `wanted`, at the latest the last that adds anything."""
-    return min(int(mass.searchsorted(wanted, "right")), int(mass.searchsorted(mass[-1])))
+def _first_beyond(mass: npt.NDArray[np.float64], target: float) -> int:
+    """The first index whose running sum exceeds `target`, at the latest the last that adds anything."""
+    return min(int(mass.searchsorted(target, "right")), int(mass.searchsorted(mass[-1])))

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from engine.platform.folders import code_folder
 from engine.sampling import passes
 
-LEAST = 1 << 16
+MIN_COMPILED = 1 << 16
 """The smallest vocabulary for which `softmax_sums`, `moments` and `allow` are used."""
-SCAN_LEAST = 1 << 14
+MIN_SCANNED = 1 << 14
 """The smallest vocabulary for which `top_k_scan` and `Pick` are used."""
 LONGEST_HEAD = passes.LONGEST_HEAD
 """The largest number of likeliest tokens that a scan finds."""
@@ -54,7 +54,7 @@ class ScanBuffers:
 
     def __init__(self) -> None:
         self.block = np.zeros(passes.ROOM, np.float64)
-        self.sums, self.told = self.block[:3], self.block[passes.TOLD : passes.IDS]
+        self.sums, self.alternatives = self.block[:3], self.block[passes.ALTERNATIVES : passes.IDS]
         self.ids, self.scores = (
             self.block[passes.IDS : passes.SCORES].view(np.int64),
             self.block[passes.SCORES : passes.WEIGHTS],
@@ -91,7 +91,7 @@ class Pick:
         """
         # Call the machine code directly: Numba's dispatcher checks the type of every argument at each call.
         self._kernel = next(iter(_pick_kernel().overloads.values())).entry_point
-        self._whole, self._told, self._some = room.told, 0, room.told[:0]
+        self._whole, self._reported, self._some = room.alternatives, 0, room.alternatives[:0]
         self._block = block = room.block
         block[passes.HEAD], block[passes.STEPS] = head, -1 if steps is None else len(steps)
         flat = [number for step in steps or () for number in step]
@@ -106,10 +106,10 @@ class Pick:
         id, raw and final probability of each of the `alternatives` (at most `head`) likeliest, flat. The
         token is -1 if the logits hold NaN or +inf or are all -inf.
         """
-        token, final, raw, entropy, told = self._kernel(logits, uniform, alternatives, self._block)
-        if told != self._told:
-            self._told, self._some = told, self._whole[: 3 * told]
-        return token, final, raw, entropy, self._some.tolist() if told else []
+        token, final, raw, entropy, reported = self._kernel(logits, uniform, alternatives, self._block)
+        if reported != self._reported:
+            self._reported, self._some = reported, self._whole[: 3 * reported]
+        return token, final, raw, entropy, self._some.tolist() if reported else []
 
 
 def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[float, float]:
@@ -144,7 +144,7 @@ def allow(
 
 def prepare(vocabulary: int) -> None:
     """Load or compile the passes that usual settings need for a vocabulary of this size."""
-    if vocabulary >= SCAN_LEAST:
+    if vocabulary >= MIN_SCANNED:
         _scan_kernel()
         _pick_kernel()
 

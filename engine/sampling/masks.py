@@ -44,7 +44,7 @@ def few_allowed(words: Words, size: int) -> Ids | None:
 
 def masked(scores: Scores, words: Words, out: Floats) -> tuple[Scores, Scores | None]:
     """Write the scores to `out`, -inf for disallowed tokens; returns `out`, and `column_maxima` or None."""
-    if len(scores) >= kernels.LEAST:
+    if len(scores) >= kernels.MIN_COMPILED:
         return out, kernels.allow(scores, words, out)
     added = np.take(_ADDED_BY_BITS, _octets(words), axis=0, mode="clip").ravel()[: len(scores)]
     return np.add(scores, added, out=out), None

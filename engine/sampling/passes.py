@@ -19,8 +19,8 @@ NOTHING = -8388608
 
 # Offsets, in 64-bit words, into the array of `_pick`: three sums, parameters, alternatives, then arrays.
 HEAD, STEPS, PROGRAM = 3, 4, 5
-TOLD = 32
-IDS = TOLD + 3 * LONGEST_HEAD
+ALTERNATIVES = 32
+IDS = ALTERNATIVES + 3 * LONGEST_HEAD
 SCORES, WEIGHTS, MAXIMA = (IDS + LONGEST_HEAD * n for n in (1, 2, 3))
 ROOM = MAXIMA + BLOCK // 2
 
@@ -206,11 +206,11 @@ def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any) -> tuple[int
     if found < 0:
         return -1, 0.0, 0.0, 0.0, 0
     largest, total, inner = block[0], block[1], block[2]
-    told, weights = min(alternatives, found), block[WEIGHTS:MAXIMA]
-    for i in range(told):  # before the scores are changed
-        block[TOLD + 3 * i] = ids[i]
-        block[TOLD + 3 * i + 1] = math.exp(scores[i] - largest) / total
-        block[TOLD + 3 * i + 2] = 0.0
+    reported, weights = min(alternatives, found), block[WEIGHTS:MAXIMA]
+    for i in range(reported):  # before the scores are changed
+        block[ALTERNATIVES + 3 * i] = ids[i]
+        block[ALTERNATIVES + 3 * i + 1] = math.exp(scores[i] - largest) / total
+        block[ALTERNATIVES + 3 * i + 2] = 0.0
     chosen, count = 0, found
     mass: Any = 1.0
     weights[0] = 1.0
@@ -225,10 +225,10 @@ def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any) -> tuple[int
         elif code == KEEP_TOP:
             count = min(count, int(value))
         elif code == KEEP_NUCLEUS:
-            wanted = value * _weigh(scores, count, weights)
+            target = value * _weigh(scores, count, weights)
             mass = weights[0]
             kept = 1
-            while kept < count and mass < wanted:
+            while kept < count and mass < target:
                 mass += weights[kept]
                 kept += 1
             count = kept
@@ -245,14 +245,14 @@ def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any) -> tuple[int
         for i in range(count):
             weights[i] /= mass
             sums += weights[i]
-        wanted, running = uniform * sums, weights[0]
-        # The first token whose running sum exceeds `wanted`, at the latest the last with a nonzero weight.
-        while running <= wanted and running < sums:
+        target, running = uniform * sums, weights[0]
+        # The first token whose running sum exceeds `target`, at the latest the last with a nonzero weight.
+        while running <= target and running < sums:
             chosen += 1
             running += weights[chosen]
-    for i in range(min(told, count)):
-        block[TOLD + 3 * i + 2] = weights[i]
+    for i in range(min(reported, count)):
+        block[ALTERNATIVES + 3 * i + 2] = weights[i]
     token = ids[chosen]
     own = math.exp(logits[token] - largest) / total
     entropy = max(0.0, math.log(total) - inner / total) if alternatives else 0.0
-    return token, weights[chosen], own, entropy, told
+    return token, weights[chosen], own, entropy, reported

@@ -47,7 +47,7 @@ class RawDistribution:
 
 def _softmax_sums(logits: Floats, largest: np.float32) -> tuple[float, float]:
     """The sums of w = exp(l - largest) and of w * (l - largest) over logits l."""
-    if logits.shape[0] >= kernels.LEAST:
+    if logits.shape[0] >= kernels.MIN_COMPILED:
         return kernels.softmax_sums(logits, largest)
     # a difference that overflows float32 is -inf, as intended
     with np.errstate(over="ignore", invalid="ignore"):

@@ -112,11 +112,11 @@ class Sampler:
         self._room = kernels.ScanBuffers()
         first = next((step.name for step in self._steps if step.name != "temperature"), "")
         self._narrow = first == "top_k" and settings.top_k == self._head
-        few = [step.for_few() for step in self._steps]
+        compiled = [step.compiled_step() for step in self._steps]
         self._usual = (
             None
-            if not self._likeliest and (not self._narrow or None in few)
-            else [step for step in few if step is not None]
+            if not self._likeliest and (not self._narrow or None in compiled)
+            else [step for step in compiled if step is not None]
         )
         self._resize(0)
 
@@ -172,7 +172,7 @@ class Sampler:
 
     def _scan(self, logits: Floats) -> tuple[Scores | None, kernels.TopKScan | None]:
         """The column maxima and, for large vocabularies, the scan. Raises NotFinite for invalid logits."""
-        if logits.shape[0] >= kernels.SCAN_LEAST:
+        if logits.shape[0] >= kernels.MIN_SCANNED:
             scan = kernels.top_k_scan(logits, self._head, self._room)
             if scan is not None:
                 return scan.maxima, scan
@@ -239,10 +239,12 @@ class Sampler:
         ):
             inside = logits if self._inside == self._size else logits[: self._inside]
             uniform = 0.0 if self._likeliest else self.uniform(len(history), SAMPLE, attempt)
-            token, final, raw, entropy, told = self._pick(inside, uniform, alternatives)
+            token, final, raw, entropy, reported = self._pick(inside, uniform, alternatives)
             if token < 0:
                 raise NotFinite(_NOT_FINITE)
-            others = tuple([(int(told[i]), told[i + 1], told[i + 2]) for i in range(0, len(told), 3)])
+            others = tuple(
+                [(int(reported[i]), reported[i + 1], reported[i + 2]) for i in range(0, len(reported), 3)]
+            )
             return Sampled(token, final, raw, (), others, entropy)
         distribution = self.distribution(logits, history, mask=mask, only=only, blocked=blocked)
         return self.sample_from(distribution, attempt=attempt, top=top, alternatives=alternatives)
@@ -278,7 +280,7 @@ class Sampler:
         self._allowed = None if allowed is None else _ids_inside(allowed, inside)
         self._restricted = bool(self._biased.shape[0] or self._banned.shape[0] or self._allowed is not None)
         self._pick: kernels.Pick | None = None
-        if self._usual is not None and not self._restricted and inside >= kernels.SCAN_LEAST:
+        if self._usual is not None and not self._restricted and inside >= kernels.MIN_SCANNED:
             self._pick = kernels.Pick(self._room, self._head, None if self._likeliest else self._usual)
 
     def _restrict(

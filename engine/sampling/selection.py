@@ -18,7 +18,7 @@ COLUMNS = 4096
 """Columns of the view: a row of float32 fits in the L1 cache, and BLAS uses no threads for so few numbers."""
 
 _ONES = np.ones(COLUMNS, np.float32)
-_LEAST_ROWS = 4
+_MIN_ROWS = 4
 _GROUPS_PER_TOKEN = 16
 _LOWEST = float(np.finfo(np.float32).min)
 
@@ -29,7 +29,7 @@ def column_maxima(scores: Scores, columns: int = COLUMNS) -> Scores | None:
     None if there are fewer than four full rows.
     """
     rows = scores.shape[0] // columns
-    if rows < _LEAST_ROWS:
+    if rows < _MIN_ROWS:
         return None
     maxima: Scores = scores[: rows * columns].reshape(rows, columns).max(axis=0)
     tail = scores[rows * columns :]

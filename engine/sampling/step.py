@@ -74,7 +74,7 @@ class SamplerStep(ABC):
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Change scores or drop candidates, but not the last one. Steps may come in any order."""
 
-    def for_few(self) -> tuple[int, float] | None:
+    def compiled_step(self) -> tuple[int, float] | None:
         """`apply` as a (code, value) step of `engine.sampling.passes`; None if it has no such form."""
         return None
 

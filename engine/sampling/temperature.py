@@ -32,7 +32,7 @@ class Temperature(SamplerStep):
     def active(self) -> bool:
         return self.temperature != 1.0 and not self.greedy
 
-    def for_few(self) -> tuple[int, float] | None:
+    def compiled_step(self) -> tuple[int, float] | None:
         return passes.SCALE, 1.0 / self.temperature
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:

@@ -45,7 +45,7 @@ class TopK(SamplerStep):
     def active(self) -> bool:
         return self.top_k > 0
 
-    def for_few(self) -> tuple[int, float] | None:
+    def compiled_step(self) -> tuple[int, float] | None:
         return passes.KEEP_TOP, self.top_k
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
@@ -68,7 +68,7 @@ class TopP(SamplerStep):
     def active(self) -> bool:
         return self.top_p < 1.0
 
-    def for_few(self) -> tuple[int, float] | None:
+    def compiled_step(self) -> tuple[int, float] | None:
         return passes.KEEP_NUCLEUS, self.top_p
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
@@ -89,7 +89,7 @@ class TopA(SamplerStep):
     def active(self) -> bool:
         return self.top_a > 0.0
 
-    def for_few(self) -> tuple[int, float] | None:
+    def compiled_step(self) -> tuple[int, float] | None:
         return passes.KEEP_SQUARED, self.top_a
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
@@ -108,7 +108,7 @@ class MinP(SamplerStep):
     def active(self) -> bool:
         return self.min_p > 0.0
 
-    def for_few(self) -> tuple[int, float] | None:
+    def compiled_step(self) -> tuple[int, float] | None:
         return passes.KEEP_REACHING, math.log(self.min_p)
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:

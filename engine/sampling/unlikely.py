@@ -10,7 +10,7 @@ import numpy as np
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
 
-COIN = 64
+XTC_PURPOSE = 64
 """The purpose of XTC's random number (`Sampler.uniform`), distinct from sampling and verification."""
 
 
@@ -33,7 +33,7 @@ class Xtc(SamplerStep):
         return self.xtc_probability > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        if state.rng(COIN) >= self.xtc_probability:
+        if state.rng(XTC_PURPOSE) >= self.xtc_probability:
             return
         share = math.log(self.xtc_threshold * candidates.mass) if self.xtc_threshold > 0 else -math.inf
         likely = candidates.reaching(candidates.largest + share)

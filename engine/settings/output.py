@@ -9,7 +9,7 @@ from engine.fields import Settings, setting, within
 
 @dataclass(frozen=True)
 class OutputSettings(Settings):
-    """What is told of each token, and how often."""
+    """What is reported about each token, and how often."""
 
     alternatives: int = setting(
         5,

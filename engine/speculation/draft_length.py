@@ -9,7 +9,7 @@ _TIMES = 9
 """Times kept for each length; their median counts because single passes vary on a busy machine."""
 _SURE = 3
 """Passes after which a median is trusted; with fewer, the cost is estimated from other lengths."""
-_LOOK = 8
+_TRY_EVERY = 8
 """Every this many drafted passes, a length with too few measurements is tried."""
 _OLD = 100
 _WINDOW = 32
@@ -22,7 +22,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 128, 2048
 _PATIENCE, _MOST_PATIENCE, _RISK = 3.0, 24.0, 0.1
 """Drafting pauses after losing the time of this many plain passes (least, most), or this share of gains."""
 
-_LEAST_ROW = 0.05
+_MIN_COST = 0.05
 """The least cost of a drafted token, so that hopeless ones are not proposed."""
 
 _START = (True, False) * 3 + (True,) * 12
@@ -100,7 +100,7 @@ class DraftLengthController:
     def extra_cost(self, guessed: int) -> float:
         """What `guessed` drafted tokens add to a pass, in plain passes: measured if known, else assumed."""
         costs = {count: cost for count, cost in self._costs().items() if len(self._times[count]) >= _SURE}
-        return max(_LEAST_ROW * guessed, self._cost(costs, guessed) - 1.0)
+        return max(_MIN_COST * guessed, self._cost(costs, guessed) - 1.0)
 
     def next_length(self) -> int:
         """How many tokens to draft before the next pass; 0 for a plain pass."""
@@ -166,7 +166,7 @@ class DraftLengthController:
     def _length_to_try(self) -> int:
         """The best length, or now and then a neighbour whose cost is only estimated, to measure it."""
         best = self._best_length()
-        if self.deterministic or self._count % _LOOK:
+        if self.deterministic or self._count % _TRY_EVERY:
             return best
         beside = (length for length in (best + 1, best - 1) if 1 <= length <= self.longest)
         return next((length for length in beside if len(self._times.get(length, ())) < _SURE), best)

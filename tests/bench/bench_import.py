@@ -138,7 +138,7 @@ def main() -> int:
         }  # fmt: skip
         missed = [f"{first.new} of {count} conversations came"] * (first.new != count)
         missed += ["memory grew by more"] * (importing.peak - before > MEMORY_MB)
-        missed += ["progress was told too seldom"] * (60 * importing.reports / seconds < REPORTS_A_MINUTE)
+        missed += ["progress was reported too rarely"] * (60 * importing.reports / seconds < REPORTS_A_MINUTE)
         missed += ["a write of the window took longer"] * (p99(importing.writes) > WRITE_P99_MS)
         again, again_seconds = importing.run(path)
         found["again_seconds"] = round(again_seconds, 1)

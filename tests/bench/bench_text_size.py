@@ -95,9 +95,9 @@ def main() -> int:
         stage = Stage(app, Path(folder), (1180, 760), "light", 100)
         stage.load()
         fill(stage, options.messages)
-        stage.window.panes.set_wanted(RIGHT, False)
+        stage.window.panes.set_requested(RIGHT, False)
         result["settings hidden"] = measure(stage, options.rounds)
-        stage.window.panes.set_wanted(RIGHT, True)
+        stage.window.panes.set_requested(RIGHT, True)
         result["settings shown"] = measure(stage, options.rounds)
         for group in stage.window.inspector.findChildren(Group):
             group.open()

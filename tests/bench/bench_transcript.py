@@ -386,8 +386,8 @@ def main() -> int:
     command += ["--model", str(options.model)] if options.model is not None else []
     runs = []
     for _ in range(options.runs):
-        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        runs.append(json.loads(told.splitlines()[-1]))
+        reported = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        runs.append(json.loads(reported.splitlines()[-1]))
     found = worst(runs)
     missed = misses(found)
     print(

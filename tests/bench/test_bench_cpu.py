@@ -140,9 +140,9 @@ def test_rows_are_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_twin_has_the_same_weights(tmp_path: Path, kind: str) -> None:
     source, target = write_gguf(tmp_path / "m.gguf", TINY, "Q8_0"), tmp_path / "twin.gguf"
     write_twin(source, target, kind)
-    found, wanted = read_gguf_weights(target, TINY), read_gguf_weights(source, TINY)
-    assert found.keys() == wanted.keys()
-    for name, values in wanted.items():
+    found, expected = read_gguf_weights(target, TINY), read_gguf_weights(source, TINY)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-3 if kind == "F16" else 0, atol=1e-7)
     types = {tensor.tensor_type.name for tensor in gguf.GGUFReader(target).tensors}
     assert types == {"F32", kind}

@@ -105,7 +105,7 @@ class EchoChat:
         prompt = sum(len(message.content.split()) for message in request.messages)
         if self.trimmed:
             yield Trimmed(self.trimmed)
-        if request.tell_prompt:
+        if request.report_prompt:
             yield rendered(request)
         for step in range(1, self.prefill_steps + 1):
             stop.wait(self.prefill_delay_s)

@@ -35,16 +35,16 @@ def test_hooks_are_restored(tmp_path, qapp) -> None:
 
 def test_ctrl_c_is_not_reported(tmp_path, qapp, capsys) -> None:
     diagnostics = Diagnostics(tmp_path)
-    told: list[tuple[str, str]] = []
-    diagnostics.trouble.connect(lambda *what: told.append(what))
+    reported: list[tuple[str, str]] = []
+    diagnostics.trouble.connect(lambda *what: reported.append(what))
     try:
         sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
         sys.excepthook(ValueError, ValueError("x"), None)
     finally:
         diagnostics.close()
-    assert len(told) == 1
-    assert "ValueError" in told[0][0]
-    assert told[0][1] == "ValueError: x\n"
+    assert len(reported) == 1
+    assert "ValueError" in reported[0][0]
+    assert reported[0][1] == "ValueError: x\n"
 
 
 def test_the_log_does_not_grow_without_limit(tmp_path, qapp, monkeypatch) -> None:

@@ -123,10 +123,10 @@ def test_a_clone_is_started_in_its_own_folder(monkeypatch, tmp_path) -> None:
 def test_a_folder_that_cannot_be_written_is_reported_in_one_sentence(home, capsys) -> None:
     home.touch()
     assert main(["--install-desktop-entry"]) == 1
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "cannot be put into the applications menu" in told
-    assert str(home) in told
+    reported = capsys.readouterr().err
+    assert reported.count("\n") == 1
+    assert "cannot be put into the applications menu" in reported
+    assert str(home) in reported
 
 
 def test_the_application_of_macos(tmp_path, monkeypatch) -> None:

@@ -55,9 +55,9 @@ def test_each_library_has_its_package() -> None:
     files = [qt / "lib" / f"libQt6{name}.so.6" for name in (*USED, "XcbQpa", "WaylandClient")]
     files += [qt / "plugins" / "platforms" / name for name in ("libqxcb.so", "libqwayland.so")]
     files += sorted((qt / "plugins" / "xcbglintegrations").glob("*.so"))
-    wanted = {
+    expected = {
         name for file in files for name in needed(file) if not name.startswith(("libQt6", "libicu"))
     } - EVERYWHERE
-    assert {"libgssapi_krb5", "libwayland-cursor", "libxcb-cursor"} <= wanted
-    assert wanted - BROUGHT_BY.keys() == set()
-    assert {BROUGHT_BY[name] for name in wanted} <= set(DEBIAN_PACKAGES.split())
+    assert {"libgssapi_krb5", "libwayland-cursor", "libxcb-cursor"} <= expected
+    assert expected - BROUGHT_BY.keys() == set()
+    assert {BROUGHT_BY[name] for name in expected} <= set(DEBIAN_PACKAGES.split())

@@ -19,7 +19,7 @@ def started(desktop, *arguments):
     start(desktop, *arguments)
     QTimer.singleShot(200, lambda: {deed})
     def tell():
-        print("told:", desktop.window.chat.banner.text.text(), flush=True)
+        print("banner:", desktop.window.chat.banner.text.text(), flush=True)
         desktop.window.close()
     QTimer.singleShot(600, tell)
 
@@ -38,7 +38,7 @@ def run(arguments: list[str], deed: str = "None", **environment: str) -> subproc
 
 def test_it_starts_and_ends(tmp_path) -> None:
     done = run(["--data", str(tmp_path / "new folder")])
-    assert (done.returncode, done.stdout) == (0, "told: \n")
+    assert (done.returncode, done.stdout) == (0, "banner: \n")
     log = (tmp_path / "new folder" / "logs" / "inglenook.log").read_text(encoding="utf-8")
     assert "Inglenook starts with the data in" in log
     assert "ERROR" not in log
@@ -47,7 +47,7 @@ def test_it_starts_and_ends(tmp_path) -> None:
 def test_an_unhandled_error_is_one_sentence_and_in_the_log(tmp_path) -> None:
     done = run(["--data", str(tmp_path)], deed="1 // 0")
     assert done.returncode == 0
-    assert "told: Something went wrong inside Inglenook (ZeroDivisionError)" in done.stdout
+    assert "banner: Something went wrong inside Inglenook (ZeroDivisionError)" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     log = (tmp_path / "logs" / "inglenook.log").read_text(encoding="utf-8")
     assert "Traceback" in log
@@ -56,7 +56,7 @@ def test_an_unhandled_error_is_one_sentence_and_in_the_log(tmp_path) -> None:
 
 def test_an_error_on_another_thread_is_shown_in_the_window(tmp_path) -> None:
     done = run(["--data", str(tmp_path)], deed="__import__('threading').Thread(target=lambda: [][0]).start()")
-    assert "told: Something went wrong inside Inglenook (IndexError)" in done.stdout
+    assert "banner: Something went wrong inside Inglenook (IndexError)" in done.stdout
 
 
 def test_qt_s_own_warnings_go_into_the_log(tmp_path) -> None:
@@ -81,13 +81,13 @@ def test_a_crash_leaves_its_trace(tmp_path) -> None:
 def test_a_data_folder_that_cannot_be_made_is_reported(tmp_path, monkeypatch, qapp, capsys) -> None:
     from desktop import app
 
-    told: list[str] = []
+    reported: list[str] = []
     monkeypatch.setattr(app, "make_application", lambda arguments: qapp)
-    monkeypatch.setattr(app.QMessageBox, "critical", lambda parent, title, text: told.append(text))
+    monkeypatch.setattr(app.QMessageBox, "critical", lambda parent, title, text: reported.append(text))
     file = tmp_path / "a file"
     file.touch()
     monkeypatch.setenv("INGLENOOK_DATA", "")
     assert app.run(data=Path(file / "below")) == 1
-    assert len(told) == 1
-    assert str(file) in told[0]
-    assert capsys.readouterr().err == told[0] + "\n"
+    assert len(reported) == 1
+    assert str(file) in reported[0]
+    assert capsys.readouterr().err == reported[0] + "\n"

@@ -75,15 +75,15 @@ def test_a_start_without_an_answer_says_so(tmp_path, qapp, monkeypatch) -> None:
     from desktop import app
     from desktop.services.system import single_instance
 
-    told: list[str] = []
+    reported: list[str] = []
     monkeypatch.setattr(app, "make_application", lambda arguments: qapp)
-    monkeypatch.setattr(app.QMessageBox, "critical", lambda parent, title, text: told.append(text))
+    monkeypatch.setattr(app.QMessageBox, "critical", lambda parent, title, text: reported.append(text))
     monkeypatch.setattr(single_instance.hand_over, "__defaults__", (0.1, lambda: False))
     lock = take_lock(tmp_path)
     try:
         assert app.run(data=tmp_path) == 1
     finally:
         lock.unlock()
-    assert len(told) == 1
-    assert f"does not answer (process {os.getpid()})" in told[0]
+    assert len(reported) == 1
+    assert f"does not answer (process {os.getpid()})" in reported[0]
     assert not (tmp_path / "logs").exists()  # those of the program that is open are left alone

@@ -101,7 +101,7 @@ class Alone:
         ]
 
 
-def test_loading_tells_its_progress(tiny):
+def test_loading_reports_its_progress(tiny):
     loading = open_chat(tiny, REFERENCE, CacheSettings(context_length=512))
     events = []
     chat = drain(loading, events.append)
@@ -161,7 +161,7 @@ def test_turns_equal_a_model_without_a_cache(chat):
 
 def test_stopping_at_every_step_then_the_whole_reply(chat):
     messages = [SYSTEM, Message("user", "The quick brown fox jumps over the lazy dog.")]
-    wanted = Alone(chat).reply(messages, 6)
+    required = Alone(chat).reply(messages, 6)
     chat.generator.cache.rows = 32
     for steps in range(1, 9):
         stop = threading.Event()
@@ -170,7 +170,7 @@ def test_stopping_at_every_step_then_the_whole_reply(chat):
         ):
             if count == steps:
                 stop.set()
-        assert ask(chat, messages, tokens=6)[0] == wanted
+        assert ask(chat, messages, tokens=6)[0] == required
         chat.generator.cache.table.forget()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.chat import finished, open_chat
-from engine.core import Message
+from engine.core import ChatRequest, Message
 from engine.errors import BadTemplate
 from engine.settings import LoadSettings
 from engine.text.template.template import encode_chat
@@ -31,14 +31,14 @@ def test_the_prompt_is_the_templates(tmp_path: Path, kind: str) -> None:
     for source in ("", "  \n", OWN):
         chat = finished(open_chat(path, LoadSettings(backend="reference", threads=1, chat_template=source)))
         texts.append(encode_chat(chat.tokenizer, chat.template, MESSAGES)[0])
-        counted = chat.count_tokens(MESSAGES)
+        foreseen = chat.foresee(ChatRequest(tuple(MESSAGES)))
         chat.close()
     assert texts[0] == texts[1] != texts[2]
     assert texts[2].endswith("<user>hello<reply>")
-    assert counted > 0
+    assert foreseen.prompt_tokens > 0
 
 
-def test_a_broken_template_is_told(tmp_path: Path) -> None:
+def test_a_broken_template_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadTemplate):
         finished(
             open_chat(

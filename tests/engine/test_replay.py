@@ -1,4 +1,4 @@
-"""A reply made again: the prompt as it is told, the passes it was read in, and the same tokens with the
+"""A reply made again: the prompt as it is reported, the passes it was read in, and the same tokens with the
 same probabilities.
 """
 
@@ -32,7 +32,7 @@ from tests.tiny import TINY, write_folder
 WARM = SamplerSettings(temperature=1.0, repetition_penalty=1.15, frequency_penalty=0.2, presence_penalty=0.1)
 
 
-def told(chat: LocalChat, request: ChatRequest) -> tuple[list[TokenInfo], Done, Rendered | None]:
+def reported(chat: LocalChat, request: ChatRequest) -> tuple[list[TokenInfo], Done, Rendered | None]:
     events = list(chat.stream(request, threading.Event()))
     prompt = next((event for event in events if isinstance(event, Rendered)), None)
     done = events[-1]
@@ -49,7 +49,7 @@ def again(request: ChatRequest, done: Done, prompt: Rendered) -> ChatRequest:
         request,
         messages=(),
         replayed=prompt,
-        tell_prompt=False,
+        report_prompt=False,
         sampler=replace(request.sampler, seed=done.stats.seed),
     )
 
@@ -59,12 +59,12 @@ def talk(chat: LocalChat, request: ChatRequest, turns: int) -> list[tuple[list[T
     messages, found = request.messages, []
     for turn in range(turns):
         asked = replace(request, messages=messages)
-        tokens, done, prompt = told(chat, asked)
+        tokens, done, prompt = reported(chat, asked)
         assert prompt is not None
         assert prompt.exact
         assert len(prompt.ids) == done.stats.prompt_tokens
         found.append((tokens, done, prompt))
-        repeated, end, _ = told(chat, again(asked, done, prompt))
+        repeated, end, _ = reported(chat, again(asked, done, prompt))
         assert bits(repeated) == bits(tokens)
         assert (end.reason, end.trigger, end.stats.cached_tokens) == (done.reason, done.trigger, 0)
         text = chat.tokenizer.decode([token.id for token in tokens])
@@ -123,7 +123,7 @@ def test_passes_that_are_replayed_and_those_that_were_not_known() -> None:
     source.close()
 
 
-def test_what_would_be_found_is_told_without_a_change() -> None:
+def test_what_would_be_found_is_reported_without_a_change() -> None:
     rng, table = random.Random(3), PageTable(12)
     stored = [rng.randrange(5) for _ in range(3 * PAGE_TOKENS)]
     for length in (40, PAGE_TOKENS + 7, 3 * PAGE_TOKENS):
@@ -131,12 +131,12 @@ def test_what_would_be_found_is_told_without_a_change() -> None:
             lease.reserve(length)
             lease.extend(stored[lease.length : length])
     for length in (1, 39, PAGE_TOKENS, PAGE_TOKENS + 3, 3 * PAGE_TOKENS):
-        wanted = [*stored[:length], 9, 9]
-        told_length = table.found(wanted, leave=1)
-        assert told_length == length == table.found(wanted, leave=1)
-        assert table.found(wanted, key="other", leave=1) == 0
-        with table.open(wanted, leave=1) as lease:
-            assert lease.length == told_length
+        expected = [*stored[:length], 9, 9]
+        reported_length = table.found(expected, leave=1)
+        assert reported_length == length == table.found(expected, leave=1)
+        assert table.found(expected, key="other", leave=1) == 0
+        with table.open(expected, leave=1) as lease:
+            assert lease.length == reported_length
     assert table.found(stored[:40], leave=1) == 39
     assert table.found([], leave=1) == 0
 
@@ -159,9 +159,9 @@ def test_replays_prompts_and_foresight(chat: LocalChat) -> None:
         WARM,
         StopSettings(max_tokens=12),
     )
-    assert told(chat, request)[2] is None, "nobody asked for the prompt"
+    assert reported(chat, request)[2] is None, "nobody asked for the prompt"
     request = replace(
-        request, tell_prompt=True, messages=(request.messages[0], Message("user", "Who lives here? " * 9))
+        request, report_prompt=True, messages=(request.messages[0], Message("user", "Who lives here? " * 9))
     )
     before = chat.foresee(request)
     (_, done, prompt), *_ = talk(chat, request, 2)
@@ -191,7 +191,7 @@ def test_replays_prompts_and_foresight(chat: LocalChat) -> None:
 )
 def test_replays_with_other_settings(chat: LocalChat, settings: dict) -> None:
     question = (Message("user", "One two one two one two. " * 12),)
-    talk(chat, ChatRequest(question, WARM, StopSettings(max_tokens=24), tell_prompt=True, **settings), 2)
+    talk(chat, ChatRequest(question, WARM, StopSettings(max_tokens=24), report_prompt=True, **settings), 2)
 
 
 @pytest.mark.slow
@@ -202,16 +202,16 @@ def test_the_starter_says_it_again_bit_for_bit_after_a_restart(starter_path: Pat
     request = ChatRequest(
         (Message("system", "You are a storyteller."), Message("user",
         "Tell me about the fox and the hound by the fire. " * 20)), WARM,
-        StopSettings(max_tokens=70), speculation=SpeculationSettings(method), tell_prompt=True,
+        StopSettings(max_tokens=70), speculation=SpeculationSettings(method), report_prompt=True,
     )  # fmt: skip
     first = finished(open_chat(starter_path, LoadSettings(), cache))
     found = talk(first, request, 3)
     first.close()
     second = finished(open_chat(starter_path, LoadSettings(), cache))
     for tokens, done, prompt in reversed(found):
-        assert bits(told(second, again(request, done, prompt))[0]) == bits(tokens)
+        assert bits(reported(second, again(request, done, prompt))[0]) == bits(tokens)
     tokens, done, prompt = found[-1]
-    other = told(
+    other = reported(
         second, replace(again(request, done, prompt), sampler=replace(WARM, seed=done.stats.seed + 1))
     )[0]
     assert bits(other) != bits(tokens)

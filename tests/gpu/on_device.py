@@ -28,7 +28,7 @@ REPORT = "INGLENOOK_ON_DEVICE_REPORT"
 
 
 FAKE = "INGLENOOK_FAKE_DEVICE"
-"""Where this is "1", the tests' fake device stands for the GPU: what is launched, and told, can be seen
+"""Where this is "1", the tests' fake device stands for the GPU: what is launched and reported can be seen
 without one."""
 
 
@@ -72,7 +72,7 @@ class OnDevice:
         self.ran.add(kernel.name)
         return out
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """A line of summary, and one with what did not run, if any."""
         left = missing(self.ran, list(all_kernels()))
         line = f"{self.launches} launches of {len(self.ran)} forms of kernels on {self.device.name}"
@@ -108,7 +108,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Report what ran."""
     if _runner is None:
         return
-    terminalreporter.write_line(_runner.told())
+    terminalreporter.write_line(_runner.reported())
     if REPORT in os.environ:
         Path(os.environ[REPORT]).write_text(
             json.dumps({"launches": _runner.launches, "ran": sorted(_runner.ran)}), "utf-8"

@@ -21,7 +21,7 @@ from engine.backends.cuda.runtime.driver import find_gpus
 ROOT = Path(__file__).parents[2]
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FAILED = 99
-"""What the sanitizer is told to end with where it finds anything."""
+"""The exit status that the sanitizer returns if it finds anything."""
 
 
 def sanitizer() -> str | None:

@@ -58,8 +58,8 @@ def prototype(function: str) -> list[str]:
 
 def kinds(types: Sequence[str]) -> dict[str, Kind]:
     """What the compiler makes of C types."""
-    wanted = [*types, *(pointee for each in types if (pointee := _pointee(each)))]
-    rows = [f'P("{each}", {each})' for each in dict.fromkeys(wanted)]
+    expected = [*types, *(pointee for each in types if (pointee := _pointee(each)))]
+    rows = [f'P("{each}", {each})' for each in dict.fromkeys(expected)]
     macro = (
         '#define P(NAME, T) printf("%s\\t%d\\t%zu\\t%d\\n", NAME, __builtin_classify_type((T)0), sizeof(T), '
         "(int)((T)-1 < (T)0));"

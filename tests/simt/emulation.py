@@ -18,7 +18,7 @@ from engine.backends.cuda.codegen import ptx
 from engine.backends.cuda.codegen.ptx import Op
 
 M32 = 0xFFFFFFFF
-HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+FP16_VALUES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 """Every fp16 number, indexed by its bits."""
 
 
@@ -71,9 +71,9 @@ def float_of(bits: int) -> np.float32:
     return np.uint32(int(bits) & M32).view(np.float32)
 
 
-def halves_of(word: int) -> tuple[np.float16, np.float16]:
+def fp16_pair(word: int) -> tuple[np.float16, np.float16]:
     word = int(word)
-    return HALVES[word & 0xFFFF], HALVES[word >> 16 & 0xFFFF]
+    return FP16_VALUES[word & 0xFFFF], FP16_VALUES[word >> 16 & 0xFFFF]
 
 
 def half_bits(value: Any) -> int:
@@ -124,7 +124,7 @@ def by_table(a: int, b: int, c: int, table: int) -> int:
 
 def each_half(function: Callable[[np.float32, np.float32], Any]) -> Callable[[Machine, int, int], int]:
     def each(_: Machine, a: int, b: int) -> int:
-        (a0, a1), (b0, b1) = halves_of(a), halves_of(b)
+        (a0, a1), (b0, b1) = fp16_pair(a), fp16_pair(b)
         return (
             half_bits(function(np.float32(a0), np.float32(b0)))
             | half_bits(function(np.float32(a1), np.float32(b1))) << 16
@@ -133,8 +133,8 @@ def each_half(function: Callable[[np.float32, np.float32], Any]) -> Callable[[Ma
     return each
 
 
-def fused_halves(_: Machine, a: int, b: int, c: int) -> int:
-    parts = zip(halves_of(a), halves_of(b), halves_of(c), strict=True)
+def fused_fp16x2(_: Machine, a: int, b: int, c: int) -> int:
+    parts = zip(fp16_pair(a), fp16_pair(b), fp16_pair(c), strict=True)
     low, high = (half_bits(np.float64(x) * np.float64(y) + np.float64(z)) for x, y, z in parts)
     return low | high << 16
 
@@ -148,10 +148,10 @@ def quietly(function: Callable[[Any], Any]) -> Callable[[Machine, Any], np.float
 
 
 def fragments(
-    machine: Machine, halves: tuple[int, ...], sums: tuple[Any, ...], convert: Callable[[Any], Any]
+    machine: Machine, operands: tuple[int, ...], sums: tuple[Any, ...], convert: Callable[[Any], Any]
 ) -> tuple[Any, ...]:
     """d = a b + c (m16n8k16), in the layout of `ptx.mma_fp16`."""
-    lanes, me = machine.exchange(halves)
+    lanes, me = machine.exchange(operands)
     if _product[0] is not lanes:  # the first lane to arrive computes the product for all lanes
         _product[:] = lanes, _warp_product(lanes, convert)
     g, column = me // 4, me % 4 * 2
@@ -176,9 +176,9 @@ def _warp_product(lanes: list[tuple[int, ...]], convert: Callable[[Any], Any]) -
         return [[float(x) for x in row] for row in np.add.reduce(a[:, :, None] * b, axis=1)]
 
 
-def halves_of_words(words: Any) -> Any:
+def fp16_pairs(words: Any) -> Any:
     """float64 (..., 2) of the fp16 pairs in words, low 16 bits first."""
-    return np.stack([HALVES[words & 0xFFFF], HALVES[words >> 16]], axis=-1).astype(np.float64)
+    return np.stack([FP16_VALUES[words & 0xFFFF], FP16_VALUES[words >> 16]], axis=-1).astype(np.float64)
 
 
 def bf16s_of_words(words: Any) -> Any:
@@ -228,8 +228,8 @@ def reader(signature: str, size: int, numpy: str, shared_memory: bool = False) -
         assert numpy == "<f4"
         return load
     kind = np.dtype(numpy)
-    letter = {1: "b", 2: "h", 4: "i", 8: "q"}[kind.itemsize]
-    unpack = struct.Struct("<" + (letter.upper() if kind.kind == "u" else letter) * len(signature)).unpack
+    code = {1: "b", 2: "h", 4: "i", 8: "q"}[kind.itemsize]
+    unpack = struct.Struct("<" + (code.upper() if kind.kind == "u" else code) * len(signature)).unpack
 
     def load_whole(machine: Machine, address: int) -> Any:
         values = unpack(machine.load(int(address), size, shared_memory))
@@ -283,15 +283,15 @@ EMULATED: Mapping[str, Callable[..., Any]] = {
     **{name: access for name, op in OPS.items() if (access := _memory_access(op)) is not None},
     "float_bits": lambda _, x: bits_of(x),
     "bits_float": lambda _, x: float_of(x),
-    "half_float": lambda _, w: np.float32(halves_of(w)[0]),
-    "high_half_float": lambda _, w: np.float32(halves_of(w)[1]),
+    "half_float": lambda _, w: np.float32(fp16_pair(w)[0]),
+    "high_half_float": lambda _, w: np.float32(fp16_pair(w)[1]),
     "pack_fp16": lambda _, low, high: half_bits(low) | half_bits(high) << 16,
     "pack_bf16": lambda _, low, high: bf16_bits(low) | bf16_bits(high) << 16,
     "e4m3_float": lambda _, b: e4m3_value(int(b) & 255),
     "fma": fused,
     "add_fp16x2": each_half(lambda a, b: a + b),
     "mul_fp16x2": each_half(lambda a, b: a * b),
-    "fma_fp16x2": fused_halves,
+    "fma_fp16x2": fused_fp16x2,
     "exp2": quietly(np.exp2),
     "log2": quietly(np.log2),
     "rsqrt": quietly(lambda x: 1 / np.sqrt(x)),
@@ -305,7 +305,7 @@ EMULATED: Mapping[str, Callable[..., Any]] = {
     "permute_bytes": permuted,
     "and_or": lambda _, a, b, c: by_table(int(a) & M32, int(b) & M32, int(c) & M32, 0xEA),
     "popcount": lambda _, a: (int(a) & M32).bit_count(),
-    "mma_fp16": lambda m, *v: fragments(m, v[:6], v[6:], halves_of_words),
+    "mma_fp16": lambda m, *v: fragments(m, v[:6], v[6:], fp16_pairs),
     "mma_bf16": lambda m, *v: fragments(m, v[:6], v[6:], bf16s_of_words),
     "transpose_b16": transposed,
     "thread": lambda m: m.thread,

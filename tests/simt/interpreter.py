@@ -268,8 +268,7 @@ def run(
         f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}"
     )
     values = [
-        np.float32(v) if letter == "f" else int(v)
-        for v, letter in zip(arguments, kernel.parameters, strict=True)
+        np.float32(v) if code == "f" else int(v) for v, code in zip(arguments, kernel.parameters, strict=True)
     ]
     present: list[_Block] = []
     function = specialised(

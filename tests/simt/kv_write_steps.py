@@ -86,7 +86,7 @@ class KvWriteSteps:
             (KEYS, VALUES), (self.kind.keys, self.kind.values), self.cache.addresses(0), strict=True
         ):
             target = self.device.empty(4 * count * self.shape.kv_heads * self.shape.head_dim)
-            call = gather_call(side, name, address, target.data_ptr(), self.shape, first, count, halves=False)
+            call = gather_call(side, name, address, target.data_ptr(), self.shape, first, count, fp16=False)
             list(self.device.prepare([call.kernel]))
             self.launch(call)
             numbers = self.device.read(target).view(np.float32)

@@ -75,20 +75,20 @@ def tensor(type_name: str, rows: int, columns: int, seed: int = 0) -> RawTensor:
     return FileTensor("test.weight", type_name, (rows, columns), raw.reshape(-1))
 
 
-def records(x: Array) -> Array:
-    """Rows (T, K) float32 as records of halves, uint8 (T, bytes), as far apart as a buffer's rows."""
+def packed_rows(x: Array) -> Array:
+    """Rows (T, K) float32 packed in fp16, uint8 (T, bytes), as far apart as rows of a buffer."""
     blocks = np.pad(x, ((0, 0), (0, -x.shape[1] % 64))).reshape(len(x), -1, 64)
     exponent = np.frexp(np.abs(blocks).max(axis=2))[1] - 1
-    halves = np.ldexp(blocks, (14 - exponent)[..., None]).astype(np.float16)
+    fp16 = np.ldexp(blocks, (14 - exponent)[..., None]).astype(np.float16)
     scales = np.ldexp(np.float32(1), exponent - 14).astype(np.float32)
-    out = np.concatenate([halves.reshape(len(x), -1).view(np.uint8), scales.view(np.uint8)], axis=1)
+    out = np.concatenate([fp16.reshape(len(x), -1).view(np.uint8), scales.view(np.uint8)], axis=1)
     return np.pad(out, ((0, 0), (0, -out.shape[1] % 64)))
 
 
-def recorded(x: Array) -> Array:
-    """What the records of rows hold, float64 (T, K)."""
-    raw, columns = records(x), -(-x.shape[1] // 64) * 64
-    halves = (
+def unpacked(x: Array) -> Array:
+    """The numbers that packed rows hold, float64 (T, K)."""
+    raw, columns = packed_rows(x), -(-x.shape[1] // 64) * 64
+    fp16 = (
         np.ascontiguousarray(raw[:, : 2 * columns])
         .view(np.float16)
         .astype(np.float64)
@@ -99,7 +99,7 @@ def recorded(x: Array) -> Array:
         .view(np.float32)
         .astype(np.float64)
     )
-    return (halves * scales[..., None]).reshape(len(x), -1)[:, : x.shape[1]]
+    return (fp16 * scales[..., None]).reshape(len(x), -1)[:, : x.shape[1]]
 
 
 def expert_tables(device: Any, weights: Sequence[WeightSpec]) -> list[ExpertTable]:

@@ -29,7 +29,7 @@ from tests.simt.agree import At, aligned, both
 from tests.simt.interpreter import Memory
 from tests.simt.models import run_model
 from tests.simt.models.attention import page_numbers
-from tests.simt.models.records import encoded
+from tests.simt.models.packed_activations import encoded
 
 
 @dataclass
@@ -127,11 +127,11 @@ class Case:
         )
 
     def combine(
-        self, partial: Any, record: str = "", floats: bool = True
+        self, partial: Any, form: str = "", floats: bool = True
     ) -> tuple[Kernel, tuple[int, int, int], list[Any], list[Any]]:
-        """The same; rows are array 1, records 2."""
+        """The same; rows are array 1, packed activations 2."""
         shape, width = self.shape, self.q.shape[1]
-        kernel = combine_kernel(shape.head_dim, self.kind.values in QUANTISED, floats, record)
+        kernel = combine_kernel(shape.head_dim, self.kind.values in QUANTISED, floats, form)
         y, room = np.zeros((self.rows, width), np.float32), np.zeros((self.rows, width + 128), np.float32)
         arrays = [partial, y, room, self.sink, np.array([self.start], np.int32)]
         sinks = At(3) if self.sinks else 0
@@ -226,12 +226,12 @@ def test_bodies(
     """
     case = Case(CacheType(*kind), shape, start, rows, splits, sinks)
     (*_, found), (*_, expected) = both(*case.attend(), twice=False)
-    y, wanted = (by_model(*case.combine(partial))[1] for partial in (found, expected))
-    np.testing.assert_allclose(y, wanted, atol=2e-3, rtol=2e-3)
+    y, required = (by_model(*case.combine(partial))[1] for partial in (found, expected))
+    np.testing.assert_allclose(y, required, atol=2e-3, rtol=2e-3)
 
 
 @pytest.mark.parametrize(
-    ("shape", "values", "record"),
+    ("shape", "values", "form"),
     [
         (shape_of(2, 1, 40), "q4", "fp16"),
         (shape_of(3, 1, 64, window=70), "fp16", "bf16x2"),
@@ -242,25 +242,25 @@ def test_bodies(
         (shape_of(2, 1, 128), "q8", "fp16"),
     ],
 )
-def test_joining(shape: AttentionShape, values: str, record: str) -> None:
+def test_joining(shape: AttentionShape, values: str, form: str) -> None:
     """Partial results of the model, with nonsense where the row has no position, joined by body and model:
-    rows and records.
+    rows and packed activations.
     """
-    case = Case(CacheType("fp16", values), shape, 130, 2, 4, record != "bf16x2")
+    case = Case(CacheType("fp16", values), shape, 130, 2, 4, form != "bf16x2")
     _, _, arguments, arrays = case.attend()
     arrays[5][...] = np.nan
     partial = by_model(case.attend()[0], case.attend()[1], arguments, arrays)[5]
-    interpreted, modelled = both(*case.combine(partial, record), twice=False)
+    interpreted, modelled = both(*case.combine(partial, form), twice=False)
     width = shape.heads * shape.head_dim
     np.testing.assert_allclose(interpreted[1], modelled[1], atol=1e-5, rtol=1e-5)
-    if record:
+    if form:
         for found, row in zip(interpreted[2], interpreted[1][:, :width], strict=True):
-            expected = encoded(record, row)
+            expected = encoded(form, row)
             assert found.view(np.uint8)[: expected.nbytes].tobytes() == expected.tobytes()
 
 
-def test_joining_to_a_record_alone() -> None:
-    """Where only products read the rows, nothing else is written, and the record is that of both."""
+def test_joining_to_packed_activations_alone() -> None:
+    """Where only products read the rows, only packed activations are written, the same as with rows."""
     case = Case(CacheType("fp16", "fp16"), shape_of(2, 1, 128), 130, 2, 4)
     partial = case.attended()
     (_, rows, kept, *_), _ = both(*case.combine(partial, "fp16"), twice=False)
@@ -341,13 +341,13 @@ def test_every_form_has_a_name_of_its_own() -> None:
     assert len({kernel.name for kernel in kernels}) == len(kernels)
 
 
-@pytest.mark.parametrize(("floats", "record"), [(True, None), (True, "fp16"), (False, "bf16x2")])
-def test_calls(floats: bool, record: str | None) -> None:
+@pytest.mark.parametrize(("floats", "form"), [(True, None), (True, "fp16"), (False, "bf16x2")])
+def test_calls(floats: bool, form: str | None) -> None:
     """What they touch, and as many arguments as their kernels take."""
     q, y = Buffer(160), Buffer(160)
-    to = None if record is None else (record, packed_buffer(record, y))
+    to = None if form is None else (form, packed_buffer(form, y))
     calls = attention_calls(CacheType("q8", "q4"), (256, 512), q, y, to, shape_of(2, 2, 40), 0, 132, floats)
     assert all(len(call.arguments) == len(call.kernel.parameters) for call in calls)
     assert calls[0].writes == calls[1].reads
     assert calls[1].writes == ((y,) if floats else ()) + (() if to is None else (to[1],))
-    assert [call.blocks(5) for call in calls] == [(64, 2, 2), (1 if record else 4, 5, 1)]
+    assert [call.blocks(5) for call in calls] == [(64, 2, 2), (1 if form else 4, 5, 1)]

@@ -73,7 +73,7 @@ def test_drafting_changes_nothing(machine: FakeMachine, path: Path) -> None:
         SpeculationSettings("model", str(draft_of(path)), draft_tokens=4, adaptive=False),
     ):
         drafted = Reply(chat, tokens=30, constraint=FEW, speculation=speculation)
-        assert drafted.told == plain.told
+        assert drafted.reported == plain.reported
         assert [token.raw_probability for token in drafted.tokens] == pytest.approx(
             [token.raw_probability for token in plain.tokens]
         )
@@ -82,7 +82,7 @@ def test_drafting_changes_nothing(machine: FakeMachine, path: Path) -> None:
             assert drafted.stats.accepted_tokens > 3
             assert len(machine.backends) == 2
     before = machine.taken[0]
-    assert Reply(chat, tokens=30, constraint=FEW).told == plain.told  # the draft model goes
+    assert Reply(chat, tokens=30, constraint=FEW).reported == plain.reported  # the draft model goes
     assert machine.taken[0] < before
     chat.close()
     assert machine.taken == [0]
@@ -98,13 +98,13 @@ def test_drawn_on_the_device_and_by_the_host(
         for settings in (DRAWN, GREEDY, replace(DRAWN, repetition_penalty=1.3))
     ]
     launches = machine.devices[0].graph_launches
-    assert Reply(chat, sampler=DRAWN, tokens=20).told == walked[0].told
+    assert Reply(chat, sampler=DRAWN, tokens=20).reported == walked[0].reported
     assert machine.devices[0].graph_launches - launches >= 20
     monkeypatch.setattr(type(chat.generator.cache), "decode_loop", lambda *_: None)
     for settings, reply in zip((DRAWN, GREEDY, replace(DRAWN, repetition_penalty=1.3)), walked, strict=True):
-        told = Reply(chat, sampler=settings, tokens=20)
-        assert told.told == reply.told
-        assert [token.probability for token in told.tokens] == pytest.approx(
+        reported = Reply(chat, sampler=settings, tokens=20)
+        assert reported.reported == reply.reported
+        assert [token.probability for token in reported.tokens] == pytest.approx(
             [token.probability for token in reply.tokens], rel=1e-4
         )
     chat.close()
@@ -128,7 +128,7 @@ def test_two_conversations_and_a_full_context(machine: FakeMachine, path: Path) 
             )
         dropped += sum(isinstance(event, Trimmed) for reply in replies for event in reply.events)
         again = Reply(chat, one, tokens=12)
-        assert again.told == replies[0].told
+        assert again.reported == replies[0].reported
         assert again.stats.prefill_tokens == 1
         more = "and the dog " * (3 + 5 * turn)
         one = (*one, Message("assistant", replies[0].text), Message("user", more))
@@ -151,7 +151,7 @@ def test_a_reply_that_is_stopped(machine: FakeMachine, path: Path) -> None:
     assert isinstance(events[-1], Done)
     assert events[-1].reason == "cancelled"
     assert plain.text.startswith("".join(event.text for event in events if isinstance(event, Text))[:8])
-    assert Reply(chat, tokens=30).told == plain.told
+    assert Reply(chat, tokens=30).reported == plain.reported
     chat.close()
     assert machine.taken == [0]
 
@@ -163,8 +163,8 @@ def test_adapters_in_a_chat(machine: FakeMachine, path: Path, tmp_path: Path) ->
     changed = Reply(chat, adapters=lines)
     assert any(isinstance(event, Loading) for event in changed.events)
     assert changed.ids != plain.ids
-    assert Reply(chat, adapters=lines).told == changed.told
-    assert Reply(chat).told == plain.told
+    assert Reply(chat, adapters=lines).reported == changed.reported
+    assert Reply(chat).reported == plain.reported
     assert machine.taken[0] <= taken + 100_000
     chat.close()
     assert machine.taken == [0]
@@ -178,7 +178,7 @@ def test_several_gpus(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         chat = opened(path, replace(GPU, gpus=gpus))
         assert [taken > 0 for taken in machine.taken].count(True) == (2 if gpus else 1)
         assert chat.info.where == ("GPU 0 and GPU 1" if gpus else chat.info.where)
-        replies.append([Reply(chat, sampler=settings, tokens=12).told for settings in (GREEDY, DRAWN)])
+        replies.append([Reply(chat, sampler=settings, tokens=12).reported for settings in (GREEDY, DRAWN)])
         chat.close()
         assert machine.taken == [0, 0]
     assert replies[0] == replies[1]
@@ -211,7 +211,7 @@ def test_memory_that_goes_while_it_loads(path: Path, monkeypatch: pytest.MonkeyP
 def test_a_device_that_is_lost(machine: FakeMachine, path: Path, settings: Any) -> None:
     """The reply ends with one sentence, closing works, and a device that came back takes the model again."""
     chat, device, count = opened(path), machine.devices[0], 0
-    expected = Reply(chat, sampler=settings).told
+    expected = Reply(chat, sampler=settings).reported
     events = chat.stream(ChatRequest(ASK, settings, StopSettings(max_tokens=40)), threading.Event())
     while count < 3:
         count += isinstance(next(events), Text)
@@ -222,7 +222,7 @@ def test_a_device_that_is_lost(machine: FakeMachine, path: Path, settings: Any) 
     assert machine.taken == [0]
     device.lost = False
     chat = opened(path)
-    assert Reply(chat, sampler=settings).told == expected
+    assert Reply(chat, sampler=settings).reported == expected
     chat.close()
 
 

@@ -37,8 +37,8 @@ IDS = np.random.default_rng(0).integers(3, 300, 40).tolist()
 IN_EVERY_RUN = ("BF16", "Q8_0", "Q4_K")
 
 
-def record_of(type_name: str) -> str:
-    return weight_layout_for(type_name).record
+def activations_of(type_name: str) -> str:
+    return weight_layout_for(type_name).activations
 
 
 def some(names: Any, quick: tuple[str, ...]) -> list[Any]:
@@ -47,7 +47,7 @@ def some(names: Any, quick: tuple[str, ...]) -> list[Any]:
 
 @pytest.mark.parametrize("type_name", some([entry.name for entry in FORMATS], IN_EVERY_RUN))
 def test_gguf_types(tmp_path: Path, type_name: str) -> None:
-    check(write_gguf(tmp_path / "m.gguf", WIDE.but(layers=1), type_name), IDS, record_of(type_name))
+    check(write_gguf(tmp_path / "m.gguf", WIDE.but(layers=1), type_name), IDS, activations_of(type_name))
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ class Reply:
         self.reason, self.stats = done.reason, done.stats
 
     @property
-    def told(self) -> Any:
+    def reported(self) -> Any:
         return self.text, self.ids, self.reason
 
 
@@ -121,9 +121,9 @@ CASES: dict[str, dict[str, Any]] = {
 def test_as_on_the_reference(chats: tuple[LocalChat, LocalChat], name: str) -> None:
     """In float32 both compute the same but for the order of sums, and these seeds come near no border."""
     found, expected = (Reply(chat, **CASES[name]) for chat in chats)
-    assert found.told == expected.told
+    assert found.reported == expected.reported
     again = Reply(chats[0], **CASES[name])
-    assert again.told == found.told
+    assert again.reported == found.reported
     assert (found.stats.drafted_tokens > 0) == ("speculation" in CASES[name])
     for token, other in zip(found.tokens, expected.tokens, strict=True):
         assert token.healed == other.healed

@@ -109,7 +109,7 @@ def test_other_constants_sources_or_compilers_are_other_code(
         Kernel("same", _add, "llllllif", 256, 24, {"THREADS": 128}, blocks=2)
     )
     with_function = {"THREADS": 128, "form": _add, "load": ptx.ldg_f32}
-    assert "0x" not in repr(cubin_cache._told(_add)) + repr(cubin_cache._told(ptx.ldg_f32))
+    assert "0x" not in repr(cubin_cache._spelled(_add)) + repr(cubin_cache._spelled(ptx.ldg_f32))
     named = cubin_cache.file_name
     assert named(Kernel("same", _add, "l", 32, 24, with_function)) != named(Kernel("same", _add, "l", 32, 24))
     folders = {Binaries(tmp_path).folder}

@@ -34,9 +34,9 @@ def test_as_the_file_says(name: str, capability: int) -> None:
         for first, count in ((0, weight.tiles), (2, 3)):
             found = dequantised(weight, tiles_of(weight)[first : first + count]).numpy()
             assert found.dtype == np.float32
-            wanted = expected[16 * first : 16 * (first + count)]
+            required = expected[16 * first : 16 * (first + count)]
             np.testing.assert_allclose(
-                found[: len(wanted)], wanted, rtol=2**-10, atol=2**-11 * np.abs(expected).max()
+                found[: len(required)], required, rtol=2**-10, atol=2**-11 * np.abs(expected).max()
             )
 
 

@@ -274,13 +274,14 @@ def test_signatures_are_those_of_the_header() -> None:
 def test_numbers_are_those_of_the_header() -> None:
     from cuda.bindings import driver as real
 
-    wanted = {
+    required = {
         "clock": "CLOCK_RATE", "processors": "MULTIPROCESSOR_COUNT", "mode": "COMPUTE_MODE",
         "memory_clock": "MEMORY_CLOCK_RATE", "bus": "GLOBAL_MEMORY_BUS_WIDTH", "l2_cache": "L2_CACHE_SIZE",
         "major": "COMPUTE_CAPABILITY_MAJOR", "minor": "COMPUTE_CAPABILITY_MINOR",
     }  # fmt: skip
     assert {
-        k: int(getattr(real.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")) for k, name in wanted.items()
+        k: int(getattr(real.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"))
+        for k, name in required.items()
     } == driver._ATTRIBUTES
     assert int(real.CUcomputemode.CU_COMPUTEMODE_PROHIBITED) == driver._PROHIBITED
     lost = {
@@ -338,7 +339,7 @@ def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
             )
 
 
-def test_torch_tells_its_version(tmp_path: Path) -> None:
+def test_torch_says_its_version(tmp_path: Path) -> None:
     import torch
 
     assert driver.torch_version() == tuple(map(int, torch.__version__.split(".")[:2]))

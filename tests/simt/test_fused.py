@@ -11,7 +11,7 @@ from engine.backends.cuda.kernels.norm import RowNorm, sum_norm_call
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
-from tests.simt.models.records import decoded
+from tests.simt.models.packed_activations import decoded
 from tests.simt.played import TABLES, empty, laid_out, played
 
 OPS: Any = ReferenceOps(Step(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)), None)  # type: ignore[arg-type]
@@ -24,28 +24,28 @@ def numbers(seed: int, *shape: int) -> Any:
 
 @pytest.mark.parametrize("post", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "width", "record", "floats"),
+    ("kind", "width", "form", "floats"),
     [
         ("rms", 70, "none", True), ("layer", 131, "fp16", True), ("rms", 260, "bf16x2", False),
         ("rms", 1030, "fp16", False),
         *(
-            pytest.param("rms", width, record, record == "none", marks=pytest.mark.slow)
+            pytest.param("rms", width, form, form == "none", marks=pytest.mark.slow)
             for width in (4001, 8100)
-            for record in ("none", "fp16", "bf16x2")
+            for form in ("none", "fp16", "bf16x2")
         ),
     ],
 )  # fmt: skip
-def test_a_norm_behind_the_sum(kind: str, width: int, record: str, floats: bool, post: bool) -> None:
+def test_a_norm_behind_the_sum(kind: str, width: int, form: str, floats: bool, post: bool) -> None:
     z, x, first, weight, bias = (
         numbers(1, 2, width),
         numbers(2, 2, width),
         *(numbers(i, width) for i in (3, 4, 5)),
     )
     a, b, total, y = Buffer(width), Buffer(width), Buffer(width), Buffer(width) if floats else None
-    to = packed_buffer(record, a) if record != "none" else None
+    to = packed_buffer(form, a) if form != "none" else None
     norm = RowNorm(kind, EPS, TABLES[1], TABLES[2] if kind == "layer" else 0)
     call = sum_norm_call(
-        a, RowNorm("rms", EPS, TABLES[0]) if post else None, b, 0.5, total, norm, y, record, to
+        a, RowNorm("rms", EPS, TABLES[0]) if post else None, b, 0.5, total, norm, y, form, to
     )
     arrays: dict[Any, Any] = {
         a: laid_out(z),
@@ -68,7 +68,7 @@ def test_a_norm_behind_the_sum(kind: str, width: int, record: str, floats: bool,
         if y is not None:
             np.testing.assert_allclose(out[y][:, :width], expected, rtol=4e-6, atol=4e-6)
         if to is not None:
-            for row, wanted in zip(out[to].view(np.uint8), expected, strict=True):
+            for row, required in zip(out[to].view(np.uint8), expected, strict=True):
                 np.testing.assert_allclose(
-                    decoded(record, row, width), wanted, rtol=6e-4 if record == "fp16" else 2e-5, atol=5e-6
+                    decoded(form, row, width), required, rtol=6e-4 if form == "fp16" else 2e-5, atol=5e-6
                 )

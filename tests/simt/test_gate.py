@@ -26,8 +26,8 @@ def complaints(kernel: Kernel, outcome: Outcome) -> list[str]:
     """What is wrong with what came of a kernel."""
     if isinstance(outcome, BuildError):
         return [f"{kernel.name}: {outcome}"]
-    wanted = {capability for capability in CAPABILITIES if capability >= kernel.min_capability}
-    wrong = [f"{kernel.name}: no code for sm_{c}" for c in sorted(wanted - set(outcome))]
+    expected = {capability for capability in CAPABILITIES if capability >= kernel.min_capability}
+    wrong = [f"{kernel.name}: no code for sm_{c}" for c in sorted(expected - set(outcome))]
     return (
         wrong
         + [

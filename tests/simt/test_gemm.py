@@ -223,8 +223,8 @@ def test_kernels_around_products() -> None:
         [[1], [1e-9], [1e30], [0], [1e6], [2.0**-10]]
     )
     x[:, 70:] = np.nan
-    halves, factors = np.full((6, 128), 5, np.float16), np.zeros(6, np.float32)
-    arrays = [x, halves, factors]
+    fp16, factors = np.full((6, 128), 5, np.float16), np.zeros(6, np.float32)
+    arrays = [x, fp16, factors]
     found, modelled = both(fp16_rows_kernel(), (6, 1, 1), [At(0), 320, At(1), 256, At(2), 70], arrays)
     for a, b in zip(found, modelled, strict=True):
         assert a.tobytes() == b.tobytes()

@@ -36,7 +36,7 @@ KERNEL_TESTS = [
     for name in (
         "kv_write", "kv_write_gather", "attention", "experts", "fused", "gemm", "linear_codes", "linear_rows",
         "norms", "plain",
-        "pointwise", "records", "rope", "rows", "sampling",
+        "packed_activations", "pointwise", "rope", "rows", "sampling",
     )
 ]  # fmt: skip
 """Those that hold a kernel's body against its model."""
@@ -264,7 +264,7 @@ def test_copies_must_be_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_copies_between_gpus_name_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pointer of another context is not everywhere told apart by itself."""
+    """A pointer of another context is not rejected everywhere."""
     made = Made(monkeypatch)
     made.fake.devices = 2
     given = torch.arange(64, dtype=torch.uint8)
@@ -322,7 +322,7 @@ def test_trim(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_interpreters_tests_run_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin's part, with the fake device in the GPU's place: same arrays, same answer; what did not
-    run is told.
+    run is reported.
     """
     runner = OnDevice(FakeDevice())
     monkeypatch.setattr(agree, "interpreted", runner.interpreted)
@@ -336,7 +336,7 @@ def test_the_interpreters_tests_run_on_a_device(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(found[2], expected[2])
     assert found[2][:, : checks.WIDTH].any()
     assert (runner.launches, runner.ran) == (2, {"add"})
-    assert runner.told().startswith("2 launches of 1 forms of kernels on fake 0")
+    assert runner.reported().startswith("2 launches of 1 forms of kernels on fake 0")
     assert checks.missing(set(), [add_kernel()]) == ["add"]
     assert checks.missing({"norm_64"}, [add_kernel()]) == ["add"]
 

@@ -21,9 +21,9 @@ from tests.simt.linear_cases import (
     BLOCKS_OF_256,
     GROUPED,
     columns_of,
-    recorded,
-    records,
+    packed_rows,
     tensor,
+    unpacked,
 )
 
 ALL = (*BLOCKS_OF_32, *BLOCKS_OF_256, *GROUPED)
@@ -72,7 +72,7 @@ def products(type_name: str, each: int, warps: int) -> None:
     values, tiles, weight_layout = packed(type_name, outputs, columns)
     x = np.random.default_rng(5).standard_normal((rows, columns)).astype(np.float32)
     x[:, ::7] *= 100
-    record = records(x)
+    packed_x = packed_rows(x)
     y, bias = (
         np.zeros((rows, 48), np.float32),
         np.random.default_rng(6).standard_normal(outputs).astype(np.float32),
@@ -91,20 +91,22 @@ def products(type_name: str, each: int, warps: int) -> None:
         *none,
         *none,
         At(1),
-        record.shape[1],
+        packed_x.shape[1],
         rows,
         columns,
     ]
     blocks = -(-outputs // (16 * each))
-    found, expected = both(kernel, (blocks, 1, 1), arguments, [tiles, record, y, bias, residual], twice=False)
-    exact = recorded(x) @ values.T.astype(np.float64)
-    bound = np.abs(recorded(x)) @ np.abs(values).T
-    wanted = exact + bias + residual[:, :outputs]
-    assert (np.abs(expected[2][:, :outputs] - wanted) <= 1e-6 * bound + 1e-5).all()
+    found, expected = both(
+        kernel, (blocks, 1, 1), arguments, [tiles, packed_x, y, bias, residual], twice=False
+    )
+    exact = unpacked(x) @ values.T.astype(np.float64)
+    bound = np.abs(unpacked(x)) @ np.abs(values).T
+    required = exact + bias + residual[:, :outputs]
+    assert (np.abs(expected[2][:, :outputs] - required) <= 1e-6 * bound + 1e-5).all()
     # Codes and sums of x are exact, but a zero is taken off their sums: float32's rounding of what is there
     # before.
-    many = np.abs(recorded(x)).sum(1)[:, None] * np.abs(values).max(1) * 8
-    assert (np.abs(found[2][:, :outputs] - wanted) <= 3e-7 * (bound + many) + 1e-6).all()
+    many = np.abs(unpacked(x)).sum(1)[:, None] * np.abs(values).max(1) * 8
+    assert (np.abs(found[2][:, :outputs] - required) <= 3e-7 * (bound + many) + 1e-6).all()
     assert (found[2][:, outputs:] == 0).all()
 
 
@@ -116,10 +118,10 @@ def test_experts(type_name: str, warps: int) -> None:
     outputs, columns, used = 20, 64, 2
     matrices = [packed(type_name, outputs, columns, seed) for seed in range(2)]
     x = np.random.default_rng(2).standard_normal((4, columns)).astype(np.float32)
-    record, ids = records(x), np.array([[1, 2, 0], [0, 1, 0]], np.int32)
+    packed_x, ids = packed_rows(x), np.array([[1, 2, 0], [0, 1, 0]], np.int32)
     biases = np.random.default_rng(3).standard_normal((3, 24)).astype(np.float32)
     arrays = [
-        record,
+        packed_x,
         ids,
         biases,
         np.full((4, 24), 7, np.float32),
@@ -127,13 +129,13 @@ def test_experts(type_name: str, warps: int) -> None:
         *(tiles for _, tiles, _ in matrices),
     ]
     kernel = codes.kernel(matrices[0][2], 1, warps, experts=True)
-    arguments = [At(4), outputs, At(3), 96, At(2), 96, At(1), 12, used, At(0), record.shape[1], columns]
+    arguments = [At(4), outputs, At(3), 96, At(2), 96, At(1), 12, used, At(0), packed_x.shape[1], columns]
     for out in both(kernel, (2, 4, 1), arguments, arrays, twice=False):
         for row, expert in ((0, 1), (2, 0), (3, 1)):
             values = matrices[expert][0].astype(np.float64)
-            bound = np.abs(recorded(x)[row]).sum() * np.abs(values).max() * 8
-            wanted = values @ recorded(x)[row] + biases[expert, :outputs]
-            assert (np.abs(out[3][row, :outputs] - wanted) <= 1e-6 * bound + 1e-5).all()
+            bound = np.abs(unpacked(x)[row]).sum() * np.abs(values).max() * 8
+            required = values @ unpacked(x)[row] + biases[expert, :outputs]
+            assert (np.abs(out[3][row, :outputs] - required) <= 1e-6 * bound + 1e-5).all()
         assert (out[3][1] == 7).all()
         assert (out[3][:, outputs:] == 7).all()
 

@@ -1,4 +1,4 @@
-"""Products with packed codes as recorded calls: rows alike beside others, several matrices in one launch,
+"""Products with packed codes as unpacked calls: rows alike beside others, several matrices in one launch,
 experts, the device's memory.
 """
 
@@ -18,7 +18,7 @@ from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.graph.buffers import Buffer
 from tests.simt.agree import At, aligned, both
 from tests.simt.fake import FakeDevice
-from tests.simt.linear_cases import expert_tables, recorded, records, tensor
+from tests.simt.linear_cases import expert_tables, packed_rows, tensor, unpacked
 
 
 class Step:
@@ -66,11 +66,11 @@ def test_a_row_is_the_same_beside_any_others(type_name: str) -> None:
     tiles = CudaWeight(FakeDevice(), source).data.numpy().copy()
     weight_layout: Any = weight_layout_for(type_name)
     x = np.random.default_rng(0).standard_normal((8, 96)).astype(np.float32)
-    record = records(x)
+    packed = packed_rows(x)
     kernel, alone = codes.kernel(weight_layout, 1, 2), []
     for first, rows in ((0, 8), (2, 1), (5, 3)):
         y = np.zeros((8, 32), np.float32)
-        part = np.ascontiguousarray(record[first : first + rows])
+        part = np.ascontiguousarray(packed[first : first + rows])
         arguments = [At(0), At(2), 128, 0, 0, 0, 18, *[0] * 14, At(1), part.shape[1], rows, 96]
         (_, _, found), _ = both(kernel, (2, 1, 1), arguments, [tiles, part, y], twice=rows == 1)
         assert (found[rows:] == 0).all()
@@ -86,12 +86,12 @@ def test_the_tail_of_k_never_meets_what_lies_behind() -> None:
     weight_layout: Any = weight_layout_for("Q4_0")
     behind = np.full(4096, 0xFF, np.uint8)
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
-    record, y = records(x), np.zeros((1, 16), np.float32)
-    arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), record.shape[1], 1, 64]
+    packed, y = packed_rows(x), np.zeros((1, 16), np.float32)
+    arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), packed.shape[1], 1, 64]
     (_, _, found), _ = both(
-        codes.kernel(weight_layout, 1, 4), (1, 1, 1), arguments, [np.concatenate([tiles, behind]), record, y]
+        codes.kernel(weight_layout, 1, 4), (1, 1, 1), arguments, [np.concatenate([tiles, behind]), packed, y]
     )
-    exact = recorded(x) @ source.dequantise().T.astype(np.float64)
+    exact = unpacked(x) @ source.dequantise().T.astype(np.float64)
     np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
 
 
@@ -100,10 +100,10 @@ def test_three_matrices_in_one_launch() -> None:
     sources = [tensor("Q4_K", n, 256, n) for n in (40, 16, 33)]
     weights = [CudaWeight(device, s) for s in sources]
     x = np.random.default_rng(0).standard_normal((rows, 256)).astype(np.float32)
-    record = packed_buffer("fp16", Buffer(256))
+    packed = packed_buffer("fp16", Buffer(256))
     ys = [Buffer(s.shape[0]) for s in sources]
     step = Step(device, rows)
-    step.fill(record, records(x))
+    step.fill(packed, packed_rows(x))
     residual = np.random.default_rng(1).standard_normal((rows, 33)).astype(np.float32)
     step.fill(ys[2], residual)
     bias = device.upload(np.arange(40, dtype=np.float32))
@@ -112,10 +112,10 @@ def test_three_matrices_in_one_launch() -> None:
         Part(weights[1], ys[1]),
         Part(weights[2], ys[2], residual=ys[2]),
     ]
-    step.run(linear_call(parts, record, device.sm_count))
+    step.run(linear_call(parts, packed, device.sm_count))
     for y, source, more in zip(ys, sources, (np.arange(40), 0, residual), strict=True):
         np.testing.assert_allclose(
-            step.read(y), recorded(x) @ source.dequantise().T.astype(np.float64) + more, rtol=1e-5, atol=1e-4
+            step.read(y), unpacked(x) @ source.dequantise().T.astype(np.float64) + more, rtol=1e-5, atol=1e-4
         )
 
 
@@ -128,18 +128,18 @@ def test_experts(interpret: bool) -> None:
     chosen = np.array([[2, 0], [1, 2]], np.int32)
     x = np.random.default_rng(0).standard_normal((rows * used, 64)).astype(np.float32)
     spread, ids, y = Buffer(64, copies=used), Buffer(used), Buffer(20, copies=used)
-    record = packed_buffer("fp16", spread)
+    packed = packed_buffer("fp16", spread)
     step = Step(device, rows)
-    step.fill(record, records(x))
+    step.fill(packed, packed_rows(x))
     step.fill(ids, chosen)
     biases = np.random.default_rng(1).standard_normal((3, 32)).astype(np.float32)
     tables = expert_tables(device, weights)
     assert sorted(t.first.weight_layout.name for t in tables) == ["mxfp4", "q40"]
     address = device.upload(biases)
     for table in tables:
-        step.run(expert_call(table, record, ids, y, 1 << 20, address.data_ptr(), 128))
+        step.run(expert_call(table, packed, ids, y, 1 << 20, address.data_ptr(), 128))
     for r, expert in enumerate(chosen.reshape(-1)):
-        exact = sources[expert].dequantise().astype(np.float64) @ recorded(x)[r] + biases[expert, :20]
+        exact = sources[expert].dequantise().astype(np.float64) @ unpacked(x)[r] + biases[expert, :20]
         np.testing.assert_allclose(step.read(y)[r], exact, rtol=1e-5, atol=1e-4 * np.abs(exact).max())
 
 
@@ -161,13 +161,13 @@ def test_every_power_of_mxfp4() -> None:
     )
     values = type(source)("w", "MXFP4", (16, 64), raw.reshape(-1)).dequantise().astype(np.float64)
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
-    record, y = records(x), np.zeros((1, 16), np.float32)
+    packed, y = packed_rows(x), np.zeros((1, 16), np.float32)
     weight_layout: Any = weight_layout_for("MXFP4")
-    arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), record.shape[1], 1, 64]
+    arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), packed.shape[1], 1, 64]
     (_, _, found), _ = both(
-        codes.kernel(weight_layout, 1, 2), (1, 1, 1), arguments, [tiles, record, y], twice=False
+        codes.kernel(weight_layout, 1, 2), (1, 1, 1), arguments, [tiles, packed, y], twice=False
     )
-    np.testing.assert_allclose(found, recorded(x) @ values.T, rtol=1e-5)
+    np.testing.assert_allclose(found, unpacked(x) @ values.T, rtol=1e-5)
 
 
 def test_outlines_and_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_a_load_that_fails_gives_its_memory_back(machine: FakeMachine, path: Pat
     loading = open_chat(path, GPU, CACHE, stop)
     while device.taken == 0:
         next(loading)
-    wanted: type[Exception] = {"stopped": Cancelled, "no memory": NotEnoughMemory, "lost": DeviceLost}.get(
+    expected: type[Exception] = {"stopped": Cancelled, "no memory": NotEnoughMemory, "lost": DeviceLost}.get(
         how, ZeroDivisionError
     )
     if how == "closed":
@@ -105,7 +105,7 @@ def test_a_load_that_fails_gives_its_memory_back(machine: FakeMachine, path: Pat
         device.lost = how == "lost"
         if how == "an error of ours":
             device.upload = lambda array: 1 / 0  # type: ignore[method-assign, assignment, return-value]
-        with pytest.raises(wanted) as found:
+        with pytest.raises(expected) as found:
             finished(loading)
         assert found.value.__traceback__ is not None
         assert gc.isenabled() is False, "no search for cycles has to come first"
@@ -156,7 +156,7 @@ def test_one_word_for_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- foretold ---
 
 
-def test_headers_tell_what_a_gpu_needs(path: Path) -> None:
+def test_headers_say_what_a_gpu_needs(path: Path) -> None:
     """The work space is that of the CUDA backend, not the processor's."""
     info, device = describe(path), FakeDevice(capability=80, sm_count=64)
     backend, checkpoint = CudaBackend([device]), open_checkpoint(path)
@@ -226,10 +226,10 @@ def test_the_next_device_is_taken(
     with caplog.at_level(logging.WARNING):
         chat = opened(path, AUTO)
     assert (chat.info.backend, machine.taken, machine.devices[0].kept) == ("cpu", [0], 0)
-    wanted = (
+    expected = (
         "m.gguf runs on the processor (CPU), because fake 0 could not be used: fake 0 has too little free."
     )
-    assert chat.info.notice == wanted
+    assert chat.info.notice == expected
     assert "fake 0 is not used for m.gguf: fake 0 has too little free." in caplog.text
     assert Reply(chat, tokens=2).ids
     chat.close()

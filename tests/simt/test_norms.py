@@ -13,7 +13,7 @@ from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.kernels.qk_norm import qk_norm_call
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
-from tests.simt.models.records import decoded
+from tests.simt.models.packed_activations import decoded
 from tests.simt.played import TABLES, empty, laid_out, played
 
 OPS: Any = ReferenceOps(Step(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)), None)  # type: ignore[arg-type]
@@ -36,20 +36,20 @@ WIDE += [(8100, "fp16", True), (8100, "bf16x2", False), (8195, "fp16", True)]
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 @pytest.mark.parametrize(
-    ("width", "record", "floats"),
+    ("width", "form", "floats"),
     [
         (1, "none", True), (70, "fp16", True), (515, "bf16x2", False), (1030, "fp16", False),
         (1344, "bf16x2", True),
         *(pytest.param(*case, marks=pytest.mark.slow) for case in WIDE),
     ],
 )  # fmt: skip
-def test_norms(kind: str, width: int, record: str, floats: bool) -> None:
+def test_norms(kind: str, width: int, form: str, floats: bool) -> None:
     rows = 2 if width < 600 else 1
     x, weight, bias = numbers(rows, width, spread=3.0, centre=0.5), numbers(width), numbers(width, centre=1.0)
     with_bias = kind == "layer" and width != 515
     a, y = Buffer(width), Buffer(width) if floats else None
-    to = packed_buffer(record, a) if record != "none" else None
-    call = norm.norm_call((kind, 1e-5), a, TABLES[0], TABLES[1] if with_bias else 0, y, record, to)
+    to = packed_buffer(form, a) if form != "none" else None
+    call = norm.norm_call((kind, 1e-5), a, TABLES[0], TABLES[1] if with_bias else 0, y, form, to)
     arrays: dict[Any, Any] = {a: laid_out(x), TABLES[0]: weight, TABLES[1]: bias}
     arrays |= {out: empty(out, rows) for out in (y, to) if out is not None}
     expected = expected_of(kind, x, weight, bias if with_bias else None, 1e-5)
@@ -58,9 +58,9 @@ def test_norms(kind: str, width: int, record: str, floats: bool) -> None:
             np.testing.assert_allclose(out[y][:, :width], expected, rtol=3e-6, atol=2e-6)
             assert (out[y][:, width:] == -77).all()
         if to is not None:
-            for row, wanted in zip(out[to].view(np.uint8), expected, strict=True):
-                found = decoded(record, row, width)
-                np.testing.assert_allclose(found, wanted, rtol=6e-4 if record == "fp16" else 2e-5, atol=4e-6)
+            for row, required in zip(out[to].view(np.uint8), expected, strict=True):
+                found = decoded(form, row, width)
+                np.testing.assert_allclose(found, required, rtol=6e-4 if form == "fp16" else 2e-5, atol=4e-6)
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
@@ -71,9 +71,9 @@ def test_long_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         width = 519
         x, weight, bias = numbers(2, width, centre=-2.0), numbers(width), numbers(width)
-        a, y, record = Buffer(width), Buffer(width), packed_buffer("fp16", Buffer(width))
+        a, y, packed = Buffer(width), Buffer(width), packed_buffer("fp16", Buffer(width))
         call = norm.norm_call(
-            (kind, 1e-6), a, TABLES[0], TABLES[1] if kind == "layer" else 0, y, "fp16", record
+            (kind, 1e-6), a, TABLES[0], TABLES[1] if kind == "layer" else 0, y, "fp16", packed
         )
     finally:
         norm.norm_kernel.cache_clear()
@@ -81,12 +81,12 @@ def test_long_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     call = replace(
         call, kernel=replace(call.kernel, name=f"{kind}_norm_long_fp16_by_64")
     )  # other code than that of models
-    arrays = {a: laid_out(x), y: empty(y, 2), record: empty(record, 2), TABLES[0]: weight, TABLES[1]: bias}
+    arrays = {a: laid_out(x), y: empty(y, 2), packed: empty(packed, 2), TABLES[0]: weight, TABLES[1]: bias}
     expected = expected_of(kind, x, weight, bias, 1e-6)
     for out in played(call, arrays, 2):
         np.testing.assert_allclose(out[y][:, :width], expected, rtol=3e-6, atol=3e-6)
-        for row, wanted in zip(out[record].view(np.uint8), expected, strict=True):
-            np.testing.assert_allclose(decoded("fp16", row, width), wanted, rtol=6e-4, atol=4e-6)
+        for row, required in zip(out[packed].view(np.uint8), expected, strict=True):
+            np.testing.assert_allclose(decoded("fp16", row, width), required, rtol=6e-4, atol=4e-6)
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
@@ -121,15 +121,15 @@ def test_large_and_small_rows() -> None:
 def test_rows_do_not_know_of_each_other() -> None:
     x, weight = numbers(3, 200), numbers(200)
     a = Buffer(200)
-    record = packed_buffer("fp16", a)
-    call = norm.norm_call(("layer", 1e-5), a, TABLES[0], 0, None, "fp16", record)
-    together, _ = played(call, {a: laid_out(x), record: empty(record, 3), TABLES[0]: weight}, 3, twice=False)
+    packed = packed_buffer("fp16", a)
+    call = norm.norm_call(("layer", 1e-5), a, TABLES[0], 0, None, "fp16", packed)
+    together, _ = played(call, {a: laid_out(x), packed: empty(packed, 3), TABLES[0]: weight}, 3, twice=False)
     for row in range(3):
         part = slice(row, row + 1)
         alone, _ = played(
-            call, {a: laid_out(x[part]), record: empty(record, 1), TABLES[0]: weight}, 1, twice=False
+            call, {a: laid_out(x[part]), packed: empty(packed, 1), TABLES[0]: weight}, 1, twice=False
         )
-        np.testing.assert_array_equal(alone[record].view(np.uint32), together[record][part].view(np.uint32))
+        np.testing.assert_array_equal(alone[packed].view(np.uint32), together[packed][part].view(np.uint32))
 
 
 def test_a_kernel_for_every_width() -> None:

@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[WeightLayout, int]] = {
     "bf16": (BF16, 0), "fp16": (FP16, 0), "fp32": (FP32, 0), "fp8_128": (Fp8(128), 128),
     "fp8_32": (Fp8(32), 32),
 }  # fmt: skip
-# What x loses in its record, against the row's largest number: 11 bits of a half, 16 of a pair, 24 of a
+# What x loses in its packed_rows, against the row's largest number: 11 bits of a half, 16 of a pair, 24 of a
 # float32 (and its sums).
 LOST = {"fp16": 2.0**-11, "bf16x2": 2.0**-16, "fp32": 2.0**-22}
 
@@ -57,8 +57,8 @@ def matrix(kind: str, rows: int, columns: int, seed: int = 0) -> tuple[Any, Any]
     return weight_layout.pack(f"FP8_{unit}", blocks.reshape(-1), full, width), exact
 
 
-def record(kind: str, x: Any) -> Any:
-    """Rows of x as `records` has them, uint8 (rows, stride), with rubbish where nothing is promised."""
+def packed_rows(kind: str, x: Any) -> Any:
+    """Rows of x as `packed_rows` has them, uint8 (rows, stride), with rubbish where nothing is promised."""
     rows, columns = x.shape
     whole = padded(columns)
     wide = np.zeros((rows, whole), np.float32)
@@ -76,8 +76,8 @@ def record(kind: str, x: Any) -> Any:
     blocks = wide.reshape(rows, -1, 64)
     top = np.abs(blocks).max(axis=2, keepdims=True)
     scales = np.where(top > 0, np.exp2(np.floor(np.log2(np.maximum(top, 1e-30))) - 14), 0).astype(np.float32)
-    halves = np.divide(blocks, scales, out=np.zeros_like(blocks), where=scales > 0).astype(np.float16)
-    parts = [halves.reshape(rows, -1).view(np.uint8), np.ascontiguousarray(scales[..., 0]).view(np.uint8)]
+    fp16 = np.divide(blocks, scales, out=np.zeros_like(blocks), where=scales > 0).astype(np.float16)
+    parts = [fp16.reshape(rows, -1).view(np.uint8), np.ascontiguousarray(scales[..., 0]).view(np.uint8)]
     out = np.concatenate(parts, axis=1)
     return np.pad(out, ((0, 0), (0, -out.shape[1] % 64)))
 
@@ -89,7 +89,7 @@ def linear(
     weight_layout, unit = KINDS[kind]
     rng = np.random.default_rng(5)
     rows = len(x)
-    arrays: list[Any] = [record(weight_layout.record, x)]
+    arrays: list[Any] = [packed_rows(weight_layout.activations, x)]
     arguments: list[Any] = []
     exact, places = [], []
     for part, features in enumerate(shapes):
@@ -110,7 +110,7 @@ def linear(
     found, modelled = both(kernel, (blocks, 1, 1), arguments, arrays, twice=False)
     scale = np.abs(x).max(axis=1, keepdims=True)
     for p, want in zip(places, exact, strict=True):
-        bound = LOST[weight_layout.record] * scale * np.sqrt(columns) * 4 * (1 + np.abs(want))
+        bound = LOST[weight_layout.activations] * scale * np.sqrt(columns) * 4 * (1 + np.abs(want))
         assert (np.abs(modelled[p] - want) <= bound).all(), np.abs(modelled[p] - want).max()
         # Sums in another order: float32's 2^-24 of each of so many products.
         np.testing.assert_allclose(
@@ -174,7 +174,7 @@ def test_experts(kind: str) -> None:
     matrices = [matrix(kind, features, columns, seed) for seed in range(stack)]
     ids = np.array([[1, 2, 0], [0, 1, 0]], np.int32)
     biases = rng.standard_normal((stack, 20)).astype(np.float32)
-    rows = record(weight_layout.record, x)
+    rows = packed_rows(weight_layout.activations, x)
     arrays = [
         rows,
         ids,
@@ -197,7 +197,7 @@ def test_experts(kind: str) -> None:
             modelled[row, :features],
             want,
             rtol=0,
-            atol=LOST[weight_layout.record] * 4 * 10 * np.abs(x[row]).max(),
+            atol=LOST[weight_layout.activations] * 4 * 10 * np.abs(x[row]).max(),
         )
 
 

@@ -15,13 +15,13 @@ from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.tensor import FileTensor
 from tests.simt.fake import FakeDevice
 from tests.simt.test_gemm import tensor
-from tests.simt.test_plain import record
+from tests.simt.test_plain import packed_rows
 
 
 def product(device: FakeDevice, weight: CudaWeight, x: Any) -> Any:
     """x times the matrix by the kernels for few rows, as the fake device runs them."""
     features, columns = weight.shape
-    rows = record(weight.weight_layout.record, x)
+    rows = packed_rows(weight.weight_layout.activations, x)
     held, y = device.upload(rows), device.zeros(4 * 64 * len(x))
     buffer, source = Buffer(features), Buffer(rows.shape[1] // 4)
     call = linear_call([Part(weight, buffer)], source, device.sm_count)

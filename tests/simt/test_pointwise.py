@@ -13,7 +13,7 @@ from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.lowering.call import Runtime
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
-from tests.simt.models.records import decoded
+from tests.simt.models.packed_activations import decoded
 from tests.simt.played import TABLES, empty, laid_out, played
 
 OPS: Any = ReferenceOps(Step(np.zeros(1, np.int32), np.array([3], np.int32), np.zeros(1, np.int32)), None)  # type: ignore[arg-type]
@@ -38,25 +38,25 @@ def test_activations(activation: str, gated: bool, kind: str, floats: bool) -> N
         return
     gate, up = numbers(2, 71, spread=4.0), numbers(2, 71, spread=5.0) + 1 if gated else None
     a, b, y = Buffer(71), Buffer(71), Buffer(71) if floats else None
-    record = packed_buffer(kind, a) if kind != "none" else None
+    packed = packed_buffer(kind, a) if kind != "none" else None
     call = (
-        pointwise.gated_call(activation, a, b, y, kind, record)
+        pointwise.gated_call(activation, a, b, y, kind, packed)
         if gated
-        else pointwise.activate_call(activation, a, y, kind, record)
+        else pointwise.activate_call(activation, a, y, kind, packed)
     )
     arrays = {a: laid_out(gate), **({b: laid_out(up)} if gated else {})}
-    arrays |= {out: empty(out, 2) for out in (y, record) if out is not None}
+    arrays |= {out: empty(out, 2) for out in (y, packed) if out is not None}
     found, modelled = played(call, arrays, 2)
     expected = expected_of(activation, gate, up)
     if y is not None:
         for out in (found, modelled):
             np.testing.assert_allclose(out[y][:, :71], expected, rtol=4e-6, atol=2e-6)
             assert (out[y][:, 71:] == -77).all()
-    if record is not None:
+    if packed is not None:
         for out in (found, modelled):
-            for row, wanted in zip(out[record].view(np.uint8), expected, strict=True):
+            for row, required in zip(out[packed].view(np.uint8), expected, strict=True):
                 np.testing.assert_allclose(
-                    decoded(kind, row, 71), wanted, rtol=6e-4 if kind == "fp16" else 2e-5, atol=1e-5
+                    decoded(kind, row, 71), required, rtol=6e-4 if kind == "fp16" else 2e-5, atol=1e-5
                 )
 
 
@@ -142,15 +142,15 @@ def test_positions_are_added() -> None:
 def test_rows_do_not_know_of_each_other(kind: str) -> None:
     gate, up = numbers(3, 200), numbers(3, 200, spread=3.0)
     a, b = Buffer(200), Buffer(200)
-    record = packed_buffer(kind, a)
-    call = pointwise.gated_call("gelu", a, b, None, kind, record)
-    together, _ = played(call, {a: laid_out(gate), b: laid_out(up), record: empty(record, 3)}, 3, twice=False)
+    packed = packed_buffer(kind, a)
+    call = pointwise.gated_call("gelu", a, b, None, kind, packed)
+    together, _ = played(call, {a: laid_out(gate), b: laid_out(up), packed: empty(packed, 3)}, 3, twice=False)
     for row in range(3):
         part = slice(row, row + 1)
         alone, _ = played(
-            call, {a: laid_out(gate[part]), b: laid_out(up[part]), record: empty(record, 1)}, 1, twice=False
+            call, {a: laid_out(gate[part]), b: laid_out(up[part]), packed: empty(packed, 1)}, 1, twice=False
         )
-        np.testing.assert_array_equal(alone[record].view(np.uint32), together[record][part].view(np.uint32))
+        np.testing.assert_array_equal(alone[packed].view(np.uint32), together[packed][part].view(np.uint32))
 
 
 def test_rows_lie_along_the_long_side_of_the_grid() -> None:

@@ -71,11 +71,11 @@ def test_proved_once(machine: FakeMachine, path: Path) -> None:
     assert (chat.info.backend, chat.info.notice) == ("cuda", "")
     assert machine.backends[0].to_prove(chat.generator.model.forward, "auto") == []
     assert proven.known(machine.devices[0].identity).untried == set()
-    expected = Reply(chat, tokens=8).told
+    expected = Reply(chat, tokens=8).reported
     chat.close()
     chat, events = loaded(path)
     assert checks(events) == 0
-    assert Reply(chat, tokens=8).told == expected
+    assert Reply(chat, tokens=8).reported == expected
     chat.close()
     assert machine.taken == [0]
     machine.devices[0].identity = "fake 0 with another driver"
@@ -89,7 +89,7 @@ def zeros(work: Callable[[], None]) -> None:
 
 KERNELS = (
     "linear_q40", "embed_q40", "unpack_q40", "rms_norm", "rope", "attend", "combine", "kv_write", "gather_",
-    "gated", "gemm_halves", "gemm_before", "gemm_after", "pack_fp16", "sample_draw", "sample_sort",
+    "gated", "gemm_fp16", "gemm_before", "gemm_after", "pack_fp16", "sample_draw", "sample_sort",
 )  # fmt: skip
 
 
@@ -101,9 +101,9 @@ def exact(path: Path) -> tuple[Any, ...]:
             path, LoadSettings(backend="reference"), CacheSettings(context_length=512, memory=1, dtype="fp16")
         )
     )
-    told = Reply(chat, tokens=10)
+    reported = Reply(chat, tokens=10)
     chat.close()
-    return tuple(told.ids)
+    return tuple(reported.ids)
 
 
 @pytest.mark.parametrize(
@@ -279,14 +279,14 @@ def test_pages_go_to_the_disk_and_come_back_with_torch(
     monkeypatch.setattr("engine.chat.cache_dir", lambda: tmp_path)
     kept = replace(CACHE, keep_on_disk=True)
     messages = (Message("user", "the dog and the fox " * 70),)
-    told = []
+    reported = []
     for _ in range(2):
         chat = finished(open_chat(path, AUTO, kept))
         reply = Reply(chat, messages, tokens=6)
-        told.append(reply.told)
+        reported.append(reply.reported)
         chat.close()
     assert reply.stats.cached_tokens >= 256
-    assert told[0] == told[1]
+    assert reported[0] == reported[1]
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def reference(rows: int = ROWS, first: int = FIRST) -> Any:
     return ReferenceOps(Step(np.zeros(rows, np.int32), positions, np.zeros(1, np.int32)), None)  # type: ignore[arg-type]
 
 
-def turned(
+def rotated(
     parts: list[Rotated], rotary: RotaryTable, inputs: list[Any], weights: Any = (), rows: int = ROWS
 ) -> list[list[Any]]:
     """y of each part, by the interpreter and by the model; `weights` go to TABLES from 2 on."""
@@ -57,7 +57,7 @@ def test_queries_and_keys_turn_together(half: int, width: int, interleaved: bool
         Rotated(Buffer(5 * width), Buffer(5 * width), 5),
         Rotated(Buffer(2 * width), Buffer(2 * width), 2),
     ]
-    for outs in turned(parts, rotary, [q, k]):
+    for outs in rotated(parts, rotary, [q, k]):
         for x, out, part in zip((q, k), outs, parts, strict=True):
             expected = reference().rope(torch.from_numpy(x), rotary, part.heads).numpy()
             np.testing.assert_allclose(out[:, : part.y.width], expected, rtol=1e-6, atol=1e-6)
@@ -86,7 +86,7 @@ def test_heads_are_normed_first(kind: str, shared: bool, half: int, width: int, 
         Rotated(Buffer(heads * width), Buffer(heads * width), heads, norm)
         for heads, norm in zip((3, 2), norms, strict=True)
     ]
-    for outs in turned(parts, rotary, [q, k], weights + biases):
+    for outs in rotated(parts, rotary, [q, k], weights + biases):
         for i, (x, part) in enumerate(zip((q, k), parts, strict=True)):
             x = torch.from_numpy(x)
             y = (
@@ -101,7 +101,7 @@ def test_heads_are_normed_first(kind: str, shared: bool, half: int, width: int, 
 def test_columns_of_a_wider_row() -> None:
     rotary, x = table(8, False), numbers(ROWS, 100)
     part = Rotated(Buffer(100), Buffer(48), 3, first=33)
-    for (out,) in turned([part], rotary, [x]):
+    for (out,) in rotated([part], rotary, [x]):
         expected = reference().rope(torch.from_numpy(x[:, 33:81].copy()), rotary, 3).numpy()
         np.testing.assert_allclose(out[:, :48], expected, rtol=1e-6, atol=1e-6)
 
@@ -110,6 +110,6 @@ def test_rows_do_not_know_of_each_other() -> None:
     rotary, x = table(16, False), numbers(2, 64)
     part = Rotated(Buffer(64), Buffer(64), 2, HeadNorm("rms", 1e-6, TABLES[2]))
     weight = numbers(32)
-    together = turned([part], rotary, [x], [weight])[0][0]
-    alone = turned([part], rotary, [x[:1]], [weight], rows=1)[0][0]
+    together = rotated([part], rotary, [x], [weight])[0][0]
+    alone = rotated([part], rotary, [x[:1]], [weight], rows=1)[0][0]
     np.testing.assert_array_equal(alone[0], together[0])

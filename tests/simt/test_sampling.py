@@ -148,24 +148,24 @@ def test_draw(plan: SamplingPlan) -> None:
     uniforms = np.random.default_rng(3).random(16).astype(np.float32)
     arrays = [
         listed, listed, logits, words, np.array([18], np.int32), partials, uniforms,
-        np.zeros(16 * lay.RECORD_WORDS, np.int32), np.zeros(1, np.int32), np.array([11], np.int32), amounts,
+        np.zeros(16 * lay.RESULT_WORDS, np.int32), np.zeros(1, np.int32), np.array([11], np.int32), amounts,
         latest, history,
     ]  # fmt: skip
     places = [At(i) for i in range(13)]
     found, expected = both(
         draw_kernel(), (1, 1, 1), [*places[:6], 2, *places[6:]], arrays, twice=plan is PLANS[0]
     )
-    told, wanted = found[7].reshape(16, -1)[2], expected[7].reshape(16, -1)[2]
-    assert told[lay.STAMP] == 19
-    assert bool(told[lay.FLAG]) == bool(wanted[lay.FLAG])
-    if not told[lay.FLAG]:
-        real = np.zeros(lay.RECORD_WORDS, bool)
+    result, expected_result = found[7].reshape(16, -1)[2], expected[7].reshape(16, -1)[2]
+    assert result[lay.STAMP] == 19
+    assert bool(result[lay.FLAG]) == bool(expected_result[lay.FLAG])
+    if not result[lay.FLAG]:
+        real = np.zeros(lay.RESULT_WORDS, bool)
         real[[lay.FINAL, lay.RAW, lay.ENTROPY]] = True
-        real[lay.OTHERS_AT : lay.TOPS_AT] = [False, True, True] * lay.MOST_TOLD
-        real[lay.TOPS_AT :] = [False, True] * lay.MOST_TOLD
-        assert told[~real].tolist() == wanted[~real].tolist()
+        real[lay.OTHERS_AT : lay.TOPS_AT] = [False, True, True] * lay.MOST_ALTERNATIVES
+        real[lay.TOPS_AT :] = [False, True] * lay.MOST_ALTERNATIVES
+        assert result[~real].tolist() == expected_result[~real].tolist()
         np.testing.assert_allclose(
-            told.view(np.float32)[real], wanted.view(np.float32)[real], rtol=2e-5, atol=1e-7
+            result.view(np.float32)[real], expected_result.view(np.float32)[real], rtol=2e-5, atol=1e-7
         )
     for i in (4, 8, 9, 10, 11, 12):
         assert found[i].tolist() == expected[i].tolist()

@@ -48,15 +48,15 @@ def share(found: Floats, exact: Floats) -> float:
     return float(np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()))
 
 
-def assert_near(found: Floats, exact: Floats, record: str) -> None:
+def assert_near(found: Floats, exact: Floats, form: str) -> None:
     """Both (`LENGTH`, V), `found` in steps that begin at `CUTS`."""
     assert exact.std() > 0.5
-    short, long = SHARES[record]
+    short, long = SHARES[form]
     assert share(found[: CUTS[-1]], exact[: CUTS[-1]]) < short
     assert share(found[CUTS[-1] :], exact[CUTS[-1] :]) < long
 
 
-def check(path: Path, ids: Sequence[int], record: str, exact: Any = None, **how: Any) -> Floats:
+def check(path: Path, ids: Sequence[int], form: str, exact: Any = None, **how: Any) -> Floats:
     """Logits on the device are near `exact` (without it: the reference's); its memory is what was
     foretold, and comes back.
     """
@@ -70,5 +70,5 @@ def check(path: Path, ids: Sequence[int], record: str, exact: Any = None, **how:
     model.close()
     del model
     assert device.taken == 0
-    assert_near(found, exact, record)
+    assert_near(found, exact, form)
     return found

@@ -118,13 +118,13 @@ class ChatListModel(RowsModel[ChatListRow]):
     def set_drafts(self, ids: frozenset[int]) -> None:
         """Set the chats with unsent drafts."""
         changed, self._drafts = self._drafts ^ ids, ids
-        self._tell_chats(changed)
+        self._emit_chats(changed)
 
     def set_running(self, conversation: int) -> None:
         """Set the chat whose reply is being written; 0 for none."""
         if conversation != self._running:
             changed, self._running = {self._running, conversation}, conversation
-            self._tell_chats(changed)
+            self._emit_chats(changed)
 
     def refresh_dates(self) -> None:
         """Arrange the rows by date again after midnight."""
@@ -321,7 +321,7 @@ class ChatListModel(RowsModel[ChatListRow]):
             self._by_id.update({chat.id: chat for chat in changed})
         else:
             self._arrange()
-        self._tell_chats(chat.id for chat in changed)
+        self._emit_chats(chat.id for chat in changed)
 
     def _stays(self, chat: ConversationSummary) -> bool:
         """Whether a chat that kept its place in `chats` keeps it here too."""
@@ -330,7 +330,7 @@ class ChatListModel(RowsModel[ChatListRow]):
             return False
         return old.updated_at == chat.updated_at or self._heading(old) == self._heading(chat)
 
-    def _tell_chats(self, ids: Iterable[int]) -> None:
+    def _emit_chats(self, ids: Iterable[int]) -> None:
         left = set(ids) - {0}
         for place, row in enumerate(self._rows) if left else ():
             if row.number in left and row.kind == CHAT:

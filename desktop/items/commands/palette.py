@@ -254,7 +254,7 @@ def _letters(word: str, title: str) -> tuple[float, list[int]] | None:
 
 
 def _next(letter: str, title: str, start: int, at_starts: bool) -> int:
-    """The next place of a letter: right here, else at the start of a word (if wanted and there is one), else
+    """The next place of a letter: right here, else at the start of a word (if allowed and there is one), else
     anywhere.
     """
     first = place = title.find(letter, start)

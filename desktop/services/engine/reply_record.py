@@ -16,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 _REASONS = {
-    "end_filter": "the wanted form is complete",
+    "end_filter": "constraint satisfied",
     "max_tokens": "stopped at the token limit",
     "time_limit": "stopped at the time limit",
     "context_full": "stopped because the context is full",

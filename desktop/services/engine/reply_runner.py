@@ -140,7 +140,7 @@ class ReplyRunner(QObject):
         self._note_opened()
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
-        request = dataclasses.replace(request, tell_prompt=True)
+        request = dataclasses.replace(request, report_prompt=True)
         self._reply.known = len(self._reply.tokens)
         self.begun.emit(message.id, request, len(self._reply.tokens))
         return request

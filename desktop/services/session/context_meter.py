@@ -103,6 +103,11 @@ class ContextMeter(QObject):
                 self._estimate()
             self._later()
 
+    def edit_words(self, message: int) -> str:
+        """What editing a message costs; "" while it is not known."""
+        tokens = self.measured.cost_of_editing(message)
+        return f"Editing this re-reads {cost_words(tokens, self.measured.rate)}" if tokens else ""
+
     @Slot()
     def prompt_changed(self) -> None:
         """The system prompt or the cast has changed."""

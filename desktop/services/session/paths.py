@@ -30,23 +30,23 @@ def find_item(model: MessagesModel, message_id: int) -> MessageItem | None:
         return None
 
 
-def show_items(model: MessagesModel, wanted: Sequence[MessageItem]) -> None:
-    """Make the model show `wanted` with few changes, so that the transcript keeps its position and its rows.
+def show_items(model: MessagesModel, target: Sequence[MessageItem]) -> None:
+    """Make the model show `target` with few changes, so that the transcript keeps its position and its rows.
 
     Up to the first different message, rows are replaced only where they changed; there, one version replaces
     another; the rows below are removed, and the rest is appended.
     """
     present = model.items()
     common = 0
-    while common < min(len(present), len(wanted)) and present[common].id == wanted[common].id:
+    while common < min(len(present), len(target)) and present[common].id == target[common].id:
         common += 1
-    for old, new in zip(present[:common], wanted[:common], strict=True):
+    for old, new in zip(present[:common], target[:common], strict=True):
         if old != new:
             model.replace(old.id, new)
-    turns_into = common < min(len(present), len(wanted)) and present[common].role == wanted[common].role
+    turns_into = common < min(len(present), len(target)) and present[common].role == target[common].role
     first_gone = common + 1 if turns_into else common
     model.remove([item.id for item in present[first_gone:]])
     if turns_into:
-        model.replace(present[common].id, wanted[common])
-    for item in wanted[first_gone:]:
+        model.replace(present[common].id, target[common])
+    for item in target[first_gone:]:
         model.append(item)

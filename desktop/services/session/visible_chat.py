@@ -80,14 +80,14 @@ class VisibleChat:
         context = read_context(self._stores, self._preferences, self.model_layer, conversation_id)
         items = self._items(context)
         self.context = context
-        self._tell_place(before, entering=True)
+        self._emit_place(before, entering=True)
         self._report_unusable(context)
         for cls in CONVERSATION_SETTINGS:
             self._signals.settings_changed.emit(cls)
         self.messages.reset(items)
         self._signals.conversation_changed.emit(conversation_id)
         self._signals.title_changed.emit(self.title)
-        self.tell_stats()
+        self.emit_stats()
         if not is_temporary(conversation_id):
             self._preferences.remember_conversation(conversation_id)
         self.forget_left(before.id)
@@ -121,9 +121,9 @@ class VisibleChat:
         self.context = read_context(self._stores, self._preferences, self.model_layer, self.id, before.layers)
         for cls in self.context.layers.inherits_differently(before.layers):
             self._signals.settings_changed.emit(cls)
-        self._tell_place(before)
+        self._emit_place(before)
 
-    def _tell_place(self, before: ConversationContext, entering: bool = False) -> None:
+    def _emit_place(self, before: ConversationContext, entering: bool = False) -> None:
         now, signals = self.context, self._signals
         for problem in now.left_out if now.left_out != before.left_out else ():
             signals.notice.emit(f"A setting of a folder was left out: {problem}", "warning")
@@ -209,7 +209,7 @@ class VisibleChat:
         if conversation_id == self.id:
             self._signals.title_changed.emit(found.title)
 
-    def tell_stats(self) -> None:
+    def emit_stats(self) -> None:
         """Emit the figures of the last reply; of one that runs here, those so far. Raises `StoreError`."""
         path = self.context.path()
         saved = next((message.stats for message in reversed(path) if message.role == "assistant"), {})
@@ -226,7 +226,7 @@ class VisibleChat:
         if ended_in in (0, self.id):
             self.show_path()
         if ended_in == self.id:
-            self.tell_stats()
+            self.emit_stats()
         return True
 
     @reports_store_errors

@@ -256,12 +256,12 @@ class LayeredSettings:
 
     def choose_preset(self, preset: Preset) -> None:
         """Copy the values of a preset into the own layer: those it names and those that differ below."""
-        wanted = preset.over(self.settings(SamplerSettings)).to_json()
+        target = preset.over(self.settings(SamplerSettings)).to_json()
         below = self._without_own(SamplerSettings)
         kept = {"seed"} & self._own.get(SamplerSettings.__name__, {}).keys()
         self._own[SamplerSettings.__name__] = {
             name: value
-            for name, value in wanted.items()
+            for name, value in target.items()
             if name in preset.settings or name in kept or value != below[name]
         }
         self._preset = preset.name

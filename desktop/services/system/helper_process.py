@@ -39,11 +39,6 @@ class HelperProcess:
         self._alone = bool(getattr(sys, "frozen", False)) or not executable
         self._closed = False
 
-    @property
-    def process_id(self) -> int | None:
-        """The id of the process; None while there is none."""
-        return self._child.pid if self._child is not None else None
-
     def start(self) -> bool:
         """Start it if necessary; False if processes cannot be started, and the work has to be done in this
         one.

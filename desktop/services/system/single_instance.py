@@ -134,11 +134,6 @@ class FirstInstance(QObject):
         super().__init__(parent)
         self._server = self._listen(socket_name(folder))
 
-    @property
-    def listening(self) -> bool:
-        """Whether later starts can reach this one."""
-        return self._server is not None and self._server.isListening()
-
     def close(self) -> None:
         """Stop listening and remove the socket."""
         if self._server is not None:

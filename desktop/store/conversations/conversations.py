@@ -69,10 +69,10 @@ class ConversationStore:
         sidebar shows those above the others.
         """
         latest = "SELECT id FROM conversations WHERE deleted = ?1 ORDER BY updated_at DESC, id DESC LIMIT ?2"
-        wanted = "" if first < 0 else f" AND (pinned OR folder_id IS NOT NULL OR id IN ({latest}))"
+        condition = "" if first < 0 else f" AND (pinned OR folder_id IS NOT NULL OR id IN ({latest}))"
         rows = self._database.execute(
             "SELECT id, title, updated_at, folder_id, pinned, deleted_at, kind FROM conversations "
-            f"WHERE deleted = ?1{wanted} ORDER BY updated_at DESC, id DESC",
+            f"WHERE deleted = ?1{condition} ORDER BY updated_at DESC, id DESC",
             (int(deleted),) if first < 0 else (int(deleted), first),
         ).fetchall()
         return tuple(map(ConversationSummary._make, rows))

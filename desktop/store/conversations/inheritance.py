@@ -11,7 +11,7 @@ from desktop.store.conversations.personas import PersonaStore
 from desktop.store.conversations.records import Conversation
 from desktop.store.database.database import Database
 
-__all__ = ["Layer", "layers_of", "model_of", "settings_of", "system_prompt_of"]
+__all__ = ["Layer", "layers_of", "system_prompt_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,3 @@ def system_prompt_of(layers: Sequence[Layer]) -> tuple[str, Layer | None]:
         if layer.system_prompt or not layer.inherits:
             return layer.system_prompt, layer
     return "", None
-
-
-def model_of(layers: Sequence[Layer]) -> tuple[str, Layer | None]:
-    """The model that should answer, and its layer: the one that answered last comes before the persona's."""
-    return next(((layer.model_path, layer) for layer in reversed(layers) if layer.model_path), ("", None))
-
-
-def settings_of(layers: Sequence[Layer], name: str) -> dict[str, tuple[Any, Layer]]:
-    """For a settings class, each changed value with the last layer that changes it."""
-    return {key: (value, layer) for layer in layers for key, value in layer.settings.get(name, {}).items()}

@@ -69,14 +69,14 @@ def _index(database: Database, characters: int) -> int:
             break
     else:
         number = 0
-    _tell_index(database, "automerge", 0)
+    _run_index_command(database, "automerge", 0)
     for message_id, text in reversed(batch):  # FTS5 collects ascending ids in memory
         database.execute(
             "INSERT INTO message_words (rowid, text) VALUES (?, search_tokens(?))", (message_id, text)
         )
     database.execute("SAVEPOINT written")  # which makes it write them
-    _tell_index(database, "merge", 1 + characters // MERGED_CHARACTERS)
-    _tell_index(database, "automerge", AUTOMERGE)
+    _run_index_command(database, "merge", 1 + characters // MERGED_CHARACTERS)
+    _run_index_command(database, "automerge", AUTOMERGE)
     database.execute("RELEASE written")
     for conversation in holes:
         database.execute("UPDATE conversations SET holes = 1 WHERE id = ?", (conversation,))
@@ -84,7 +84,7 @@ def _index(database: Database, characters: int) -> int:
     return int(number)
 
 
-def _tell_index(database: Database, command: str, value: int) -> None:
+def _run_index_command(database: Database, command: str, value: int) -> None:
     database.execute("INSERT INTO message_words (message_words, rank) VALUES (?, ?)", (command, value))
 
 

@@ -192,8 +192,8 @@ class Search:
             )
             sample = [f" {index_text(row[0])} " for row in self._database.execute(sql, (numbers,)).fetchall()]
             self._sample = (last, sample)
-        wanted = f" {term}" if begins else f" {term} "
-        return sum(wanted in tokens for tokens in sample) / max(len(sample), 1) * last
+        pattern = f" {term}" if begins else f" {term} "
+        return sum(pattern in tokens for tokens in sample) / max(len(sample), 1) * last
 
     def _hits(self, rows: Iterable[Row], words: tuple[str, ...]) -> list[SearchHit]:
         """The rows that contain the words and have nothing deleted above them."""

@@ -119,7 +119,7 @@ class LogWindow(QDialog):
             self._add(new)
         self._show_count()
 
-    def _wanted(self, entry: LogEntry) -> bool:
+    def _matches(self, entry: LogEntry) -> bool:
         return (
             entry.level >= _CHOICES[self.level.currentIndex()][1]
             and self.words.text().casefold() in entry.text.casefold()
@@ -139,7 +139,7 @@ class LogWindow(QDialog):
         cursor = QTextCursor(self.text.document())
         cursor.beginEditBlock()
         cursor.movePosition(QTextCursor.MoveOperation.End)
-        for entry in filter(self._wanted, entries):
+        for entry in filter(self._matches, entries):
             form = QTextCharFormat()
             form.setForeground(
                 QColor(colours[_COLOURS.get(entry.level, "muted" if entry.level == 0 else "text")])

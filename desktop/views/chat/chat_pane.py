@@ -13,12 +13,15 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 from desktop.blocks import THINKING_TAGS
 from desktop.items.chats.messages import MessageItem
 from desktop.services.engine.reply_record import avoided_text
+from desktop.services.session.branching import branch_trouble
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.context_meter import ContextMeter
 from desktop.store.attachments.message_format import split
 from desktop.views.chat.status_bar import StatusBar
 from desktop.views.chat.token_controller import TokenController
 from desktop.views.chat.token_legend import TokenLegend
 from desktop.views.chat.welcome_page import BASE_MODEL, WelcomePage
+from desktop.views.composer.autosave import saved_draft
 from desktop.views.composer.composer import COLUMN_WIDTH, Composer
 from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
@@ -38,27 +41,31 @@ BUSY = ("prefill", "answering", "stopping")
 class ChatPane(QWidget):
     """Shows and drives the open conversation of `session`.
 
-    `header` is put at the top. `details_requested(message)`: the details of a reply are wanted.
+    `header` is put at the top. `details_requested(message)`: the user asks for the details of a reply.
     `reload_requested()`: the user wants to load the model again.
     """
 
     details_requested = Signal(int)
     reload_requested = Signal()
 
-    def __init__(self, session: ChatSession, header: QWidget, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, session: ChatSession, meter: ContextMeter, header: QWidget) -> None:
+        super().__init__()
         self._session = session
         self._offers_reload = False
         self._explained_base = False  # of the loaded model
         self._awaited = False  # a reply has begun and its end was not announced yet
-        self.transcript = TranscriptView(session.messages)
+        self.transcript = TranscriptView(
+            session.messages,
+            meter.edit_words,
+            lambda trace: branch_trouble(session.model, session.state, trace),
+        )
         self.legend = TokenLegend()
         self.tokens = TokenController(session, self.transcript, self.legend, self)
         self.welcome = WelcomePage()
         self.transcript.set_empty_widget(self.welcome)
         self.banner = Banner()
         self.banner.setMaximumWidth(COLUMN_WIDTH)
-        self.composer = Composer()
+        self.composer = Composer(lambda conversation: saved_draft(session, conversation))
         self.status = StatusBar()
         self._arrange(header)
         self._connect()
@@ -167,9 +174,9 @@ class ChatPane(QWidget):
         self.banner.hide_offer(NOTEBOOK)
         self._explained_base = False
         self.show_model()
-        self._tell_base_model()
+        self._explain_base_model()
 
-    def _tell_base_model(self) -> None:
+    def _explain_base_model(self) -> None:
         """Say once for each loaded base model what it is good for, unless the empty page does."""
         session = self._session
         if session.notebook or not session.messages.rowCount():
@@ -212,7 +219,7 @@ class ChatPane(QWidget):
     def _show_conversation(self, conversation: int) -> None:
         self.composer.switch_conversation(conversation)
         self.show_state(self._session.state)
-        self._tell_base_model()
+        self._explain_base_model()
         if self.isVisible():
             self.composer.setFocus()
 

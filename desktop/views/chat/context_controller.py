@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QWidget
 
 from desktop.items.chats.reply_stats import figures
 from desktop.services.session.chat_session import ChatSession
-from desktop.services.session.context_meter import ContextMeter, Measured, cost_words
+from desktop.services.session.context_meter import ContextMeter, Measured
 from desktop.services.system.debounce import debounce
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
@@ -48,7 +48,6 @@ class ContextController(QObject):
         self.figures: StatsDialog | None = None
         chat.status.add_tool(self.bar)
         chat.status.add_tool(self.button)
-        chat.transcript.edit_words = self.edit_words
         meter.changed.connect(self._on_measured)
         self._soon = debounce(self, lambda: meter.set_draft(draft()), _SOON_MS)
         chat.composer.box.textChanged.connect(self.draft_changed)
@@ -60,16 +59,11 @@ class ContextController(QObject):
         """The commands about figures and context."""
         return {"figures": self.open_figures, "context": self.show_context}
 
-    def edit_words(self, message: int) -> str:
-        """What editing a message costs; "" while it is not known."""
-        tokens = self._meter.measured.cost_of_editing(message)
-        return f"Editing this re-reads {cost_words(tokens, self._meter.measured.rate)}" if tokens else ""
-
     @Slot()
     def open_figures(self) -> None:
         """Show the figures of the open chat's replies."""
         if self.figures is None:
-            from desktop.views.chat.stats_dialog import StatsDialog  # when it is first wanted
+            from desktop.views.chat.stats_dialog import StatsDialog  # when it is first opened
 
             self.figures = StatsDialog(self._parent)
             self.figures.chosen.connect(self._chat.open_message)

@@ -57,12 +57,12 @@ class ReplyDetailsController(QObject):
             return
         if self.dialog is not None:
             self.dialog.close()
-        from desktop.views.chat.reply_details_dialog import ReplyDetailsDialog  # when it is first wanted
+        from desktop.views.chat.reply_details_dialog import ReplyDetailsDialog  # when it is first opened
 
         self.dialog = dialog = ReplyDetailsDialog(reply, self._window)
-        dialog.replay_wanted.connect(self._begin)
-        dialog.stop_wanted.connect(self._stop)
-        dialog.copy_wanted.connect(self._copy)
+        dialog.replay_requested.connect(self._begin)
+        dialog.stop_requested.connect(self._stop)
+        dialog.copy_requested.connect(self._copy)
         dialog.finished.connect(self._closed)
         if reply.path and not reply.hash:
             being = self._provenance.compute_hash(reply)

@@ -125,27 +125,27 @@ class _Settings(QWidget):
         self.only.setEnabled(bool(rows))
 
     def _filter(self, only: bool) -> None:
-        wanted = False
+        matches = False
         for place in reversed(range(self.tree.topLevelItemCount())):
             item = self.tree.topLevelItem(place)
             if item is None:
                 continue
             if item.flags() & Qt.ItemFlag.ItemIsSelectable:
                 item.setHidden(only and not item.text(2))
-                wanted = wanted or not item.isHidden()
+                matches = matches or not item.isHidden()
             else:  # a heading is hidden with its last row
-                item.setHidden(not wanted)
-                wanted = False
+                item.setHidden(not matches)
+                matches = False
 
 
 class ReplyDetailsDialog(QDialog):
-    """`replay_wanted()`, `stop_wanted()` and `copy_wanted()` are for the controller, which answers with
-    `show_*`.
+    """`replay_requested()`, `stop_requested()` and `copy_requested()` are for the controller, which
+    answers with `show_*`.
     """
 
-    replay_wanted = Signal()
-    stop_wanted = Signal()
-    copy_wanted = Signal()
+    replay_requested = Signal()
+    stop_requested = Signal()
+    copy_requested = Signal()
 
     def __init__(self, reply: ReplyProvenance, parent: QWidget) -> None:
         super().__init__(parent)
@@ -214,7 +214,7 @@ class ReplyDetailsDialog(QDialog):
             "Write the reply again from its exact prompt with its settings and seed, and compare every token."
         )
         self.replay.clicked.connect(
-            lambda: (self.stop_wanted if self._running else self.replay_wanted).emit()
+            lambda: (self.stop_requested if self._running else self.replay_requested).emit()
         )
         column = fill(QVBoxLayout(), self.words, self.bar)
         layout = fill(QHBoxLayout(part), (column, 1), margins=(0, 2, 0, 2), spacing=14)
@@ -224,7 +224,7 @@ class ReplyDetailsDialog(QDialog):
     def _buttons(self) -> QHBoxLayout:
         self.copy = QPushButton("Copy as JSON")
         self.copy.setToolTip("All of this, with the ids of every token, for a file or a report.")
-        self.copy.clicked.connect(self.copy_wanted)
+        self.copy.clicked.connect(self.copy_requested)
         close = QPushButton("Close")
         close.setDefault(True)
         close.clicked.connect(self.accept)

@@ -262,7 +262,7 @@ class Palette(QWidget):
         top = min(max(_MARGIN, self.height() // 9), 90)
         self._name_signs(wide)
         head = self.box.sizeHint().height() + 24 + self._foot.sizeHint().height() + 12
-        body = self.list.wanted_height() if self.rows.rows else self.nothing.heightForWidth(wide - 14)
+        body = self.list.preferred_height() if self.rows.rows else self.nothing.heightForWidth(wide - 14)
         high = min(head + body, self.height() - top - _MARGIN, max(300, round(self.height() * 0.68)))
         self.card.setGeometry(QRect((self.width() - wide) // 2, top, wide, high))
         self.update()

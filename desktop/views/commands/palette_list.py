@@ -220,7 +220,7 @@ class PaletteList(QListView):
         self.setItemDelegate(_Painter(self))
         self.setModel(rows)
 
-    def wanted_height(self) -> int:
+    def preferred_height(self) -> int:
         """The height in pixels that shows all rows."""
         model = self.model()
         option = QStyleOptionViewItem()

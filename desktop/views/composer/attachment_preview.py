@@ -36,7 +36,7 @@ class AttachmentPreview(QDialog):
         if len(attachment.text) > _MOST_SHOWN:
             facts.append("the beginning is shown here, the model gets all of it")
         name = text_label(attachment.name, "heading", wraps=True, plain=True)
-        told = text_label(", ".join(fact for fact in facts if fact), "muted", wraps=True)
+        details = text_label(", ".join(fact for fact in facts if fact), "muted", wraps=True)
         self.box = QPlainTextEdit()
         self.box.setProperty("tone", "field")
         self.box.setAccessibleName(f"The text of {attachment.name}")
@@ -54,7 +54,7 @@ class AttachmentPreview(QDialog):
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self._text))
         buttons.addButton(copy, QDialogButtonBox.ButtonRole.ActionRole)
         buttons.rejected.connect(self.reject)
-        column = fill(QVBoxLayout(self), name, told, (self.box, 1), buttons)
+        column = fill(QVBoxLayout(self), name, details, (self.box, 1), buttons)
         dialog_margins(column)
         scale = self.fontMetrics().height()
         self.resize(

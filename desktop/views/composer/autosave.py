@@ -12,13 +12,23 @@ from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
 from desktop.views.composer.composer import Composer
 
-__all__ = ["DraftAutosave"]
+__all__ = ["DraftAutosave", "saved_draft"]
 
 SAVE_MS = 500
 
 
+def saved_draft(session: ChatSession, conversation: int) -> tuple[str, str]:
+    """The saved text and opening of a chat's draft, both empty if there is none or it cannot be read."""
+    store = DraftStore(session.stores.database)
+    try:
+        return store.get(conversation), store.opening(conversation)
+    except StoreError as error:
+        session.notice.emit(str(error), "error")
+        return "", ""
+
+
 class DraftAutosave(QObject):
-    """Saves and restores the drafts of `composer`; those of temporary chats are never written.
+    """Saves the drafts of `composer`; those of temporary chats are never written.
 
     `changed(frozenset)`: the conversations that have a draft.
     """
@@ -34,7 +44,6 @@ class DraftAutosave(QObject):
         self._known: frozenset[int] = frozenset()
         self._dirty = self._failed = False
         self._timer = debounce(self, self.save, SAVE_MS)
-        composer.recall = self._recall
         composer.left.connect(self._leave)
         composer.box.textChanged.connect(self._on_text)
         composer.opening_box.textChanged.connect(self._on_text)
@@ -71,15 +80,6 @@ class DraftAutosave(QObject):
         self._timer.stop()
         if self._dirty:
             self._put(conversation, text, opening)
-
-    def _recall(self, conversation: int) -> tuple[str, str]:
-        if conversation not in self._known:
-            return "", ""
-        try:
-            return self._store.get(conversation), self._store.opening(conversation)
-        except StoreError as error:
-            self._session.notice.emit(str(error), "error")
-            return "", ""
 
     def _put(self, conversation: int, text: str, opening: str) -> None:
         if not conversation or is_temporary(conversation):

@@ -27,7 +27,8 @@ class Composer(QWidget):
     owner calls `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop;
     `previous_requested()` is the Up key in an empty box; `attach_requested()` and `prompts_requested()` are
     buttons. With `laden` a message without text can be sent. `left(conversation, text, opening)` comes before
-    the text of another chat is shown, which is `recall(conversation)` the first time.
+    the text of another chat is shown, which is `saved(conversation)`, text and opening, the
+    first time.
     """
 
     submitted = Signal(str)
@@ -37,10 +38,10 @@ class Composer(QWidget):
     prompts_requested = Signal()
     left = Signal(int, str, str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, saved: Callable[[int], tuple[str, str]] = lambda conversation: ("", "")) -> None:
+        super().__init__()
         self._answering = self._laden = False
-        self.recall: Callable[[int], tuple[str, str]] = lambda conversation: ("", "")
+        self._saved = saved
         self._drafts: dict[int | None, tuple[str, str]] = {}
         self._conversation: int | None = None
         self.box = MessageEdit()
@@ -150,7 +151,7 @@ class Composer(QWidget):
         self.left.emit(self.conversation, self.text(), self.opening())
         self._conversation = conversation
         text, opening = (
-            self._drafts.pop(conversation) if conversation in self._drafts else self.recall(conversation or 0)
+            self._drafts.pop(conversation) if conversation in self._drafts else self._saved(conversation or 0)
         )
         self.set_text(text)
         self.set_opening(opening)

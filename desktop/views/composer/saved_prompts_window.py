@@ -109,9 +109,9 @@ class SavedPromptsWindow(QDialog):
         panes.addWidget(left)
         panes.addWidget(right)
         panes.setStretchFactor(1, 1)
-        told = fill(QHBoxLayout(), (self.notice, 1), self.undo)
+        footer = fill(QHBoxLayout(), (self.notice, 1), self.undo)
         buttons = fill(QHBoxLayout(), self.remove, 1, self.close_button, self.insert)
-        column = fill(QVBoxLayout(self), (panes, 1), told, buttons)
+        column = fill(QVBoxLayout(self), (panes, 1), footer, buttons)
         dialog_margins(column)
         scale, window = self.fontMetrics().height(), self._window
         self.resize(min(46 * scale, window.width() - 20), min(30 * scale, window.height() - 40))

@@ -28,7 +28,7 @@ class Panes(QSplitter):
         super().__init__(Qt.Orientation.Horizontal, parent)
         self._sides = {LEFT: left, RIGHT: right}
         self._centre = centre
-        self._wanted = {LEFT: True, RIGHT: True}
+        self._requested = {LEFT: True, RIGHT: True}
         self._alone = ""
         self._reported = ""
         for widget in (left, centre, right):
@@ -44,22 +44,22 @@ class Panes(QSplitter):
         """Pixels that a pane needs with the present text size."""
         return round(self.fontMetrics().averageCharWidth() * _CHARACTERS[which]) + 30
 
-    def wanted(self, side: str) -> bool:
+    def requested(self, side: str) -> bool:
         """Whether the user wants this side pane, room or not."""
-        return self._wanted[side]
+        return self._requested[side]
 
-    def set_wanted(self, side: str, wanted: bool) -> None:
+    def set_requested(self, side: str, requested: bool) -> None:
         """Restore whether the user wants it, as when the window was closed."""
-        self._wanted[side] = wanted
+        self._requested[side] = requested
         self._arrange()
 
     def toggle(self, side: str) -> None:
         """Show or hide a side pane; without room it replaces the others until it is toggled or left."""
         if not self._sides[side].isHidden():
-            self._wanted[side] = self._alone == side and self._wanted[side]
+            self._requested[side] = self._alone == side and self._requested[side]
             self._alone = ""
         else:
-            self._wanted[side] = True
+            self._requested[side] = True
             self._alone = "" if side in self._fitting() else side
         self._arrange()
 
@@ -81,10 +81,10 @@ class Panes(QSplitter):
         self._arrange()
 
     def _fitting(self) -> set[str]:
-        """The wanted side panes that fit beside the centre; the sidebar comes first."""
+        """The requested side panes that fit beside the centre; the sidebar comes first."""
         room, fitting = self.width() - self.need("centre"), set()
         for side in (LEFT, RIGHT):
-            if self._wanted[side] and self.need(side) <= room:
+            if self._requested[side] and self.need(side) <= room:
                 room -= self.need(side)
                 fitting.add(side)
         return fitting

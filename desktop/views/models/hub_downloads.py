@@ -53,10 +53,10 @@ class _Download(QWidget):
         self._fetching = fetching
         name = f"{fetching.choice.model_id} ({fetching.choice.title})"
         amount = f"{size_text(fetching.done)} of {size_text(fetching.total)}" if fetching.total else ""
-        told = fetching.sentence or _WORDS[fetching.state]
+        status = fetching.sentence or _WORDS[fetching.state]
         if fetching.state == "failed":
-            told = f"{_WORDS['failed']}: {told}"
-        self.text.setText(" · ".join(part for part in (name, told, amount) if part))
+            status = f"{_WORDS['failed']}: {status}"
+        self.text.setText(" · ".join(part for part in (name, status, amount) if part))
         self.bar.setRange(0, 1000)
         self.bar.setValue(min(1000, fetching.done * 1000 // fetching.total) if fetching.total else 0)
         self.bar.setAccessibleName(f"Download of {name}")

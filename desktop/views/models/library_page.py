@@ -280,9 +280,9 @@ class LibraryPage(QWidget):
         self._top.setDirection(
             QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight
         )
-        wanted = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
-        if self.split.orientation() != wanted:
-            self.split.setOrientation(wanted)
+        requested = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
+        if self.split.orientation() != requested:
+            self.split.setOrientation(requested)
             size = self.split.width() if wide else self.split.height()
             self.split.setSizes([size * 3 // 5, size * 2 // 5])
         self.details.setMinimumWidth(self.fontMetrics().averageCharWidth() * 48 if wide else 0)

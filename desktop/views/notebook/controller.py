@@ -91,7 +91,6 @@ class NotebookController(QObject):
 
         page = self.page = NotebookPage(self._session, self.saver)
         self._chat.add_page(page)
-        page.tokens.why_not = self._chat.tokens.why_not
         page.changed.connect(self._count.start)
         page.restyled.connect(self._restyle)
         self._restyle()

@@ -54,9 +54,9 @@ class NotebookEditor(QPlainTextEdit):
     """
 
     typed = Signal()
-    write_wanted = Signal()
+    write_requested = Signal()
     left = Signal()
-    token_wanted = Signal(int, bool)
+    token_requested = Signal(int, bool)
 
     def __init__(self) -> None:
         super().__init__()
@@ -329,11 +329,11 @@ class NotebookEditor(QPlainTextEdit):
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         super().mouseMoveEvent(event)
         if self.mode and not event.buttons():
-            self.token_wanted.emit(self.token_under(event.position().toPoint()), False)
+            self.token_requested.emit(self.token_under(event.position().toPoint()), False)
 
     def leaveEvent(self, event: QEvent) -> None:
         super().leaveEvent(event)
-        self.token_wanted.emit(-1, False)
+        self.token_requested.emit(-1, False)
 
     def event(self, event: QEvent) -> bool:
         """Keep undo from the window too while a model writes: it would undo something that is not visible
@@ -352,9 +352,9 @@ class NotebookEditor(QPlainTextEdit):
         if _is_token_key(event):
             place = self.textCursor().position()
             here = self.token_at(place)
-            self.token_wanted.emit(here if here >= 0 else self.token_at(place - 1), True)
+            self.token_requested.emit(here if here >= 0 else self.token_at(place - 1), True)
         elif enter and held == Qt.KeyboardModifier.ControlModifier:
-            self.write_wanted.emit()
+            self.write_requested.emit()
         elif enter and held == Qt.KeyboardModifier.ShiftModifier and not self.streaming:
             self.textCursor().insertBlock()  # a real line break; Qt's own Shift+Enter inserts U+2028
             self.ensureCursorVisible()

@@ -42,8 +42,7 @@ class NotebookPage(QWidget):
         self._session, self._saver = session, saver
         self.setObjectName("notebookPage")
         self.editor, self.bar = NotebookEditor(), NotebookBar()
-        self.tokens = NotebookTokens(session, self.editor, self)
-        self.tokens.renew = self._show_trace
+        self.tokens = NotebookTokens(session, self.editor, self, self._show_trace)
         self.finding = NotebookFinding(self.editor, self)
         fill(QVBoxLayout(self), (self.editor, 1), self.bar, margins=(0, 0, 0, 0), spacing=0)
         self.document: Document | None = None
@@ -62,7 +61,7 @@ class NotebookPage(QWidget):
         self.editor.typed.connect(self._on_typed)
         self.editor.left.connect(self.flush)
         self.editor.cursorPositionChanged.connect(self._show_note)
-        self.editor.write_wanted.connect(self.write_on)
+        self.editor.write_requested.connect(self.write_on)
         self.bar.write.connect(self.write_on)
         self.bar.stop.connect(self._stop)
         self.bar.undo.connect(self.undo_writing)

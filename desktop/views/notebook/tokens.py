@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 from desktop.items.text.token_words import beginning
 from desktop.services.engine.token_cache import model_key
+from desktop.services.session.branching import branch_trouble
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
@@ -24,24 +25,24 @@ _OPEN_MS, _CLOSE_MS = 350, 250
 class NotebookTokens(QObject):
     """`branch(int token, str head, tuple ids, object other)`: continue after `head`, which ends with the
     alternative `other` of a token; `ids` are its exact ids where they are known.
+
+    `renew()` brings the editor's tokens up to its text.
     """
 
     branch = Signal(int, str, object, object)
 
-    def __init__(self, session: ChatSession, editor: NotebookEditor, page: QWidget) -> None:
+    def __init__(
+        self, session: ChatSession, editor: NotebookEditor, page: QWidget, renew: Callable[[], None]
+    ) -> None:
         super().__init__(page)
         self._session, self._editor, self._page = session, editor, page
         self.popup = TokenPopup(page, "cut the document here and write on")
         self.popup.chosen.connect(self._choose)
         self.popup.closed.connect(self._back)
-        self.why_not: Callable[[int, TokenTrace], tuple[str, frozenset[int]]] = lambda message, trace: (
-            "",
-            frozenset(),
-        )
-        self.renew: Callable[[], None] = lambda: None  # brings the editor's tokens up to its text
-        self._shown = self._wanted = -1
+        self._renew = renew
+        self._shown = self._target = -1
         self._timer = debounce(self, self._change)
-        editor.token_wanted.connect(self._on_wanted)
+        editor.token_requested.connect(self._on_requested)
         editor.typed.connect(self.close)
         editor.verticalScrollBar().valueChanged.connect(self.close)
 
@@ -56,7 +57,7 @@ class NotebookTokens(QObject):
         editor = self._editor
         if editor.stale and not editor.streaming:
             place = editor.token_range(token)[0]
-            self.renew()
+            self._renew()
             token = editor.token_at(place)
         trace = editor.trace
         area = editor.area_of(token) if token >= 0 else None
@@ -69,7 +70,7 @@ class NotebookTokens(QObject):
         ):
             self.close()
             return
-        self._shown = self._wanted = token
+        self._shown = self._target = token
         editor.mark(token)
         why_not, stops = self._why_not(trace)
         if not why_not and trace.healed(token):
@@ -87,7 +88,7 @@ class NotebookTokens(QObject):
     def close(self) -> None:
         """Close the popup."""
         self._timer.stop()
-        self._shown = self._wanted = -1
+        self._shown = self._target = -1
         self._editor.mark(-1)
         if self.popup.isVisible():
             if self.popup.busy():
@@ -100,22 +101,22 @@ class NotebookTokens(QObject):
             model is not None and self._session.state == "idle"
         ):  # by its text, because another model may have written it
             return "", frozenset(model.stop_token_ids)
-        return self.why_not(0, trace)
+        return branch_trouble(model, self._session.state, trace)
 
-    def _on_wanted(self, token: int, keyboard: bool) -> None:
+    def _on_requested(self, token: int, keyboard: bool) -> None:
         if not self._editor.mode:
             return
         if keyboard:
             self.open(token, focus=True)
-        elif token != self._wanted or (token != self._shown and not self._timer.isActive()):
-            self._wanted = token
+        elif token != self._target or (token != self._shown and not self._timer.isActive()):
+            self._target = token
             self._timer.start(_OPEN_MS if token >= 0 and not self.popup.busy() else _CLOSE_MS)
 
     def _change(self) -> None:
         if self.popup.busy():
             self._timer.start(_CLOSE_MS)
-        elif self._wanted >= 0:
-            self.open(self._wanted)
+        elif self._target >= 0:
+            self.open(self._target)
         else:
             self.close()
 

@@ -106,21 +106,21 @@ class PersonaController(QObject):
             self._offer_model(persona)
 
     def _offer_model(self, persona: Persona | None) -> None:
-        wanted, loaded = persona.model_path if persona is not None else "", self._session.model
-        if persona is None or not wanted or (loaded is not None and loaded.path == wanted):
+        model, loaded = persona.model_path if persona is not None else "", self._session.model
+        if persona is None or not model or (loaded is not None and loaded.path == model):
             self._chat.banner.hide_offer(self._offered)
-        elif not Path(wanted).exists():
+        elif not Path(model).exists():
             sentence = (
-                f"The model of {persona.name} is not at {wanted} any more: choose another one under Manage "
+                f"The model of {persona.name} is not at {model} any more: choose another one under Manage "
                 "personas."
             )
             self._chat.banner.show_notice(sentence, "warning")
         else:
-            name = model_name(wanted)
+            name = model_name(model)
             sentence = f"{persona.name} is meant to be answered by {name}, which is not loaded."
             self._offered = f"Load {name}"
             self._chat.banner.show_notice(
-                sentence, "warning", offer=(self._offered, lambda: self._models.open(Path(wanted)))
+                sentence, "warning", offer=(self._offered, lambda: self._models.open(Path(model)))
             )
 
     def _renew(self) -> None:

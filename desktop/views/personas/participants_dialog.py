@@ -102,7 +102,7 @@ class ParticipantsDialog(QDialog):
         self.name.setAccessibleName("Name")
         self.name.setMaxLength(LONGEST_NAME)
         self.name.textEdited.connect(self._edited)
-        self.about = GrowingTextEdit("What the model is told of it", least=3, most=6)
+        self.about = GrowingTextEdit("Description for the model", least=3, most=6)
         self.about.textChanged.connect(self._edited)
         self.own = QLineEdit(", ".join(cast.own))
         self.own.setAccessibleName("Your names")
@@ -263,12 +263,12 @@ class ParticipantsDialog(QDialog):
         self.about.blockSignals(True)
         self.about.show_text(found.description)
         self.about.blockSignals(False)
-        told = (
+        placeholder = (
             "Added to the persona's own prompt"
             if persona is not None
             else "Who this is, how it speaks, what it wants"
         )
-        self.about.setPlaceholderText(told)
+        self.about.setPlaceholderText(placeholder)
         self._form.setRowVisible(self.name, there)
         self._form.setRowVisible(self.about, there)
         self.list.setVisible(bool(self._participants))

@@ -101,7 +101,7 @@ class PersonasDialog(SavingDialog):
 
     def show_personas(self, chosen: int = 0) -> None:
         """Update the list and edit the persona of this id, or the one that was edited, or the first."""
-        wanted = chosen or self._present_id()
+        selected = chosen or self._present_id()
         self.list.blockSignals(True)
         self.list.clear()
         for persona in self._service.personas():
@@ -109,7 +109,7 @@ class PersonasDialog(SavingDialog):
             item.setData(Qt.ItemDataRole.UserRole, persona)
             self._paint(item)
             self.list.addItem(item)
-        rows = [row for row in range(self.list.count()) if self._persona(self.list.item(row)).id == wanted]
+        rows = [row for row in range(self.list.count()) if self._persona(self.list.item(row)).id == selected]
         self.list.setCurrentRow(rows[0] if rows else 0)
         self.list.blockSignals(False)
         self._edit()

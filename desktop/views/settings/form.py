@@ -87,13 +87,13 @@ class SettingsForm(QWidget):
         self.row_made.emit(name)
         return row
 
-    def _place(self, wanted: FormField) -> int:
+    def _place(self, target: FormField) -> int:
         """The position of a field's row in the layout."""
         place = 0
         for heading, fields in self._sections:
             place += heading is not None
             for field in fields:
-                if field is wanted:
+                if field is target:
                     return place
                 place += field.row is not None
         return place

@@ -145,9 +145,9 @@ class Row(QWidget):
             head.addWidget(self.editor, 1)
         else:
             unit = self.info.unit
-            unit_told = not unit or unit in self.info.label.lower()
+            unit_shown = not unit or unit in self.info.label.lower()
             self.label = text_label(
-                self.info.label if unit_told else f"{self.info.label} ({unit})", wraps=True, plain=True
+                self.info.label if unit_shown else f"{self.info.label} ({unit})", wraps=True, plain=True
             )
             head.addWidget(self.label, 1)
         head.addWidget(self._source)

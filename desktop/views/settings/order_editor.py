@@ -186,10 +186,10 @@ class OrderEditor(Editor):
         self._value = tuple(value)
         chosen = self.list.currentItem()
         name = chosen.data(_NAME) if chosen is not None else ""
-        wanted = complete_order(self._value, tuple(self._labels))
-        if wanted != self._shown():
+        requested = complete_order(self._value, tuple(self._labels))
+        if requested != self._shown():
             self.list.clear()
-            for step in wanted:
+            for step in requested:
                 item = QListWidgetItem(self._labels[step])
                 item.setData(_NAME, step)
                 self.list.addItem(item)

@@ -77,8 +77,8 @@ class PresetBar(QWidget):
         """Update the list and the selected preset."""
         presets = self._service.presets()
         name, changed = self._service.current()
-        wanted = [preset.name for preset in presets]
-        if wanted != [
+        names = [preset.name for preset in presets]
+        if names != [
             self.combo.itemText(row) for row in range(self.combo.count()) if self.combo.itemText(row)
         ]:
             self.combo.clear()

@@ -12,12 +12,12 @@ from PySide6.QtWidgets import QLabel, QScrollArea, QWidget
 
 from desktop.views.widgets.flash import Flash
 
-__all__ = ["first_control", "marked", "show_in", "wanted_words"]
+__all__ = ["first_control", "marked", "query_words", "show_in"]
 
 _AROUND = 40
 
 
-def wanted_words(query: str) -> list[str]:
+def query_words(query: str) -> list[str]:
     """The words of a query, in lower case."""
     return query.lower().split()
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLineEdit, QPushButton, QV
 from desktop.views.layout.fill import fill
 from desktop.views.layout.tab_order import TabOrder
 from desktop.views.settings.form import SettingsForm
-from desktop.views.settings.search import first_control, show_in, wanted_words
+from desktop.views.settings.search import first_control, query_words, show_in
 from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.widgets.collapsible import Group
 from desktop.views.widgets.icons import IconButton
@@ -181,14 +181,14 @@ class Inspector(QWidget):
 
     def open_groups(self, titles: Iterable[str]) -> None:
         """Unfold these groups and fold the others."""
-        wanted = set(titles)
+        requested = set(titles)
         for group in self.groups:
-            group.open(group.title in wanted)
+            group.open(group.title in requested)
 
     # -- what the user does
 
     def _search(self, text: str) -> None:
-        words = wanted_words(text)
+        words = query_words(text)
         self.prompt_field.setVisible(all(word in "system prompt" for word in words))
         found = False
         for form, group in zip(self.forms.values(), self.groups, strict=True):

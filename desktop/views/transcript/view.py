@@ -61,7 +61,8 @@ class TranscriptView(QAbstractScrollArea):
     """Shows `model`.
 
     The view follows the end of the conversation while it is there and never moves by itself otherwise.
-    `edit_words(message id)` is a sentence about what editing a message costs.
+    `edit_words(message id)` is a sentence about what editing a message costs; `why_not` is that of
+    `TokenInspector`.
 
     Signals:
         action(str name, int message): "edit", "regenerate", "continue", "fork", "origin", "delete",
@@ -74,15 +75,19 @@ class TranscriptView(QAbstractScrollArea):
     edited = Signal(int, str, bool)
     _due = Signal()
 
-    def __init__(self, model: MessagesModel, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(
+        self,
+        model: MessagesModel,
+        edit_words: Callable[[int], str] = lambda message: "",
+        why_not: Callable[[TokenTrace], tuple[str, frozenset[int]]] = lambda trace: ("", frozenset()),
+    ) -> None:
+        super().__init__()
         self._percent = 100
         self._base: QFont | None = None
         self._style = self._make_style()
         self._style_outdated = False
-        self.edit_words: Callable[[int], str] = lambda message: ""
         self.avatars = Avatars(self)
-        self._make_parts()
+        self._make_parts(edit_words, why_not)
         self._sync: ModelSync | None = None
         self._waits = False
         self._last = 0.0
@@ -101,20 +106,22 @@ class TranscriptView(QAbstractScrollArea):
         self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.set_model(model)
 
-    def _make_parts(self) -> None:
+    def _make_parts(
+        self, edit_words: Callable[[int], str], why_not: Callable[[TokenTrace], tuple[str, frozenset[int]]]
+    ) -> None:
         self._code_colours = CodeColours(IdleRunner(self))
         self._pictures = ImageLoader(self)
         tokens = TokenView()
         context = RowContext(
             self.viewport(), self._connected_signals(), self._code_colours, self._pictures, self.avatars,
-            tokens, lambda message: self.edit_words(message),
+            tokens, edit_words,
         )  # fmt: skip
-        self._messages = MessageList(self._style)
+        self.messages = MessageList(self._style)
         self.pool = RowPool(lambda kind: ROW_WIDGETS[kind](context), self.viewport().scroll)
-        self.selection = Selection(self._messages, self.pool)
-        parts = self._parts = TranscriptParts(self, self, self._messages, self.pool, self.selection)
+        self.selection = Selection(self.messages, self.pool)
+        parts = self._parts = TranscriptParts(self, self, self.messages, self.pool, self.selection)
         self.scrolling = Scrolling(parts)
-        self.inspection = TokenInspector(parts, self.scrolling, context.signals, tokens)
+        self.inspection = TokenInspector(parts, self.scrolling, context.signals, tokens, why_not)
         self.finding = Finding(parts, self.scrolling)
         self._pointer = Pointer(parts, self.scrolling, self.inspection)
         self._editing = InlineEdit(parts, self.scrolling)
@@ -143,7 +150,7 @@ class TranscriptView(QAbstractScrollArea):
         if self._sync is not None:
             self._sync.model.text_appended.disconnect(self._append)
             self._sync.stop()
-        self._sync = sync = ModelSync(self._messages, model, self)
+        self._sync = sync = ModelSync(self.messages, model, self)
         model.text_appended.connect(self._append)
         sync.changed.connect(self.schedule)
         sync.changed.connect(self.finding.chat_changed)
@@ -153,11 +160,11 @@ class TranscriptView(QAbstractScrollArea):
 
     def set_thinking(self, tags: Sequence[Tag] = THINKING_TAGS) -> None:
         """Find thoughts between `tags` in new messages."""
-        self._messages.tags = tuple(tags)
+        self.messages.tags = tuple(tags)
 
     def unfold_thoughts(self, unfolded: bool) -> None:
         """Whether thoughts are shown while they are written, unless the reader folds or unfolds one."""
-        self._messages.unfold_thoughts(unfolded)
+        self.messages.unfold_thoughts(unfolded)
         self.schedule()
 
     def _renewed(self) -> None:
@@ -204,12 +211,12 @@ class TranscriptView(QAbstractScrollArea):
         self._waits, self._last = False, perf_counter()
         if self._style_outdated:
             self._style_outdated = False
-            self._style = self._messages.style = self._make_style()
-            self._messages.forget_heights()
+            self._style = self.messages.style = self._make_style()
+            self.messages.forget_heights()
         self.scrolling.keep_thought()
         if self._sync is not None:
             self._sync.sync()
-        if self._messages.step():
+        if self.messages.step():
             self.schedule()
         self.arrange()
         self._last = perf_counter()
@@ -237,7 +244,7 @@ class TranscriptView(QAbstractScrollArea):
         self._pointer.reveal()
         self._place_overlays()
         self.inspection.follow()
-        if self._messages.fill_thought_times(self.pool.live, self.trace):
+        if self.messages.fill_thought_times(self.pool.live, self.trace):
             self.schedule()
 
     def put_off(self) -> None:
@@ -261,23 +268,23 @@ class TranscriptView(QAbstractScrollArea):
 
     def act(self, name: str, message_id: int) -> None:
         """Copy a message, or emit `action` for any other name."""
-        if not self._messages.rows_of(message_id):
+        if not self.messages.rows_of(message_id):
             return  # the message has gone and its widget goes within this frame
         if name == "copy":
-            copy_text(self._messages.message(message_id).item.text)
+            copy_text(self.messages.message(message_id).item.text)
         else:
             self.action.emit(name, message_id)
 
     def _copy_code(self, row: Row) -> None:
-        copy_text(self._messages.code(row))
+        copy_text(self.messages.code(row))
 
     def _save_code(self, row: Row) -> None:
         from desktop.views.transcript.row_widgets.save_code import ask_and_save  # only when it is needed
 
-        ask_and_save(self, self._messages.code(row), row.block.language if row.block is not None else "")
+        ask_and_save(self, self.messages.code(row), row.block.language if row.block is not None else "")
 
     def _wrap_code(self, row: Row) -> None:
-        for part in self._messages.code_rows(row):
+        for part in self.messages.code_rows(row):
             part.wrapped = row.wrapped
             self._remeasure(part)
 
@@ -318,7 +325,7 @@ class TranscriptView(QAbstractScrollArea):
         self._place_overlays()
 
     def _place_overlays(self) -> None:
-        self._overlays.place(self._style.colours, empty=not self._messages.all, at_end=self.scrolling.at_end)
+        self._overlays.place(self._style.colours, empty=not self.messages.all, at_end=self.scrolling.at_end)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
@@ -379,7 +386,3 @@ class TranscriptView(QAbstractScrollArea):
     def select_all(self) -> None:
         """Select the whole conversation."""
         self.selection.select_all()
-
-    def rows_of(self, message_id: int) -> Sequence[Row]:
-        """The rows of a message, none when it is not here."""
-        return self._messages.rows_of(message_id)

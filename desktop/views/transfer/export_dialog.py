@@ -134,12 +134,6 @@ class ExportDialog(QDialog):
         """The name of the chosen format."""
         return _FORMATS[self._group.checkedId()][0]
 
-    def choose_format(self, label: str) -> None:
-        """Select a format."""
-        self._group.button(next(place for place, row in enumerate(_FORMATS) if row[0] == label)).setChecked(
-            True
-        )
-
     def _into_folder(self) -> bool:
         return len(self.ids) > 1 and _FORMATS[self._group.checkedId()][1] != _OWN
 

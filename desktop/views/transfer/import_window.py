@@ -154,12 +154,12 @@ class ImportWindow(QDialog):
             for label in labels:
                 label.setVisible(bool(count))
         self.counts.setVisible(any(getattr(report, name) for name in self._numbers))
-        told = [
+        lines_left = [
             f"{found.what} ({found.count:,} {found.of}{'s' * (found.count != 1)})."
             for found in report.left_out
         ]
-        self.left_out.setText("\n".join(told))
-        self.left_out.setVisible(bool(told))
+        self.left_out.setText("\n".join(lines_left))
+        self.left_out.setVisible(bool(lines_left))
         lines = [f"{found.place}: {found.reason}" for found in report.broken]
         if report.broken_count > MOST_BROKEN:
             lines.append(f"and {report.broken_count - MOST_BROKEN:,} more")

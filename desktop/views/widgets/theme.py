@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 import resources
 from desktop.views.widgets.motion import Motion
 
-__all__ = ["Theme", "contrast", "palette", "strengthened", "style_sheet", "tokens"]
+__all__ = ["Theme", "palette", "strengthened", "style_sheet", "tokens"]
 
 SCHEMES = ("light", "dark")
 _STYLED = "inglenookStyled"
@@ -90,20 +90,6 @@ def style_sheet(colours: dict[str, str], text_scale: int = 100, mirrored: bool =
     }
     sheet = resources.text("themes/inglenook.qss") + (_MIRRORED if mirrored else "")
     return re.sub(r"@(\w+)", lambda found: known[found.group(1)], sheet)
-
-
-def contrast(first: str, second: str) -> float:
-    """The contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio" and "relative luminance")."""
-    light, dark = sorted((_luminance(QColor(first)), _luminance(QColor(second))), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(colour: QColor) -> float:
-    parts = [
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
-        for c in (colour.redF(), colour.greenF(), colour.blueF())
-    ]
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
 class Theme(QObject):

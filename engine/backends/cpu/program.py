@@ -148,17 +148,17 @@ class CpuProgram:
         Nearly all later tokens attend to a sequence's first tokens (arXiv 2309.17453), whose activations
         differ most in magnitude (arXiv 2402.17762): they caused over half of the error of 8 bits.
         """
-        tokens, places, wanted, rest = (
+        tokens, places, logits, rest = (
             step.token_ids,
             step.positions,
             step.logit_rows,
             len(step.token_ids) - SMALL_BATCH,
         )
         first = self.run(
-            Step(tokens[:SMALL_BATCH], places[:SMALL_BATCH], step.pages, max(1, wanted - rest))
+            Step(tokens[:SMALL_BATCH], places[:SMALL_BATCH], step.pages, max(1, logits - rest))
         ).copy()
-        last = self.run(Step(tokens[SMALL_BATCH:], places[SMALL_BATCH:], step.pages, min(wanted, rest)))
-        return np.concatenate([first, last]) if wanted > rest else last
+        last = self.run(Step(tokens[SMALL_BATCH:], places[SMALL_BATCH:], step.pages, min(logits, rest)))
+        return np.concatenate([first, last]) if logits > rest else last
 
     def _room_for_pages(self, count: int) -> npt.NDArray[np.int32]:
         pages: npt.NDArray[np.int32] = aligned(4 * count).view(np.int32)

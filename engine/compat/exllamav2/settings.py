@@ -71,12 +71,6 @@ class Settings:
         """Settings that always take the likeliest token."""
         return cls(**{"temperature": 1.0, "token_repetition_penalty": 1.0, "top_p": 0.0, "top_k": 1} | more)
 
-    def greedy_clone(self) -> Self:
-        """A copy that always takes the likeliest token, after the same penalties."""
-        other = self.clone()
-        other.temperature, other.top_p, other.top_k = 1.0, 0.0, 1
-        return other
-
     def clone(self) -> Self:
         """A deep copy."""
         return copy.deepcopy(self)

@@ -38,7 +38,7 @@ _EXPANDED = (
 )  # fmt: skip
 MAX_FILES, MAX_LISTED = 100_000, 1000
 MAX_BRANCHES = 16
-LEAST_PAGE = 60
+MIN_PAGE = 60
 """The smallest page to request, since some models are filtered out here."""
 
 
@@ -138,7 +138,7 @@ def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator
         ("filter", form),
         ("sort", SORTS[sort]),
         ("direction", "-1"),
-        ("limit", str(max(limit, LEAST_PAGE))),
+        ("limit", str(max(limit, MIN_PAGE))),
     ]
     parameters += [("search", words)] if words else []
     if form == "safetensors" and not words:

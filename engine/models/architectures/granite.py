@@ -11,7 +11,7 @@ from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 
-_LEAST, _MOST = 1e-6, 1e6
+_SMALLEST, _LARGEST = 1e-6, 1e6
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -19,10 +19,10 @@ def from_hf(keys: Keys) -> ModelConfig:
     bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
     return ModelConfig(
         **hf_decoder(keys, bias=bias, mlp_bias=mlp_bias),
-        embed_scale=keys.number("embedding_multiplier", _LEAST, _MOST, 1.0),
-        residual_scale=keys.number("residual_multiplier", _LEAST, _MOST, 1.0),
-        attention_scale=keys.number("attention_multiplier", _LEAST, _MOST, 1.0),
-        logit_scale=1 / keys.number("logits_scaling", _LEAST, _MOST, 1.0),
+        embed_scale=keys.number("embedding_multiplier", _SMALLEST, _LARGEST, 1.0),
+        residual_scale=keys.number("residual_multiplier", _SMALLEST, _LARGEST, 1.0),
+        attention_scale=keys.number("attention_multiplier", _SMALLEST, _LARGEST, 1.0),
+        logit_scale=1 / keys.number("logits_scaling", _SMALLEST, _LARGEST, 1.0),
     )
 
 
@@ -31,10 +31,10 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     handled = ("attention.scale", "logit_scale", "embedding_scale", "residual_scale")
     return ModelConfig(
         **gguf_decoder(keys, tensors, "granite", interleaved=True, handled=handled),
-        embed_scale=keys.number("embedding_scale", 0.0, _MOST, 0.0) or 1.0,
-        residual_scale=keys.number("residual_scale", 0.0, _MOST, 0.0) or 1.0,
-        attention_scale=keys.number("attention.scale", 0.0, _MOST, 0.0),
-        logit_scale=1 / (keys.number("logit_scale", 0.0, _MOST, 0.0) or 1.0),
+        embed_scale=keys.number("embedding_scale", 0.0, _LARGEST, 0.0) or 1.0,
+        residual_scale=keys.number("residual_scale", 0.0, _LARGEST, 0.0) or 1.0,
+        attention_scale=keys.number("attention.scale", 0.0, _LARGEST, 0.0),
+        logit_scale=1 / (keys.number("logit_scale", 0.0, _LARGEST, 0.0) or 1.0),
     )
 
 

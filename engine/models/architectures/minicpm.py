@@ -14,7 +14,7 @@ from engine.tensors import RawTensor
 
 _DEPTH, _EMBED, _BASE_WIDTH = 1.4, 12.0, 256
 """The values of the first release, for GGUF files that do not give them."""
-_LEAST, _MOST = 1e-6, 1e6
+_SMALLEST, _LARGEST = 1e-6, 1e6
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -22,8 +22,8 @@ def from_hf(keys: Keys) -> ModelConfig:
     shape = hf_decoder(keys, bias=keys.flag("attention_bias", False), tie_word_embeddings=True)
     return ModelConfig(
         **shape,
-        embed_scale=keys.number("scale_emb", _LEAST, _MOST, 1.0),
-        residual_scale=keys.number("scale_depth", _LEAST, _MOST, 1.0) / math.sqrt(shape["layers"]),
+        embed_scale=keys.number("scale_emb", _SMALLEST, _LARGEST, 1.0),
+        residual_scale=keys.number("scale_depth", _SMALLEST, _LARGEST, 1.0) / math.sqrt(shape["layers"]),
         logit_scale=keys.number("dim_model_base", 1, 1 << 20, 1) / shape["width"],
     )
 
@@ -34,9 +34,10 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     shape = gguf_decoder(keys, tensors, "minicpm", interleaved=True, handled=handled)
     return ModelConfig(
         **shape,
-        embed_scale=keys.number("embedding_scale", 0.0, _MOST, 0.0) or _EMBED,
-        residual_scale=keys.number("residual_scale", 0.0, _MOST, 0.0) or _DEPTH / math.sqrt(shape["layers"]),
-        logit_scale=1 / (keys.number("logit_scale", 0.0, _MOST, 0.0) or shape["width"] / _BASE_WIDTH),
+        embed_scale=keys.number("embedding_scale", 0.0, _LARGEST, 0.0) or _EMBED,
+        residual_scale=keys.number("residual_scale", 0.0, _LARGEST, 0.0)
+        or _DEPTH / math.sqrt(shape["layers"]),
+        logit_scale=1 / (keys.number("logit_scale", 0.0, _LARGEST, 0.0) or shape["width"] / _BASE_WIDTH),
     )
 
 

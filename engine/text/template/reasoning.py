@@ -1,8 +1,8 @@
 """Thinking tags: a list of known ones, and those found in a model's chat template.
 
 Some models write their tags as control tokens. Such tokens are shown as text, because otherwise thoughts
-could not be told from the answer. Thoughts do not go back into the prompt, where their control tokens would
-be plain text.
+could not be distinguished from the answer. Thoughts do not go back into the prompt, where their control
+tokens would be plain text.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def _as_turn(message: Turn) -> dict[str, Any]:
 def _attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
     """The conversation as it is, then in the forms that more templates accept, if these differ."""
     yield turns
-    folded = fold_system_turns(turns)
+    folded = fold_system(turns)
     if folded is not None:
         yield folded
     joined = _join_turns(turns if folded is None else folded)
@@ -213,10 +213,8 @@ def _open_end(text: str, content: str) -> str:
     return text[:at] if text[at : at + len(_CONTINUE_TAG)] == _CONTINUE_TAG else text[:at].rstrip()
 
 
-def fold_system_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """The messages, as templates see them, with all system texts moved to the first user message; None if
-    either is missing.
-    """
+def fold_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """The turns with all system texts moved to the first user turn; None if either is missing."""
     system = [str(turn.get("content") or "") for turn in turns if turn.get("role") == "system"]
     rest = [dict(turn) for turn in turns if turn.get("role") != "system"]
     first = next(

@@ -118,24 +118,24 @@ def _texts(own: Sequence[str]) -> Iterator[str]:
     otherwise skip the search because a required character is missing.
     """
     units = list(dict.fromkeys([*own, *_FAMILIAR]))
-    wanted = "".join(own)
-    tails = [*_TAILS, "\0" + wanted, *own[:8]]
+    mixture = "".join(own)
+    tails = [*_TAILS, "\0" + mixture, *own[:8]]
     for unit in units:
         yield unit
         for tail in tails:
             yield unit * _RUN + tail
-        yield unit * (_RUN * 2 // 3) + "\0" + wanted
-        yield unit + wanted + unit * _RUN
+        yield unit * (_RUN * 2 // 3) + "\0" + mixture
+        yield unit + mixture + unit * _RUN
     for before, unit in itertools.product(own, units):
-        yield before + unit * _RUN + "\0" + wanted
+        yield before + unit * _RUN + "\0" + mixture
     for one, other in itertools.permutations(units[: len(own) + _COMMON], 2):
-        yield (one + other) * (_RUN // 2) + "\0" + wanted
+        yield (one + other) * (_RUN // 2) + "\0" + mixture
     draw = random.Random(0)
     for _ in range(_MIXED):
         yield "".join(draw.choices(units, k=draw.randrange(2, 12)))
     for unit in units:
         run = unit * (_LONG_RUN // len(unit))
-        yield from (run, run + "\0" + wanted, run + "a")
+        yield from (run, run + "\0" + mixture, run + "a")
 
 
 def main(lines: TextIO = sys.stdin, out: TextIO = sys.stdout) -> int:

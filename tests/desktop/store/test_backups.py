@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from desktop.store import backups as module
-from desktop.store.backups import TIERS, Backup, Backups, restore_backup
+from desktop.store.backups import TIERS, Backup, Backups, prepare_restore, put_in_place
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Damaged, Database, DiskFull, StoreError
 from desktop.store.database.open import open_conversations
@@ -150,7 +150,7 @@ def test_restored(store: ConversationStore, database: Database) -> None:
     assert made is not None
     store.create("only later")
     database.close()
-    aside = restore_backup(made.path, database.path)
+    aside = put_in_place(prepare_restore(made.path, database.path), database.path)
     again = open_conversations(database.path)
     assert [row.title for row in ConversationStore(again).list()] == ["in the copy"]
     again.close()
@@ -165,9 +165,9 @@ def test_a_damaged_copy_is_not_restored(store: ConversationStore, database: Data
     database.close()
     (tmp_path / "bad.sqlite3").write_bytes(b"no database" * 1000)
     with pytest.raises(StoreError, match="damaged"):
-        restore_backup(tmp_path / "bad.sqlite3", database.path)
+        prepare_restore(tmp_path / "bad.sqlite3", database.path)
     with pytest.raises(StoreError, match="cannot be put in place"):
-        restore_backup(tmp_path / "none.sqlite3", database.path)
+        prepare_restore(tmp_path / "none.sqlite3", database.path)
     again = open_conversations(database.path)
     assert [row.title for row in ConversationStore(again).list()] == ["kept"]
     again.close()

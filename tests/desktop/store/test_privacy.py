@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from desktop.diagnostics import Diagnostics
-from desktop.store.backups import Backups, restore_backup
+from desktop.store.backups import Backups, prepare_restore, put_in_place
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database, data_folder
 from desktop.store.database.integrity_marker import request_check
@@ -51,7 +51,7 @@ def test_everything_is_created_closed(tmp_path: Path) -> None:
         log.close()
         database.close()
         backup = next((folder / "backups").iterdir())
-        restore_backup(backup, database.path)
+        put_in_place(prepare_restore(backup, database.path), database.path)
         data = bytearray(database.path.read_bytes())
         data[100:4096] = bytes(3996)
         database.path.write_bytes(data)

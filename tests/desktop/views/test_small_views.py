@@ -240,7 +240,7 @@ def inspector(qtbot):
     return widget
 
 
-def test_inspector_tells_class_name_and_value(inspector, qtbot) -> None:
+def test_inspector_says_class_name_and_value(inspector, qtbot) -> None:
     sources = {field.name: "default" for field in dataclasses.fields(SamplerSettings)}
     inspector.show_values(SamplerSettings(top_k=7), sources)
     boxes = [w for w in inspector.findChildren(QAbstractSpinBox) if w.accessibleName() == "Top K"]
@@ -258,7 +258,7 @@ def test_groups_fold(inspector, qtbot) -> None:
     assert context.header.accessibleDescription() == "expanded"
 
 
-def test_system_prompt_is_told_after_a_pause_and_before_saving(inspector, qtbot) -> None:
+def test_system_prompt_is_reported_after_a_pause_and_before_saving(inspector, qtbot) -> None:
     inspector.show_system_prompt("Old.")
     with qtbot.waitSignal(inspector.system_prompt_changed) as change:
         qtbot.keyClicks(inspector.prompt, "New. ")

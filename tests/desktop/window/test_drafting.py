@@ -41,8 +41,8 @@ def path(hand: Hand, name: str) -> str:
 
 
 def until_known(hand: Hand) -> None:
-    wanted = {path(hand, "small.gguf"), path(hand, "other.gguf"), str(hand.folder / "big.gguf")}
-    hand.qtbot.waitUntil(lambda: {found.entry.path for found in hand.session.drafts.candidates} >= wanted)
+    expected = {path(hand, "small.gguf"), path(hand, "other.gguf"), str(hand.folder / "big.gguf")}
+    hand.qtbot.waitUntil(lambda: {found.entry.path for found in hand.session.drafts.candidates} >= expected)
     hand.qtbot.waitUntil(lambda: all(found.problem is not None for found in hand.session.drafts.candidates))
 
 

@@ -294,8 +294,8 @@ def test_the_starter_writes_a_document_and_goes_on_from_another_token(
     trace = session.tokens(stored(real).id)
     assert trace.text == first == stored(real).text
     assert sum(id != UNKNOWN for id in trace.ids) == 12
-    told = real.window.services.provenance.of(stored(real).id)
-    assert len(told.expected) == len(trace) - 1
+    reported = real.window.services.provenance.of(stored(real).id)
+    assert len(reported.expected) == len(trace) - 1
     token = editor(real).token_at(editor(real).length - 1) - 3
     editor(real).put_cursor(editor(real).token_range(token)[0])
     real.press(Key.Key_Down, Modifier.AltModifier)

@@ -134,14 +134,14 @@ def test_a_persona_is_chosen_and_cleared_by_keyboard(hand, qtbot) -> None:
     session = hand.session
     for name in ("Ada", "Bo"):
         hand.window.personas.service.save(Persona(0, name, system_prompt=f"You are {name}."))
-    for steps, wanted in ((2, "Bo"), (-2, "")):
+    for steps, expected in ((2, "Bo"), (-2, "")):
         hand.press(Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
         menu = hand.window.personas.picker.menu()
         qtbot.waitUntil(menu.isVisible)
         for _ in range(abs(steps)):
             QTest.keyClick(menu, Qt.Key.Key_Down if steps > 0 else Qt.Key.Key_Up)
         QTest.keyClick(menu, Qt.Key.Key_Return)
-        assert (session.persona.name if session.persona else "") == wanted
+        assert (session.persona.name if session.persona else "") == expected
     hand.window.actions_by_name["new_temporary"].trigger()
     hand.window.personas.choose(hand.window.personas.service.personas()[0].id)
     assert session.prompt.text == "You are Ada."
@@ -286,8 +286,8 @@ def test_drafts_survive_a_restart_and_a_crash(hand, qtbot, monkeypatch) -> None:
     first = session.conversation
     hand.type("to be continued")
     qtbot.waitUntil(lambda: store.get(first) == "to be continued")  # by the clock: a crash now loses nothing
-    told: list[frozenset[int]] = []
-    hand.window.autosave.changed.connect(told.append)
+    reported: list[frozenset[int]] = []
+    hand.window.autosave.changed.connect(reported.append)
     hand.window.navigation.new_chat()
     second = session.conversation
     assert second != first

@@ -55,8 +55,8 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     assert rows["Model"] == "echo"
     assert rows["Seed"] == "1, drawn at random"
     assert rows["Ended"] == "stopped at <|im_end|>"
-    wanted = hashlib.sha256(b"weights").hexdigest()
-    qtbot.waitUntil(lambda: dialog._values["SHA-256"].text().replace("\u200b", "") == wanted)
+    expected = hashlib.sha256(b"weights").hexdigest()
+    qtbot.waitUntil(lambda: dialog._values["SHA-256"].text().replace("\u200b", "") == expected)
     assert dialog.prompt.toPlainText() == "<|turn|>the fox and the hound"
     tree = dialog.settings.tree
     changed = [
@@ -69,7 +69,7 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     assert sum(not tree.topLevelItem(at).isHidden() for at in range(tree.topLevelItemCount())) == 2
     hand.click("Copy as JSON", dialog)
     copied = json.loads(QGuiApplication.clipboard().text())
-    assert copied["model"]["sha256"] == wanted
+    assert copied["model"]["sha256"] == expected
     assert copied["prompt"]["text"] == "<|turn|>the fox and the hound"
     assert copied["settings"]["SamplerSettings"]["temperature"] == 1.25
     assert len(copied["reply"]["token_ids"]) == 5
@@ -96,7 +96,7 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     words = hand.window.reply_details.dialog.words.text()
     assert words.startswith("It may differ. The loaded model is echo, whose files are others")
     assert "quantisation while loading" in words
-    assert hand.window.reply_details.dialog.reply.hash == wanted, "that of then"
+    assert hand.window.reply_details.dialog.reply.hash == expected, "that of then"
     hand.window.reply_details.dialog.close()
     session.unload_model()
     hand.wait_for("no_model")
@@ -134,7 +134,7 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     assert "Messages: 16" in clarity.bar.accessibleName()
     assert "The next message reads: 22 tokens" in clarity.bar.toolTip()
     first = hand.items()[0].id
-    assert clarity.edit_words(first) == "Editing this re-reads about 7 tokens", (
+    assert meter.edit_words(first) == "Editing this re-reads about 7 tokens", (
         "the prompt before it is not cached"
     )
     transcript = hand.window.chat.transcript

@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
 
 from desktop.items.chats.chat_list import CHAT, FOLDER
 from desktop.items.chats.search_hits import HIT_ROLE
-from desktop.views.widgets.theme import contrast
 from tests.desktop.hand import Hand
+from tests.desktop.views.contrast import contrast
 
 Key = Qt.Key
 CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier

@@ -45,7 +45,7 @@ def choose(hand: Hand, name: str, path: Path) -> None:
 
 def export(hand: Hand, label: str, path: Path, thoughts: bool = True) -> None:
     dialog = hand.window.transfer.export_dialog
-    dialog.choose_format(label)
+    hand.click(label, dialog)
     dialog.thoughts.setChecked(thoughts)
     hand.click("Choose where…", dialog)
     choose(hand, "exportTo", path)
@@ -55,7 +55,7 @@ def export(hand: Hand, label: str, path: Path, thoughts: bool = True) -> None:
 def suggested(hand: Hand, label: str) -> str:
     """The name that the file dialog offers."""
     dialog = hand.window.transfer.export_dialog
-    dialog.choose_format(label)
+    hand.click(label, dialog)
     hand.click("Choose where…", dialog)
     (asked,) = hand.window.findChildren(QFileDialog, "exportTo")
     name = Path(asked.selectedFiles()[0]).name
@@ -79,7 +79,7 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     for label, ending in (
         ("Markdown", ".md"),
         ("Web page", ".html"),
-        ("JSON, without loss", ".inglenook.json"),
+        ("JSON, everything", ".inglenook.json"),
         ("PDF", ".pdf"),
     ):
         trigger(hand, "export_chat")
@@ -254,8 +254,8 @@ def test_a_damaged_file_is_reported_and_can_be_shown(hand: Hand, tmp_path: Path)
 def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.load()
     hand.say("First")
-    told: list[str] = []
-    hand.session.notice.connect(lambda sentence, level: told.append(sentence))
+    reported: list[str] = []
+    hand.session.notice.connect(lambda sentence, level: reported.append(sentence))
     hand.echo.chat.delay_s, hand.echo.chat.reply = 0.002, LONG
     hand.type("Now it is full")
     hand.press(Qt.Key.Key_Return)
@@ -266,7 +266,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.wait_for("idle", timeout=10_000)
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     assert hand.texts()[-1] == LONG  # it stays on screen
-    assert sum("no room" in sentence for sentence in told) == 1
+    assert sum("no room" in sentence for sentence in reported) == 1
     hand.window.chat.composer.set_text("mine " * 2000)
     hand.press(Qt.Key.Key_Return)
     assert hand.box.toPlainText() == "mine " * 2000  # and so does what could not be sent
@@ -276,7 +276,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     assert hand.texts()[-1] == LONG
     room(database)
     hand.session.replies.unsaved._timer.setInterval(1)
-    hand.qtbot.waitUntil(lambda: "Everything is saved again." in told)
+    hand.qtbot.waitUntil(lambda: "Everything is saved again." in reported)
     assert hand.session.stores.kept.path(talk)[-1].text == LONG
     assert hand.session.stores.kept.path(talk)[-1].state == "complete"
 

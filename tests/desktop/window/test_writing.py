@@ -49,7 +49,7 @@ def rows(hand: Hand, kind: RowKind) -> list:
     return [
         row
         for item in hand.items()
-        for row in hand.window.chat.transcript.rows_of(item.id)
+        for row in hand.window.chat.transcript.messages.rows_of(item.id)
         if row.kind is kind
     ]
 

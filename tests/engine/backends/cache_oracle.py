@@ -31,7 +31,7 @@ def codes_of(raw: Array, name: str) -> Array:
     return np.asarray(c + 3 / 512 * c**3)
 
 
-def turned_back(groups: Array, dim: int) -> Array:
+def untransformed(groups: Array, dim: int) -> Array:
     """(..., groups, 32) to (..., dim): by the matrix whose entry (i, j) is the parity of the bits that i
     and j share.
     """
@@ -66,7 +66,7 @@ def _with_kept_vectors(raw: Array, dim: int, count: int, read: Any, first_page: 
     """q4: each head begins with the mean (for keys) and the first vector."""
     width = -(-dim // 32) * 32
     size = 4 * width * count
-    kept = turned_back(
+    kept = untransformed(
         raw[..., :size].copy().view(np.float32).astype(np.float64).reshape(*raw.shape[:2], count, -1, 32), dim
     )
     x = read(raw[..., -(-size // 256) * 256 :], "q4", dim)
@@ -89,7 +89,7 @@ def _keys(raw: Array, name: str, dim: int) -> Array:
     # (P, G, 16, Q, 16, 32)
     codes = codes_of(np.moveaxis(parts[..., 32:].reshape(*parts.shape[:4], -1, 16), -1, -2).copy(), name)
     k = codes * scales[..., None]
-    return turned_back(k.transpose(0, 2, 4, 1, 3, 5).reshape(pages, 256, groups, -1, 32), dim)
+    return untransformed(k.transpose(0, 2, 4, 1, 3, 5).reshape(pages, 256, groups, -1, 32), dim)
 
 
 def _values(raw: Array, name: str, dim: int) -> Array:
@@ -100,4 +100,4 @@ def _values(raw: Array, name: str, dim: int) -> Array:
     parts = raw.reshape(pages, groups, -(-dim // 32), -1)
     scales = parts[..., :512].copy().view(np.float16).astype(np.float64)  # (P, G, Q, 256)
     codes = codes_of(parts[..., 512:].reshape(*scales.shape, -1).copy(), name)
-    return turned_back((codes * scales[..., None]).transpose(0, 3, 1, 2, 4), dim)
+    return untransformed((codes * scales[..., None]).transpose(0, 3, 1, 2, 4), dim)

@@ -83,12 +83,12 @@ def test_rope_is_a_rotation_of_complex_numbers(interleaved: bool, rotary: int) -
         if interleaved
         else np.split(parts[..., :rotary], 2, axis=-1)
     )
-    turned = (real + 1j * imaginary) * np.exp(1j * angles[first : first + rows])[:, None, :]
+    rotated = (real + 1j * imaginary) * np.exp(1j * angles[first : first + rows])[:, None, :]
     expected = parts.copy()
     if interleaved:
-        expected[..., 0:rotary:2], expected[..., 1:rotary:2] = turned.real, turned.imag
+        expected[..., 0:rotary:2], expected[..., 1:rotary:2] = rotated.real, rotated.imag
     else:
-        expected[..., :rotary] = np.concatenate([turned.real, turned.imag], axis=-1)
+        expected[..., :rotary] = np.concatenate([rotated.real, rotated.imag], axis=-1)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 

@@ -190,11 +190,11 @@ def test_render(answer, run_command, tiny, tmp_path):
     file = tmp_path / "messages.json"
     file.write_text(json.dumps(messages))
     tokenizer, template = open_text(open_checkpoint(tiny))
-    wanted = [Message(**message) for message in messages]
-    text, ids = encode_chat(tokenizer, template, wanted)
+    required = [Message(**message) for message in messages]
+    text, ids = encode_chat(tokenizer, template, required)
     assert answer("render", tiny, "--messages", file) == {"text": text, "ids": ids}
     file.write_text(json.dumps({"messages": messages}))
-    text, ids = encode_chat(tokenizer, template, wanted, add_generation_prompt=False, continue_last=True)
+    text, ids = encode_chat(tokenizer, template, required, add_generation_prompt=False, continue_last=True)
     assert answer("render", tiny, "--messages", file, "--continue-last") == {"text": text, "ids": ids}
     assert run_command("render", tiny, "--messages", file)[1].startswith(text[:20])
 
@@ -230,16 +230,16 @@ def test_run_a_prompt(answer, run_command, tiny, loaded):
     assert list(found) == RUN_KEYS
     assert list(found["stats"]) == STATS_KEYS
     stops = loaded.tokenizer.stop_token_ids
-    wanted = greedy(loaded, ids, 8)
-    wanted = wanted[: next((i for i, token in enumerate(wanted) if token in stops), 8)]
-    assert found["ids"] == wanted
-    assert found["text"] == loaded.tokenizer.decode(ids + wanted)[len(loaded.tokenizer.decode(ids)) :]
+    required = greedy(loaded, ids, 8)
+    required = required[: next((i for i, token in enumerate(required) if token in stops), 8)]
+    assert found["ids"] == required
+    assert found["text"] == loaded.tokenizer.decode(ids + required)[len(loaded.tokenizer.decode(ids)) :]
     assert found["prompt_tokens"] == found["stats"]["prefill_tokens"] == len(ids)
     assert (
         answer(
             "run", tiny, *REFERENCE, "--ids", ",".join(map(str, ids)), "--max-tokens", 8, "--temperature", 0
         )["ids"]
-        == wanted
+        == required
     )
     code, out, err = run_command(
         "run", tiny, *REFERENCE, "--prompt", "the quick brown", "--max-tokens", 8, "--temperature", 0
@@ -276,9 +276,9 @@ def test_run_with_everything_that_shapes_a_reply(answer, run_command, tiny, tmp_
         ]
         > 3
     )
-    told = answer(*prompt, "--tokens", "--alternatives", 3)["tokens"]
-    assert [token["id"] for token in told] == plain["ids"]
-    assert all(len(token["alternatives"]) == 3 for token in told)
+    reported = answer(*prompt, "--tokens", "--alternatives", 3)["tokens"]
+    assert [token["id"] for token in reported] == plain["ids"]
+    assert all(len(token["alternatives"]) == 3 for token in reported)
     stop = plain["text"][3:6]
     assert answer(*prompt, "--stop-regex", re.escape(stop), "--keep-stop")["text"].endswith(stop)
     assert (
@@ -533,7 +533,7 @@ def test_chat(run_command, tiny, loaded, monkeypatch):
         "chat", tiny, *REFERENCE, "--max-tokens", 5, "--system", "Be brief.", "--temperature", 0
     )
     assert (code, err) == (0, "")
-    wanted, messages = (
+    required, messages = (
         [f"{loaded.info.name}. Ctrl+C stops a reply, Ctrl+D leaves.\n"],
         [Message("system", "Be brief.")],
     )
@@ -543,8 +543,10 @@ def test_chat(run_command, tiny, loaded, monkeypatch):
         events = list(loaded.stream(request, threading.Event()))
         reply = "".join(event.text for event in events if isinstance(event, Text))
         messages.append(Message("assistant", reply))
-        wanted.append(printable(reply) + ("\n[max_tokens]\n" if events[-1].reason == "max_tokens" else "\n"))
-    assert out == "".join(wanted)
+        required.append(
+            printable(reply) + ("\n[max_tokens]\n" if events[-1].reason == "max_tokens" else "\n")
+        )
+    assert out == "".join(required)
 
 
 @pytest.fixture

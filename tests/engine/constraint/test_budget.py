@@ -76,9 +76,9 @@ def write(seed: int, count: int, constraint: ConstraintSettings, **more: Any) ->
 def needed(constraint: ConstraintSettings) -> int:
     with pytest.raises(
         BadSetting, match=r"The shortest reply in the format .* has \d+ tokens, but a reply may have 1;"
-    ) as told:
+    ) as reported:
         write(0, 1, constraint)
-    return int(re.findall(r"\d+", str(told.value))[0])
+    return int(re.findall(r"\d+", str(reported.value))[0])
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -436,7 +436,7 @@ def test_patience_with_what_is_too_large_wears_off(monkeypatch: pytest.MonkeyPat
     end.
     """
     counted, words = Counted(monkeypatch, 2000), tokenizer_of(bytes_of("abcx.,"))
-    monkeypatch.setattr(completion, "LEAST_STEPS", 20)
+    monkeypatch.setattr(completion, "MIN_STEPS", 20)
     text = written([GrammarFilter.regex(words, "((a|b),|x[abc]{900},){60,}[.]")], words, 2000, 1)
     assert re.fullmatch(b"([ab],){60,}[.]", text)
     assert counted.searches > 30

@@ -162,17 +162,17 @@ def test_filters_of_the_settings() -> None:
         (ConstraintSettings(format="json", begin_with='{"abc": tr'), 2, r'(?s)\{"abc": true.*\}'),
         (ConstraintSettings(format="choices", pattern="yes\nyellow\nno", begin_with="ye"), 2, r"yes|yellow"),
     ]
-    for constraint, count, wanted in cases:
+    for constraint, count, expected in cases:
         filters = make_filters(constraint, TOKENIZER)
         assert len(filters) == count
         both = FilterSet(filters)
-        if wanted is None:
+        if expected is None:
             continue
         for seed in range(10):
             both.begin()
             tokens = walk(both, TOKENIZER, random.Random(seed), 400)  # type: ignore[arg-type]
             if both.may_end:
-                assert re.fullmatch(wanted, text_of(TOKENIZER, tokens).decode(errors="replace"))
+                assert re.fullmatch(expected, text_of(TOKENIZER, tokens).decode(errors="replace"))
             else:
                 assert len(tokens) == 400
 

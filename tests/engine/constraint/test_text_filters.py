@@ -22,20 +22,20 @@ texts = st.lists(st.text(ALPHABET, max_size=4), min_size=1, max_size=4)
 TextFilter = PrefixFilter | SelectFilter
 
 
-def may_follow(tokenizer: Tokenizer, wanted: Sequence[bytes], so_far: bytes, *, free: bool) -> list[int]:
+def may_follow(tokenizer: Tokenizer, required: Sequence[bytes], so_far: bytes, *, free: bool) -> list[int]:
     """By trying every token, whether a text can still be completed after it."""
     words = {i: tokenizer.token_bytes(i) for i in range(2, tokenizer.vocab_size) if tokenizer.token_bytes(i)}
 
     @cache
     def possible(data: bytes) -> bool:
-        if data in wanted or (free and any(data.startswith(text) for text in wanted)):
+        if data in required or (free and any(data.startswith(text) for text in required)):
             return True
-        return any(text.startswith(data) for text in wanted) and any(
+        return any(text.startswith(data) for text in required) and any(
             possible(data + word) for word in words.values()
         )
 
     allowed = [i for i, word in words.items() if possible(so_far + word)]
-    return sorted(allowed + ([0] if so_far in wanted else []))
+    return sorted(allowed + ([0] if so_far in required else []))
 
 
 def test_select() -> None:
@@ -110,23 +110,23 @@ def test_case_insensitive() -> None:
 @settings(max_examples=300)
 @given(
     words=some_words("aabé漢😀bb"),
-    wanted=texts,
+    required=texts,
     prefix=st.binary(max_size=3),
     free=st.booleans(),
     seed=st.integers(0, 9),
 )
 def test_masks_are_those_of_a_search(
-    words: list[bytes], wanted: list[str], prefix: bytes, free: bool, seed: int
+    words: list[bytes], required: list[str], prefix: bytes, free: bool, seed: int
 ) -> None:
     tokenizer = tokenizer_of(words + bytes_of("ab") * (seed % 2))
     try:
-        one: TextFilter = PrefixFilter(tokenizer, wanted) if free else SelectFilter(tokenizer, wanted)
+        one: TextFilter = PrefixFilter(tokenizer, required) if free else SelectFilter(tokenizer, required)
     except BadSetting:
-        assert not set(may_follow(tokenizer, [text.encode() for text in wanted], b"", free=free)) - {0}
-        assert "" not in wanted
+        assert not set(may_follow(tokenizer, [text.encode() for text in required], b"", free=free)) - {0}
+        assert "" not in required
         return
     for start in (b"", prefix):
-        complete = [start + text.encode() for text in wanted]
+        complete = [start + text.encode() for text in required]
         one.begin(start)
         data = b""
         draw = random.Random(seed)
@@ -152,12 +152,12 @@ def test_masks_are_those_of_a_search(
 
 
 @settings(max_examples=100)
-@given(words=some_words("aabé漢😀bb"), wanted=texts, free=st.booleans(), seed=st.integers(0, 99))
+@given(words=some_words("aabé漢😀bb"), required=texts, free=st.booleans(), seed=st.integers(0, 99))
 def test_what_is_taken_back_never_happened(
-    words: list[bytes], wanted: list[str], free: bool, seed: int
+    words: list[bytes], required: list[str], free: bool, seed: int
 ) -> None:
     tokenizer = tokenizer_of(words + bytes_of(ALPHABET))
-    one: TextFilter = PrefixFilter(tokenizer, wanted) if free else SelectFilter(tokenizer, wanted)
+    one: TextFilter = PrefixFilter(tokenizer, required) if free else SelectFilter(tokenizer, required)
     draw = random.Random(seed)
     states = []
     for _ in range(10):

@@ -83,14 +83,14 @@ def test_a_draft_is_void_after_going_back():
 
     def answering(sequence):
         logits = random_logits(sequence).copy()
-        wanted = {
+        expected = {
             x: {a: 20.0, b: 15.0},
             a: {b: 20.0},
             b: {c if sequence[-2] == a else d: 20.0},
             c: {x: 20.0},
             d: {x: 20.0},
         }
-        for token, score in wanted.get(sequence[-1], {x: 20.0}).items():
+        for token, score in expected.get(sequence[-1], {x: 20.0}).items():
             logits[token] += score
         return logits
 

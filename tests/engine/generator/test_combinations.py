@@ -205,7 +205,7 @@ class Reply:
     error: str = ""
 
     @property
-    def told(self) -> tuple[Any, ...]:
+    def reported(self) -> tuple[Any, ...]:
         """Everything but times and the words of drafting."""
         tokens = [dataclasses.replace(token, seconds=0.0, drafted=False) for token in self.tokens]
         return (
@@ -390,7 +390,7 @@ def check(number: int) -> None:
 
 
 def assert_same(one: Reply, other: Reply) -> None:
-    for a, b in zip(one.told, other.told, strict=True):
+    for a, b in zip(one.reported, other.reported, strict=True):
         assert a == b
 
 

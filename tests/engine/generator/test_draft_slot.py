@@ -29,9 +29,9 @@ def test_a_model_of_another_vocabulary_and_none_at_all_are_refused(tmp_path: Pat
         str(write_gguf(tmp_path / "tiny.gguf")): r"^tiny\.gguf cannot draft for this model: \w",
         "": "no draft model is named",
     }
-    for wanted, words in refused.items():
+    for expected, words in refused.items():
         with pytest.raises(BadSetting, match=words):
-            list(slot.fit(wanting(wanted), threading.Event()))
+            list(slot.fit(wanting(expected), threading.Event()))
         assert not generator.drafters.has_model
     with pytest.raises(ModelNotFound):
         list(slot.fit(wanting(tmp_path / "nothing.gguf"), threading.Event()))
@@ -51,9 +51,9 @@ def test_loading_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
         list(loading)
     assert not generator.drafters.has_model
     stop.clear()
-    told = list(slot.fit(wanting(path), stop))
-    assert told
-    assert all(isinstance(event, Loading) for event in told)
+    reported = list(slot.fit(wanting(path), stop))
+    assert reported
+    assert all(isinstance(event, Loading) for event in reported)
     assert generator.drafters.has_model
     assert list(slot.fit(wanting(path), stop)) == [], "it is there"
     assert list(slot.fit(SpeculationSettings(method="ngram", draft_model=str(path)), stop)) == []

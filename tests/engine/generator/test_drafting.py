@@ -139,17 +139,17 @@ def test_the_first_pass_of_a_seeded_reply_drafts():
     assert model.program.ran[2] > 1  # after the prompt's two runs
 
 
-def test_the_pace_is_told_of_every_token(monkeypatch):
-    told = []
+def test_the_draft_length_learns_of_every_token(monkeypatch):
+    reported = []
     record = DraftLengthController.record
     monkeypatch.setattr(
-        DraftLengthController, "record", lambda self, *what: told.append(what) or record(self, *what)
+        DraftLengthController, "record", lambda self, *what: reported.append(what) or record(self, *what)
     )
     _, stats = reply(with_drafts()[0], speculation=NGRAM)
-    assert sum(drafted for drafted, *_ in told) <= stats.drafted_tokens
-    assert all(new == accepted + 1 for _, accepted, new, _ in told)
+    assert sum(drafted for drafted, *_ in reported) <= stats.drafted_tokens
+    assert all(new == accepted + 1 for _, accepted, new, _ in reported)
     # but for the last pass
-    assert stats.new_tokens - 8 <= 1 + sum(new for _, _, new, _ in told) <= stats.new_tokens
+    assert stats.new_tokens - 8 <= 1 + sum(new for _, _, new, _ in reported) <= stats.new_tokens
 
 
 def test_a_guess_is_supposed_to_cost_what_the_draft_model_reads():
@@ -199,19 +199,19 @@ def test_drafts_near_the_end_of_the_context():
         plain = list(
             stream(with_drafts(context=len(PROMPT) + 20)[0], PROMPT, GREEDY, StopSettings(max_tokens=0))
         )
-        ids, wanted = (
+        ids, required = (
             [t.id for e in run if isinstance(e, Text) for t in e.tokens] for run in (events, plain)
         )
-        assert ids == wanted
+        assert ids == required
         assert events[-1].reason == "context_full"
         generator.cache.table.check()
 
 
 def test_switching_between_drafters_keeps_the_cache_right():
     generator, _ = with_drafts()
-    wanted = [token.id for token in reply(with_drafts()[0])[0]]
+    required = [token.id for token in reply(with_drafts()[0])[0]]
     for speculation in (NGRAM, MODEL, SpeculationSettings(), MODEL, NGRAM):
-        assert [token.id for token in reply(generator, speculation=speculation)[0]] == wanted
+        assert [token.id for token in reply(generator, speculation=speculation)[0]] == required
         generator.cache.table.check()
     table = generator.cache.table
     assert table.free + table.idle == table.page_count
@@ -281,7 +281,7 @@ def test_what_was_measured_goes_on_in_the_next_sequence_unless_a_seed_is_to_repe
     assert paces("model")[0] is not before, "another draft model has other costs"
 
 
-def test_the_speedup_is_told_once_there_were_passes(monkeypatch):
+def test_the_speedup_is_reported_once_there_were_passes(monkeypatch):
     monkeypatch.setattr(DraftLengthController, "speedup", 1.5)
     assert [reply(with_drafts()[0], count=count, speculation=NGRAM)[1].speedup for count in (1, 2, 9)] == [
         0.0,

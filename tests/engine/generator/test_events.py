@@ -52,12 +52,12 @@ class Played:
         stats: Any = self
         return events(self.steps(), EventWriter(sequence, stats, *how))  # type: ignore[arg-type]
 
-    def told(self, *how: float) -> list[tuple[float, Any]]:
+    def reported(self, *how: float) -> list[tuple[float, Any]]:
         return [(self.now - 100.0, event) for event in self.events(*how)]
 
 
-def texts(told: Sequence[tuple[float, Any]]) -> list[str]:
-    found = [event for _, event in told if isinstance(event, Text)]
+def texts(reported: Sequence[tuple[float, Any]]) -> list[str]:
+    found = [event for _, event in reported if isinstance(event, Text)]
     for event in found:
         assert "".join(info.text for info in event.tokens) == event.text
     return [event.text for event in found]
@@ -77,9 +77,9 @@ def texts(told: Sequence[tuple[float, Any]]) -> list[str]:
 def test_text_is_handed_on_every_few_tokens_and_at_the_end(
     monkeypatch: pytest.MonkeyPatch, letters: str, interval: int, handed: list[str]
 ) -> None:
-    told = Played(monkeypatch, emissions(letters)).told(interval)
-    assert texts(told) == handed
-    assert told[-1][1] == Done("stop_string", "STOP", Stats(seed=7, new_tokens=1))
+    reported = Played(monkeypatch, emissions(letters)).reported(interval)
+    assert texts(reported) == handed
+    assert reported[-1][1] == Done("stop_string", "STOP", Stats(seed=7, new_tokens=1))
 
 
 def test_figures_come_every_half_second_and_last_with_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,9 +89,9 @@ def test_figures_come_every_half_second_and_last_with_the_end(monkeypatch: pytes
         (0.375, [0.75, 1.5, 2.25, 3.0]),
         (0.05, []),
     ):
-        told = Played(monkeypatch, emissions("abcdefghi"), seconds).told(3)
-        assert [when for when, event in told if isinstance(event, Running)] == times
-        figures = [event.stats for _, event in told if isinstance(event, Running | Done)]
+        reported = Played(monkeypatch, emissions("abcdefghi"), seconds).reported(3)
+        assert [when for when, event in reported if isinstance(event, Running)] == times
+        figures = [event.stats for _, event in reported if isinstance(event, Running | Done)]
         assert figures == [Stats(seed=7, new_tokens=number) for number in range(1, len(times) + 2)]
 
 
@@ -100,9 +100,9 @@ def test_progress_is_handed_on_at_once_and_what_was_taken_back_with_the_text(
 ) -> None:
     progress = [Prefill(0, 5, 0), Prefill(5, 5, 0)]
     back = [StepOutput("", (), suppressed="bad"), StepOutput("", (), suppressed=" worse"), *emissions("ab")]
-    told = [event for _, event in Played(monkeypatch, [*progress, *back]).told(3)]
-    assert told[:2] == progress
-    assert [(event.text, event.suppressed) for event in told[2:-1]] == [("a", "bad worse"), ("b", "")]
+    reported = [event for _, event in Played(monkeypatch, [*progress, *back]).reported(3)]
+    assert reported[:2] == progress
+    assert [(event.text, event.suppressed) for event in reported[2:-1]] == [("a", "bad worse"), ("b", "")]
 
 
 def test_closing_closes_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:

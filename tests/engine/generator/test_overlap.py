@@ -112,7 +112,7 @@ def pair(answering: Any = random_logits, context: int = 1024) -> list[StreamingG
     return out
 
 
-def told(events: Sequence[Any]) -> Any:
+def reported(events: Sequence[Any]) -> Any:
     """What must be equal: text, ids, what was taken back, the reason."""
     texts = [event for event in events if isinstance(event, Text)]
     done = events[-1]
@@ -144,7 +144,7 @@ def both(
     program = generator.model.program
     assert isinstance(program, Walking)
     assert bool(program.starts) == decode_loops
-    assert told(results[0]) == told(results[1])
+    assert reported(results[0]) == reported(results[1])
     return results[1], program
 
 
@@ -208,7 +208,7 @@ def test_a_late_stop_leaves_nothing_behind() -> None:
                 )
             )
             generator.cache.table.check()
-            log.append((told(events), events[-1].stats.cached_tokens, events[-1].stats.prefill_tokens))
+            log.append((reported(events), events[-1].stats.cached_tokens, events[-1].stats.prefill_tokens))
             text = [*text, *(token.id for token in tokens_of(events)), 30 + turn]
         replies.append(log)
     assert replies[0] == replies[1]
@@ -274,7 +274,7 @@ def test_at_least_so_many_tokens_then_ahead() -> None:
     assert program.starts[0] == 7
 
 
-def test_the_device_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_cannot_know(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host decides such places from the device's logits, and some more, before the loop goes on."""
     own, count = DeviceDecodeLoop.next, [0]
 

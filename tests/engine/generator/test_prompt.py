@@ -1,4 +1,4 @@
-"""From a request to ids: what is told of each message, negative prompts, replies that go on, and what is
+"""From a request to ids: what is reported of each message, negative prompts, replies that go on, and what is
 refused.
 """
 
@@ -47,8 +47,8 @@ def test_the_shares_of_messages_add_up(texts: list[str], total: int) -> None:
     assert sum(shares) == total
     rest = (total - sum(own)) / len(own)
     for share, tokens in zip(shares, own, strict=True):
-        wanted = tokens + rest if rest >= 0 else tokens * total / sum(own)
-        assert abs(share - wanted) <= 1
+        expected = tokens + rest if rest >= 0 else tokens * total / sum(own)
+        assert abs(share - expected) <= 1
 
 
 def test_a_negative_prompt_of_a_completion_begins_as_a_text_does() -> None:
@@ -98,7 +98,7 @@ def test_what_does_not_fit_names_what_is_too_long() -> None:
         prompts(context=longer - 1).build(wordy)
 
 
-def test_what_is_continued_is_told_by_its_ids() -> None:
+def test_what_is_continued_is_known_by_its_ids() -> None:
     state = (*TALK, Message("assistant", "in the forest"))
     reply = tokenizer().encode("in the forest")
     prompt = prompts().build(request(*state, continue_last=True))
@@ -109,7 +109,7 @@ def test_what_is_continued_is_told_by_its_ids() -> None:
     assert prompts().build(request(*TALK)).given == 0
 
 
-def test_a_template_that_begins_otherwise_with_each_message_still_tells_what_is_continued() -> None:
+def test_a_template_that_begins_otherwise_with_each_message_still_says_what_is_continued() -> None:
     counts = "{{ messages | length }}:" + CHATML
     reply = Message("assistant", "a much longer reply than the others")
     prompt = prompts(counts).build(request(*TALK, reply, continue_last=True))

@@ -63,8 +63,8 @@ def test_chunks_join_to_the_decode_and_no_id_is_lost(split):
         text = random_text(draw)
         ids = split(text) + [EOS]
         emissions = feed(sequence(["###", "no such text"]), ids)
-        wanted = text.partition("###")[0]
-        assert text_of(emissions) == wanted == token_texts(emissions)
+        required = text.partition("###")[0]
+        assert text_of(emissions) == required == token_texts(emissions)
         if "###" not in text:
             assert ids_of(emissions) == ids[:-1]
             assert emissions[-1].reason == "stop_token"

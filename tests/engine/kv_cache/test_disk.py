@@ -69,7 +69,7 @@ def test_it_is_a_safetensors_file(good: Path) -> None:
     np.testing.assert_array_equal(tensors["pages"], [content(kept.page) for kept in KEPT])
 
 
-def test_the_tables_begin_at_a_multiple_of_8_whatever_the_header_tells(tmp_path: Path) -> None:
+def test_the_tables_begin_at_a_multiple_of_8_whatever_the_header_says(tmp_path: Path) -> None:
     """So that they can be mapped into memory as the format recommends."""
     for length in range(8):
         write_pages(tmp_path / "f", "m" * length, KEPT, PAGE_BYTES, reader(), lambda: None)
@@ -169,16 +169,16 @@ def test_damage_is_always_noticed(
         changed = bytearray(whole)
         changed[at] ^= 1 << data.draw(st.integers(0, 7))
         path.write_bytes(changed)
-        told = opened(path)
+        reported = opened(path)
         if kind == "flip head":
-            assert told is None
+            assert reported is None
         else:
             hit = (at - pages_at) // PAGE_BYTES
             expected = [
                 (kept.entry, None if number == hit else content(kept.page).tobytes())
                 for number, kept in enumerate(KEPT)
             ]
-            assert told == expected
+            assert reported == expected
         return
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))] if kind == "cut" else whole + b"x")
     assert opened(path) is None

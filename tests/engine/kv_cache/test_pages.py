@@ -249,7 +249,7 @@ def test_a_page_that_is_copied_from_stays_when_another_repeats_it() -> None:
         assert list(pool.problems()) == []
 
 
-def test_what_would_be_found_is_told_without_a_lease() -> None:
+def test_what_would_be_found_is_reported_without_a_lease() -> None:
     table = PageTable(4)
     assert table.found(ids(50)) == 0
     cache(table, ids(2 * P + 30))
@@ -556,16 +556,16 @@ DAMAGE: dict[str, Callable[[Lease, PagePool], object]] = {
     "page 1 cannot be found": lambda lease, pool: setattr(pool.pages[1], "parent", ROOT),
     "page 3 is to be copied from, but empty": lambda lease, pool: setattr(pool.pages[3], "pins", 1),
 }
-"""What is damaged where pages 0 and 1 are held, 2 is idle and 3 free, by what is told of it."""
+"""What is damaged where pages 0 and 1 are held, 2 is idle and 3 free, by how it is described."""
 
 
-@pytest.mark.parametrize("told", DAMAGE)
-def test_check_notices_damage(told: str) -> None:
+@pytest.mark.parametrize("reported", DAMAGE)
+def test_check_notices_damage(reported: str) -> None:
     table = PageTable(4)
     lease = write(table, ids(P + 10))
     cache(table, ids(10, 5000))
     assert (lease.pages, [*table.pool.idle]) == ([0, 1], [table.pool.pages[2]])
-    DAMAGE[told](lease, table.pool)
-    assert told in [*table._problems()]
+    DAMAGE[reported](lease, table.pool)
+    assert reported in [*table._problems()]
     with pytest.raises(AssertionError):
         table.check()

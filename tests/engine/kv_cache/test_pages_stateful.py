@@ -179,9 +179,9 @@ class PagedMemory(RuleBasedStateMachine):
         pages=st.integers(1, 9),
         limit=st.integers(0, 10),
         lost=st.sets(st.integers(0, 9), max_size=2),
-        told=st.booleans(),
+        reported=st.booleans(),
     )
-    def save_and_take_up(self, pages: int, limit: int, lost: set[int], told: bool) -> None:
+    def save_and_take_up(self, pages: int, limit: int, lost: set[int], reported: bool) -> None:
         """A lost page is known when the file is opened, or comes to light when it is read."""
         old = self.worlds[-1]
         kept = worth_keeping(old.table, limit)
@@ -191,10 +191,10 @@ class PagedMemory(RuleBasedStateMachine):
         file = [old.memory[page.page] if page.unread < 0 else old.file[page.unread] for page in kept]
         file = [None if number in lost else content and content.copy() for number, content in enumerate(file)]
         world = World.empty(pages, file)
-        entries = [None if told and number in lost else page.entry for number, page in enumerate(kept)]
+        entries = [None if reported and number in lost else page.entry for number, page in enumerate(kept)]
         taken = take_up(world.table, entries)
         assert taken == world.table.idle <= pages
-        if not (told and lost) and len(kept) <= pages and not old.keys:
+        if not (reported and lost) and len(kept) <= pages and not old.keys:
             assert taken == len(kept)
         self.worlds = [world for world in self.worlds if world.keys] + [world]
 

@@ -18,12 +18,12 @@ Scores = dict[int, float]
 class Case:
     """What a step may look at besides the scores.
 
-    `coin`: XTC's falls. `surprise` and `average` are what was learnt.
+    `drops`: whether XTC drops tokens. `surprise` and `average` are what was learnt.
     """
 
     settings: SamplerSettings
     history: Sequence[int] = ()
-    coin: bool = True
+    drops: bool = True
     surprise: float | None = None
     average: float | None = None
     breakers: frozenset[int] = frozenset()
@@ -216,7 +216,7 @@ def dynamic_temperature(scores: Scores, case: Case) -> Scores:
 
 
 def xtc(scores: Scores, case: Case) -> Scores:
-    if not case.settings.xtc_probability or not case.coin:
+    if not case.settings.xtc_probability or not case.drops:
         return scores
     probabilities = softmax(scores)
     likely = [token for token in ranked(scores) if probabilities[token] >= case.settings.xtc_threshold]

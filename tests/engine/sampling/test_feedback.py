@@ -11,16 +11,16 @@ import pytest
 from engine.sampling.sampler import Sampler
 from tests.engine.sampling.test_steps import OFF, approx, of
 
-HALVES = of(0.5, 0.25, 0.125, 0.125)
+LOGITS = of(0.5, 0.25, 0.125, 0.125)
 MIROSTAT = dataclasses.replace(OFF, mirostat=True, mirostat_tau=1.2, mirostat_eta=1.0)
 ADAPTIVE = dataclasses.replace(OFF, adaptive_target=0.3, adaptive_decay=0.5)
 
 
-def left(sampler: Sampler, logits: np.ndarray = HALVES) -> dict[int, float]:
+def left(sampler: Sampler, logits: np.ndarray = LOGITS) -> dict[int, float]:
     return dict(sampler.distribution(logits, [0]).final.likeliest(9))
 
 
-def commit(sampler: Sampler, token: int, logits: np.ndarray = HALVES) -> None:
+def commit(sampler: Sampler, token: int, logits: np.ndarray = LOGITS) -> None:
     sampler.commit(sampler.distribution(logits, [0]), token)
 
 
@@ -118,12 +118,12 @@ def test_going_back_to_a_snapshot_is_as_if_nothing_had_been() -> None:
 def test_looking_teaches_nothing() -> None:
     sampler = Sampler(BOTH, 8)
     before = sampler.snapshot()
-    sampler.distribution(HALVES, [1])
+    sampler.distribution(LOGITS, [1])
     assert sampler.snapshot() == before
 
 
 def test_a_token_that_was_dropped_teaches_nothing() -> None:
     sampler = Sampler(MIROSTAT, 0)
     before = sampler.snapshot()
-    assert sampler.commit(sampler.distribution(HALVES, [1]), 3).probability == 0.0
+    assert sampler.commit(sampler.distribution(LOGITS, [1]), 3).probability == 0.0
     assert sampler.snapshot() == before

@@ -42,10 +42,10 @@ def test_weights_of_every_depth_are_right() -> None:
     # One token at the top and one more in each other block, all of these at one depth: the sum tells the
     # weight of that depth, and blocks are added in float64, so that no sum of many float32 numbers, which
     # each width of vectors makes in another order, is in it.
-    blocks = kernels.LEAST // passes.BLOCK
+    blocks = kernels.MIN_COMPILED // passes.BLOCK
     for depth in np.linspace(-60, 0, 241).astype(np.float32):
-        logits = np.full(kernels.LEAST + 1, -np.inf, np.float32)
-        logits[: kernels.LEAST : passes.BLOCK] = 3 + depth
+        logits = np.full(kernels.MIN_COMPILED + 1, -np.inf, np.float32)
+        logits[: kernels.MIN_COMPILED : passes.BLOCK] = 3 + depth
         logits[-1] = 3
         weight = np.exp(float(logits[0]) - 3.0)
         total = kernels.softmax_sums(logits, logits.max())[0]
@@ -90,7 +90,7 @@ def test_the_models_own_distribution_with_and_without_kernels(size: int) -> None
     assert raw.probability(size - 1) == pytest.approx(0.2 if size == 3 else 0.0, rel=1e-6)
 
 
-SURVEYED = [kernels.SCAN_LEAST, kernels.SCAN_LEAST + 1, 49_152, 100_003]
+SURVEYED = [kernels.MIN_SCANNED, kernels.MIN_SCANNED + 1, 49_152, 100_003]
 
 
 @pytest.mark.parametrize("size", SURVEYED)
@@ -125,7 +125,7 @@ def test_the_bound_of_a_scan_leaves_little_to_look_at() -> None:
 
 
 def test_a_scan_of_few_tokens_is_complete() -> None:
-    logits = np.full(kernels.SCAN_LEAST + 5, -np.inf, np.float32)
+    logits = np.full(kernels.MIN_SCANNED + 5, -np.inf, np.float32)
     logits[[9, 16_385, 4_105]] = (1.0, 2.0, 2.0)  # columns 9, 1 and 9
     found = kernels.top_k_scan(logits, 5, kernels.ScanBuffers())
     assert found is not None
@@ -139,7 +139,7 @@ def test_a_scan_of_few_tokens_is_complete() -> None:
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, None])
 @pytest.mark.parametrize("place", [0, 4_096, 16_388])
 def test_a_scan_refuses_what_are_no_numbers(wrong: float | None, place: int) -> None:
-    logits = np.full(kernels.SCAN_LEAST + 5, -np.inf, np.float32)
+    logits = np.full(kernels.MIN_SCANNED + 5, -np.inf, np.float32)
     if wrong is not None:
         logits[:] = 1.0
         logits[place] = wrong
@@ -167,7 +167,7 @@ def test_draws_are_the_same_with_and_without_a_survey(
                 blocked=(7, 8) if i % 3 == 0 else ())]]  # fmt: skip
 
     scanned = drawn()
-    monkeypatch.setattr(kernels, "SCAN_LEAST", 1 << 30)
+    monkeypatch.setattr(kernels, "MIN_SCANNED", 1 << 30)
     assert drawn() == scanned
 
 

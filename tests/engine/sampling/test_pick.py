@@ -19,7 +19,7 @@ from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
 from engine.settings import SamplerSettings
 
-SIZE = kernels.SCAN_LEAST + 37
+SIZE = kernels.MIN_SCANNED + 37
 
 usual = st.builds(
     SamplerSettings,

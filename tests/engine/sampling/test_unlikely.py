@@ -11,7 +11,7 @@ import pytest
 from engine.sampling import sampler
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import TokenTables
-from engine.sampling.unlikely import COIN
+from engine.sampling.unlikely import XTC_PURPOSE
 from engine.speculation import draft_model, verify
 from tests.engine.sampling.test_steps import OFF, approx, distribution, of
 
@@ -47,27 +47,27 @@ def test_xtc_does_nothing_where_a_protected_token_would_go(protected: set[int], 
     assert len(drawer.distribution(LOGITS, []).final.likeliest(4)) == kept
 
 
-def test_xtc_tosses_one_coin_a_place() -> None:
+def test_xtc_uses_one_random_number_a_place() -> None:
     drawer = Sampler(dataclasses.replace(ALWAYS, xtc_probability=0.3), 5)
-    tossed = [drawer.distribution(LOGITS, range(place)).final.probability(0) == 0.0 for place in range(4000)]
-    assert abs(sum(tossed) - 1200) < 3.3 * math.sqrt(4000 * 0.3 * 0.7)
-    assert tossed == [
+    dropped = [drawer.distribution(LOGITS, range(place)).final.probability(0) == 0.0 for place in range(4000)]
+    assert abs(sum(dropped) - 1200) < 3.3 * math.sqrt(4000 * 0.3 * 0.7)
+    assert dropped == [
         drawer.distribution(LOGITS, range(place)).final.probability(0) == 0.0 for place in range(4000)
     ]
 
 
 def test_xtc_falls_below_its_probability(monkeypatch: pytest.MonkeyPatch) -> None:
-    for coin, falls in ((0.25, False), (np.nextafter(0.25, 0.0), True)):
-        monkeypatch.setattr(Sampler, "uniform", lambda *place, coin=coin: coin)
+    for uniform, falls in ((0.25, False), (np.nextafter(0.25, 0.0), True)):
+        monkeypatch.setattr(Sampler, "uniform", lambda *place, uniform=uniform: uniform)
         found = distribution(LOGITS, dataclasses.replace(ALWAYS, xtc_probability=0.25))
         assert (0 not in found) == falls
 
 
-def test_the_coin_is_no_number_that_is_used_for_anything_else() -> None:
-    # The same number for the coin and for the test of a guess would make drafting change what is written.
+def test_xtc_shares_its_random_number_with_nothing_else() -> None:
+    # The same number for XTC and for verifying a drafted token would make drafting change the reply.
     purposes = [sampler.SAMPLE, verify.SAMPLE, verify.ACCEPT, verify.RESIDUAL, draft_model.GUESS]
     assert sampler.SAMPLE == verify.SAMPLE
-    assert COIN not in purposes
+    assert XTC_PURPOSE not in purposes
 
 
 def test_draws_with_xtc_follow_the_mixture() -> None:
@@ -110,8 +110,8 @@ def test_draws_with_skew_follow_their_probabilities() -> None:
     expected = distribution(LOGITS, settings)
     for place in range(20_000):
         counts[drawer.sample(LOGITS, range(place)).id] += 1
-    wanted = np.asarray([expected[token] for token in range(4)]) * 20_000
-    assert ((counts - wanted) ** 2 / wanted).sum() < 16.27  # 99.9 %, 3 degrees
+    required = np.asarray([expected[token] for token in range(4)]) * 20_000
+    assert ((counts - required) ** 2 / required).sum() < 16.27  # 99.9 %, 3 degrees
 
 
 def test_skew_of_a_sure_model_keeps_it_sure() -> None:

@@ -1,4 +1,4 @@
-"""Which models may guess for which, told from tokenizers and from files."""
+"""Which models may guess for which, judged by tokenizers and by files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_placeholder_may_have_been_given_a_name(target: Tokenizer, name: str) 
     assert "in the model but" in draft_problem(target, with_tokens(texts))
 
 
-def test_another_kind_of_tokens_is_told_as_such(target: Tokenizer) -> None:
+def test_another_kind_of_tokens_is_reported_as_such(target: Tokenizer) -> None:
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁a", "a"]
     types = [2, 3, 3, *[6] * 256, 1, 1, 1]
     metadata = {"model": "llama", "tokens": pieces, "token_type": types, "scores": [0.0] * len(pieces)}

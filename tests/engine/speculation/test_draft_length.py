@@ -247,7 +247,7 @@ def test_clocks_that_stand_still_do_no_harm() -> None:
 
 
 def test_a_length_that_was_tried_once_is_not_judged_by_that_pass() -> None:
-    """The first pass of a length is often slow; what it costs is still told by the lengths that were
+    """The first pass of a length is often slow; what it costs is still estimated from the lengths that were
     measured often enough.
     """
     draft_length, drafted = DraftLengthController(2), iter([1, 1, 1, 2])

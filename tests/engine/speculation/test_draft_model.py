@@ -86,17 +86,17 @@ def test_a_real_model_as_its_own_target_guesses_all_right(tmp_path: Path) -> Non
     model = load(write_folder(tmp_path / "model", TINY.but(layers=1)))
     cache = watched(model)
     prompt = [token % TINY.vocab_size for token in PROMPT[:20]]
-    wanted = greedy_after(cache, prompt, 15)
+    required = greedy_after(cache, prompt, 15)
     draft, text = drafter(cache), list(prompt)
     draft.begin(text)
     while len(text) < len(prompt) + 10:
         cache.ran.clear()
         guesses = draft.propose(text, 5)
-        assert guesses == [Proposal(token) for token in wanted[len(text) - len(prompt) :][:5]]
+        assert guesses == [Proposal(token) for token in required[len(text) - len(prompt) :][:5]]
         if len(text) > len(prompt):
             # the last guess and the token after it, then each guess but the last
             assert cache.ran == [2, 1, 1, 1, 1]
-        text = prompt + wanted[: len(text) - len(prompt) + 6]
+        text = prompt + required[: len(text) - len(prompt) + 6]
     draft.close()
     cache.close()
     model.close()

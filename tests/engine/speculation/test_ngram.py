@@ -178,7 +178,7 @@ def test_impossible_lengths_are_refused(shortest: int, longest: int) -> None:
 
 
 def test_what_became_of_a_guess_is_learnt_by_the_length_of_its_match(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each token of a guess follows a match that is one longer; after a wrong one nothing is told of the
+    """Each token of a guess follows a match that is one longer; after a wrong one nothing is known of the
     rest.
     """
     learnt = list[tuple[int, bool]]()

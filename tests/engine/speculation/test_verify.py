@@ -90,13 +90,13 @@ def test_the_residual_is_what_the_guess_lacks(
     p_drawn: tuple[list[int], bool], q_drawn: tuple[list[int], bool]
 ) -> None:
     p, q = made(p_drawn), made(q_drawn)
-    wanted = np.maximum(dense(p, 9) - dense(q, 9), 0.0)
+    required = np.maximum(dense(p, 9) - dense(q, 9), 0.0)
     left = residual(p, q)
-    if wanted.sum() < 1e-12:
-        assert left is None or wanted.sum() > 0.0
+    if required.sum() < 1e-12:
+        assert left is None or required.sum() > 0.0
     else:
         assert left is not None
-        np.testing.assert_allclose(dense(left, 9), wanted / wanted.sum(), atol=1e-9)
+        np.testing.assert_allclose(dense(left, 9), required / required.sum(), atol=1e-9)
 
 
 @pytest.mark.parametrize("truncated", [False, True])

@@ -8,7 +8,7 @@ import numpy as np
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
 from engine.backends.kv_formats import Q4_LEVELS, WHOLE_KEYS
 from tests.simt.interpreter import Memory
-from tests.simt.models.records import write_packed
+from tests.simt.models.packed_activations import write_packed
 
 LOG2_E = np.float32(1.4426950408889634)
 E4M3 = np.array(
@@ -21,7 +21,7 @@ E4M3 = np.array(
 )
 
 
-def turned(x: Any) -> Any:
+def transformed(x: Any) -> Any:
     """(..., n 32) float32 through the orthonormal transform of 32."""
     h = np.ones((1, 1), np.float32)
     while len(h) < 32:
@@ -31,7 +31,7 @@ def turned(x: Any) -> Any:
 
 def page_numbers(memory: Memory, layout: Layout, block: int, page: int, count: int) -> Any:
     """The first `count` positions of page number `page` of a sequence: (count, D), or (count, n 32)
-    turned, float32.
+    transformed, float32.
     """
     n, name, width = layout.groups, layout.name, layout.head_dim
     if name in ("fp32", "fp16"):
@@ -84,7 +84,7 @@ def attend(
                 head = g * ratio + r
                 query = np.zeros(sides[0].shape[1], np.float32)
                 query[: k.D] = memory.view(q + row * q_stride + 4 * head * k.D, np.float32, k.D)
-                query = turned(query) if k.HADAMARD else query
+                query = transformed(query) if k.HADAMARD else query
                 seen = np.arange(low + 1, own + 1)
                 at = slice(low + 1 - 256 * first, own + 1 - 256 * first)
                 score = (sides[0][at] * query).sum(1) * np.float32(scale)
@@ -108,7 +108,7 @@ def attend(
 
 def combine(
     memory: Memory, blocks: Any, constants: Any, partial: int, partial_stride: int, y: int, y_stride: int,
-    record: int, packed_stride: int, sinks: int, position: int, heads: int, splits: int, window: int,
+    packed: int, packed_stride: int, sinks: int, position: int, heads: int, splits: int, window: int,
 ) -> None:  # fmt: skip
     k = SimpleNamespace(**constants)
     for row in range(blocks[1]):
@@ -127,12 +127,12 @@ def combine(
         shares = np.exp2(parts[..., 0] - top[:, None])
         total = total + (shares * parts[..., 1]).sum(1)
         out = (shares[..., None] * parts[..., 4:]).sum(1)
-        out = (turned(out) if k.HADAMARD else out)[:, : k.D] / total[:, None]
+        out = (transformed(out) if k.HADAMARD else out)[:, : k.D] / total[:, None]
         flat = out.reshape(-1).astype(np.float32)
         if k.FLOATS:
             memory.view(y + row * y_stride, np.float32, len(flat))[:] = flat
         if k.FORM:
-            write_packed(memory, record + row * packed_stride, k.FORM, flat)
+            write_packed(memory, packed + row * packed_stride, k.FORM, flat)
 
 
 MODELS = {"mma.attend": attend, "plain.attend_plain": attend, "combine.combine": combine}

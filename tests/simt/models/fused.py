@@ -7,11 +7,11 @@ import numpy as np
 
 from tests.simt.interpreter import Memory
 from tests.simt.models.norms import normed
-from tests.simt.models.records import write_packed
+from tests.simt.models.packed_activations import write_packed
 
 
 def sum_norm(memory: Memory, blocks: Any, constants: Any, *arguments: Any) -> None:
-    z, zs, post, x, xs, total, ts, weight, bias, y, ys, record, rs, width, inverse, scale, post_eps, eps = (
+    z, zs, post, x, xs, total, ts, weight, bias, y, ys, packed, rs, width, inverse, scale, post_eps, eps = (
         arguments
     )
     for row in range(blocks[0]):
@@ -25,7 +25,7 @@ def sum_norm(memory: Memory, blocks: Any, constants: Any, *arguments: Any) -> No
             out = out + memory.view(bias, np.float32, width)
         if y:
             memory.view(y + row * ys, np.float32, width)[:] = out
-        write_packed(memory, record + row * rs, constants["FORM"], out)
+        write_packed(memory, packed + row * rs, constants["FORM"], out)
 
 
 MODELS: dict[str, Callable[..., None]] = {"norm.sum_norm": sum_norm}

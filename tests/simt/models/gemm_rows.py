@@ -7,7 +7,7 @@ import numpy as np
 from tests.simt.interpreter import Memory
 
 
-def halves(
+def fp16(
     memory: Memory,
     blocks: Any,
     constants: Any,
@@ -78,7 +78,7 @@ def expert_biases(
 
 
 MODELS = {
-    "gemm_rows.fp16_rows": halves,
+    "gemm_rows.fp16_rows": fp16,
     "gemm_rows.before": before,
     "gemm_rows.after": after,
     "gemm_rows.expert_biases": expert_biases,

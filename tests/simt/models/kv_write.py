@@ -45,7 +45,7 @@ def warp_sum(x: Any) -> Any:
     return x
 
 
-def turned(x: Any) -> Any:
+def transformed(x: Any) -> Any:
     for bit in (1, 2, 4, 8, 16):
         other = x[..., LANES ^ bit]
         x = np.where(LANES & bit, other - x, other + x)
@@ -73,7 +73,7 @@ def inverse_of(scale: Any) -> Any:
     return np.where(scale == 0, F(0), reciprocal(scale))
 
 
-def halves(x: Any) -> Any:
+def to_fp16(x: Any) -> Any:
     return x.astype(np.float16).astype(F)
 
 
@@ -94,7 +94,7 @@ def aims_of(q: Any, groups: int) -> Any:
             factor = unit(warp_sum(length))
             for j in range(groups):
                 directions[:, :, j] = fma(x[:, :, h, j], factor, directions[:, :, j])
-    directions = turned(limited(directions))
+    directions = transformed(limited(directions))
     whole = np.zeros(directions.shape[:2] + (32,), F)
     for j in range(groups):
         whole = fma(directions[:, :, j], directions[:, :, j], whole)
@@ -156,11 +156,11 @@ def q4(x: Any, directions: Any, gains: Any, rests: Any) -> tuple[Any, Any]:
         )
         for i in range(32):
             r, gain, direction = (part[:, :, j, i, None] for part in (x, gains, directions))
-            wanted = np.clip(fma(-(gain * inverse), error, r * inverse), F(LOWEST), F(HIGHEST))
-            s = wanted * wanted
+            expected = np.clip(fma(-(gain * inverse), error, r * inverse), F(LOWEST), F(HIGHEST))
+            s = expected * expected
             high = fma(s * s, F(INVERSE[4]), fma(s, F(INVERSE[3]), F(INVERSE[2])))
             share = fma(s * s, high, fma(s, F(INVERSE[1]), F(INVERSE[0])))
-            c = fma(wanted, share, magic) - magic
+            c = fma(expected, share, magic) - magic
             bend = fma(c * c, F(CURVE), F(1))
             error = fma(c * (direction * scale), bend, error - direction * r)
             miss = fma(c * bend, scale, -r)
@@ -265,7 +265,7 @@ def append(
 
 def keep_keys(block: Any, place: int, slots: Any, x: Any, q: Any, c: Any) -> None:
     n = c["GROUPS"]
-    r = turned(limited(groups_of(x, n)))
+    r = transformed(limited(groups_of(x, n)))
     if c["KEYS_Q4"] and place == 0:
         block[:, c["FIRST"] : c["FIRST"] + 128 * n] = np.ascontiguousarray(r[0].reshape(len(block), -1)).view(
             np.uint8
@@ -283,7 +283,7 @@ def keep_values(block: Any, place: int, slots: Any, x: Any, c: Any) -> None:
     if c["VALUE_FORMAT"] not in ("q8", "q4"):
         put(block, slots, c["V_ROW"], plain_bytes(x, c["V_ROW"] // c["DIM"]))
         return
-    r = turned(limited(groups_of(x, n)))
+    r = transformed(limited(groups_of(x, n)))
     if c["VALUE_FORMAT"] == "q4":
         if place == 0:
             block[:, c["V_FIRST"] : c["V_FIRST"] + 128 * n] = np.ascontiguousarray(
@@ -301,12 +301,10 @@ def gather_kv(
     memory: Memory, blocks: Any, c: Any, store: int, pages: int, target: int, first: int, count: int
 ) -> None:
     heads, dim, n = blocks[1], c["DIM"], c["GROUPS"]
-    out = memory.view(target, np.float16 if c["HALVES"] else F, count * heads * dim).reshape(
-        count, heads, dim
-    )
+    out = memory.view(target, np.float16 if c["FP16"] else F, count * heads * dim).reshape(count, heads, dim)
     for page in range(first // PAGE_TOKENS, (first + count - 1) // PAGE_TOKENS + 1):
         block = page_of(memory, store, pages, page, heads, c["BLOCK"])
-        x = plain_of(block, page, c) if c["NUMBER"] else turned_of(block, page, n, c)[..., :dim]
+        x = plain_of(block, page, c) if c["NUMBER"] else transformed_of(block, page, n, c)[..., :dim]
         start, stop = max(first, page * PAGE_TOKENS), min(first + count, (page + 1) * PAGE_TOKENS)
         with np.errstate(over="ignore"):
             out[start - first : stop - first] = x.transpose(1, 0, 2)[
@@ -332,7 +330,7 @@ def plain_of(block: Any, page: int, c: Any) -> Any:
     )
 
 
-def turned_of(block: Any, page: int, n: int, c: Any) -> Any:
+def transformed_of(block: Any, page: int, n: int, c: Any) -> Any:
     """(G, 256, n 32) float32."""
     heads = len(block)
     if c["FORMAT"] == "q8":
@@ -349,7 +347,7 @@ def turned_of(block: Any, page: int, n: int, c: Any) -> Any:
     if c["FORMAT"] == "q4" and page == 0:
         x[:, 0] = floats_of(block, c["FIRST"], 128 * n).reshape(heads, n, 32)
     with np.errstate(all="ignore"):
-        return turned(x).reshape(heads, PAGE_TOKENS, -1)
+        return transformed(x).reshape(heads, PAGE_TOKENS, -1)
 
 
 def put(block: Any, slots: Any, row: int, data: Any, at: int = 0) -> None:

@@ -130,12 +130,10 @@ def matrix(memory: Memory, c: dict[str, Any], weight: int, first: int, tiles: in
 
 
 def x_row(memory: Memory, x: int, columns: int) -> Any:
-    """A record of halves as numbers, float64 (K padded,)."""
+    """Packed activations of fp16 as numbers, float64 (K padded,)."""
     blocks = (columns + 63) // 64
-    halves = memory.view(x, np.float16, 64 * blocks).reshape(blocks, 64).astype(np.float64)
-    return (halves * memory.view(x + 128 * blocks, np.float32, blocks).astype(np.float64)[:, None]).reshape(
-        -1
-    )
+    fp16 = memory.view(x, np.float16, 64 * blocks).reshape(blocks, 64).astype(np.float64)
+    return (fp16 * memory.view(x + 128 * blocks, np.float32, blocks).astype(np.float64)[:, None]).reshape(-1)
 
 
 def _store(memory: Memory, total: Any, y: int, bias: int, residual: int) -> None:
@@ -189,8 +187,8 @@ def unpack_codes(
 ) -> None:
     numbers = matrix(memory, c, weight, first, blocks[1], columns)
     with np.errstate(all="ignore"):
-        halves = numbers.astype(np.float32).astype(np.float16)
-    for row, line in enumerate(halves):
+        fp16 = numbers.astype(np.float32).astype(np.float16)
+    for row, line in enumerate(fp16):
         memory.view(target + row * stride, np.float16, len(line))[:] = line
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.simt.interpreter import Memory
-from tests.simt.models.records import write_packed
+from tests.simt.models.packed_activations import write_packed
 
 
 def normed(x: Any, centred: bool, inverse: float, eps: float) -> Any:
@@ -18,7 +18,7 @@ def normed(x: Any, centred: bool, inverse: float, eps: float) -> Any:
 
 def norm(
     memory: Memory, blocks: Any, constants: Any, x: int, xs: int, weight: int, bias: int, y: int, ys: int,
-    record: int, rs: int, width: int, inverse: float, eps: float,
+    packed: int, rs: int, width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
     w = memory.view(weight, np.float32, width)
     for row in range(blocks[0]):
@@ -27,7 +27,7 @@ def norm(
             out = out + memory.view(bias, np.float32, width)
         if y:
             memory.view(y + row * ys, np.float32, width)[:] = out
-        write_packed(memory, record + row * rs, constants["FORM"], out)
+        write_packed(memory, packed + row * rs, constants["FORM"], out)
 
 
 def qk_norm(

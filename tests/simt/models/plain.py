@@ -44,7 +44,7 @@ def tile_rows(memory: Memory, weight: int, constants: Any, first: int, count: in
 
 
 def x_rows(memory: Memory, x: int, x_stride: int, rows: int, columns: int, kind: str) -> Any:
-    """Rows of x as float64 (rows, K64), from the records that matrices of this kind take."""
+    """Rows of x as float64 (rows, K64), from the packed activations that matrices of this kind take."""
     whole = -(-columns // 64) * 64
     out = np.zeros((rows, whole))
     for r in range(rows):

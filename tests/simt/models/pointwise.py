@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.simt.interpreter import Memory
-from tests.simt.models.records import write_packed
+from tests.simt.models.packed_activations import write_packed
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -34,7 +34,7 @@ def gated(
     us: int,
     y: int,
     ys: int,
-    record: int,
+    packed: int,
     rs: int,
     width: int,
 ) -> None:
@@ -51,7 +51,7 @@ def gated(
             out = out.astype(np.float32)
         if y:
             memory.view(y + row * ys, np.float32, width)[:] = out
-        write_packed(memory, record + row * rs, constants["FORM"], out)
+        write_packed(memory, packed + row * rs, constants["FORM"], out)
 
 
 def add(

@@ -40,8 +40,8 @@ def scan(
         memory.view(scores, f32, room)[:] = own
         memory.view(raw_groups, f32, room // group)[:] = raw.reshape(-1, group).max(axis=1)
     memory.view(groups, f32, room // group)[:] = own.reshape(-1, group).max(axis=1)
-    told = memory.view(partials, f32, blocks[0] * lay.PARTIAL_WORDS).reshape(-1, lay.PARTIAL_WORDS)
-    for part, out in enumerate(told):
+    partial = memory.view(partials, f32, blocks[0] * lay.PARTIAL_WORDS).reshape(-1, lay.PARTIAL_WORDS)
+    for part, out in enumerate(partial):
         here = slice(part * lay.PART, (part + 1) * lay.PART)
         mine, others = raw[here].astype(float), own[here].astype(float)
         depths = mine[mine > lay.LOWEST] - mine.max()
@@ -84,7 +84,7 @@ def sort(
     values: int,
     groups: int,
     plan: int,
-    wanted: int,
+    requested: int,
     out: int,
     count: int,
     group: int,
@@ -94,7 +94,7 @@ def sort(
     given = memory.view(values, f32, int(whole[lay.INSIDE]))
     largest = maxima.max()
     bins = np.sort(_bins(largest - maxima[maxima > lay.LOWEST]))
-    want = int(whole[wanted])
+    want = int(whole[requested])
     edge = int(bins[want - 1]) if len(bins) >= want else BINS - 1
     with np.errstate(invalid="ignore", over="ignore"):
         found = np.flatnonzero((given > lay.LOWEST) & (_bins(np.fmax(largest - given, 0)) <= edge))
@@ -139,9 +139,9 @@ class _Candidates:
                 self.sure &= not (self.open and int(value) > len(self.ids))
                 self.keep(int(value), "ordered")
         elif code == passes.KEEP_NUCLEUS:
-            sums, wanted = self.weights().cumsum(), value * self.mass()
-            self.sure &= not (self.open and len(sums) and sums[-1] < wanted)
-            self.keep(int((sums < wanted).sum()) + 1, "ordered")
+            sums, requested = self.weights().cumsum(), value * self.mass()
+            self.sure &= not (self.open and len(sums) and sums[-1] < requested)
+            self.keep(int((sums < requested).sum()) + 1, "ordered")
         else:
             bound = min(0.0, np.log(value / self.mass()) if code == passes.KEEP_SQUARED else value)
             self.sure &= not (self.open and bound <= -self.depth * self.scale)
@@ -151,26 +151,29 @@ class _Candidates:
 
 def draw(
     memory: Memory, blocks: Any, constants: Any, ordered: int, raw_ordered: int, logits: int, plan: int,
-    state: int, partials: int, parts: int, uniforms: int, records: int, tokens: int, position: int,
+    state: int, partials: int, parts: int, uniforms: int, results: int, tokens: int, position: int,
     amounts: int, latest: int, history: int,
 ) -> None:  # fmt: skip
     whole, real = memory.view(plan, i32, lay.PLAN_WORDS), memory.view(plan, f32, lay.PLAN_WORDS)
-    told = memory.view(partials, f32, parts * lay.PARTIAL_WORDS).reshape(-1, lay.PARTIAL_WORDS).astype(float)
-    raw_max, own_max = told[:, lay.RAW_MAX].max(), told[:, lay.MAX].max()
-    share = np.exp(np.maximum(told[:, lay.RAW_MAX] - raw_max, -1e4))
-    raw_total = float((share * told[:, lay.RAW_SUM]).sum())
+    partial = (
+        memory.view(partials, f32, parts * lay.PARTIAL_WORDS).reshape(-1, lay.PARTIAL_WORDS).astype(float)
+    )
+    raw_max, own_max = partial[:, lay.RAW_MAX].max(), partial[:, lay.MAX].max()
+    share = np.exp(np.maximum(partial[:, lay.RAW_MAX] - raw_max, -1e4))
+    raw_total = float((share * partial[:, lay.RAW_SUM]).sum())
     inner = float(
         (
             share
             * (
-                told[:, lay.RAW_INNER]
-                + told[:, lay.RAW_SUM] * np.maximum(told[:, lay.RAW_MAX] - raw_max, -1e4)
+                partial[:, lay.RAW_INNER]
+                + partial[:, lay.RAW_SUM] * np.maximum(partial[:, lay.RAW_MAX] - raw_max, -1e4)
             )
         ).sum()
     )
     own_total = float(
         (
-            np.exp(np.maximum(told[:, lay.MAX] - own_max, -1e4) * real[lay.WHOLE_SCALE]) * told[:, lay.SUM]
+            np.exp(np.maximum(partial[:, lay.MAX] - own_max, -1e4) * real[lay.WHOLE_SCALE])
+            * partial[:, lay.SUM]
         ).sum()
     )
     left = _Candidates(memory, ordered, own_total, int(whole[lay.INSIDE]))
@@ -180,7 +183,11 @@ def draw(
         left.apply(int(whole[lay.PROGRAM + 2 * step]), float(real[lay.PROGRAM + 2 * step + 1]))
     raw_count = int(memory.view(raw_ordered, i32, 1)[0])
     sure = (
-        left.sure and not left.open and not told[:, lay.BAD].any() and raw_max > lay.LOWEST and raw_count >= 0
+        left.sure
+        and not left.open
+        and not partial[:, lay.BAD].any()
+        and raw_max > lay.LOWEST
+        and raw_count >= 0
     )
     weights = left.weights()
     weights = weights / weights.sum() if len(weights) else weights
@@ -194,9 +201,9 @@ def draw(
             min(int(np.searchsorted(sums, uniform * sums[-1], "right")), int(np.searchsorted(sums, sums[-1])))
         ]
         token, final = int(left.ids[chosen]), float(weights[chosen])
-    record = memory.view(records + 4 * lay.RECORD_WORDS * (serial % lay.SLOTS), i32, lay.RECORD_WORDS)
-    numbers = record.view(f32)
-    record[lay.STAMP], record[lay.FLAG], record[lay.TOKEN] = serial + 1, not sure, token
+    result = memory.view(results + 4 * lay.RESULT_WORDS * (serial % lay.SLOTS), i32, lay.RESULT_WORDS)
+    numbers = result.view(f32)
+    result[lay.STAMP], result[lay.FLAG], result[lay.TOKEN] = serial + 1, not sure, token
     own = float(memory.view(logits, f32, token + 1)[token])
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         numbers[lay.FINAL], numbers[lay.RAW] = final, np.exp(own - raw_max) / raw_total
@@ -210,12 +217,12 @@ def draw(
     finals = dict(zip(left.ids.tolist(), weights.tolist(), strict=True))
     for i in range(others):
         at = lay.OTHERS_AT + 3 * i
-        record[at], numbers[at + 1] = raw_ids[i], np.exp(float(raw_scores[i]) - raw_max) / raw_total
+        result[at], numbers[at + 1] = raw_ids[i], np.exp(float(raw_scores[i]) - raw_max) / raw_total
         numbers[at + 2] = finals.get(int(raw_ids[i]), 0.0)
-    wanted = min(len(left.ids), int(whole[lay.TOP]))
-    for i in range(wanted):
-        record[lay.TOPS_AT + 2 * i], numbers[lay.TOPS_AT + 2 * i + 1] = left.ids[i], weights[i]
-    record[lay.OTHERS], record[lay.TOPS] = others, int((weights[:wanted].astype(f32) > 0).sum())
+    requested = min(len(left.ids), int(whole[lay.TOP]))
+    for i in range(requested):
+        result[lay.TOPS_AT + 2 * i], numbers[lay.TOPS_AT + 2 * i + 1] = left.ids[i], weights[i]
+    result[lay.OTHERS], result[lay.TOPS] = others, int((weights[:requested].astype(f32) > 0).sum())
     memory.view(tokens, i32, 1)[0] = token
     memory.view(state, i32, 1)[0] = serial + 1
     where = memory.view(position, i32, 1)

@@ -143,7 +143,7 @@ def _with_artifacts(words: str) -> str:
 
 
 def _made(name: str, given: dict[str, Any]) -> str:
-    """A file that a tool was told to write: a new or rewritten artifact, or a file; empty for any other tool
+    """A file that a tool was asked to write: a new or rewritten artifact, or a file; empty for any other tool
     call.
     """
     display = given.get("display_content")

@@ -120,8 +120,8 @@ class DraftModelList(QWidget):
     def show_candidates(self, candidates: Iterable[DraftCandidate]) -> None:
         """Update the rows; those that stay keep the focus."""
         ordered = sorted(candidates, key=lambda candidate: bool(candidate.problem))
-        wanted = [candidate.entry.path for candidate in ordered]
-        for path in set(self._choices) - set(wanted):
+        requested = [candidate.entry.path for candidate in ordered]
+        for path in set(self._choices) - set(requested):
             choice = self._choices.pop(path)
             choice.hide()
             choice.deleteLater()

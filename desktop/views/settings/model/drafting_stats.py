@@ -58,9 +58,9 @@ class DraftingStats(QWidget):
         for widget in (self.bar, self.kept, self.speed):
             widget.setVisible(drafted)
         if stats is None or not drafted:
-            told = stats is not None and stats.new_tokens > 1
+            known = stats is not None and stats.new_tokens > 1
             self.per_pass.setText(
-                "Nothing was drafted in the last reply." if told else "The figures come with the next reply."
+                "Nothing was drafted in the last reply." if known else "The figures come with the next reply."
             )
             return
         self.per_pass.setText(f"{stats.tokens_per_pass:.1f} tokens for each pass of the model")

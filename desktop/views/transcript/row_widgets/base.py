@@ -219,19 +219,19 @@ class DocumentRow(RowWidget):
         return self.area().contains(QPointF(point))
 
     def select(self, start: int, end: int) -> None:
-        wanted = (0, 0) if end < 0 else (min(start, end), max(start, end))
-        if wanted != self._selection or self._whole != (end < 0):
-            self._selection, self._whole = wanted, end < 0
+        target = (0, 0) if end < 0 else (min(start, end), max(start, end))
+        if target != self._selection or self._whole != (end < 0):
+            self._selection, self._whole = target, end < 0
             self.update()
 
     def mark(self, query: str, present: int) -> None:
         """Mark every match of `query`, regardless of case, match number `present` more strongly; none for an
         empty query.
         """
-        wanted = (query, present, self.document.revision() if query else -1)
-        if wanted == self._marked:
+        target = (query, present, self.document.revision() if query else -1)
+        if target == self._marked:
             return
-        self._marked, self._marks = wanted, []
+        self._marked, self._marks = target, []
         found = self.document.find(query, 0) if query else QTextCursor()
         while not found.isNull():
             self._marks.append(found)

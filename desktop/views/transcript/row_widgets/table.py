@@ -21,8 +21,8 @@ __all__ = ["TableRow"]
 _WHOLE_LINES = 240
 """A table with this many characters grows by whole lines."""
 _ANEW = ("$", "\\", "![", "[^", NO_BREAK)
-"""A table with one of these is set again for each line: pictures, notes, and hyphens that could not be told
-from our own.
+"""A table with one of these is set again for each line: pictures, notes, and hyphens that look
+like our own.
 """
 
 

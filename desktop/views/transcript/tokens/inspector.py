@@ -28,8 +28,8 @@ _OPEN_MS, _CLOSE_MS = 140, 260
 
 
 class TokenInspector(QObject):
-    """`why_not(message id, trace)` returns why a reply cannot be continued from its middle, and the ids that
-    would end it.
+    """`why_not(trace)` returns why a reply cannot be continued from its middle, and the ids that would end
+    it.
 
     Signals:
         branch(int message, str text, object ids): continue from this beginning as a new version.
@@ -38,7 +38,12 @@ class TokenInspector(QObject):
     branch = Signal(int, str, object)
 
     def __init__(
-        self, parts: TranscriptParts, scrolling: Scrolling, signals: RowSignals, shared: TokenView
+        self,
+        parts: TranscriptParts,
+        scrolling: Scrolling,
+        signals: RowSignals,
+        shared: TokenView,
+        why_not: Callable[[TokenTrace], tuple[str, frozenset[int]]],
     ) -> None:
         super().__init__(parts.area)
         signals.token_moved.connect(self._cursor_moved)
@@ -49,10 +54,7 @@ class TokenInspector(QObject):
         self.popup = TokenPopup(parts.area)
         self.popup.chosen.connect(self._choose)
         self.popup.closed.connect(self._closed)
-        self.why_not: Callable[[int, TokenTrace], tuple[str, frozenset[int]]] = lambda message, trace: (
-            "",
-            frozenset(),
-        )
+        self._why_not = why_not
         self._shown: tuple[Row, int] | None = None
         self._target: tuple[Row, int] | None = None
         self._timer = debounce(self, self._change)
@@ -144,7 +146,7 @@ class TokenInspector(QObject):
             return
         self._shown = self._target = (row, token)
         self._mark(self._shown)
-        why_not, stops = self.why_not(row.item.id, row.trace)
+        why_not, stops = self._why_not(row.trace)
         if not why_not and row.trace.healed(token):
             why_not = (
                 "This token was healed: it took the place of the prompt's last one, and nothing else can "

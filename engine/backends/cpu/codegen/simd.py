@@ -128,10 +128,10 @@ def floor(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 def load_half(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
     """Load 16 fp16 values as float32."""
-    return halves(b, load(b, address, ir.VectorType(I16, LANES), offset))
+    return fp16_values(b, load(b, address, ir.VectorType(I16, LANES), offset))
 
 
-def halves(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+def fp16_values(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     """16 fp16 bit patterns as float32."""
     if HALF_IN_HARDWARE:
         return b.fpext(b.bitcast(bits, ir.VectorType(F16, LANES)), VF32)
@@ -149,7 +149,7 @@ def load_e4m3(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
     # Shifted into fp16, only the exponent's bias is wrong; a product corrects it, for subnormals too.
     wide = ir.VectorType(I16, LANES)
     placed = b.and_(b.shl(b.sext(byte, wide), const_vector(7, wide)), const_vector(0xBFFF, wide))
-    return b.fmul(halves(b, placed), const_vector(2.0**8))
+    return b.fmul(fp16_values(b, placed), const_vector(2.0**8))
 
 
 def load_bfloat(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
@@ -242,16 +242,16 @@ def tanh_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 def reduce(b: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
     """Reduce the 16 lanes to a scalar by halving; `combine` takes vectors of 8, 4, 2 and 1 lanes.
 
-    The halves are narrower vectors, because LLVM 22 takes wrong lanes if only half of a full vector is used.
+    The parts are narrower vectors: LLVM 22 takes wrong lanes if only half of a full vector is used.
     """
     width = LANES // 2
     while width:
-        halves = [
+        parts = [
             ir.Constant(ir.VectorType(I32, width), [ir.Constant(I32, start + i) for i in range(width)])
             for start in (0, width)
         ]
         nothing = ir.Constant(value.type, ir.Undefined)
-        value = combine(*(b.shuffle_vector(value, nothing, half) for half in halves))
+        value = combine(*(b.shuffle_vector(value, nothing, part) for part in parts))
         width //= 2
     return b.extract_element(value, ir.Constant(I32, 0))
 

@@ -115,9 +115,9 @@ def _sse2(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, sign
     w, v = b.bitcast(weights, pairs), b.bitcast(x, pairs)
     extend = b.ashr if signed else b.lshr
     for odd in (False, True):
-        halves = [a if odd else b.shl(a, eight) for a in (w, v)]
+        bytes_ = [a if odd else b.shl(a, eight) for a in (w, v)]
         products = _call(
-            b, "llvm.x86.sse2.pmadd.wd", total.type, extend(halves[0], eight), b.ashr(halves[1], eight)
+            b, "llvm.x86.sse2.pmadd.wd", total.type, extend(bytes_[0], eight), b.ashr(bytes_[1], eight)
         )
         total = b.add(total, products)
     return total

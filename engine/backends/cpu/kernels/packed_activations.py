@@ -38,7 +38,7 @@ FEATURES = 32
 PACKED_BYTES = 96
 LOW, SCALE, SUMS, INTEGER_SUMS = 32, 64, 68, 80
 """Offsets of the parts of a block, after the high bytes at 0. Sums: the first half, the second half, all."""
-_LEAST = 1e-30
+_SMALLEST = 1e-30
 """A block whose magnitudes are all at most this counts as zeros: the inverse of its scale could overflow."""
 _VI8 = ir.VectorType(I8, LANES)
 
@@ -54,24 +54,24 @@ def quantise(
 
     Returns the scale, two vectors of int32, and their float32 sums: the first, the second, both.
     """
-    halves = [load(b, x, VF32, 64 * i) for i in range(2)]
+    parts = [load(b, x, VF32, 64 * i) for i in range(2)]
     # The bits of magnitudes, compared as integers, have the same order, and those of NaN are the largest: a
     # block with NaN gets NaN as its scale and sums.
-    bits = [b.and_(b.bitcast(half, VI32), const_vector(0x7FFFFFFF, VI32)) for half in halves]
+    bits = [b.and_(b.bitcast(half, VI32), const_vector(0x7FFFFFFF, VI32)) for half in parts]
     top = b.bitcast(reduce(b, _larger(b, *bits), lambda p, q: _larger(b, p, q)), F32)
     inverse = splat(
         b,
         b.select(
-            b.fcmp_ordered(">", top, const_f32(_LEAST)),
+            b.fcmp_ordered(">", top, const_f32(_SMALLEST)),
             b.fdiv(const_f32(float(largest)), top),
             const_f32(0.0),
         ),
     )
     scale = b.select(
-        b.fcmp_ordered("<=", top, const_f32(_LEAST)), const_f32(0.0), b.fmul(top, const_f32(1.0 / largest))
+        b.fcmp_ordered("<=", top, const_f32(_SMALLEST)), const_f32(0.0), b.fmul(top, const_f32(1.0 / largest))
     )
     numbers = []
-    for half in halves:
+    for half in parts:
         ratio = b.fmul(half, inverse)
         ratio = b.select(b.fcmp_ordered("ord", ratio, ratio), ratio, const_vector(0.0))
         numbers.append(rint(b, ratio))
@@ -80,18 +80,18 @@ def quantise(
     return scale, [b.fptosi(number, VI32) for number in numbers], [*sums, b.fadd(*sums)]
 
 
-def _emit_packed(b: ir.IRBuilder, x: ir.Value, record: ir.Value) -> None:
+def _emit_packed(b: ir.IRBuilder, x: ir.Value, target: ir.Value) -> None:
     scale, numbers, sums = quantise(b, x)
     for i, number in enumerate(numbers):
         whole = b.sitofp(number, VF32)
         high = b.fptosi(floor(b, fma(b, whole, const_vector(1.0 / BASE), const_vector(0.5))), VI32)
         low = b.sub(number, b.mul(high, const_vector(BASE, VI32)))
         for at, part in ((0, high), (LOW, low)):
-            store(b, b.trunc(part, _VI8), record, at + LANES * i)
-    store(b, scale, record, SCALE)
+            store(b, b.trunc(part, _VI8), target, at + LANES * i)
+    store(b, scale, target, SCALE)
     for i, total in enumerate(sums):
-        store(b, b.fmul(total, scale), record, SUMS + 4 * i)
-        store(b, b.neg(b.fptosi(total, I32)), record, INTEGER_SUMS + 4 * i)
+        store(b, b.fmul(total, scale), target, SUMS + 4 * i)
+        store(b, b.neg(b.fptosi(total, I32)), target, INTEGER_SUMS + 4 * i)
 
 
 def _emit_row(b: ir.IRBuilder, x: Any, count: Any, packed: Any) -> None:

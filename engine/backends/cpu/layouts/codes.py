@@ -160,15 +160,15 @@ class CodeReader:
 
 def look_up(b: ir.IRBuilder, table: list[float], index: ir.Value) -> ir.Value:
     """table[index % len(table)] in each lane, for tables of 16 or 32 entries; AVX-512 only."""
-    halves = [
+    parts = [
         ir.Constant(VF32, [ir.Constant(F32, v) for v in table[i : i + LANES]])
         for i in range(0, len(table), LANES)
     ]
-    if len(halves) == 1:
-        return permute(b, halves[0], index)
+    if len(parts) == 1:
+        return permute(b, parts[0], index)
     kind = ir.FunctionType(VF32, [VF32, VI32, VF32])
     function = cgutils.get_or_insert_function(b.module, kind, "llvm.x86.avx512.vpermi2var.ps.512")
-    return b.call(function, [halves[0], index, halves[1]])
+    return b.call(function, [parts[0], index, parts[1]])
 
 
 def look_up_bytes(b: ir.IRBuilder, table: list[int], index: ir.Value) -> ir.Value:

@@ -39,11 +39,6 @@ class Constants:
             self._tables[id(table)] = table, np.ascontiguousarray(table, np.float32)
         return int(self._tables[id(table)][1].ctypes.data)
 
-    @property
-    def table_count(self) -> int:
-        """Number of tables."""
-        return len(self._tables)
-
     def integers(self, values: Any) -> int:
         """Address of an array of integers, which is not copied."""
         self.kept.append(values)

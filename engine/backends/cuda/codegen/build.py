@@ -51,15 +51,16 @@ def build(kernel: Kernel, capabilities: Sequence[int] = CAPABILITIES) -> dict[in
             "Numba's own old CUDA target was found in place of numba-cuda; install the package with its "
             "gpu extra anew."
         )
-    wanted = [capability for capability in capabilities if capability >= kernel.min_capability]
-    if not wanted:
+    supported = [capability for capability in capabilities if capability >= kernel.min_capability]
+    if not supported:
         return {}
     function, later = _numba_function(kernel)
     library = _front_end(kernel, function)
     texts = {
-        first: _translated(kernel, library, first) for first in {_first(capability) for capability in wanted}
+        first: _translated(kernel, library, first)
+        for first in {_first(capability) for capability in supported}
     }
-    return {c: _assemble(kernel, _completed(kernel, texts[_first(c)], later, c), c) for c in wanted}
+    return {c: _assemble(kernel, _completed(kernel, texts[_first(c)], later, c), c) for c in supported}
 
 
 def _numba_function(kernel: Kernel) -> tuple[FunctionType, dict[str, Op]]:
@@ -84,7 +85,7 @@ def _numba_function(kernel: Kernel) -> tuple[FunctionType, dict[str, Op]]:
 
 def _front_end(kernel: Kernel, function: FunctionType) -> Any:
     _dispatcher.get_current_device = _NoDevice
-    signature = types.void(*(_NUMBA[letter] for letter in kernel.parameters))
+    signature = types.void(*(_NUMBA[code] for code in kernel.parameters))
     library, _ = _compiler._compile_pyfunc_with_fixup(
         function,
         signature,
@@ -175,7 +176,7 @@ def _scoped(text: str) -> str:
 @cache
 def _instruction(op: Op) -> Any:
     """A Numba intrinsic that inserts the instruction, or a mark if its text depends on the device."""
-    results = [_NUMBA[letter] for letter in op.outs]
+    results = [_NUMBA[code] for code in op.outs]
     returned = (
         types.void
         if not results
@@ -183,7 +184,7 @@ def _instruction(op: Op) -> Any:
         if len(results) == 1
         else types.UniTuple(results[0], len(results))
     )
-    kinds = [_LLVM[letter] for letter in op.outs]
+    kinds = [_LLVM[code] for code in op.outs]
     returned_llvm = (
         ir.VoidType() if not kinds else kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
     )
@@ -196,7 +197,7 @@ def _instruction(op: Op) -> Any:
 
     def type_of(context: Any, *arguments: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            function = ir.FunctionType(returned_llvm, [_LLVM[letter] for letter in op.ins])
+            function = ir.FunctionType(returned_llvm, [_LLVM[code] for code in op.ins])
             assembly = ir.InlineAsm(function, text, constraints, side_effect=op.memory or op.convergent)
             result = builder.call(assembly, list(values), attrs=("convergent",) if op.convergent else ())
             if not op.outs:
@@ -207,7 +208,7 @@ def _instruction(op: Op) -> Any:
                 builder, returned, [builder.extract_value(result, i) for i in range(len(op.outs))]
             )
 
-        return returned(*(_NUMBA[letter] for letter in op.ins)), generate
+        return returned(*(_NUMBA[code] for code in op.ins)), generate
 
     arguments = "".join(f", a{i}" for i in range(len(op.ins)))
     names: dict[str, Any] = {"type_of": type_of}

@@ -63,13 +63,13 @@ def _version(name: str) -> str:
 
 def file_name(kernel: Kernel) -> str:
     """The file name for a kernel's machine code: its name and a hash of everything that specialises it."""
-    constants = sorted((name, _told(value)) for name, value in kernel.constants.items())
+    constants = sorted((name, _spelled(value)) for name, value in kernel.constants.items())
     body = f"{kernel.body.__module__}.{kernel.body.__qualname__}"
-    told = repr((kernel.name, body, kernel.parameters, kernel.threads, kernel.blocks, constants))
-    return f"{kernel.name[:100]}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+    identity = repr((kernel.name, body, kernel.parameters, kernel.threads, kernel.blocks, constants))
+    return f"{kernel.name[:100]}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
-def _told(value: Any) -> str:
+def _spelled(value: Any) -> str:
     """A constant as text without memory addresses; functions and instructions are given by name."""
     named = getattr(value, "__qualname__", None) or getattr(value, "name", None)
     return f"{getattr(value, '__module__', '')}.{named}" if named else repr(value)
@@ -82,12 +82,12 @@ def prebuilt() -> Path | None:
 
     for place in resources.__path__:
         folder = Path(place) / "cubins"
-        if _told_sources(folder) == sources():
+        if _sources_of(folder) == sources():
             return folder
     return None
 
 
-def _told_sources(folder: Path) -> str:
+def _sources_of(folder: Path) -> str:
     try:
         return str(json.loads((folder / MANIFEST).read_text("utf-8"))["sources"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -120,13 +120,13 @@ class Binaries:
         Yields nothing if no kernel is missing. The generator may be closed between two kernels; what it has
         compiled is kept. Raises `BuildError` if a kernel cannot be compiled.
         """
-        wanted = target(capability)
+        chosen = target(capability)
         folder = self.folder
-        missing = [kernel for kernel in dict.fromkeys(kernels) if self._found(kernel, wanted, folder) is None]
+        missing = [kernel for kernel in dict.fromkeys(kernels) if self._found(kernel, chosen, folder) is None]
         if not missing:
             return
         for kernel in missing:
-            if kernel.min_capability > wanted.capability:
+            if kernel.min_capability > chosen.capability:
                 raise BuildError(
                     f"The kernel {kernel.name} needs compute capability {kernel.min_capability / 10}; this "
                     f"GPU has {capability / 10}."
@@ -134,12 +134,12 @@ class Binaries:
         if folder is not None:
             _forget_old(folder)
         yield Loading(STAGE, 0, len(missing))
-        outcomes = workers.compiled(missing, [wanted.capability])
+        outcomes = workers.compiled(missing, [chosen.capability])
         try:
             for done, (kernel, outcome) in enumerate(outcomes, 1):
                 if isinstance(outcome, BuildError):
                     raise outcome
-                self._keep(kernel, wanted, outcome[wanted.capability], folder)
+                self._keep(kernel, chosen, outcome[chosen.capability], folder)
                 yield Loading(STAGE, done, len(missing))
         finally:
             outcomes.close()  # type: ignore[attr-defined]
@@ -149,31 +149,31 @@ class Binaries:
 
         Raises `BuildError` if it cannot be compiled.
         """
-        wanted = target(capability)
-        image = self._found(kernel, wanted, self.folder)
+        chosen = target(capability)
+        image = self._found(kernel, chosen, self.folder)
         if image is None:
             for _ in self.ready([kernel], capability):
                 pass
-            image = self._images[kernel.name, wanted.folder]
+            image = self._images[kernel.name, chosen.folder]
         return image
 
-    def _found(self, kernel: Kernel, wanted: Target, folder: Path | None) -> bytes | None:
+    def _found(self, kernel: Kernel, chosen: Target, folder: Path | None) -> bytes | None:
         """Look in memory, then in the kernels compiled ahead of time, then on disk."""
-        key = kernel.name, wanted.folder
+        key = kernel.name, chosen.folder
         if key not in self._images:
             for place in (prebuilt(), folder):
-                image = _read(place / wanted.folder / file_name(kernel)) if place is not None else None
+                image = _read(place / chosen.folder / file_name(kernel)) if place is not None else None
                 if image is not None:
                     self._images[key] = image
                     break
         return self._images.get(key)
 
-    def _keep(self, kernel: Kernel, wanted: Target, built: Built, folder: Path | None) -> None:
-        image = wanted.image(built)
-        self._images[kernel.name, wanted.folder] = image
+    def _keep(self, kernel: Kernel, chosen: Target, built: Built, folder: Path | None) -> None:
+        image = chosen.image(built)
+        self._images[kernel.name, chosen.folder] = image
         if folder is not None:
             with suppress(OSError):  # the disk is full: it is compiled again next time
-                write(folder / wanted.folder / file_name(kernel), image)
+                write(folder / chosen.folder / file_name(kernel), image)
 
 
 def write(file: Path, image: bytes) -> None:

@@ -21,7 +21,7 @@ class Kernel:
     `name` is unique and identifies all `constants`, which replace globals of
     `body` and of the functions it calls.
 
-    `parameters` has one letter for each argument: "l" int64 (addresses, offsets), "i" int32, "f" float32. A
+    `parameters` has one code for each argument: "l" int64 (addresses, offsets), "i" int32, "f" float32. A
     block has `threads` threads, and `blocks` blocks fit on a multiprocessor at once. `registers` is the
     maximum for a thread. `min_capability` is the compute capability it needs (80 for 8.0).
     """

@@ -39,11 +39,11 @@ def prebuild(
             raise outcome
         table[kernel.name] = {}
         for capability, built in outcome.items():
-            for wanted in [
+            for chosen in [
                 Target(capability, True),
                 *([Target(capability, False)] if capability in last else []),
             ]:
-                cubin_cache.write(folder / wanted.folder / cubin_cache.file_name(kernel), wanted.image(built))
+                cubin_cache.write(folder / chosen.folder / cubin_cache.file_name(kernel), chosen.image(built))
                 files += 1
             table[kernel.name][str(capability)] = [built.registers, built.stack, built.spilled, built.shared]
         print(f"{kernel.name}: {' '.join(f'sm_{c} {b.registers}' for c, b in outcome.items())}", flush=True)

@@ -4,7 +4,7 @@ A kernel is a plain function that calls these objects. `engine.backends.cuda.cod
 something else in the place of each: a Numba intrinsic in `engine.backends.cuda.codegen.build`, an emulation
 in the interpreter of the tests. So kernels can be read, listed and interpreted without Numba-CUDA.
 
-A letter stands for a type: "i" int32, "r" uint32 (bits), "l" int64 (global addresses and offsets), "f"
+A code stands for a type: "i" int32, "r" uint32 (bits), "l" int64 (global addresses and offsets), "f"
 float32. Shared memory has 32-bit addresses of its own. Numba widens some 32-bit arithmetic to int64; write
 `int32(...)` or `uint32(...)` there. A float without `float32(...)` would make the arithmetic float64, which
 `build` rejects. Source: NVIDIA, PTX ISA 8.5.
@@ -187,10 +187,10 @@ fence = Op("fence", "membar.gl;", "", "", memory=True)
 """Other blocks see what this thread wrote before the fence before they see what it writes after it."""
 
 
-def _shuffle(name: str, mode: str, letter: str) -> Op:
+def _shuffle(name: str, mode: str, code: str) -> Op:
     clamp = "0" if mode == "up" else "0x1f"
     text = f"shfl.sync.{mode}.b32 $0, $1, $2, {clamp}, 0xffffffff;"
-    return Op(name, text, letter, letter + "i", memory=True, convergent=True)
+    return Op(name, text, code, code + "i", memory=True, convergent=True)
 
 
 shfl_xor_f32 = _shuffle("shfl_xor_f32", "bfly", "f")
@@ -231,9 +231,9 @@ prefetch = Op("prefetch", "prefetch.global.L2 [$0];", "", "l", memory=True)
 # --- memory -------------------------------------------------------------------------------------------------
 
 
-def _loads(name: str, kind: str, letter: str, count: int = 1) -> tuple[Op, Op]:
+def _loads(name: str, kind: str, code: str, count: int = 1) -> tuple[Op, Op]:
     """`ldg_NAME` for memory that nothing writes while the kernel runs, and `ld_NAME` for any memory."""
-    vector, outs = f".v{count}" if count > 1 else "", letter * count
+    vector, outs = f".v{count}" if count > 1 else "", code * count
     target = "{" + ", ".join(f"${i}" for i in range(count)) + "}" if count > 1 else "$0"
     constant = Op(f"ldg_{name}", f"ld.global.nc{vector}.{kind} {target}, [${count}];", outs, "l", memory=True)
     changing = Op(f"ld_{name}", f"ld.global{vector}.{kind} {target}, [${count}];", outs, "l", memory=True)

@@ -30,9 +30,9 @@ from engine.backends.cuda.kernels.packed_activations_write import (
     capability_for,
     load_four,
     load_four_fixed,
+    output_arguments,
     rows_first,
     store_four,
-    wanted,
     write_four,
 )
 from engine.backends.cuda.kernels.qk_norm import qk_norm_call
@@ -88,7 +88,7 @@ def _inverse_rms(value: Any, memory: int, inverse: float, eps: float) -> Any:
 
 
 def _write_normed(
-    value: Any, factor: Any, bias: int, y: int, y_stride: int, record: int, packed_stride: int, row: int,
+    value: Any, factor: Any, bias: int, y: int, y_stride: int, packed: int, packed_stride: int, row: int,
     me: int, memory: int, width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
     """Write the norm of the row `value`, with weights `factor`, to y and the packed activations."""
@@ -112,13 +112,13 @@ def _write_normed(
             value[4 * k + 2] = value[4 * k + 2] + b2
             value[4 * k + 3] = value[4 * k + 3] + b3
         write_four(
-            y, y_stride, record, packed_stride, row, width, column,
+            y, y_stride, packed, packed_stride, row, width, column,
             value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3],
         )  # fmt: skip
 
 
 def _norm(
-    x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, packed_stride: int,
+    x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, packed: int, packed_stride: int,
     width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
     """y = (x - mean) / sqrt(var + eps) * weight (+ bias); for RMS norm the mean is taken as 0. Grid (row).
@@ -134,13 +134,13 @@ def _norm(
     wait_for_others()
     _load(value, x + row * x_stride, me, width)
     _write_normed(
-        value, factor, bias, y, y_stride, record, packed_stride, row, me, memory, width, inverse, eps
+        value, factor, bias, y, y_stride, packed, packed_stride, row, me, memory, width, inverse, eps
     )
 
 
 def _sum_norm(
     z: int, z_stride: int, post: int, x: int, x_stride: int, total: int, total_stride: int, weight: int,
-    bias: int, y: int, y_stride: int, record: int, packed_stride: int, width: int, inverse: float,
+    bias: int, y: int, y_stride: int, packed: int, packed_stride: int, width: int, inverse: float,
     scale: float, post_eps: float, eps: float,
 ) -> None:  # fmt: skip
     """total = x + scale * z; y and the packed activations are the norm of total. Grid (row).
@@ -171,12 +171,12 @@ def _sum_norm(
             value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3],
         )  # fmt: skip
     _write_normed(
-        value, factor, bias, y, y_stride, record, packed_stride, row, me, memory, width, inverse, eps
+        value, factor, bias, y, y_stride, packed, packed_stride, row, me, memory, width, inverse, eps
     )
 
 
 def _long_norm(
-    x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, packed_stride: int,
+    x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, packed: int, packed_stride: int,
     width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
     """`_norm` for any width: each pass reads the row again, 4 THREADS columns at a time."""
@@ -211,47 +211,47 @@ def _long_norm(
             # Past the width the weight is 0, and so is the result.
             value[i] = fma((value[i] - centre) * times, factor[i], add[i])
         write_four(
-            y, y_stride, record, packed_stride, row, width, column, value[0], value[1], value[2], value[3]
+            y, y_stride, packed, packed_stride, row, width, column, value[0], value[1], value[2], value[3]
         )
 
 
 @cache
-def norm_kernel(kind: str, width: int, record: str = "none") -> Kernel:
+def norm_kernel(kind: str, width: int, form: str = "none") -> Kernel:
     """The kernel `_norm`, or `_long_norm` for wide rows. `kind` is "rms" or "layer".
 
-    `record` is the kind of packed activations, or "none".
+    `form` is the form of packed activations, or "none".
     """
     assert kind in ("rms", "layer")
     kept = [(threads, vectors) for threads, vectors in SIZES if width <= 4 * threads * vectors]
     threads, vectors = kept[0] if kept else SIZES[-1]
-    name = f"{kind}_norm_{4 * threads * vectors if kept else 'long'}_{record}"
+    name = f"{kind}_norm_{4 * threads * vectors if kept else 'long'}_{form}"
     constants = {
         "THREADS": threads,
         "WARPS": threads // 32,
         "VECTORS": vectors,
         "CENTRED": kind == "layer",
-        "FORM": record,
+        "FORM": form,
     }
     body, most = _norm if kept else _long_norm, {256: 40, 512: 48}.get(threads, 60)
-    return Kernel(name, body, "lllllllliff", threads, most, constants, min_capability=capability_for(record))
+    return Kernel(name, body, "lllllllliff", threads, most, constants, min_capability=capability_for(form))
 
 
 @cache
-def sum_norm_kernel(kind: str, width: int, post: bool, record: str = "none") -> Kernel:
+def sum_norm_kernel(kind: str, width: int, post: bool, form: str = "none") -> Kernel:
     """The kernel `_sum_norm` for rows of at most `MOST_KEPT` columns.
 
-    `kind` is that of the norm of the sum, "rms" or "layer"; `record` as in `norm_kernel`.
+    `kind` is that of the norm of the sum, "rms" or "layer"; `form` as in `norm_kernel`.
     """
     assert kind in ("rms", "layer")
     threads, vectors = next((t, v) for t, v in SIZES if width <= 4 * t * v)
-    name = f"{'norm_' if post else ''}add_{kind}_norm_{4 * threads * vectors}_{record}"
+    name = f"{'norm_' if post else ''}add_{kind}_norm_{4 * threads * vectors}_{form}"
     constants = {
         "THREADS": threads,
         "WARPS": threads // 32,
         "VECTORS": vectors,
         "POST": post,
         "CENTRED": kind == "layer",
-        "FORM": record,
+        "FORM": form,
     }
     most = {256: 48, 512: 64}.get(threads, 64)
     return Kernel(
@@ -261,7 +261,7 @@ def sum_norm_kernel(kind: str, width: int, post: bool, record: str = "none") -> 
         threads,
         most,
         constants,
-        min_capability=capability_for(record),
+        min_capability=capability_for(form),
     )
 
 
@@ -272,9 +272,9 @@ def norm_call(
     bias: int,
     y: Buffer | None,
     kind: str = "none",
-    record: Buffer | None = None,
+    packed: Buffer | None = None,
 ) -> Call:
-    """The norm of whole rows, into y, into packed activations of that `kind`, or both.
+    """The norm of whole rows, into y, into packed activations of the form `kind`, or both.
 
     `norm` is "rms" or "layer", and epsilon. weight, bias: addresses of float32
     (x.width,); a bias of 0 means none.
@@ -282,7 +282,7 @@ def norm_call(
     name, eps = norm
     assert y is None or (y.width, y.copies, y.on_logit_rows) == (x.width, x.copies, x.on_logit_rows)
     assert name == "layer" or not bias
-    outs, written = wanted(kind, y, record)
+    outs, written = output_arguments(kind, y, packed)
     arguments = (x, x.stride, weight, bias, *outs, x.width, 1.0 / x.width, eps)
     return Call(
         norm_kernel(name, x.width, kind), rows_first(), arguments, (x,), written, x.on_logit_rows, x.copies
@@ -291,9 +291,9 @@ def norm_call(
 
 def sum_norm_call(
     z: Buffer, post: RowNorm | None, x: Buffer, scale: float, total: Buffer, norm: RowNorm,
-    y: Buffer | None, kind: str = "none", record: Buffer | None = None,
+    y: Buffer | None, kind: str = "none", packed: Buffer | None = None,
 ) -> Call:  # fmt: skip
-    """total = x + scale * z, and its `norm` into y, into packed activations of that `kind`, or both.
+    """total = x + scale * z, and its `norm` into y, into packed activations of the form `kind`, or both.
 
     With `post`, z is replaced by that norm of it, which must be "rms". All rows have
     the same width, at most `MOST_KEPT`.
@@ -304,7 +304,7 @@ def sum_norm_call(
     assert x.width <= MOST_KEPT
     assert post is None or (post.kind, post.bias) == ("rms", 0)
     assert norm.kind == "layer" or not norm.bias
-    outs, written = wanted(kind, y, record)
+    outs, written = output_arguments(kind, y, packed)
     arguments: tuple[Argument, ...] = (
         z, z.stride, 0 if post is None else post.weight, x, x.stride, total, total.stride, norm.weight,
         norm.bias, *outs, x.width, 1.0 / x.width, scale, 0.0 if post is None else post.eps, norm.eps,
@@ -342,14 +342,14 @@ LOWER: Table = {Norm: _norm_calls, AddNorm: _sum_norm_calls}
 def variants() -> Iterator[Kernel]:
     """The kernels that the registry lists."""
     for kind in ("rms", "layer"):
-        for record in ("none", "fp16", "bf16x2"):
+        for form in ("none", "fp16", "bf16x2"):
             # Layer norms of rows beyond 4096 columns are rare.
-            for threads, vectors in SIZES if kind == "rms" or record == "none" else SIZES[:2]:
-                yield norm_kernel(kind, 4 * threads * vectors, record)
+            for threads, vectors in SIZES if kind == "rms" or form == "none" else SIZES[:2]:
+                yield norm_kernel(kind, 4 * threads * vectors, form)
         yield norm_kernel(kind, MOST_KEPT + 1)
     yield norm_kernel("rms", MOST_KEPT + 1, "fp16")
     # For models with a norm after each block, and for those that scale a block's output.
-    for record in ("none", "fp16", "bf16x2"):
+    for form in ("none", "fp16", "bf16x2"):
         for width in (4096, MOST_KEPT):
-            yield sum_norm_kernel("rms", width, True, record)
-        yield sum_norm_kernel("rms", 4096, False, record)
+            yield sum_norm_kernel("rms", width, True, form)
+        yield sum_norm_kernel("rms", 4096, False, form)

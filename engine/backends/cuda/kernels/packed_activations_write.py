@@ -105,10 +105,10 @@ def _larger(a: int, b: int) -> int:
     return a if a > b else b
 
 
-def write_fp16(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
+def write_fp16(packed: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
     """Write this thread's four columns of an "fp16" row (`packed_activations`).
 
-    `record` is the row's address, `width` its columns before padding. Columns
+    `packed` is the row's address, `width` its columns before padding. Columns
     past `width` must be given as 0.
     """
     # Compared as bits, magnitudes sort like numbers, and infinities and NaN come last.
@@ -133,9 +133,9 @@ def write_fp16(record: int, width: int, column: int, a: float, b: float, c: floa
         if factor != uint32(0):
             times = bits_float(factor)
             low, high = pack_fp16(a * times, b * times), pack_fp16(c * times, d * times)
-        st_u32x2(record + 2 * int64(column), low, high)
+        st_u32x2(packed + 2 * int64(column), low, high)
         if (column & 63) == 0:
-            st_f32(record + 2 * int64(whole) + 4 * int64(column >> 6), bits_float(scale))
+            st_f32(packed + 2 * int64(whole) + 4 * int64(column >> 6), bits_float(scale))
 
 
 def _missing(word: int, low: float, high: float) -> Any:
@@ -145,36 +145,36 @@ def _missing(word: int, low: float, high: float) -> Any:
     )
 
 
-def write_bf16x2(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
+def write_bf16x2(packed: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
     """Write this thread's four columns of a "bf16x2" row, as `write_fp16`; needs compute capability 8.0."""
     whole = int32(int32(int32(width + 63) >> 6) << 6)
     if column < whole:
         low, high = pack_bf16(a, b), pack_bf16(c, d)
-        at = record + 2 * int64(column)
+        at = packed + 2 * int64(column)
         st_u32x2(at, low, high)
         st_u32x2(at + 2 * int64(whole), _missing(low, a, b), _missing(high, c, d))
 
 
 def write_four(
-    y: int, y_stride: int, record: int, packed_stride: int, row: int, width: int, column: int,
+    y: int, y_stride: int, packed: int, packed_stride: int, row: int, width: int, column: int,
     a: float, b: float, c: float, d: float,
 ) -> None:  # fmt: skip
     """Write this thread's four columns of a row: as float32 unless y is 0, and packed as FORM says."""
     if y != 0:
         store_four(y + row * y_stride, column, width, a, b, c, d)
     if FORM == "fp16":
-        write_fp16(record + row * packed_stride, width, column, a, b, c, d)
+        write_fp16(packed + row * packed_stride, width, column, a, b, c, d)
     elif FORM == "bf16x2":
-        write_bf16x2(record + row * packed_stride, width, column, a, b, c, d)
+        write_bf16x2(packed + row * packed_stride, width, column, a, b, c, d)
 
 
-def _pack(x: int, x_stride: int, record: int, packed_stride: int, width: int) -> None:
+def _pack(x: int, x_stride: int, packed: int, packed_stride: int, width: int) -> None:
     """Pack rows. Grid (row, chunk of 4 THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
     a, b, c, d = load_four(x + row * x_stride, column, width)
-    write_four(int64(0), int64(0), record, packed_stride, row, width, column, a, b, c, d)
+    write_four(int64(0), int64(0), packed, packed_stride, row, width, column, a, b, c, d)
 
 
 @cache
@@ -184,11 +184,11 @@ def pack_kernel(kind: str) -> Kernel:
     return Kernel(f"pack_{kind}", _pack, "lllli", THREADS, 24, constants, min_capability=capability_for(kind))
 
 
-def pack_call(kind: str, x: Buffer, record: Buffer) -> Call:
-    """Pack all rows of x into `record`, a buffer from `packed_activations.packed_buffer`."""
-    arguments = (x, x.stride, record, record.stride, x.width)
+def pack_call(kind: str, x: Buffer, packed: Buffer) -> Call:
+    """Pack all rows of x into `packed`, a buffer from `packed_activations.packed_buffer`."""
+    arguments = (x, x.stride, packed, packed.stride, x.width)
     return Call(
-        pack_kernel(kind), rows_first(chunks(x.width)), arguments, (x,), (record,), x.on_logit_rows, x.copies
+        pack_kernel(kind), rows_first(chunks(x.width)), arguments, (x,), (packed,), x.on_logit_rows, x.copies
     )
 
 
@@ -197,20 +197,20 @@ def chunks(width: int, threads: int = THREADS) -> int:
     return -(-padded(width) // (4 * threads))
 
 
-def capability_for(record: str) -> int:
-    """The compute capability, times ten, that writing this kind of packed activations needs."""
-    return 80 if record == "bf16x2" else 75
+def capability_for(form: str) -> int:
+    """The compute capability, times ten, that writing this form of packed activations needs."""
+    return 80 if form == "bf16x2" else 75
 
 
-def wanted(
-    kind: str, y: Buffer | None, record: Buffer | None
+def output_arguments(
+    kind: str, y: Buffer | None, packed: Buffer | None
 ) -> tuple[tuple[Buffer | int, ...], tuple[Buffer, ...]]:
-    """The arguments y, its stride, record, its stride of a kernel (0 if unused), and the buffers written."""
-    assert (kind == "none") == (record is None)
-    written = tuple(buffer for buffer in (y, record) if buffer is not None)
+    """The arguments y, its stride, packed, its stride of a kernel (0 if unused), and the buffers written."""
+    assert (kind == "none") == (packed is None)
+    written = tuple(buffer for buffer in (y, packed) if buffer is not None)
     assert written
     arguments: list[Buffer | int] = []
-    for buffer in (y, record):
+    for buffer in (y, packed):
         arguments += [0, 0] if buffer is None else [buffer, buffer.stride]
     return tuple(arguments), written
 

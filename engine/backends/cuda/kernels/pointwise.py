@@ -36,9 +36,9 @@ from engine.backends.cuda.kernels.packed_activations_write import (
     capability_for,
     chunks,
     load_four,
+    output_arguments,
     rows_first,
     store_four,
-    wanted,
     write_four,
 )
 from engine.backends.cuda.lowering.call import Call, Runtime
@@ -125,7 +125,7 @@ def _gated(
     up_stride: int,
     y: int,
     y_stride: int,
-    record: int,
+    packed: int,
     packed_stride: int,
     width: int,
 ) -> None:
@@ -156,7 +156,7 @@ def _gated(
                 out[i] = out[i] * out[i]
         if GATED and ACTIVATION != "clamped_swiglu":
             out[i] = out[i] * other[i]
-    write_four(y, y_stride, record, packed_stride, row, width, column, out[0], out[1], out[2], out[3])
+    write_four(y, y_stride, packed, packed_stride, row, width, column, out[0], out[1], out[2], out[3])
 
 
 def _add(
@@ -209,16 +209,16 @@ def _add_positions(
 
 
 @cache
-def gated_kernel(activation: str, record: str = "none", gated: bool = True) -> Kernel:
-    """The kernel `_gated`. `record` is the kind of packed activations, or "none".
+def gated_kernel(activation: str, form: str = "none", gated: bool = True) -> Kernel:
+    """The kernel `_gated`. `form` is the form of packed activations, or "none".
 
     Without `gated` the second input is not read.
     """
     assert activation in ACTIVATIONS
     assert gated or activation != "clamped_swiglu"
-    constants = {"THREADS": THREADS, "ACTIVATION": activation, "FORM": record, "GATED": gated}
-    name = f"{'gated' if gated else 'activate'}_{activation}_{record}"
-    return Kernel(name, _gated, "lllllllli", THREADS, 36, constants, min_capability=capability_for(record))
+    constants = {"THREADS": THREADS, "ACTIVATION": activation, "FORM": form, "GATED": gated}
+    name = f"{'gated' if gated else 'activate'}_{activation}_{form}"
+    return Kernel(name, _gated, "lllllllli", THREADS, 36, constants, min_capability=capability_for(form))
 
 
 @cache
@@ -250,11 +250,11 @@ def gated_call(
     up: Buffer,
     y: Buffer | None,
     kind: str = "none",
-    record: Buffer | None = None,
+    packed: Buffer | None = None,
 ) -> Call:
-    """activation(gate) * up, into y, into packed activations of that `kind`, or both."""
+    """activation(gate) * up, into y, into packed activations of the form `kind`, or both."""
     _alike(gate, up, y)
-    outs, written = wanted(kind, y, record)
+    outs, written = output_arguments(kind, y, packed)
     arguments = (gate, gate.stride, up, up.stride, *outs, gate.width)
     return Call(
         gated_kernel(activation, kind),
@@ -268,11 +268,11 @@ def gated_call(
 
 
 def activate_call(
-    activation: str, x: Buffer, y: Buffer | None, kind: str = "none", record: Buffer | None = None
+    activation: str, x: Buffer, y: Buffer | None, kind: str = "none", packed: Buffer | None = None
 ) -> Call:
-    """activation(x), into y, into packed activations of that `kind`, or both."""
+    """activation(x), into y, into packed activations of the form `kind`, or both."""
     _alike(x, y)
-    outs, written = wanted(kind, y, record)
+    outs, written = output_arguments(kind, y, packed)
     kernel = gated_kernel(activation, kind, False)
     return Call(
         kernel,
@@ -343,11 +343,11 @@ LOWER: Table = {
 
 def variants() -> Iterator[Kernel]:
     """The kernels that the registry lists."""
-    for record in ("none", "fp16", "bf16x2"):
+    for form in ("none", "fp16", "bf16x2"):
         for activation in ("silu", "gelu_tanh", "clamped_swiglu"):
-            yield gated_kernel(activation, record)
+            yield gated_kernel(activation, form)
         for activation in ("gelu", "gelu_tanh", "relu", "relu2"):
-            yield gated_kernel(activation, record, False)
+            yield gated_kernel(activation, form, False)
     yield add_kernel()
     yield soft_cap_kernel(True)
     yield soft_cap_kernel(False)

@@ -216,19 +216,19 @@ def rope_kernel(half: int, width: int, interleaved: bool, norm: str = "none") ->
     assert 0 < 2 * half <= width
     pairs, rest = -(-half // 32), -(-(width - 2 * half) // 32)
     constants = {"WARPS": WARPS, "PAIRS": pairs, "REST": rest, "INTERLEAVED": interleaved, "NORM": norm}
-    name = f"rope_{pairs}_{rest}{'_neighbours' if interleaved else ''}{'' if norm == 'none' else '_' + norm}"
+    name = f"rope_{pairs}_{rest}{'_interleaved' if interleaved else ''}{'' if norm == 'none' else '_' + norm}"
     most = 28 + 5 * (2 * pairs + rest)
     return Kernel(name, _rope, "lllllliiif" * 2 + "llliif", 32 * WARPS, most, constants)
 
 
 def rope_call(
-    turned: Sequence[Rotated | tuple[Buffer, Buffer, int]], table: RotaryTable, cos: int, sin: int
+    rotated: Sequence[Rotated | tuple[Buffer, Buffer, int]], table: RotaryTable, cos: int, sin: int
 ) -> Call:
     """Rotate the heads of one or two inputs, which must have the same head width and the same kind of norm.
 
     `cos` and `sin` are the device addresses of the table's numbers.
     """
-    parts, half = [Rotated(*part) for part in turned], table.cos.shape[1]
+    parts, half = [Rotated(*part) for part in rotated], table.cos.shape[1]
     assert 1 <= len(parts) <= 2
     ((width, kind),) = {
         (part.y.width // part.heads, part.norm.kind if part.norm else "none") for part in parts

@@ -116,7 +116,7 @@ class CodeLayout:
     table: str = ""
 
     @property
-    def record(self) -> str:
+    def activations(self) -> str:
         return "fp16"
 
     @property

@@ -21,7 +21,7 @@ ROWS = 16
 class WeightLayout(Protocol):
     """One packed layout.
 
-    `name` is lower case without an underscore; `record` is the kind of packed
+    `name` is lower case without an underscore; `activations` is the form of packed
     activations that its products take.
     """
 
@@ -33,7 +33,7 @@ class WeightLayout(Protocol):
         ...
 
     @property
-    def record(self) -> str:
+    def activations(self) -> str:
         """Either "fp16", "bf16x2" or "fp32"."""
         ...
 

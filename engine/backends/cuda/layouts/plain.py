@@ -24,7 +24,7 @@ class Plain:
 
     name: str
     types: tuple[str, ...]
-    record: str
+    activations: str
 
     @property
     def size(self) -> int:
@@ -50,7 +50,7 @@ class Fp8:
 
     unit: int
 
-    record = "fp16"
+    activations = "fp16"
 
     @property
     def name(self) -> str:

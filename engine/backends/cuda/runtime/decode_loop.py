@@ -15,7 +15,7 @@ import numpy as np
 from engine.backends.base import KEPT_LOGITS, SamplingPlan
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.sampling import layout, sampling
-from engine.backends.cuda.kernels.sampling.layout import OTHERS_AT, RECORD_WORDS, SLOTS, STATE_WORDS, TOPS_AT
+from engine.backends.cuda.kernels.sampling.layout import OTHERS_AT, RESULT_WORDS, SLOTS, STATE_WORDS, TOPS_AT
 from engine.backends.cuda.runtime.device import Device, Graph, Mark
 from engine.backends.cuda.runtime.uploads import Uploads
 from engine.errors import NotEnoughMemory
@@ -112,9 +112,9 @@ class DeviceDecodeLoop:
         self._state = device.zeros(4 * STATE_WORDS)
         self._work = sampling.Work.on(device, self._shape)
         self._kept = device.zeros(SLOTS * self._shape.stride)
-        self._uniforms, self._records = device.pinned(4 * SLOTS), device.pinned(4 * SLOTS * RECORD_WORDS)
+        self._uniforms, self._results = device.pinned(4 * SLOTS), device.pinned(4 * SLOTS * RESULT_WORDS)
         self._numbers: Floats = self._uniforms.numpy().view(np.float32)
-        self._told = self._records.numpy().view(np.int32).reshape(SLOTS, RECORD_WORDS)
+        self._result_words = self._results.numpy().view(np.int32).reshape(SLOTS, RESULT_WORDS)
         self._penalties: _Penalties | None = None
         self._graphs: dict[tuple[bool, bool], Graph] = {}
         self._plan = SamplingPlan(0)
@@ -136,7 +136,7 @@ class DeviceDecodeLoop:
         self._separate = self._edits and plan.alternatives > 0
         if self._edits:
             self._send_bias(plan.bias)
-        self._uploads.send(layout.plan_words(plan, self._separate, self._shape.wanted), self._plan_words)
+        self._uploads.send(layout.plan_words(plan, self._separate, self._shape.requested), self._plan_words)
         self._graph()  # captured now, before a reply waits for a token
 
     def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
@@ -227,7 +227,7 @@ class DeviceDecodeLoop:
         addresses = sampling.Addresses(
             logits=row.logits.data_ptr(), kept=self._kept.data_ptr(), plan=self._plan_words.data_ptr(),
             state=self._state.data_ptr(), tokens=row.tokens.data_ptr(), position=row.position.data_ptr(),
-            uniforms=self._uniforms.data_ptr(), records=self._records.data_ptr(), work=self._work.addresses,
+            uniforms=self._uniforms.data_ptr(), results=self._results.data_ptr(), work=self._work.addresses,
         )  # fmt: skip
         if edits:
             more = self._more()
@@ -237,7 +237,7 @@ class DeviceDecodeLoop:
 
     def _read(self, number: int) -> Sampled | None:
         """The result of a step, or None if the device could not sample it."""
-        whole = self._told[number % SLOTS]
+        whole = self._result_words[number % SLOTS]
         assert int(whole[layout.STAMP]) == number + 1, "the device and the host count different steps"
         if whole[layout.FLAG]:
             return None

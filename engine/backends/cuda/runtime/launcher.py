@@ -48,7 +48,7 @@ class Arguments:
     """
 
     def __init__(self, signature: str) -> None:
-        formats = "".join(_FORMATS[letter] for letter in signature)
+        formats = "".join(_FORMATS[code] for code in signature)
         self._pack = struct.Struct("@" + formats)
         self._room = ctypes.create_string_buffer(max(1, self._pack.size))
         start = ctypes.addressof(self._room)
@@ -60,7 +60,7 @@ class Arguments:
     def set(self, values: Sequence[int | float]) -> None:
         """Set the values for the next launch.
 
-        Raises `struct.error` if a value does not fit its letter, or if the number of values is wrong.
+        Raises `struct.error` if a value does not fit its code, or if the number of values is wrong.
         """
         self._pack.pack_into(self._room, 0, *values)
 
@@ -145,10 +145,10 @@ class Launcher:
 
         Raises `BuildError`.
         """
-        wanted = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._functions]
-        yield from binaries.ready(wanted, self.capability)
+        missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._functions]
+        yield from binaries.ready(missing, self.capability)
         with self._here:
-            for kernel in wanted:
+            for kernel in missing:
                 function = _MODULES.function(
                     self._library, self.index, kernel, binaries.cubin(kernel, self.capability)
                 )

@@ -61,13 +61,13 @@ def _translated(device: TorchDevice, needed: int = 0) -> Iterator[None]:
 
 
 def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
-    wanted = f"; {needed / 1e9:.2f} GB more were needed" if needed else ""
+    more = f"; {needed / 1e9:.2f} GB more were needed" if needed else ""
     try:
         free = f"{device.free_memory() / 1e9:.2f} GB of {device.total_memory / 1e9:.2f} GB free"
     except EngineError:
         free = "too little free"
     return NotEnoughMemory(
-        f"{device.name} has {free}{wanted}; close other programs that use it, or choose a smaller model or "
+        f"{device.name} has {free}{more}; close other programs that use it, or choose a smaller model or "
         "a shorter context."
     )
 

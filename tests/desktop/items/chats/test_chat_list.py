@@ -68,11 +68,11 @@ def test_pinned_then_folders_then_dates(chat_list: ChatListModel) -> None:
 
 
 def test_running_replies_and_drafts_are_announced(chat_list: ChatListModel) -> None:
-    told: list[int] = []
-    chat_list.dataChanged.connect(lambda first, _last: told.append(first.data(ID_ROLE)))
+    reported: list[int] = []
+    chat_list.dataChanged.connect(lambda first, _last: reported.append(first.data(ID_ROLE)))
     chat_list.set_drafts(frozenset({1, 4}))
     chat_list.set_running(4)
-    assert told == [4, 1, 4]
+    assert reported == [4, 1, 4]
     assert (
         chat_list.index(1).data(Qt.ItemDataRole.AccessibleTextRole)
         == "Four, pinned, a reply is running, draft not sent"
@@ -80,10 +80,10 @@ def test_running_replies_and_drafts_are_announced(chat_list: ChatListModel) -> N
 
 
 def test_a_closed_folder_shows_its_count(chat_list: ChatListModel, chats: ConversationsModel) -> None:
-    told: list[int] = []
-    chat_list.dataChanged.connect(lambda first, _last: told.append(first.row()))
+    reported: list[int] = []
+    chat_list.dataChanged.connect(lambda first, _last: reported.append(first.row()))
     chats.put(ConversationSummary(1, "One", NOON, 9))
-    assert chat_list.row_of(FOLDER, 9) in told
+    assert chat_list.row_of(FOLDER, 9) in reported
     assert chat_list.index(chat_list.row_of(FOLDER, 9)).data(COUNT_ROLE) == 1
     assert "One" not in shown(chat_list)
 
@@ -182,13 +182,13 @@ def test_where_drops_fall(chat_list: ChatListModel) -> None:
 def test_a_later_time_may_change_the_date_without_a_move(
     chats: ConversationsModel, chat_list: ChatListModel
 ) -> None:
-    told: list[int] = []
+    reported: list[int] = []
     chat_list.dataChanged.connect(
-        lambda first, _last: told.append(chat_list.index(first.row()).data(ID_ROLE))
+        lambda first, _last: reported.append(chat_list.index(first.row()).data(ID_ROLE))
     )
     chats.put(ConversationSummary(1, "Uno", NOON + 5, None, False))
     assert shown(chat_list)[-4:] == ["Today", "Uno", "Previous 7 days", "New conversation"]
-    assert told == [1]  # and no other row is painted again
+    assert reported == [1]  # and no other row is painted again
     chats.put(ConversationSummary(5, "Five", NOON - 3 * DAY + 5, None, False))
     assert shown(chat_list)[-2:] == ["Previous 7 days", "Five"]
     chats.put(ConversationSummary(5, "Five", NOON - 40 * DAY, None, False))

@@ -93,9 +93,11 @@ def test_put_and_remove_keep_the_order(model: ConversationsModel) -> None:
         else:
             expected[number] = ConversationSummary(number, f"t{step}", float(draw.randint(1, 20)))
             model.put(expected[number])
-        wanted = sorted(expected.values(), key=lambda row: (row.updated_at, row.id), reverse=True)
-        assert rows(model) == [(row.id, row.title) for row in wanted]
-        assert model.row(number) == next((place for place, row in enumerate(wanted) if row.id == number), -1)
+        required = sorted(expected.values(), key=lambda row: (row.updated_at, row.id), reverse=True)
+        assert rows(model) == [(row.id, row.title) for row in required]
+        assert model.row(number) == next(
+            (place for place, row in enumerate(required) if row.id == number), -1
+        )
     assert resets == []
 
 

@@ -34,9 +34,9 @@ def test_appended_text_is_reported_as_text_and_not_as_a_changed_item(qtbot: QtBo
     model.reset(chat(2))
     changed: list[object] = []
     model.dataChanged.connect(lambda *args: changed.append(args))
-    with qtbot.waitSignal(model.text_appended) as told:
+    with qtbot.waitSignal(model.text_appended) as reported:
         model.append_text(11, " more")
-    assert told.args == [1, " more"]
+    assert reported.args == [1, " more"]
     assert model.item(11).text == "text 1 more"
     with qtbot.assertNotEmitted(model.text_appended):
         model.append_text(11, "")

@@ -71,17 +71,17 @@ def test_texts(library: LibraryModel) -> None:
 
 
 def test_models_come_and_go(library: LibraryModel) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     for name in ("modelReset", "layoutChanged", "dataChanged"):
-        getattr(library, name).connect(lambda *_, name=name: told.append(name))
+        getattr(library, name).connect(lambda *_, name=name: reported.append(name))
     library.show_fits({"/m/A.gguf": judged(1)})
     library.show_entries((ENTRIES[1], made("new"), BROKEN))
     assert texts(library) == ["A", "broken", "new"]
     assert texts(library, "Memory")[0] == "Fits, 1 bytes"
-    assert told == ["dataChanged", "modelReset"]
+    assert reported == ["dataChanged", "modelReset"]
     library.show_entries((ENTRIES[1], made("new"), BROKEN))
     library.show_fits({"/m/A.gguf": judged(1)})
-    assert told == ["dataChanged", "modelReset"]  # no signal without a change
+    assert reported == ["dataChanged", "modelReset"]  # no signal without a change
     library.show_loaded("/m/new.gguf")
     assert texts(library) == ["A", "broken", "new  (loaded)"]
     library.show_loaded("")

@@ -17,62 +17,62 @@ class Watched(QWidget):
 
     changed = Signal()
 
-    def __init__(self, told: list[str]) -> None:
+    def __init__(self, reported: list[str]) -> None:
         super().__init__()
-        self.told = told
+        self.reported = reported
         self.changed.connect(self.later, Qt.ConnectionType.QueuedConnection)
 
     def later(self) -> None:
-        self.told.append("arranged")
+        self.reported.append("arranged")
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        self.told.append("painted")
+        self.reported.append("painted")
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     monkeypatch.setattr(core_yield, "ask", lambda: found.append("asked"))
     monkeypatch.setattr(core_yield, "give_back", lambda: found.append("given back"))
     return found
 
 
-def test_a_core_stays_free_until_text_is_painted(qtbot: QtBot, told: list[str]) -> None:
-    widget, asker = Watched(told), CpuYield()
+def test_a_core_stays_free_until_text_is_painted(qtbot: QtBot, reported: list[str]) -> None:
+    widget, asker = Watched(reported), CpuYield()
     qtbot.addWidget(widget)
     widget.show()
     qtbot.waitExposed(widget)
-    qtbot.waitUntil(lambda: "painted" in told)
-    told.clear()
+    qtbot.waitUntil(lambda: "painted" in reported)
+    reported.clear()
     asker.begin()
-    assert told == [], "nobody needs room while no model computes"
+    assert reported == [], "nobody needs room while no model computes"
     asker.on = True
     asker.begin()
     asker.begin()
     widget.changed.emit()
-    qtbot.waitUntil(lambda: "given back" in told)
-    assert told == ["asked", "arranged", "painted", "given back"]
+    qtbot.waitUntil(lambda: "given back" in reported)
+    assert reported == ["asked", "arranged", "painted", "given back"]
     asker.begin()
     asker.end()
-    assert told[4:] == ["asked", "given back"]
+    assert reported[4:] == ["asked", "given back"]
 
 
-def test_a_core_stays_free_until_the_user_pauses(qtbot: QtBot, told: list[str]) -> None:
+def test_a_core_stays_free_until_the_user_pauses(qtbot: QtBot, reported: list[str]) -> None:
     asker = CpuYield()
     asker.hold()
-    assert told == [], "nobody needs room while no model computes"
+    assert reported == [], "nobody needs room while no model computes"
     asker.on = True
     asker._held.setInterval(60_000)  # on a slow machine the user acts in time, too
     for _ in range(4):
         asker.hold()
         asker.begin()
         qtbot.waitUntil(lambda: not asker._turns)
-    assert told == ["asked"], "one request for all actions that follow each other"
+    assert reported == ["asked"], "one request for all actions that follow each other"
     asker._held.setInterval(1)  # a running timer begins anew
-    qtbot.waitUntil(lambda: len(told) > 1)
-    assert told == ["asked", "given back"]
+    qtbot.waitUntil(lambda: len(reported) > 1)
+    assert reported == ["asked", "given back"]
     asker.hold()
     asker.end()
-    assert told == ["asked", "given back"] * 2
+    assert reported == ["asked", "given back"] * 2
     assert not asker._held.isActive()

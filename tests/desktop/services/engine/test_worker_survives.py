@@ -86,7 +86,7 @@ def test_one_end_whatever_is_raised_at_every_event(qtbot: QtBot, worker: StreamT
         (ending,) = endings(listener, job.id)
         assert ending[0] == "failed", ending
         assert ending[2], "a sentence"
-        assert "".join(listener.events(job.id)) == "123"[: max(0, at - 1)], "what came before it was told"
+        assert "".join(listener.events(job.id)) == "123"[: max(0, at - 1)], "what came before it was reported"
         assert listener.seen.index(ending) == max(
             i for i, what in enumerate(listener.seen) if what[1] == job.id
         )

@@ -16,6 +16,9 @@ from desktop.services.formulas import formula_images, formula_process
 from desktop.services.formulas.formula_images import FormulaImage, formula_image, give_up, rest
 from desktop.services.formulas.formula_process import draw
 from desktop.services.system.helper_process import HelperEnded, HelperProcess
+from tests.desktop.helper_pid import helper_pid
+
+FORMULAS = "desktop.services.formulas.formula_process"
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +30,10 @@ def _ended() -> Iterator[None]:
 def test_the_image_is_the_same_as_in_this_process_and_the_process_is_kept() -> None:
     for latex in (r"\frac{a}{b} + \text{ä}", r"\unknown{x}", "x\ny"):
         assert formula_image(latex, 18.0, "#203040", True, 1.0) == draw(latex, 18.0, "#203040", True, 1.0)
-    child = formula_images.HELPER.process_id
+    child = helper_pid(FORMULAS)
     assert child is not None
     formula_image("y", 18.0, "#203040", False, 1.0)
-    assert formula_images.HELPER.process_id == child
+    assert helper_pid(FORMULAS) == child
     rest()
     assert not psutil.pid_exists(child)
     assert formula_image("y", 18.0, "#203040", False, 1.0) == draw("y", 18.0, "#203040", False, 1.0)
@@ -38,7 +41,7 @@ def test_the_image_is_the_same_as_in_this_process_and_the_process_is_kept() -> N
 
 def test_a_process_that_ends_at_a_formula_returns_none_for_it() -> None:
     formula_image("x", 18.0, "#203040", False, 1.0)
-    child = formula_images.HELPER.process_id
+    child = helper_pid(FORMULAS)
     assert child is not None
     process = psutil.Process(child)
     process.kill()
@@ -62,7 +65,7 @@ def test_a_formula_that_takes_too_long_is_abandoned(monkeypatch: pytest.MonkeyPa
             except ValueError as error:
                 raise HelperEnded(str(error)) from error
 
-    monkeypatch.setattr(formula_images, "HELPER", Silent("desktop.services.formulas.formula_process"))
+    monkeypatch.setattr(formula_images, "HELPER", Silent(FORMULAS))
     found: list[FormulaImage | None] = []
     asking = threading.Thread(target=lambda: found.append(formula_image("x", 18.0, "#203040", False, 1.0)))
     asking.start()
@@ -73,14 +76,14 @@ def test_a_formula_that_takes_too_long_is_abandoned(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_another_process_this_one_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = HelperProcess("desktop.services.formulas.formula_process", executable="")
+    helper = HelperProcess(FORMULAS, executable="")
     monkeypatch.setattr(formula_images, "HELPER", helper)
     assert formula_image("x^2", 18.0, "#203040", False, 1.0) == draw("x^2", 18.0, "#203040", False, 1.0)
-    assert helper.process_id is None
+    assert helper_pid(FORMULAS) is None
 
 
 def test_a_closed_helper_does_not_start_again() -> None:
-    helper = HelperProcess("desktop.services.formulas.formula_process")
+    helper = HelperProcess(FORMULAS)
     helper.close()
     with pytest.raises(HelperEnded, match="closed"):
         helper.start()
@@ -100,7 +103,7 @@ def test_the_process_answers_line_by_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_after_closing_a_formula_is_none_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = HelperProcess("desktop.services.formulas.formula_process")
+    helper = HelperProcess(FORMULAS)
     helper.close()
     monkeypatch.setattr(formula_images, "HELPER", helper)
     assert formula_image("x", 18.0, "#203040", False, 1.0) is None

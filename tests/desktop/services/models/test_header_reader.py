@@ -17,7 +17,10 @@ from desktop.store.caches.headers import FILE_NAME, HeaderStore
 from engine.core import ModelInfo
 from engine.errors import BadCheckpoint, EngineError
 from engine.models import describe
+from tests.desktop.helper_pid import helper_pid
 from tests.tiny import write_gguf
+
+HEADERS = "engine.hub.local.header_process"
 
 
 def unexpected(path: Path) -> ModelInfo:
@@ -38,18 +41,18 @@ def reader(tmp_path: Path) -> Iterator[HeaderReader]:
 
 def test_the_same_facts_and_sentences(reader: HeaderReader, model: Path, tmp_path: Path) -> None:
     assert reader(model) == describe(model)
-    child = reader.helper.process_id
+    child = helper_pid(HEADERS)
     assert child is not None
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + b"\xff" * 100)
     for path in (tmp_path / "bad.gguf", tmp_path / "gone.gguf", tmp_path / "line\nbreak.gguf"):
         with pytest.raises(EngineError) as own:
             describe(path)
-        with pytest.raises(EngineError) as told:
+        with pytest.raises(EngineError) as reported:
             reader(path)
-        assert str(told.value) == str(own.value)
-    assert reader.helper.process_id == child
+        assert str(reported.value) == str(own.value)
+    assert helper_pid(HEADERS) == child
     reader.rest()
-    assert reader.helper.process_id is None
+    assert helper_pid(HEADERS) is None
     assert not psutil.pid_exists(child)
     assert reader(model).name == "tiny"
 
@@ -59,14 +62,14 @@ def test_cached_headers_are_not_read_again(reader: HeaderReader, model: Path, tm
     first = reader.stamped(model, (1, 2))
     reader.rest()
     assert reader.stamped(model, (1, 2)) == first
-    assert reader.helper.process_id is None
+    assert helper_pid(HEADERS) is None
     assert reader.stamped(model, (1, 3)) == first
-    assert reader.helper.process_id is not None
+    assert helper_pid(HEADERS) is not None
 
 
 def test_a_dying_process_costs_one_model(reader: HeaderReader, model: Path) -> None:
     reader(model)
-    child = reader.helper.process_id
+    child = helper_pid(HEADERS)
     assert child is not None
     psutil.Process(child).kill()
     with pytest.raises(

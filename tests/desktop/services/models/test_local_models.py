@@ -103,13 +103,13 @@ def test_a_slow_search_does_not_block_the_window(qtbot: QtBot) -> None:
 
     def find(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
         for number in range(2):
-            yield FoundModel(Path(f"/m/{number}.gguf"), str(number), "Slow", "It is only told of.")
+            yield FoundModel(Path(f"/m/{number}.gguf"), str(number), "Slow", "It is only described.")
         begun.set()
         gate.wait(10)
 
     catalogue = LocalModelsService(find=find)
-    told: list[int] = []
-    catalogue.changed.connect(lambda entries: told.append(len(entries)))
+    reported: list[int] = []
+    catalogue.changed.connect(lambda entries: reported.append(len(entries)))
     gate.set()
     with qtbot.waitSignal(catalogue.finished):
         catalogue.refresh([], [])
@@ -121,7 +121,7 @@ def test_a_slow_search_does_not_block_the_window(qtbot: QtBot) -> None:
     assert [entry.name for entry in catalogue.entries] == ["0", "1"]
     gate.set()
     qtbot.waitUntil(lambda: not catalogue.searching)
-    assert told[-1] == 2
+    assert reported[-1] == 2
     assert catalogue.close()
 
 
@@ -132,12 +132,12 @@ def test_a_thousand_models_are_reported_in_few_steps(qtbot: QtBot) -> None:
         )
 
     catalogue = LocalModelsService(find=find)
-    told: list[int] = []
-    catalogue.changed.connect(lambda entries: told.append(len(entries)))
+    reported: list[int] = []
+    catalogue.changed.connect(lambda entries: reported.append(len(entries)))
     with qtbot.waitSignal(catalogue.finished):
         catalogue.refresh([], [])
-    assert told[-1] == 1000
-    assert len(told) < 50
+    assert reported[-1] == 1000
+    assert len(reported) < 50
     assert catalogue.close()
 
 

@@ -43,7 +43,7 @@ def stored(
             Done("stop_regex", "sum = 12\n", Stats()),
             "stopped at “sum = 12”, which the stop expression matches",
         ),
-        (Done("end_filter", "", Stats()), "the wanted form is complete"),
+        (Done("end_filter", "", Stats()), "constraint satisfied"),
         (Done("time_limit", "", Stats()), "stopped at the time limit"),
         (
             Done("loop", "again and " * 9, Stats()),
@@ -117,12 +117,12 @@ def test_show_items_reaches_any_path(qtbot: QtBot, seed: int) -> None:
             MessageItem(draw.randint(1, 12), draw.choice(("user", "tool")), draw.choice("abc"))
             for _ in range(draw.randint(0, 4))
         ]
-        wanted: list[MessageItem] = []
+        expected: list[MessageItem] = []
         for item in kept + fresh:
-            if item.id not in {other.id for other in wanted}:
-                wanted.append(item)
-        show_items(model, wanted)
-        assert model.items() == tuple(wanted)
+            if item.id not in {other.id for other in expected}:
+                expected.append(item)
+        show_items(model, expected)
+        assert model.items() == tuple(expected)
     assert find_item(model, 999) is None
     del tester
 
@@ -130,13 +130,13 @@ def test_show_items_reaches_any_path(qtbot: QtBot, seed: int) -> None:
 def test_undo_stack(qtbot: QtBot) -> None:
     stack = UndoStack()
     done: list[int] = []
-    told: list[tuple[bool, str]] = []
-    stack.available_changed.connect(lambda available, what: told.append((available, what)))
+    reported: list[tuple[bool, str]] = []
+    stack.available_changed.connect(lambda available, what: reported.append((available, what)))
     for number in range(60):
         stack.push(f"step {number}", functools.partial(done.append, number))
     assert stack.what == "step 59"
     while stack.undo():
         pass
     assert done == list(range(59, 9, -1))  # the oldest ten are forgotten
-    assert told[-1] == (False, "")
+    assert reported[-1] == (False, "")
     assert not stack.undo()

@@ -100,11 +100,11 @@ def test_figures_of_a_running_reply(talking: Harness) -> None:
     talking.session.set_settings(SpeculationSettings(method="ngram"))
     talking.chat.running_every = 5
     talking.ask(" ".join("abcdefghijk"))
-    told = [stats for (stats,) in talking.said["running_changed"]]
-    assert {stats.new_tokens for stats in told} <= {5, 10}  # those of one frame are told once
-    assert told[-1].new_tokens == 10
-    assert all(isinstance(stats, Stats) for stats in told)
-    assert told[-1].acceptance_rate == 0.75
+    reported = [stats for (stats,) in talking.said["running_changed"]]
+    assert {stats.new_tokens for stats in reported} <= {5, 10}  # those of one frame are reported once
+    assert reported[-1].new_tokens == 10
+    assert all(isinstance(stats, Stats) for stats in reported)
+    assert reported[-1].acceptance_rate == 0.75
     footer = talking.session.messages.items()[-1].footer
     assert "3.3 tokens per pass, 75 % of drafts kept" in footer
 
@@ -119,11 +119,11 @@ def test_figures_of_a_running_reply_are_shown_when_its_chat_is_opened(talking: H
     talking.session.submit("go")
     talking.qtbot.waitUntil(lambda: bool(talking.said["running_changed"]))
     talking.session.open_conversation(other)
-    told = len(talking.said["running_changed"])
+    reported = len(talking.said["running_changed"])
     talking.qtbot.wait(60)
-    assert len(talking.said["running_changed"]) == told
+    assert len(talking.said["running_changed"]) == reported
     talking.session.open_conversation(mine)
-    assert len(talking.said["running_changed"]) == told + 1
+    assert len(talking.said["running_changed"]) == reported + 1
     talking.session.stop()
     talking.until_idle()
 
@@ -204,9 +204,9 @@ def test_a_draft_model_that_fits_is_asked_for(harness: Harness) -> None:
 
 def test_a_draft_model_that_does_not_fit_is_reported_at_once_and_nothing_is_sent(harness: Harness) -> None:
     harness.session.set_settings(drafting_with(harness, "other.gguf"))
-    with harness.qtbot.waitSignal(harness.session.draft_refused) as told:
+    with harness.qtbot.waitSignal(harness.session.draft_refused) as reported:
         load_big(harness)
-    assert told.args == ["The draft model “other” cannot be used: Its vocabulary is not that of big."]
+    assert reported.args == ["The draft model “other” cannot be used: Its vocabulary is not that of big."]
     assert not harness.session.submit("hello")
     assert harness.said["draft_refused"][-1][0].endswith(
         "Its vocabulary is not that of big. Your text is kept."
@@ -225,20 +225,20 @@ def test_switching_between_chats_reports_once(harness: Harness) -> None:
     harness.session.save_as_defaults()
     harness.qtbot.waitUntil(lambda: bool(harness.said["draft_refused"]))
     harness.qtbot.wait(50)
-    told = len(harness.said["draft_refused"])
+    reported = len(harness.said["draft_refused"])
     for _ in range(3):
         with harness.qtbot.waitSignal(harness.session.drafts.answered):
             harness.session.open_conversation(harness.session.conversation)
-    assert len(harness.said["draft_refused"]) == told
+    assert len(harness.said["draft_refused"]) == reported
 
 
 def test_the_draft_model_does_not_fit_another_model(harness: Harness) -> None:
     load_big(harness)
     harness.session.set_settings(drafting_with(harness, "other.gguf"))
     harness.qtbot.waitUntil(lambda: bool(harness.said["draft_refused"]))
-    with harness.qtbot.waitSignal(harness.session.draft_refused) as told:
+    with harness.qtbot.waitSignal(harness.session.draft_refused) as reported:
         load_big(harness, "large.gguf")
-    assert "not that of large" in told.args[0]
+    assert "not that of large" in reported.args[0]
 
 
 def test_drafting_is_on_without_a_draft_model(talking: Harness) -> None:

@@ -89,13 +89,13 @@ def test_the_reply_ends_before_another_one_speaks() -> None:
     assert not any("Ada" in stop for stop in stops)
 
 
-@pytest.mark.parametrize(("text", "wanted"), [
+@pytest.mark.parametrize(("text", "expected"), [
     ("Bob, ask Ada", "Ada"), ("ada and BOB!", "Bob"), ("Bobby and Adam", None), ("", None), ("Ask Lee", None),
     ("Ann?", "Ann Lee"), ("Ann Lee", "Ann Lee"), ("Bob_", None), ("(Bob)", "Bob"),
 ])  # fmt: skip
-def test_the_one_who_is_mentioned_last_answers(text: str, wanted: str | None) -> None:
+def test_the_one_who_is_mentioned_last_answers(text: str, expected: str | None) -> None:
     found = mentioned(text, [ADA, BOB, SceneParticipant("Ann Lee")])
-    assert (found.name if found else None) == wanted
+    assert (found.name if found else None) == expected
 
 
 def test_the_order_of_turns() -> None:
@@ -138,13 +138,13 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "wanted"), CASES)
+@pytest.mark.parametrize(("text", "expected"), CASES)
 @given(data=st.data())
-def test_a_name_is_removed_however_the_text_is_split(text: str, wanted: str, data) -> None:
+def test_a_name_is_removed_however_the_text_is_split(text: str, expected: str, data) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     found, filter = through(pieces)
-    assert found == wanted
+    assert found == expected
     assert len(text) - filter.removed == len(found)
 
 

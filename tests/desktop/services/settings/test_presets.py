@@ -40,10 +40,12 @@ def test_a_chosen_preset_is_the_source_of_its_values_until_they_change(harness, 
     put(harness, seed=3, typical=0.9)
     service.choose("Creative")
     assert harness.session.settings(SamplerSettings) == CREATIVE.over(SamplerSettings(seed=3))
-    told = sources(harness)
-    assert {name for name, source in told.items() if source == "preset Creative"} == set(CREATIVE.settings)
-    assert told["seed"] == "conversation"  # a preset is a way to write, not one text
-    assert told["typical"] == "default"
+    reported = sources(harness)
+    assert {name for name, source in reported.items() if source == "preset Creative"} == set(
+        CREATIVE.settings
+    )
+    assert reported["seed"] == "conversation"  # a preset is a way to write, not one text
+    assert reported["typical"] == "default"
     assert service.current() == ("Creative", False)
     put(harness, top_p=0.5)
     assert sources(harness)["top_p"] == "conversation"

@@ -14,9 +14,9 @@ def test_the_schedule(talking, monkeypatch) -> None:
     harness.ask("Hello")
     service = BackupService(harness.session)
     made: list[object] = []
-    told: list[str] = []
+    reported: list[str] = []
     service.made.connect(made.append)
-    service.trouble.connect(told.append)
+    service.trouble.connect(reported.append)
     service.timer.setInterval(1)
     harness.qtbot.waitUntil(lambda: bool(made))
     assert service.timer.interval() == EVERY_MS
@@ -32,9 +32,9 @@ def test_the_schedule(talking, monkeypatch) -> None:
     for _ in range(2):
         service.timer.setInterval(1)
         harness.qtbot.waitUntil(lambda: service.timer.interval() == EVERY_MS)
-    harness.qtbot.waitUntil(lambda: bool(told))
+    harness.qtbot.waitUntil(lambda: bool(reported))
     assert service.close()
-    assert told == [
+    assert reported == [
         "The file with your conversations is damaged (a page is bad): start the program again, and what "
         "can be read is saved."
     ]

@@ -38,15 +38,15 @@ def test_without_a_file_manager_the_folder_is_opened(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(FileShower, "_ask_file_manager", lambda self, path: False)
-    told: list[str] = []
-    shower = FileShower(told.append)
+    reported: list[str] = []
+    shower = FileShower(reported.append)
     (tmp_path / NAME).touch()
     shower.show(tmp_path / NAME)
     shower.show(tmp_path)
     assert opened == [str(tmp_path), str(tmp_path)]
     monkeypatch.setattr("desktop.services.system.reveal_file.QDesktopServices.openUrl", lambda url: False)
     shower.show(tmp_path / NAME)
-    assert told == [f"No file manager opened {tmp_path}."]
+    assert reported == [f"No file manager opened {tmp_path}."]
 
 
 @pytest.mark.parametrize("started", [True, False])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QCoreApplication
+from PySide6.QtNetwork import QLocalServer
 
 from desktop.services.system.single_instance import (
     AlreadyOpen,
@@ -93,9 +94,14 @@ def test_a_later_start_that_does_not_wait_for_the_answer_is_handled(first, tmp_p
     assert {request.paths[0].name for request in heard} == set(map(str, range(40)))
 
 
+def listening(first: FirstInstance) -> bool:
+    """Whether later starts can reach this one."""
+    return any(server.isListening() for server in first.findChildren(QLocalServer))
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a pipe is no file")
 def test_only_this_user_can_reach_the_socket(first, tmp_path) -> None:
-    assert first.listening
+    assert listening(first)
     assert stat.S_IMODE(os.stat(socket_name(tmp_path)).st_mode) & 0o077 == 0
     first.close()
     assert not os.path.exists(socket_name(tmp_path))
@@ -107,7 +113,7 @@ def test_the_socket_of_a_dead_program_is_taken_over(tmp_path, qapp) -> None:
         gone.bind(socket_name(tmp_path))
     first = FirstInstance(tmp_path)
     try:
-        assert first.listening
+        assert listening(first)
     finally:
         first.close()
 

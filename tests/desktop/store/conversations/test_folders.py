@@ -10,7 +10,7 @@ from desktop.store.attachments.message_format import Attachment
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.drafts import MOST_FILES, DraftStore
 from desktop.store.conversations.folders import DEEPEST, FolderStore
-from desktop.store.conversations.inheritance import layers_of, model_of, settings_of, system_prompt_of
+from desktop.store.conversations.inheritance import layers_of, system_prompt_of
 from desktop.store.conversations.personas import LARGEST_IMAGE, Persona, PersonaStore
 from desktop.store.database.database import Database, StoreError
 
@@ -150,21 +150,21 @@ def test_what_a_conversation_inherits(
         return text, layer.source if layer else ""
 
     assert prompt() == ("outer", "folder")
-    values = settings_of(layers_of(database, store.get(talk)), "SamplerSettings")
-    assert {name: (value, layer.name) for name, (value, layer) in values.items()} == {
-        "temperature": (0.2, "Inner"),
-        "top_k": (5, "Outer"),
-        "top_p": (0.5, "Talk"),
-    }
+    layers = layers_of(database, store.get(talk))
+    assert [(layer.name, layer.settings.get("SamplerSettings")) for layer in layers] == [
+        ("Outer", {"temperature": 0.1, "top_k": 5}),
+        ("Inner", {"temperature": 0.2}),
+        ("Talk", {"top_p": 0.5}),
+    ]
     pirate = personas.save(Persona(0, "Pirate", "🏴", "Arr", "creative", "/models/sea.gguf"))
     store.set_persona(talk, pirate.id)
     assert prompt() == ("Arr", "persona")
     layers = layers_of(database, store.get(talk))
     assert [layer.source for layer in layers] == ["folder", "folder", "persona", "conversation"]
     assert layers[2].preset == "creative"
-    assert model_of(layers)[0] == "/models/sea.gguf"
+    assert [layer.model_path for layer in layers] == ["", "", "/models/sea.gguf", ""]
     store.set_model_path(talk, "/models/own.gguf")
-    assert model_of(layers_of(database, store.get(talk)))[0] == "/models/own.gguf"
+    assert layers_of(database, store.get(talk))[-1].model_path == "/models/own.gguf"
     store.set_system_prompt(talk, "", inherit=False)
     assert prompt() == ("", "conversation")
     store.set_system_prompt(talk, "own")

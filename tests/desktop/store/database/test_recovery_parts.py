@@ -73,8 +73,8 @@ def test_foreign_keys_are_enforced_again_afterwards(tmp_path: Path) -> None:
     assert database.execute("PRAGMA foreign_keys").fetchone() == (1,)
     database.execute("PRAGMA foreign_keys = OFF")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(StoreError) as told:
+    with pytest.raises(StoreError) as reported:
         recover(tmp_path / "folder", database)
-    assert str(told.value).startswith(f"The file {tmp_path / 'folder'} cannot be read (")
+    assert str(reported.value).startswith(f"The file {tmp_path / 'folder'} cannot be read (")
     assert database.execute("PRAGMA foreign_keys").fetchone() == (1,)
     database.close()

@@ -174,13 +174,13 @@ class Changes(RuleBasedStateMachine):
         rows = self.database.execute(
             "SELECT id, text FROM messages WHERE state <> 'running' AND id >= ?", (low,)
         ).fetchall()
-        wanted = {(number, token) for number, text in rows for token in index_text(text).split()}
+        expected = {(number, token) for number, text in rows for token in index_text(text).split()}
         self.database.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab (main, message_words, instance)"
         )
         assert {
             (row[1], row[0]) for row in self.database.execute("SELECT term, doc FROM temp.words").fetchall()
-        } == wanted
+        } == expected
 
     @invariant()
     def everything_is_found(self) -> None:

@@ -164,19 +164,19 @@ def test_the_places_of_the_words(store: ConversationStore) -> None:
 def test_the_index_finds_every_script(
     store: ConversationStore, database: Database, text: str, query: str
 ) -> None:
-    wanted = store.add_message(store.create().id, None, "user", text).id
+    expected = store.add_message(store.create().id, None, "user", text).id
     filled(store, database, 1500)
-    assert [hit.message_id for hit in store.search(query)] == [wanted]
+    assert [hit.message_id for hit in store.search(query)] == [expected]
 
 
 def test_typing_a_word_finds_it_from_the_first_letter(store: ConversationStore, database: Database) -> None:
-    wanted = store.add_message(store.create().id, None, "user", "xylophone concert").id
+    expected = store.add_message(store.create().id, None, "user", "xylophone concert").id
     filled(store, database, 1500)
     for length in range(1, 10):
-        assert [hit.message_id for hit in store.search("xylophone"[:length])] == [wanted]
-    assert [hit.message_id for hit in store.search("concert xyl")] == [wanted]
+        assert [hit.message_id for hit in store.search("xylophone"[:length])] == [expected]
+    assert [hit.message_id for hit in store.search("concert xyl")] == [expected]
     assert store.search("ylophone") == ()
-    assert [hit.message_id for hits in store.search_rest("ylophone") for hit in hits] == [wanted]
+    assert [hit.message_id for hits in store.search_rest("ylophone") for hit in hits] == [expected]
 
 
 def test_pages_of_hits_and_the_rest_are_everything(store: ConversationStore, database: Database) -> None:
@@ -198,11 +198,11 @@ def test_pages_of_hits_and_the_rest_are_everything(store: ConversationStore, dat
 
 def test_words_that_are_common_but_never_adjacent(store: ConversationStore, database: Database) -> None:
     filled(store, database, 4000)
-    wanted = database.execute("SELECT id FROM messages ORDER BY id LIMIT 1 OFFSET 5").fetchone()[0]
-    database.execute("UPDATE messages SET text = 'words_common ' || text WHERE id = ?", (wanted,))
+    expected = database.execute("SELECT id FROM messages ORDER BY id LIMIT 1 OFFSET 5").fetchone()[0]
+    database.execute("UPDATE messages SET text = 'words_common ' || text WHERE id = ?", (expected,))
     quick = store.search("words_common")
-    assert [hit.message_id for hits in store.search_rest("words_common") for hit in hits] == [wanted]
-    assert {hit.message_id for hit in quick} <= {wanted}
+    assert [hit.message_id for hits in store.search_rest("words_common") for hit in hits] == [expected]
+    assert {hit.message_id for hit in quick} <= {expected}
 
 
 def test_what_is_below_a_deleted_message_is_not_found_in_an_old_file(

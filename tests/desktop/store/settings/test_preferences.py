@@ -124,12 +124,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 def test_writing_can_wait(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     preferences = Preferences(path)
-    wanted: list[int] = []
-    preferences.write_soon = lambda: wanted.append(1)
+    expected: list[int] = []
+    preferences.write_soon = lambda: expected.append(1)
     preferences.save()
     preferences.save_settings(SamplerSettings(top_k=7))
     preferences.remember_conversation(3)
-    assert (len(wanted), preferences.unsaved, path.exists()) == (2, True, False)
+    assert (len(expected), preferences.unsaved, path.exists()) == (2, True, False)
     preferences.save()
     assert not preferences.unsaved
     assert Preferences(path).settings(SamplerSettings).top_k == 7

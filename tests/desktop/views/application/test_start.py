@@ -196,7 +196,7 @@ def test_a_long_unseen_reply_is_notified(hand, monkeypatch) -> None:
     watch.clock = clock
     hand.load()
     hand.say("tell me <b>more</b>")
-    told = hand.session.conversation
+    reported = hand.session.conversation
     assert fake.shown == [(f"The reply in “{hand.session.title}” is ready", "After 25 seconds")]
     step[0] = 19.0
     hand.say("too short to tell")
@@ -213,13 +213,13 @@ def test_a_long_unseen_reply_is_notified(hand, monkeypatch) -> None:
     assert fake.shown[1] == (f"The reply in “{hand.session.title}” ended early", "After 1 min 30 s")
     hand.echo.chat.error = None
     hand.window.navigation.new_chat()
-    assert hand.session.conversation != told
+    assert hand.session.conversation != reported
     fake.clicked("a leave")
-    assert hand.session.conversation == told
+    assert hand.session.conversation == reported
     alerts: list[bool] = []
     watch.unheard.connect(lambda: alerts.append(True))
     fake.broken = True
-    hand.say("nobody can be told")
+    hand.say("nobody hears this")
     assert alerts == [True]
     hand.close()
     assert fake.closed

@@ -73,9 +73,9 @@ def test_invalid_saved_keys_are_dropped_with_a_notice(tmp_path) -> None:
     read = Preferences(path)
     keymap = Keymap(read, TABLE)
     assert (keymap.keys("one"), keymap.keys("two"), keymap.keys("three")) == (("Ctrl+J",), ("Ctrl+U",), ())
-    told = " ".join(read.notices)
+    reported = " ".join(read.notices)
     for part in ("Blurb+7", "“One” and for “Two”", "“three”"):
-        assert part in told
+        assert part in reported
     assert len(read.notices) == 3
     keymap.set_keys("three", ["F8"])
     assert Preferences(path).shortcuts["of_tomorrow"] == ("F9",)

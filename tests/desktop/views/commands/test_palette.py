@@ -134,8 +134,8 @@ def test_recent_choices_come_first_and_are_saved(hand, palette) -> None:
 )
 def test_a_setting_is_shown_with_its_editor_focused(hand, palette, query, cls, name) -> None:
     write(palette, query)
-    wanted = f"setting:{cls.__name__}.{name}"
-    row = next(at for at, each in enumerate(palette.rows.rows) if each.match.entry.key == wanted)
+    expected = f"setting:{cls.__name__}.{name}"
+    row = next(at for at, each in enumerate(palette.rows.rows) if each.match.entry.key == expected)
     for _ in range(row):
         hand.press(Key.Key_Down)
     hand.press(Key.Key_Return)

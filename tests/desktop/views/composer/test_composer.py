@@ -120,9 +120,9 @@ def test_pasted_files_are_reported_and_never_inserted_as_text(composer, qtbot) -
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile("/tmp/notes.md")])
     data.setText("/tmp/notes.md")
-    with qtbot.waitSignal(composer.box.files_pasted) as told:
+    with qtbot.waitSignal(composer.box.files_pasted) as reported:
         composer.box.insertFromMimeData(data)
-    assert [path.name for path in told.args[0]] == ["notes.md"]
+    assert [path.name for path in reported.args[0]] == ["notes.md"]
     assert composer.text() == ""
 
 

@@ -30,21 +30,21 @@ def test_keys_buttons_and_drags_count_and_a_hovering_mouse_does_not(
     now = [100.0]
     monkeypatch.setattr(input_watch.time, "monotonic", lambda: now[0])
     watch = InputWatch(window)
-    told: list[bool] = []
-    watch.acted.connect(lambda: told.append(watch.acting))
+    reported: list[bool] = []
+    watch.acted.connect(lambda: reported.append(watch.acting))
     handle = window.windowHandle()
     assert not watch.acting
 
     QTest.mouseMove(handle, QPoint(50, 50))
     QTest.mouseMove(handle, QPoint(60, 50))
-    assert (told, watch.acting) == ([], False)
+    assert (reported, watch.acting) == ([], False)
     QTest.mousePress(handle, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, QPoint(50, 50))
-    assert told == [True]
+    assert reported == [True]
     QTest.mouseMove(handle, QPoint(70, 50))
-    assert told == [True, True]
+    assert reported == [True, True]
     QTest.mouseRelease(handle, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, QPoint(70, 50))
     QTest.keyPress(handle, Qt.Key.Key_A)
-    assert told == [True, True, True]
+    assert reported == [True, True, True]
 
     now[0] += 0.39
     assert watch.acting

@@ -125,10 +125,10 @@ def _focusable(widget: QWidget) -> bool:
 @pytest.mark.parametrize("back", [False, True])
 def test_tab_reaches_every_control_and_is_trapped_nowhere(hand, back) -> None:
     window = hand.window
-    wanted = {widget for widget in window.findChildren(QWidget) if _focusable(widget)}
+    expected = {widget for widget in window.findChildren(QWidget) if _focusable(widget)}
     window.sidebar.query.setFocus()
     reached: set[QWidget] = set()
-    for _ in range(2 * len(wanted) + 10):
+    for _ in range(2 * len(expected) + 10):
         before = QApplication.focusWidget()
         hand.press(
             Key.Key_Backtab if back else Key.Key_Tab, SHIFT if back else Qt.KeyboardModifier.NoModifier
@@ -139,7 +139,7 @@ def test_tab_reaches_every_control_and_is_trapped_nowhere(hand, back) -> None:
         if now in reached and now is window.sidebar.query:
             break
         reached.add(now)
-    missing = {widget for widget in wanted - reached if _focusable(widget)}
+    missing = {widget for widget in expected - reached if _focusable(widget)}
     assert not missing
 
 
@@ -250,7 +250,7 @@ def test_menus_say_what_is_disabled_and_why(hand) -> None:
 def test_the_menu_key_reaches_what_can_be_done_with_a_message(hand) -> None:
     transcript = hand.window.chat.transcript
     item = hand.items()[-1]
-    row = transcript.rows_of(item.id)[0]
+    row = transcript.messages.rows_of(item.id)[0]
     hand.qtbot.waitUntil(transcript.settled)
     point = next(
         widget.geometry().center()

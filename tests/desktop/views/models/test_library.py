@@ -403,8 +403,8 @@ def test_offline(deck: Deck) -> None:
     assert page.note.text().startswith("You are offline by choice")
     page.offline.click()
     assert page.query.isEnabled()
-    told = [state for state, _ in itertools.groupby(deck.hub.offline)]  # each question tells it once more
-    assert told[-2:] == [True, False]
+    reported = [state for state, _ in itertools.groupby(deck.hub.offline)]  # each question tells it once more
+    assert reported[-2:] == [True, False]
 
 
 def test_the_token_is_not_left_in_the_field(deck: Deck) -> None:

@@ -23,8 +23,8 @@ def test_the_button_adds_a_folder(qtbot, tmp_path: Path) -> None:
     editor = form.editor("adapters")
     assert isinstance(editor, FolderListEditor)
     editor.set_value((r"C:\new\thing = 0.5",))
-    told: list[object] = []
-    editor.edited.connect(told.append)
+    reported: list[object] = []
+    editor.edited.connect(reported.append)
     button = editor.findChild(QPushButton)
     assert button is not None
     assert button.accessibleName()
@@ -37,8 +37,8 @@ def test_the_button_adds_a_folder(qtbot, tmp_path: Path) -> None:
     dialog = next(found for found in editor.findChildren(QFileDialog) if found.isVisible())
     dialog.filesSelected.emit([str(pirate)])
     dialog.reject()
-    assert told == [(r"C:\new\thing = 0.5", str(pirate))]
-    assert editor.value() == told[0]
+    assert reported == [(r"C:\new\thing = 0.5", str(pirate))]
+    assert editor.value() == reported[0]
 
 
 def test_what_the_check_says(tmp_path: Path) -> None:

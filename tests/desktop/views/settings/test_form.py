@@ -78,8 +78,8 @@ def values_of(cls: type[Settings]) -> st.SearchStrategy[Settings]:
 def test_values_round_trip_without_a_change_signal(qtbot, cls: type[Settings]) -> None:
     form = SettingsForm(cls)
     qtbot.addWidget(form)
-    told: list[tuple[str, object]] = []
-    form.changed.connect(lambda name, value: told.append((name, value)))
+    reported: list[tuple[str, object]] = []
+    form.changed.connect(lambda name, value: reported.append((name, value)))
 
     @settings(max_examples=40, suppress_health_check=list(HealthCheck))
     @given(values_of(cls))
@@ -88,7 +88,7 @@ def test_values_round_trip_without_a_change_signal(qtbot, cls: type[Settings]) -
         assert form.values() == value
 
     check()
-    assert told == []
+    assert reported == []
 
 
 @given(st.text())
@@ -112,8 +112,8 @@ def sampling(qtbot):
     form = SettingsForm(SamplerSettings)
     qtbot.addWidget(form)
     form.show_values(SamplerSettings(), sources(SamplerSettings))
-    form.told = []
-    form.changed.connect(lambda name, value: form.told.append((name, value)))
+    form.reported = []
+    form.changed.connect(lambda name, value: form.reported.append((name, value)))
     form.show()
     return form
 
@@ -126,10 +126,10 @@ def test_slider_and_box_are_bound_both_ways(sampling) -> None:
     assert (slider.maximum(), slider.value(), box.text()) == (40, 14, "0.70")
     slider.setValue(20)
     assert box.text() == "off"
-    assert sampling.told[-1] == ("temperature", 1.0)
+    assert sampling.reported[-1] == ("temperature", 1.0)
     box.setValue(1.5)
     assert slider.value() == 30
-    assert sampling.told[-1] == ("temperature", 1.5)
+    assert sampling.reported[-1] == ("temperature", 1.5)
     box.setValue(7.25)  # beyond the end of the slider, inside the true range
     assert slider.value() == slider.maximum()
     assert sampling.values().temperature == 7.25
@@ -141,9 +141,9 @@ def test_a_dragged_slider_emits_once_when_it_is_released(sampling) -> None:
     for position in (90, 80, 70):
         slider.setSliderPosition(position)
     assert box.text() == "0.70"
-    assert sampling.told == []
+    assert sampling.reported == []
     slider.setSliderDown(False)
-    assert sampling.told == [("top_p", 0.7)]
+    assert sampling.reported == [("top_p", 0.7)]
 
 
 def test_off_can_be_typed(sampling, qtbot) -> None:
@@ -152,11 +152,11 @@ def test_off_can_be_typed(sampling, qtbot) -> None:
     box.selectAll()
     qtbot.keyClicks(box, "off")
     qtbot.keyClick(box, Qt.Key.Key_Return)
-    assert sampling.told == [("top_k", 0)]
+    assert sampling.reported == [("top_k", 0)]
     box.selectAll()
     qtbot.keyClicks(box, "12")
     qtbot.keyClick(box, Qt.Key.Key_Return)
-    assert sampling.told[-1] == ("top_k", 12)
+    assert sampling.reported[-1] == ("top_k", 12)
 
 
 def test_numbers_with_a_meaning_are_words(qtbot) -> None:
@@ -188,26 +188,26 @@ def test_seed_is_a_number_or_random(sampling, qtbot) -> None:
     assert line.placeholderText() == "random"
     qtbot.keyClicks(line, "9223372036854775807")
     qtbot.keyClick(line, Qt.Key.Key_Return)
-    assert sampling.told == [("seed", 9223372036854775807)]
+    assert sampling.reported == [("seed", 9223372036854775807)]
     line.clear()
     qtbot.keyClick(line, Qt.Key.Key_Return)
-    assert sampling.told[-1] == ("seed", None)
+    assert sampling.reported[-1] == ("seed", None)
 
 
 def test_stop_strings_are_lines_with_escapes(qtbot) -> None:
     form = SettingsForm(StopSettings)
     qtbot.addWidget(form)
     form.show_values(StopSettings(stop_strings=("a\nb", " c")), sources(StopSettings))
-    told: list[object] = []
-    form.changed.connect(lambda name, value: told.append((name, value)))
+    reported: list[object] = []
+    form.changed.connect(lambda name, value: reported.append((name, value)))
     box = find(form, QPlainTextEdit, "Stop strings")
     assert box.toPlainText() == "a\\nb\n c"
     box.moveCursor(QTextCursor.MoveOperation.End)
     qtbot.keyClick(box, Qt.Key.Key_Return)
     qtbot.keyClick(box, Qt.Key.Key_Return)
     qtbot.keyClicks(box, r"\tEND")
-    assert told == []  # only when the user pauses
-    qtbot.waitUntil(lambda: told == [("stop_strings", ("a\nb", " c", "\tEND"))])
+    assert reported == []  # only when the user pauses
+    qtbot.waitUntil(lambda: reported == [("stop_strings", ("a\nb", " c", "\tEND"))])
 
 
 def test_a_text_box_grows_with_its_text_up_to_a_bound(qtbot) -> None:
@@ -283,9 +283,9 @@ def test_reset_shows_only_away_from_the_default_and_says_where_the_value_comes_f
     assert button.isVisible()
     assert "this conversation" in button.toolTip()
     assert "default" in button.accessibleName()
-    with qtbot.waitSignal(sampling.reset_requested) as wanted:
+    with qtbot.waitSignal(sampling.reset_requested) as expected:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
-    assert wanted.args == ["top_p"]
+    assert expected.args == ["top_p"]
 
 
 def test_wheel_over_an_unfocused_control_changes_nothing(sampling) -> None:
@@ -304,7 +304,7 @@ def test_wheel_over_an_unfocused_control_changes_nothing(sampling) -> None:
         QApplication.sendEvent(control, event)
         assert not event.isAccepted(), control.accessibleName()
     assert sampling.values() == before
-    assert sampling.told == []
+    assert sampling.reported == []
 
 
 # -- which rows are seen, and what they say
@@ -378,17 +378,17 @@ def test_a_field_that_another_widget_shows_has_no_row(qtbot) -> None:
 
 
 def test_the_source_is_a_word_in_the_row_and_a_phrase_for_a_screen_reader(sampling) -> None:
-    told = {
+    reported = {
         **sources(SamplerSettings),
         "top_p": "conversation",
         "top_k": "saved default",
         "min_p": "preset Creative",
     }
-    sampling.show_values(SamplerSettings(top_p=0.5, top_k=3, min_p=0.2), told)
-    words = {name: sampling.row(name).toolTip() for name in told}
+    sampling.show_values(SamplerSettings(top_p=0.5, top_k=3, min_p=0.2), reported)
+    words = {name: sampling.row(name).toolTip() for name in reported}
     shown = {
         name: [label.text() for label in sampling.row(name).findChildren(QLabel) if label.isVisible()]
-        for name in told
+        for name in reported
     }
     assert (shown["top_p"], shown["top_k"], shown["temperature"]) == (
         ["Top P", "this chat"],
@@ -403,8 +403,8 @@ def test_the_source_is_a_word_in_the_row_and_a_phrase_for_a_screen_reader(sampli
 
 
 def test_reset_is_offered_only_where_it_would_change_something(sampling) -> None:
-    told = {**sources(SamplerSettings), "top_p": "preset Creative", "min_p": "preset Creative"}
-    sampling.show_values(SamplerSettings(top_p=0.5), told, SamplerSettings(top_p=0.9))
+    reported = {**sources(SamplerSettings), "top_p": "preset Creative", "min_p": "preset Creative"}
+    sampling.show_values(SamplerSettings(top_p=0.5), reported, SamplerSettings(top_p=0.9))
     assert sampling.row("top_p").reset.isVisible()
     assert not sampling.row("min_p").reset.isVisible()
 
@@ -418,8 +418,8 @@ def held(qtbot) -> SettingsForm:
     form.hold(["stop_regex"])
     qtbot.addWidget(form)
     form.show_values(StopSettings(stop_regex="old"), sources(StopSettings))
-    form.told, form.asked = [], []
-    form.changed.connect(lambda name, value: form.told.append((name, value)))
+    form.reported, form.asked = [], []
+    form.changed.connect(lambda name, value: form.reported.append((name, value)))
     form.proposed.connect(lambda name, value, at_leisure: form.asked.append((name, value, at_leisure)))
     return form
 
@@ -435,11 +435,11 @@ def test_a_held_field_proposes_and_applies_only_when_accepted(held, qtbot) -> No
     assert held.asked == [("stop_regex", "a", False), ("stop_regex", "a(", False)]
     qtbot.keyClick(line, Qt.Key.Key_Return)
     assert held.asked[-1] == ("stop_regex", "a(", True)
-    assert held.told == []
+    assert held.reported == []
     held.show_values(StopSettings(stop_regex="old", max_tokens=5), sources(StopSettings))
     assert line.text() == "a("  # another change of the pane does not take it away
     held.accept("stop_regex")
-    assert held.told == [("stop_regex", "a(")]
+    assert held.reported == [("stop_regex", "a(")]
 
 
 def test_another_value_from_outside_ends_a_proposal(held, qtbot) -> None:
@@ -450,7 +450,7 @@ def test_another_value_from_outside_ends_a_proposal(held, qtbot) -> None:
     assert line.text() == "new"
     assert held.row("stop_regex").note.isHidden()
     held.accept("stop_regex")
-    assert held.told == []
+    assert held.reported == []
 
 
 def test_proposals_can_be_taken_out_and_restored(held, qtbot) -> None:

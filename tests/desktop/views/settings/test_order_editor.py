@@ -29,8 +29,8 @@ def order(qtbot) -> OrderEditor:
     editor.show_context(SamplerSettings())
     editor.show()
     qtbot.waitExposed(editor)
-    editor.told = []
-    editor.edited.connect(editor.told.append)
+    editor.reported = []
+    editor.edited.connect(editor.reported.append)
     return editor
 
 
@@ -61,7 +61,7 @@ def test_a_partial_value_stays_as_it_is_until_the_user_moves_a_row(order) -> Non
     order.set_value(("skew", "temperature"))
     assert order.value() == ("skew", "temperature")
     assert set(shown(order)) == {label for _, label in SAMPLER_STEP_NAMES}
-    assert order.told == []
+    assert order.reported == []
 
 
 def test_all_rows_are_visible_at_once(order) -> None:
@@ -78,16 +78,16 @@ def test_a_dragged_row_emits_when_it_is_dropped(order, source: int, target: int)
     steps = range(source, target, 1 if target > source else -1)
     for row in [*steps, target]:
         QTest.mouseMove(view, place(order, row))
-    assert order.told == []
+    assert order.reported == []
     QTest.mouseRelease(view, Qt.MouseButton.LeftButton, pos=end)
-    assert order.told == [moved(source, target)]
+    assert order.reported == [moved(source, target)]
     assert order.value() == moved(source, target)
     assert order.list.currentRow() == target
 
 
 def test_a_click_moves_nothing(order) -> None:
     QTest.mouseClick(order.list.viewport(), Qt.MouseButton.LeftButton, pos=place(order, 3))
-    assert (order.told, order.list.currentRow()) == ([], 3)
+    assert (order.reported, order.list.currentRow()) == ([], 3)
 
 
 def test_a_drag_beyond_the_ends_stays_at_the_end(order) -> None:
@@ -95,19 +95,19 @@ def test_a_drag_beyond_the_ends_stays_at_the_end(order) -> None:
     QTest.mousePress(view, Qt.MouseButton.LeftButton, pos=place(order, 2))
     QTest.mouseMove(view, QPoint(10, -500))
     QTest.mouseRelease(view, Qt.MouseButton.LeftButton, pos=QPoint(10, -500))
-    assert order.told == [moved(2, 0)]
+    assert order.reported == [moved(2, 0)]
 
 
 def test_keys_move_the_selected_row(order) -> None:
     order.list.setFocus()
     order.list.setCurrentRow(0)
     QTest.keyClick(order.list, Key.Key_Up, ALT)
-    assert order.told == []
+    assert order.reported == []
     QTest.keyClick(order.list, Key.Key_Down, ALT)
     QTest.keyClick(order.list, Key.Key_Down, ALT)
-    assert order.told[-1] == moved(0, 2)
+    assert order.reported[-1] == moved(0, 2)
     QTest.keyClick(order.list, Key.Key_Down)  # without Alt only the choice moves
-    assert len(order.told) == 2
+    assert len(order.reported) == 2
     assert order.list.currentRow() == 3
 
 
@@ -116,7 +116,7 @@ def test_buttons_move_the_selected_row_and_stop_at_the_ends(order, qtbot) -> Non
     assert (order.up.isEnabled(), order.down.isEnabled()) == (True, False)
     order.list.setCurrentRow(1)
     qtbot.mouseClick(order.up, Qt.MouseButton.LeftButton)
-    assert order.told == [moved(1, 0)]
+    assert order.reported == [moved(1, 0)]
     assert not order.up.isEnabled()
     assert order.down.isEnabled()
 
@@ -125,7 +125,7 @@ def test_a_new_value_keeps_the_selected_step(order) -> None:
     order.list.setCurrentRow(5)
     order.set_value(tuple(reversed(NAMES)))
     assert order.list.currentItem().text() == "Temperature"
-    assert order.told == []
+    assert order.reported == []
 
 
 def off(editor: OrderEditor) -> set[str]:
@@ -156,5 +156,5 @@ def test_the_pane_scrolls_along_with_a_dragged_row(order, qtbot) -> None:
     QTest.mouseMove(order.list.viewport(), place(order, 16))
     assert pane.verticalScrollBar().value() > 0
     QTest.mouseRelease(order.list.viewport(), Qt.MouseButton.LeftButton, pos=place(order, 16))
-    assert order.told == [moved(0, 16)]
+    assert order.reported == [moved(0, 16)]
     pane.takeWidget()

@@ -126,12 +126,12 @@ def test_tab_follows_the_layout_of_the_panes(hand, qtbot) -> None:
     unfold(hand, "Sampling", "Stop conditions", "Constraints", "Output")
     pane = inspector(hand)
     qtbot.wait(1)
-    wanted = [
+    expected = [
         widget for widget in pane._scroll.findChildren(QWidget) if widget.isVisible() and widget.isEnabled()
     ]
     by_tab = {
         widget
-        for widget in wanted
+        for widget in expected
         if widget.focusPolicy() & Qt.FocusPolicy.TabFocus and widget.focusProxy() is None
     }
     pane.query.setFocus()
@@ -387,8 +387,8 @@ def test_every_example_is_valid_and_comes_by_menu(hand, qtbot) -> None:
     choose(control(hand, QComboBox, "Format"), "Regular expression")
     menu = hand.button("Insert an example").menu()
     menu.actions()[0].trigger()
-    wanted = _EXAMPLES["regex"][0][1]
-    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).pattern == wanted, timeout=20_000)
+    expected = _EXAMPLES["regex"][0][1]
+    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).pattern == expected, timeout=20_000)
     assert in_force(hand, ConstraintSettings).format == "regex"
 
 

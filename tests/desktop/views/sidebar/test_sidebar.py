@@ -104,15 +104,15 @@ def test_several_are_selected_without_opening_and_deleted_together(sidebar, qtbo
     with qtbot.assertNotEmitted(sidebar.opened):
         click(qtbot, sidebar, 3, modifier=CTRL)
     assert sidebar.list.chosen() == [1, 3]
-    with qtbot.waitSignal(sidebar.list.requests.delete) as wanted:
+    with qtbot.waitSignal(sidebar.list.requests.delete) as expected:
         qtbot.keyClick(sidebar.list, Key.Key_Delete)
-    assert wanted.args == [[1, 3]]
+    assert expected.args == [[1, 3]]
     menu = sidebar.list.menu_for(index_of(sidebar, 3))
     qtbot.addWidget(menu)
     actions = {action.text().split("\t")[0]: action for action in menu.actions()}
-    with qtbot.waitSignal(sidebar.list.requests.export) as wanted:
+    with qtbot.waitSignal(sidebar.list.requests.export) as expected:
         actions["Export 2 chats…"].trigger()
-    assert wanted.args == [[1, 3]]
+    assert expected.args == [[1, 3]]
     with qtbot.waitSignal(sidebar.list.requests.pin) as pinned:
         actions["Pin 2 chats"].trigger()
     assert pinned.args == [[1, 3], True]
@@ -129,19 +129,19 @@ def test_menus_of_a_folder_and_of_one_chat(sidebar, qtbot) -> None:
     menu = sidebar.list.menu_for(index_of(sidebar, 7, FOLDER))
     qtbot.addWidget(menu)
     actions = {action.text().split("\t")[0]: action for action in menu.actions()}
-    with qtbot.waitSignal(sidebar.list.requests.edit_folder) as wanted:
+    with qtbot.waitSignal(sidebar.list.requests.edit_folder) as expected:
         actions["Settings and prompt…"].trigger()
-    assert wanted.args == [7]
-    with qtbot.waitSignal(sidebar.list.requests.remove_folder) as wanted:
+    assert expected.args == [7]
+    with qtbot.waitSignal(sidebar.list.requests.remove_folder) as expected:
         actions["Remove…"].trigger()
-    assert wanted.args == [7]
+    assert expected.args == [7]
     sidebar.set_open(1)
     menu = sidebar.list.menu_for(index_of(sidebar, 2))
     qtbot.addWidget(menu)
     actions = {action.text().split("\t")[0]: action for action in menu.actions()}
-    with qtbot.waitSignal(sidebar.list.requests.delete) as wanted:
+    with qtbot.waitSignal(sidebar.list.requests.delete) as expected:
         actions["Delete"].trigger()
-    assert wanted.args == [[2]], "the row under the pointer, not the chosen one"
+    assert expected.args == [[2]], "the row under the pointer, not the chosen one"
 
 
 def drag(sidebar, numbers, target, share=0.5, kind=CHAT):

@@ -114,7 +114,7 @@ def test_reading_in_a_long_paragraph_with_late_formulas(show: Show, qtbot: QtBot
     view._pictures._workshop.add = lambda key: None  # they wait until they are drawn
     model.append(MessageItem(2, "assistant", text + "\n\n" + "tail\n\n" * 30))
     qtbot.waitUntil(lambda: not view._waits)
-    row = next(row for row in view.rows_of(2) if row.kind is RowKind.TEXT)
+    row = next(row for row in view.messages.rows_of(2) if row.kind is RowKind.TEXT)
     view.scrolling.to_row(row, -round(row.height * 0.6))
     view.flush()
     view.flush()
@@ -150,7 +150,7 @@ def test_a_thought_that_is_read_stays_open_when_it_is_over(show: Show, qtbot: Qt
     view.flush()
     model.append_text(2, "</think>\n\n" + "answer\n\n" * 3)
     qtbot.waitUntil(view.settled)
-    assert not [row for row in view.rows_of(2) if row.text.startswith("other")]
+    assert not [row for row in view.messages.rows_of(2) if row.text.startswith("other")]
 
 
 @pytest.mark.parametrize("width", [400, 900])

@@ -76,7 +76,7 @@ def test_the_buttons_save(pair: tuple[TranscriptView, MessagesModel], qtbot: QtB
 
 
 def editor_of(view: TranscriptView, message: int) -> bool:
-    return any(row.kind == "editor" for row in view.rows_of(message))
+    return any(row.kind == "editor" for row in view.messages.rows_of(message))
 
 
 def test_a_user_message_can_be_saved_without_an_answer_and_keeps_its_files(

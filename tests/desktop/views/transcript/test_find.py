@@ -162,7 +162,7 @@ def test_a_match_in_a_file_is_shown_below_its_chip_while_the_search_is_open(show
     view, _ = show([MessageItem(1, "user", asked), MessageItem(2, "assistant", "hay")], 600, 400)
     bar = open_bar(view, "needle")
     assert bar.count.text() == "1 of 2"
-    (row,) = [row for row in view.rows_of(1) if row.kind is RowKind.ATTACHMENT]
+    (row,) = [row for row in view.messages.rows_of(1) if row.kind is RowKind.ATTACHMENT]
     qtbot.waitUntil(view.settled)
     assert "the Needle of" in row.peek
     assert row.peek[0] == row.peek[-1] == "…"
@@ -183,7 +183,7 @@ def test_a_hyphened_word_of_a_table_is_found_and_copied_as_it_was_written(show: 
     view, _ = show([MessageItem(1, "assistant", "| a |\n|---|\n| Apache-2.0 |\n")], 600, 400)
     bar = open_bar(view, "apache-2.0")
     assert bar.count.text() == "1 of 1"
-    (row,) = [row for row in view.rows_of(1) if row.kind is RowKind.TABLE]
+    (row,) = [row for row in view.messages.rows_of(1) if row.kind is RowKind.TABLE]
     widget = view.pool.widget(row)
     assert isinstance(widget, DocumentRow)
     assert [cursor.selectedText() for cursor in widget._marks] == ["Apache\u20112.0"]

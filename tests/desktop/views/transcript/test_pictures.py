@@ -33,11 +33,11 @@ def test_the_window_does_not_wait_for_a_process_that_is_sent_to_rest(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it must wait itself while another view's formula is worked out."""
-    begun, wanted, in_time = threading.Event(), threading.Event(), []
+    begun, expected, in_time = threading.Event(), threading.Event(), []
 
     def rest() -> None:
         begun.set()
-        in_time.append(wanted.wait(10))
+        in_time.append(expected.wait(10))
 
     monkeypatch.setattr(image_loader, "_REST_S", 0.001)
     monkeypatch.setattr(image_loader.formula_images, "rest", rest)
@@ -46,6 +46,6 @@ def test_the_window_does_not_wait_for_a_process_that_is_sent_to_rest(
     shop.want(first)
     assert begun.wait(30)
     shop.want(second)
-    wanted.set()
+    expected.set()
     qtbot.waitUntil(lambda: shop.known(first) and shop.known(second))
     assert in_time[0]

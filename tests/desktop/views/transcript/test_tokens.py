@@ -20,9 +20,10 @@ from desktop.views.transcript.message_rows import MessageRows
 from desktop.views.transcript.rows import RowKind
 from desktop.views.transcript.tokens.colours import ENTROPY, PROBABILITY, strength, tint
 from desktop.views.transcript.tokens.row import TokenRow
-from desktop.views.widgets.theme import contrast, palette, tokens
+from desktop.views.widgets.theme import palette, tokens
 from engine.core import TokenInfo
 from tests.desktop.fakes import echo_token
+from tests.desktop.views.contrast import contrast
 from tests.work import calls_in
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]
@@ -156,8 +157,8 @@ def test_the_colour_on_the_screen_follows_the_probability(show: Show, scheme: st
         (row,) = token_rows(view)
         for token in row.tokens():
             area = row.token_area(token).translated(row.pos())
-            wanted = tint(mode, scheme == "dark", ground, strength(mode, trace, token))
-            assert picture.pixelColor(area.left() + 2, area.top() + 1).rgb() == wanted.rgb(), (mode, token)
+            expected = tint(mode, scheme == "dark", ground, strength(mode, trace, token))
+            assert picture.pixelColor(area.left() + 2, area.top() + 1).rgb() == expected.rgb(), (mode, token)
     sure, unsure = TokenInfo(1, "a", 1.0, 1.0, entropy=0.0), TokenInfo(2, "b", 0.1, 0.01, entropy=9.0)
     two = TokenTrace()
     two.extend([sure, unsure])

@@ -461,20 +461,20 @@ def test_the_tags_of_the_model_apply_to_new_messages(show: Show, qtbot: QtBot) -
     model.append(MessageItem(1, "assistant", "", running=True, opened="</muse>"))
     model.append_text(1, "hm\n\nwell")
     qtbot.waitUntil(view.settled)
-    kinds = [row.kind for row in view.rows_of(1)]
+    kinds = [row.kind for row in view.messages.rows_of(1)]
     assert kinds == [RowKind.HEADER, RowKind.THOUGHT, RowKind.TEXT, RowKind.TEXT, RowKind.FOOTER]
     model.append_text(1, "\n</muse>\nYes <think>")
     qtbot.waitUntil(view.settled)
-    assert [row.text for row in view.rows_of(1) if row.kind is RowKind.TEXT] == ["Yes <think>"]
+    assert [row.text for row in view.messages.rows_of(1) if row.kind is RowKind.TEXT] == ["Yes <think>"]
 
 
 def test_folding_a_thought_that_grows_keeps_following_the_end(show: Show, qtbot: QtBot) -> None:
     view, model = show([MessageItem(1, "assistant", "<think>\n" + "word\n\n" * 60, running=True)], 500, 300)
     assert view.scrolling.at_end
-    [head] = [row for row in view.rows_of(1) if row.kind is RowKind.THOUGHT]
+    [head] = [row for row in view.messages.rows_of(1) if row.kind is RowKind.THOUGHT]
     view.scrolling.fold(head)
     qtbot.waitUntil(view.settled)
-    assert RowKind.TEXT not in [row.kind for row in view.rows_of(1)]
+    assert RowKind.TEXT not in [row.kind for row in view.messages.rows_of(1)]
     model.append_text(1, "</think>\n" + "answer\n\n" * 60)
     qtbot.waitUntil(view.settled)
     assert view.scrolling.at_end
@@ -514,24 +514,24 @@ def test_text_is_painted_together_with_what_changes_with_it(
     twice.
     """
     view, model = show([MessageItem(1, "user", "Go"), MessageItem(2, "assistant", "One", running=True)])
-    told: list[str] = []
+    reported: list[str] = []
 
     class Figure(QWidget):
         def paintEvent(self, event: QPaintEvent) -> None:
-            told.append("painted")
+            reported.append("painted")
 
     def arrange() -> None:
-        told.append("arranged")
+        reported.append("arranged")
         TranscriptView.arrange(view)
 
     figure = Figure(view.viewport())
     figure.setGeometry(0, 0, 8, 8)
     figure.show()
-    qtbot.waitUntil(lambda: view.settled() and "painted" in told)
+    qtbot.waitUntil(lambda: view.settled() and "painted" in reported)
     qtbot.wait(40)  # the last frame was long ago
-    told.clear()
+    reported.clear()
     monkeypatch.setattr(view, "arrange", arrange)
     figure.update()
     model.append_text(2, " and two")
-    qtbot.waitUntil(lambda: {"arranged", "painted"} <= set(told))
-    assert told == ["arranged", "painted"]
+    qtbot.waitUntil(lambda: {"arranged", "painted"} <= set(reported))
+    assert reported == ["arranged", "painted"]

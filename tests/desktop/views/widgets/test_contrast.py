@@ -16,7 +16,8 @@ from desktop.views.chat.context_meter import PALE
 from desktop.views.transcript.style import TranscriptColours
 from desktop.views.transcript.tokens.colours import ENTROPY, PROBABILITY, ramp
 from desktop.views.widgets import item_painting
-from desktop.views.widgets.theme import SCHEMES, Theme, contrast, palette, strengthened, style_sheet, tokens
+from desktop.views.widgets.theme import SCHEMES, Theme, palette, strengthened, style_sheet, tokens
+from tests.desktop.views.contrast import contrast
 
 TEXT, PART = 4.5, 3.0
 _DRAWN = (

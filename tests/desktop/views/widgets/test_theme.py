@@ -10,7 +10,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QPalette
 
 import resources
-from desktop.views.widgets.theme import SCHEMES, Theme, contrast, palette, style_sheet, tokens
+from desktop.views.widgets.theme import SCHEMES, Theme, palette, style_sheet, tokens
+from tests.desktop.views.contrast import contrast
 
 TEXT_ON = [
     (

@@ -140,10 +140,10 @@ def test_odd_widths_and_rows_that_need_logits(kind: str, width: int, inner: int)
     mixture = Mixture(kind, Routing(6, 2), width, inner, rows_first=True)
     ids = np.arange(40)
     with recorded(CpuBackend(2), mixture) as cpu, recorded(ReferenceBackend(), mixture) as reference:
-        for rows, wanted in ((1, 1), (8, 3), (40, 1), (40, 8), (40, 9), (40, 40)):
-            found, expected = cpu.run(step(ids[:rows], wanted)), reference.run(step(ids[:rows], wanted))
-            assert found.shape == expected.shape == (wanted, width)
-            assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max(), (rows, wanted)
+        for rows, required in ((1, 1), (8, 3), (40, 1), (40, 8), (40, 9), (40, 40)):
+            found, expected = cpu.run(step(ids[:rows], required)), reference.run(step(ids[:rows], required))
+            assert found.shape == expected.shape == (required, width)
+            assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max(), (rows, required)
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,10 @@ def test_a_sequence_s_first_rows_take_sixteen_bits() -> None:
         assert np.array_equal(found[:8], alone)
         assert np.array_equal(found[8:], run(fast, MOST_ROWS)[8:])
         ids = np.arange(MOST_ROWS, dtype=np.int32)
-        for wanted in (20, MOST_ROWS - 8, MOST_ROWS - 3):
-            assert np.array_equal(fast.run(Step(ids, ids, np.zeros(1, np.int32), wanted)), found[-wanted:])
+        for expected in (20, MOST_ROWS - 8, MOST_ROWS - 3):
+            assert np.array_equal(
+                fast.run(Step(ids, ids, np.zeros(1, np.int32), expected)), found[-expected:]
+            )
 
 
 @pytest.mark.slow

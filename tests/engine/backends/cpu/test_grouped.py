@@ -203,7 +203,7 @@ def test_composites_multiply_as_their_numbers_do() -> None:
     backend, width, rng = CpuBackend(2), 200, np.random.default_rng(0)
     order = rng.permutation(width)
     parts = [Run(0, 64, 4, 0), Run(64, 32, 6, 1), Run(96, 96, 6, 2), Run(192, 8, 3, 3)]
-    other, turned = runs_by_group(rng.permutation(np.arange(width) // 40), 4)
+    other, runs = runs_by_group(rng.permutation(np.arange(width) // 40), 4)
     net = Net(
         backend,
         width - 8,
@@ -214,7 +214,7 @@ def test_composites_multiply_as_their_numbers_do() -> None:
         Drawn(53, [Run(0, 64, 4, 0), Run(64, 11, 2, 1)], rng.permutation(75), 3),
     )
     assert Drawn(9, parts, order, 1).tensor.type == "PERMUTED+GROUPED4_64+GROUPED6_32+GROUPED_REST"
-    assert Drawn(9, other, turned, 1).tensor.type == "PERMUTED+GROUPED"
+    assert Drawn(9, other, runs, 1).tensor.type == "PERMUTED+GROUPED"
     cache = backend.new_cache(1, SHAPE, 1, "fp32")
     program = backend.record(net, cache, 64)
     ids = rng.integers(0, 61, 50).astype(np.int32)

@@ -250,7 +250,7 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
         words, counters = program._step, recording.counters.copy()
         words[ROWS], words[LOGIT_ROWS], words[TOKENS] = 8, 8, 0
         scratch = np.zeros(1 << 20, np.uint8)
-        # It is in the middle of the program, with what it was told when its epoch began ...
+        # It is in the middle of the program, with the state from when its epoch began ...
         program._pool._words[CONTENTION + ACTIVE] = 2
         KERNELS.pool["work"](
             control.ctypes.data,

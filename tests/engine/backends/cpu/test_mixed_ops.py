@@ -52,7 +52,7 @@ class Pass:
         self._rng, self._ops, self._layer = np.random.default_rng(self._seed), ops, 0
         values = [self._normed(ops.embed(self._w["table"]))]
         makers: list[Callable[[Any, Any], Any]] = [
-            self._norm, self._pointwise, self._two, self._linear, self._turned, self._columns, self._mixture,
+            self._norm, self._pointwise, self._two, self._linear, self._rotated, self._columns, self._mixture,
         ]  # fmt: skip
         for i in range(24):
             # Old values are used again, long after others took places.
@@ -92,7 +92,7 @@ class Pass:
         bias = self._rng.standard_normal(WIDTH).astype(np.float32)
         return self._ops.linear(x, self._w["square"], bias, y if self._rng.random() < 0.5 else None)
 
-    def _turned(self, x: Any, y: Any) -> Any:
+    def _rotated(self, x: Any, y: Any) -> Any:
         """x itself must stay as it is, for later uses."""
         if self._rng.random() < 0.3:
             return self._ops.add_positions(x, self._positions)

@@ -15,6 +15,7 @@ import pytest
 from engine.backends.base import ACTIVATIONS, AttentionShape, RotaryTable, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
+from engine.backends.cpu.lowering.constants import Constants
 from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.graph.cache import CacheSpec
 from engine.backends.kv_formats import cache_type
@@ -187,8 +188,16 @@ def test_a_table_is_kept_once() -> None:
     """However many layers use it; and two tables of one model are two."""
     backend = CpuBackend(1)
     w = [backend.load_weight(Rows(32, 1).matrix)]
-    lowered = LoweredPass(lambda ops: _tables(ops, w), CacheSpec(cache_type("fp16")))
-    assert lowered.constants.table_count == 4
+    addresses: list[int] = []
+
+    class Noted(Constants):
+        def table(self, table: Any) -> int:
+            addresses.append(super().table(table))
+            return addresses[-1]
+
+    LoweredPass(lambda ops: _tables(ops, w), CacheSpec(cache_type("fp16")), constants=Noted())
+    assert len(addresses) == 20
+    assert len(set(addresses)) == 4
     assert_near(*both(_tables, [Rows(32, 1).matrix], 9))
 
 

@@ -1,4 +1,4 @@
-"""Thoughts in control tokens: they are text, they are told from answers, and they do not go back into the
+"""Thoughts in control tokens: they are text, they are kept apart from answers, and do not go back into the
 prompt.
 """
 
@@ -121,7 +121,6 @@ def test_thoughts_do_not_go_back_into_the_prompt() -> None:
     text = tokenizer.decode(prompts.build(ChatRequest(said)).ids, skip_special=False)
     assert "<|start|>assistant<|channel|>final<|message|>Hi.<|end|>" in text
     assert "secret" not in text
-    assert prompts.count(said) == len(prompts.build(ChatRequest(said)).ids)
     assert template.thinking(tokenizer)[0][0] == ("<think>", "</think>")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from engine.core import Message
 from engine.errors import BadTemplate
-from engine.text.template.template import ChatTemplate, encode_chat, fold_system_turns
+from engine.text.template.template import ChatTemplate, encode_chat, fold_system
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.text.template.chat_templates import CHATML, GEMMA, MISTRAL, PHI4_MINI, TEMPLATES
 from tests.engine.text.tokenizer.vocabularies import (
@@ -58,7 +58,7 @@ def test_renders_as_transformers_does(name: str, conversation: str, mode: str) -
     try:
         expected = by_transformers(TEMPLATES[name], messages, prompt=prompt, go_on=go_on)
     except (jinja2.TemplateError, ValueError):
-        folded = fold_system_turns([{"role": m.role, "content": m.content} for m in messages])
+        folded = fold_system([{"role": m.role, "content": m.content} for m in messages])
         if folded is None or name != "gemma":
             with pytest.raises(BadTemplate):
                 template.render(messages, add_generation_prompt=prompt, continue_last=go_on)

@@ -21,7 +21,7 @@ from engine.backends.cpu.codegen.simd import (
     OutputTile,
     const_vector,
     counted_loop,
-    halves,
+    fp16_values,
     intrinsic_function,
     load,
     load_half,
@@ -56,7 +56,7 @@ def load_small_e4m3(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     """16 fp8 values divided by `FP8_FACTOR`, float32: shifted into fp16, only the exponent's bias differs."""
     wide = ir.VectorType(I16, LANES)
     byte = b.sext(load(b, address, ir.VectorType(I8, LANES)), wide)
-    return halves(b, b.and_(b.shl(byte, const_vector(7, wide)), const_vector(0xBFFF, wide)))
+    return fp16_values(b, b.and_(b.shl(byte, const_vector(7, wide)), const_vector(0xBFFF, wide)))
 
 
 READERS = {"fp32": (4, load_float), "fp16": (2, load_half), "fp8": (1, load_small_e4m3)}

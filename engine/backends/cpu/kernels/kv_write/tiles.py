@@ -32,8 +32,8 @@ from engine.backends.cpu.codegen.simd import (
     const_vector,
     counted_loop,
     fma,
+    fp16_values,
     half_bits,
-    halves,
     intrinsic_function,
     load,
     load_half,
@@ -142,7 +142,7 @@ def _store_scale_q8(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value], scale: An
     """Store the fp16 scale that makes the extreme the code -128; returns it as float32 in all lanes."""
     bits = half_bits(b, b.fmul(_extreme(b, parts), const_f32(-1 / 128)))
     store(b, bits, scale)
-    return halves(b, splat(b, bits))
+    return fp16_values(b, splat(b, bits))
 
 
 def _emit_quantise_q4(
@@ -158,7 +158,7 @@ def _emit_quantise_q4(
     shares = ir.Constant(VF32, [ir.Constant(F32, share / Q4_LEVELS[0]) for share in SCALE_SHARES])
     # Clamped so that fp16 holds the scale: the difference of two outliers may be too large.
     bits = half_bits(b, b.fmul(_between(b, splat(b, _extreme(b, parts)), -Q4_EXTREME, Q4_EXTREME), shares))
-    scales = halves(b, bits)
+    scales = fp16_values(b, bits)
     inverse = b.select(
         b.fcmp_ordered("==", scales, const_vector(0.0)), const_vector(0.0), b.fdiv(const_vector(1.0), scales)
     )

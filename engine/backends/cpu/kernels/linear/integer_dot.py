@@ -30,25 +30,25 @@ def integer_products(
     of them. No sum overflows: the largest is 32 x 255 x 32639.
     """
     high: list[ir.Value] = [const_vector(0, VI32) for _ in packed]
-    low = [_start(b, record, zero, part) for record in packed]
+    low = [_start(b, block, zero, part) for block in packed]
     for q, weights in operands:
-        for r, record in enumerate(packed):
-            high[r] = byte_products(b, high[r], weights, spread_word(b, record, 4 * q), signed)
-            low[r] = byte_products(b, low[r], weights, spread_word(b, record, LOW + 4 * q), signed)
+        for r, block in enumerate(packed):
+            high[r] = byte_products(b, high[r], weights, spread_word(b, block, 4 * q), signed)
+            low[r] = byte_products(b, low[r], weights, spread_word(b, block, LOW + 4 * q), signed)
     return [b.sitofp(joined(b, h, v), VF32) for h, v in zip(high, low, strict=True)]
 
 
-def _start(b: ir.IRBuilder, record: ir.Value, zero: int, part: int) -> ir.Value:
+def _start(b: ir.IRBuilder, block: ir.Value, zero: int, part: int) -> ir.Value:
     if not zero:
         return const_vector(0, VI32)
-    return b.mul(splat(b, load(b, record, I32, INTEGER_SUMS + 4 * part)), const_vector(zero, VI32))
+    return b.mul(splat(b, load(b, block, I32, INTEGER_SUMS + 4 * part)), const_vector(zero, VI32))
 
 
-def packed_scale(b: ir.IRBuilder, record: ir.Value) -> ir.Value:
+def packed_scale(b: ir.IRBuilder, block: ir.Value) -> ir.Value:
     """The scale of a block of activations, in every lane."""
-    return splat(b, load(b, record, F32, SCALE))
+    return splat(b, load(b, block, F32, SCALE))
 
 
-def packed_sum(b: ir.IRBuilder, record: ir.Value, part: int) -> ir.Value:
+def packed_sum(b: ir.IRBuilder, block: ir.Value, part: int) -> ir.Value:
     """A sum of a block's activations, in every lane."""
-    return splat(b, load(b, record, F32, SUMS + 4 * part))
+    return splat(b, load(b, block, F32, SUMS + 4 * part))

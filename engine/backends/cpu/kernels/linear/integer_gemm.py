@@ -166,15 +166,13 @@ def _emit_row(form: PanelFormat) -> Any:
 
     def emit(b: ir.IRBuilder, x: Any, count: Any, packed: Any) -> None:
         with counted_loop(b, count) as i:
-            record = b.add(packed, b.mul(i, ir.Constant(I64, form.activation_bytes)))
+            target = b.add(packed, b.mul(i, ir.Constant(I64, form.activation_bytes)))
             place = b.add(x, b.mul(i, ir.Constant(I64, 4 * FEATURES)))
-            scale, halves, totals = (
-                quantise(b, place) if form.bits == 16 else quantise(b, place, LARGEST_BYTE)
-            )
-            store(b, b.shuffle_vector(*[b.trunc(half, number) for half in halves], mask), record)
-            store(b, scale, record, form.scale_at)
+            scale, parts, totals = quantise(b, place) if form.bits == 16 else quantise(b, place, LARGEST_BYTE)
+            store(b, b.shuffle_vector(*[b.trunc(part, number) for part in parts], mask), target)
+            store(b, scale, target, form.scale_at)
             for n, total in enumerate(totals):
-                store(b, b.fmul(total, scale), record, form.scale_at + 4 + 4 * n)
+                store(b, b.fmul(total, scale), target, form.scale_at + 4 + 4 * n)
 
     return emit
 
@@ -216,12 +214,12 @@ def _add_scaled(
     for m, start in enumerate(starts):
         scale = load(b, start, VF32, at)
         minimum = load(b, start, VF32, at + 64) if form.mins else None
-        for t, record in enumerate(packed):
+        for t, block in enumerate(packed):
             slot = tile.slot(t, m)
-            value = b.fmul(b.sitofp(sums[slot], VF32), splat(b, load(b, record, F32, form.scale_at)))
+            value = b.fmul(b.sitofp(sums[slot], VF32), splat(b, load(b, block, F32, form.scale_at)))
             total = fma(b, scale, value, tile.sums.get(slot))
             if minimum is not None:
-                total = fma(b, minimum, splat(b, load(b, record, F32, which)), total)
+                total = fma(b, minimum, splat(b, load(b, block, F32, which)), total)
             tile.sums.set(slot, total)
 
 
@@ -246,8 +244,8 @@ def integer_tile(vectors: int, rows: int, form: PanelFormat) -> Any:
             sums: list[ir.Value] = [const_vector(0, VI32) for _ in range(vectors * rows)]
             for k in range(part * steps, (part + 1) * steps):
                 weights = [load(b, start, vector, 64 * k) for start in starts]
-                for t, record in enumerate(packed):
-                    value = b.bitcast(splat(b, load(b, record, I32, 4 * k)), vector)
+                for t, block in enumerate(packed):
+                    value = b.bitcast(splat(b, load(b, block, I32, 4 * k)), vector)
                     for m in range(vectors):
                         slot = tile.slot(t, m)
                         sums[slot] = product(b, sums[slot], weights[m], value)

@@ -15,7 +15,7 @@ from engine.backends.cuda.kernels.attention.kv_read import OCTET_BYTES, reading
 from engine.backends.cuda.kernels.attention.parts import HEAD
 from engine.backends.cuda.kernels.common import hadamard
 from engine.backends.cuda.kernels.packed_activations import COLUMNS
-from engine.backends.cuda.kernels.packed_activations_write import wanted
+from engine.backends.cuda.kernels.packed_activations_write import output_arguments
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
 from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.graph.buffers import Buffer
@@ -28,8 +28,8 @@ PARAMETERS = "llllllll" + "ii" + "ff" + "i"
 
 def splits_for(kv_heads: int, sm_count: int) -> int:
     """Blocks for the positions of a key/value head: a power of two, about two blocks a multiprocessor."""
-    wanted, splits = 2 * sm_count // kv_heads, 1
-    while 2 * splits <= min(wanted, MOST_SPLITS):
+    most, splits = 2 * sm_count // kv_heads, 1
+    while 2 * splits <= min(most, MOST_SPLITS):
         splits *= 2
     return splits
 
@@ -48,12 +48,12 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
     groups = -(-head_dim // GROUP)
     width, blocks = GROUP * groups, -(-groups // 2)
     outputs = 4 * 8 * 64 * blocks
-    turned = kind.keys in QUANTISED
+    transformed = kind.keys in QUANTISED
     constants = {
         "D": head_dim,
         "GROUPS": groups,
         "DP": width,
-        "HADAMARD": int(turned),
+        "HADAMARD": int(transformed),
         "COLUMNS": stage.COLUMNS,
         "KEYS": kind.keys,
         "VALUES": kind.values,
@@ -95,11 +95,11 @@ def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
 
 
 @cache
-def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Kernel:
-    """The kernel `combine._combine`. `record` is the kind of packed activations, or "" for none."""
+def combine_kernel(head_dim: int, transformed: bool, floats: bool, form: str) -> Kernel:
+    """The kernel `combine._combine`. `form` is the form of packed activations, or "" for none."""
     groups = -(-head_dim // GROUP)
     # Whole blocks of packed activations, or whole vectors, for any head dimension.
-    heads = math.lcm(head_dim, COLUMNS if record else 4) // head_dim
+    heads = math.lcm(head_dim, COLUMNS if form else 4) // head_dim
     constants = {
         "D": head_dim,
         "GROUPS": groups,
@@ -107,12 +107,12 @@ def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Ke
         "HEADS": heads,
         "ITEMS": heads * groups,
         "WIDTH": heads * head_dim,
-        "HADAMARD": int(turned),
+        "HADAMARD": int(transformed),
         "FLOATS": int(floats),
-        "FORM": record,
+        "FORM": form,
     }
-    name = f"combine_{head_dim}{'_turned' * turned}{'_floats' * floats}{'_' * bool(record)}{record}"
-    min_capability = 80 if record == "bf16x2" else 75
+    name = f"combine_{head_dim}{'_hadamard' * transformed}{'_floats' * floats}{'_' * bool(form)}{form}"
+    min_capability = 80 if form == "bf16x2" else 75
     return Kernel(
         name,
         attention_combine._combine,
@@ -129,7 +129,7 @@ def attention_calls(
     addresses: tuple[int, int],
     q: Buffer,
     y: Buffer,
-    record: tuple[str, Buffer] | None,
+    packed: tuple[str, Buffer] | None,
     shape: AttentionShape,
     sinks: int,
     sm_count: int,
@@ -138,7 +138,7 @@ def attention_calls(
     """Attention of q (T, H * D), at most `SMALL_BATCH` rows, over a layer's keys and values at `addresses`.
 
     The rows' own keys and values must be written. The result goes to y (T, H * D) float32 with `floats`, and
-    to `record`, a kind of packed activations and its buffer. `sinks` is the address of H float32, or 0.
+    to `packed`, a kind of packed activations and its buffer. `sinks` is the address of H float32, or 0.
     `sm_count` is the device's number of multiprocessors. The buffer between the two calls has
     `partial_numbers` float32 a row.
     """
@@ -166,10 +166,10 @@ def attention_calls(
         (q, *touched(addresses)),
         (partial,),
     )
-    combine = combine_kernel(dim, kind.values in QUANTISED, floats, record[0] if record is not None else "")
+    combine = combine_kernel(dim, kind.values in QUANTISED, floats, packed[0] if packed is not None else "")
     blocks = -(-heads // combine.constants["HEADS"])
-    name, target = record if record is not None else ("none", None)
-    targets, written = wanted(name, y if floats else None, target)
+    name, target = packed if packed is not None else ("none", None)
+    targets, written = output_arguments(name, y if floats else None, target)
     arguments = (partial, partial.stride, *targets, sinks, Runtime.POSITION, heads, splits, shape.window)
     return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
 
@@ -192,10 +192,10 @@ def variants() -> Iterator[Kernel]:
     yield kernel_for(CacheType("q4", "q4"), 128)
     yield kernel_for(CacheType("fp8", "fp8"), 80)
     yield kernel_for(CacheType("fp32", "fp32"), 128)
-    for dim, turned, floats, record in (
+    for dim, transformed, floats, form in (
         (64, False, True, ""),
         (128, False, False, "fp16"),
         (80, False, True, "bf16x2"),
         (128, True, True, "fp16"),
     ):
-        yield combine_kernel(dim, turned, floats, record)
+        yield combine_kernel(dim, transformed, floats, form)

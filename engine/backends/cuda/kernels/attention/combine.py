@@ -80,12 +80,12 @@ def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: flo
 
 
 def _combine(
-    partial: int, partial_stride: int, y: int, y_stride: int, record: int, packed_stride: int, sinks: int,
+    partial: int, partial_stride: int, y: int, y_stride: int, packed: int, packed_stride: int, sinks: int,
     position: int, heads: int, splits: int, window: int,
 ) -> None:  # fmt: skip
     """Combine the splits of HEADS heads of a row. Grid (HEADS heads, row).
 
-    Input: `partial`, stride in bytes. Outputs: y and the packed activations `record`, strides in bytes.
+    Input: `partial`, stride in bytes. Outputs: y and the packed activations `packed`, strides in bytes.
     `sinks`: address of float32 (heads,) or 0; `position`: address of row 0's position; `window`: 0 for none.
     """
     wait_for_others()
@@ -131,6 +131,6 @@ def _combine(
         if FLOATS == 1:
             store_four(y + row * y_stride, column, width, a, b, c, d)
         if FORM == "fp16":
-            write_fp16(record + row * packed_stride, width, column, a, b, c, d)
+            write_fp16(packed + row * packed_stride, width, column, a, b, c, d)
         if FORM == "bf16x2":
-            write_bf16x2(record + row * packed_stride, width, column, a, b, c, d)
+            write_bf16x2(packed + row * packed_stride, width, column, a, b, c, d)

@@ -51,7 +51,7 @@ def octet_q4(address: int) -> Any:
     return ld_u32(address), uint32(0), uint32(0), uint32(0)
 
 
-def halves_fp16(a: int, b: int, c: int, d: int) -> Any:
+def fp16x2_of_fp16(a: int, b: int, c: int, d: int) -> Any:
     """The octet's words as pairs of fp16: dimensions 0 and 1, 2 and 3, 4 and 5, 6 and 7."""
     return a, b, c, d
 
@@ -61,8 +61,8 @@ def _shifted(word: int) -> int:
     return and_or(word, uint32(0x80008000), uint32(uint32(word >> uint32(1)) & uint32(0x3F803F80)))
 
 
-def halves_fp8(a: int, b: int, c: int, d: int) -> Any:
-    """As `halves_fp16`, times 2^-8."""
+def fp16x2_of_fp8(a: int, b: int, c: int, d: int) -> Any:
+    """As `fp16x2_of_fp16`, times 2^-8."""
     nothing = uint32(0)
     return (
         _shifted(permute_bytes(a, nothing, uint32(0x1404))),
@@ -72,7 +72,7 @@ def halves_fp8(a: int, b: int, c: int, d: int) -> Any:
     )
 
 
-def halves_q8(a: int, b: int, c: int, d: int) -> Any:
+def fp16x2_of_q8(a: int, b: int, c: int, d: int) -> Any:
     """The codes as pairs of fp16. 0x6400 is 1024, where the last bit of fp16 counts 1."""
     x, y = uint32(a ^ uint32(0x80808080)), uint32(b ^ uint32(0x80808080))
     high, less = uint32(0x64646464), uint32(0xE480E480)  # -1152
@@ -90,7 +90,7 @@ def _levels(word: int) -> int:
     return mul_fp16x2(c, fma_fp16x2(mul_fp16x2(c, c), uint32(0x1E001E00), uint32(0x3C003C00)))
 
 
-def halves_q4(a: int, b: int, c: int, d: int) -> Any:
+def fp16x2_of_q4(a: int, b: int, c: int, d: int) -> Any:
     """The levels of the codes as pairs of fp16."""
     return (
         _levels(a),
@@ -180,7 +180,7 @@ def number_q4_value(block: int, position: int, dim: int, row: int, scales: int, 
 
 
 _OCTETS = {"fp16": octet_fp16, "fp8": octet_bytes, "q8": octet_bytes, "q4": octet_q4}
-_HALVES = {"fp16": halves_fp16, "fp8": halves_fp8, "q8": halves_q8, "q4": halves_q4}
+_FP16X2 = {"fp16": fp16x2_of_fp16, "fp8": fp16x2_of_fp8, "q8": fp16x2_of_q8, "q4": fp16x2_of_q4}
 _ELEMENTS = {
     "fp32": element_fp32,
     "fp16": element_fp16,
@@ -210,7 +210,7 @@ def reading(layout: Layout, prefix: str) -> dict[str, Any]:
         else _ELEMENTS[layout.name],
     }
     if layout.name in OCTET_BYTES:
-        constants |= {"octet": _OCTETS[layout.name], "halves": _HALVES[layout.name]}
+        constants |= {"octet": _OCTETS[layout.name], "fp16x2": _FP16X2[layout.name]}
     number = number_q4_key if layout.side == KEYS else number_q4_value
     constants["number"] = number if layout.name == "q4" else _ELEMENTS[layout.name]
     return {f"{prefix}{name}": value for name, value in constants.items()}

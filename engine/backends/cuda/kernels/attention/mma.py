@@ -38,7 +38,7 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.attention.kv_read import (
     element_fp16,
-    halves_fp16,
+    fp16x2_of_fp16,
     octet_fp16,
     scale_word,
     times_scale,
@@ -55,8 +55,8 @@ from engine.backends.cuda.kernels.attention.stage import (
     fragments,
     own_position,
     share,
+    share_maxima,
     stage,
-    told,
     unseen,
     write_partial,
 )
@@ -74,8 +74,8 @@ V_BLOCK = V_ROW = V_SCALES = V_LIMIT = V_OCTET = V_OCTETS = 0
 K_FACTOR = V_FACTOR = 1.0
 K_octet: Any = octet_fp16
 V_octet: Any = octet_fp16
-K_halves: Any = halves_fp16
-V_halves: Any = halves_fp16
+K_fp16x2: Any = fp16x2_of_fp16
+V_fp16x2: Any = fp16x2_of_fp16
 K_scale: Any = scale_word
 V_scale: Any = scale_word
 V_times: Any = times_scale
@@ -92,8 +92,8 @@ def _key_scores(
     a and b are octets of positions g and g + 8, `one` and `two` their scales; `fragment` is
     the address of the queries' fragments.
     """
-    a0, a1, a2, a3 = K_halves(a0, a1, a2, a3)
-    b0, b1, b2, b3 = K_halves(b0, b1, b2, b3)
+    a0, a1, a2, a3 = K_fp16x2(a0, a1, a2, a3)
+    b0, b1, b2, b3 = K_fp16x2(b0, b1, b2, b3)
     q0, q1, r0, r1 = lds_u32x4(fragment)
     q2, q3, r2, r3 = lds_u32x4(int32(fragment + 512))
     c0, c1, c2, c3 = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
@@ -137,9 +137,9 @@ def _value_scale(block: int, octet: int, at: int) -> int:
     return V_scale(block, at, int32(octet >> 2), int32(V_SCALES), int32(GROUPS))
 
 
-def _scaled_halves(a: int, b: int, c: int, d: int, scale: int) -> Any:
+def _scaled_fp16x2(a: int, b: int, c: int, d: int, scale: int) -> Any:
     """An octet of a value, times its scale."""
-    a, b, c, d = V_halves(a, b, c, d)
+    a, b, c, d = V_fp16x2(a, b, c, d)
     return V_times(a, b, c, d, scale)
 
 
@@ -264,7 +264,7 @@ def _add_values(
     v = registers(uint32(0), 16)
     for j in static(range(min(VP, VBLOCKS - first))):
         for n in static(range(4)):
-            v[4 * n], v[4 * n + 1], v[4 * n + 2], v[4 * n + 3] = _scaled_halves(
+            v[4 * n], v[4 * n + 1], v[4 * n + 2], v[4 * n + 3] = _scaled_fp16x2(
                 vw[16 * j + 4 * n],
                 vw[16 * j + 4 * n + 1],
                 vw[16 * j + 4 * n + 2],
@@ -392,6 +392,6 @@ def _attend(
             factor_a, factor_b, cap, top_a, top_b, sum_a, sum_b,
         )  # fmt: skip
         barrier()
-        told(base, top_a, top_b, sum_a, sum_b)
+        share_maxima(base, top_a, top_b, sum_a, sum_b)
         _join(out, base, g, t, warp)
         write_partial(base, partial, partial_stride, first, count, ratio)

@@ -43,12 +43,12 @@ def prefill_attention(
     The rows' own keys and values must be written. `sinks` is the address of H float32, or 0; `flash` says
     whether the device `has_flash` for this shape.
     """
-    halves = flash and "fp32" not in (kind.keys, kind.values) and not (shape.soft_cap or sinks)
+    fp16 = flash and "fp32" not in (kind.keys, kind.values) and not (shape.soft_cap or sinks)
     gather = _gatherer(kind, addresses, shape)
 
     def run(bound: Bound) -> None:
         count = bound.position + bound.rows
-        whole = halves and not 0 < shape.window < count
+        whole = fp16 and not 0 < shape.window < count
         sink = _sinks(bound, sinks, shape.heads) if sinks else None
         if whole:
             keys, values = gather(bound, 0, count, True)
@@ -67,7 +67,7 @@ def prefill_attention(
         with bound.device.torch_work():
             work.end()
 
-    variants = [halves] if halves and not shape.window else [False, halves] if halves else [False]
+    variants = [fp16] if fp16 and not shape.window else [False, fp16] if fp16 else [False]
     sides = ((KEYS, kind.keys), (VALUES, kind.values))
     kernels = [gather_kernel(side, name, shape.head_dim, form) for side, name in sides for form in variants]
     scratch_sizes: dict[int, ScratchSize] = {}
@@ -76,12 +76,12 @@ def prefill_attention(
         scratch_sizes[_SINKS] = ScratchSize(4 * shape.heads)
     if False in variants:
         scratch_sizes |= prefill_pieces.scratch_sizes(shape)
-    if halves:
+    if fp16:
         scratch_sizes[_QUERIES] = ScratchSize(row=2 * shape.heads * shape.head_dim)
     number = shape.kv_heads * shape.head_dim
     for place in (_KEYS, _VALUES):
         scratch_sizes[place] = ScratchSize(4 * number * prefill_pieces.PIECE)
-        if halves:
+        if fp16:
             most = 2 * number
             scratch_sizes[place] = (
                 ScratchSize(max(scratch_sizes[place].fixed, most * shape.window))
@@ -96,16 +96,14 @@ def prefill_attention(
 def _gatherer(kind: CacheType, addresses: tuple[int, int], shape: AttentionShape) -> Gather:
     """A function that gathers a layer's keys and values."""
 
-    def gather(bound: Bound, first: int, count: int, halves: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(bound: Bound, first: int, count: int, fp16: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values (count, G, D) of the positions from `first` on, in fp16 or float32."""
         import torch
 
         def side(side: str, name: str, address: int, place: int) -> torch.Tensor:
-            room = bound.scratch(count * shape.kv_heads * shape.head_dim * (2 if halves else 4), place)
-            bound.launch(
-                gather_call(side, name, address, room.data_ptr(), shape, first, count, halves=halves)
-            )
-            return room.view(torch.float16 if halves else torch.float32).view(
+            room = bound.scratch(count * shape.kv_heads * shape.head_dim * (2 if fp16 else 4), place)
+            bound.launch(gather_call(side, name, address, room.data_ptr(), shape, first, count, fp16=fp16))
+            return room.view(torch.float16 if fp16 else torch.float32).view(
                 count, shape.kv_heads, shape.head_dim
             )
 

@@ -153,7 +153,7 @@ def base_two(score: float, factor: float, cap: float) -> float:
     return score * (factor * float32(LOG2_E))
 
 
-def told(base: int, top_a: float, top_b: float, sum_a: float, sum_b: float) -> None:
+def share_maxima(base: int, top_a: float, top_b: float, sum_a: float, sum_b: float) -> None:
     """Write this warp's maxima and sums, eight of each, to shared memory.
 
     All warps must have finished reading the staged state.

@@ -46,7 +46,7 @@ THREADS = 256
 FORMAT = ""
 DIM = GROUPS = CHUNKS = NUMBER = 1
 BLOCK = ROW = SCALES = MEAN = FIRST = 0
-HALVES = WHOLE = HADAMARD = ADDS_MEAN = False
+FP16 = WHOLE = HADAMARD = ADDS_MEAN = False
 
 
 def _gather(store: int, pages: int, target: int, first: int, count: int) -> None:
@@ -70,12 +70,12 @@ def _gather(store: int, pages: int, target: int, first: int, count: int) -> None
         x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7] = _plain(
             block + int64(int32(position & 255) * ROW), chunk
         )
-    size = 2 if HALVES else 4
+    size = 2 if FP16 else 4
     out = target + ((int64(index) * heads + head) * int64(DIM) + int64(8 * chunk)) * int64(size)
     if WHOLE:
         inside = live and 8 * chunk < DIM
         if inside:
-            if HALVES:
+            if FP16:
                 st_u32x4(
                     out,
                     pack_fp16(x[0], x[1]),
@@ -94,7 +94,7 @@ def _gather(store: int, pages: int, target: int, first: int, count: int) -> None
 def _put(at: Any, x: Any, inside: Any) -> None:
     """Store one number if the head is not a whole number of octets."""
     for _ in static(range(1)):  # in a loop, conditions on constants are decided before compilation
-        if HALVES:
+        if FP16:
             if inside:
                 st_u16(at, pack_fp16(x, float32(0.0)))
         elif inside:
@@ -147,10 +147,10 @@ def _across(x: Any) -> Any:
     return x
 
 
-def _kept(at: Any, wanted: Any) -> Any:
+def _kept(at: Any, present: Any) -> Any:
     """Four numbers, or zeros if there are none to read."""
     a, b, c, d = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
-    if wanted:
+    if present:
         a, b, c, d = ld_f32x4(at)
     return a, b, c, d
 
@@ -200,18 +200,18 @@ def _number(at: Any, place: Any, inside: Any) -> Any:
 
 
 @cache
-def gather_kernel(side: str, name: str, head_dim: int, halves: bool) -> Kernel:
-    """The kernel `_gather` for one side and format; the target is fp16 with `halves`, otherwise float32."""
+def gather_kernel(side: str, name: str, head_dim: int, fp16: bool) -> Kernel:
+    """The kernel `_gather` for one side and format; the target is fp16 with `fp16`, otherwise float32."""
     layout = Layout(side, name, head_dim)
-    turned = name in QUANTISED
+    hadamard = name in QUANTISED
     constants = {
         "FORMAT": name, "DIM": head_dim, "GROUPS": layout.groups,
-        "CHUNKS": 4 * layout.groups if turned else -(-head_dim // 8),
-        "NUMBER": 0 if turned else layout.row // head_dim, "BLOCK": layout.block, "ROW": layout.row,
-        "SCALES": layout.scales, "MEAN": layout.mean, "FIRST": layout.first, "HALVES": halves,
-        "WHOLE": head_dim % 8 == 0, "HADAMARD": turned, "ADDS_MEAN": side == KEYS, "THREADS": THREADS,
+        "CHUNKS": 4 * layout.groups if hadamard else -(-head_dim // 8),
+        "NUMBER": 0 if hadamard else layout.row // head_dim, "BLOCK": layout.block, "ROW": layout.row,
+        "SCALES": layout.scales, "MEAN": layout.mean, "FIRST": layout.first, "FP16": fp16,
+        "WHOLE": head_dim % 8 == 0, "HADAMARD": hadamard, "ADDS_MEAN": side == KEYS, "THREADS": THREADS,
     }  # fmt: skip
-    label = f"gather_kv_{side}_{name}_{head_dim}_{'fp16' if halves else 'fp32'}"
+    label = f"gather_kv_{side}_{name}_{head_dim}_{'fp16' if fp16 else 'fp32'}"
     return Kernel(label, _gather, "lllii", THREADS, 48, constants)
 
 
@@ -224,14 +224,14 @@ def gather_call(
     first: int,
     count: int,
     *,
-    halves: bool = True,
+    fp16: bool = True,
 ) -> Call:
     """target (count, G, D) = one side of a layer's cache from position `first` on, as fp16 or float32.
 
     `side` is "keys" or "values", in format `name` at `address`. The result is transformed back and includes
     the means. Numbers beyond the range of fp16 become infinities.
     """
-    kernel = gather_kernel(side, name, shape.head_dim, halves)
+    kernel = gather_kernel(side, name, shape.head_dim, fp16)
     chunks = -(-count * kernel.constants["CHUNKS"] // THREADS)
     own = touched((address, address))[side != KEYS]
     arguments = (address, Runtime.PAGES, target, first, count)
@@ -240,8 +240,8 @@ def gather_call(
 
 def variants() -> Iterator[Kernel]:
     """The kernels that the registry lists; long prompts need them."""
-    for halves in (True, False):  # float32 for layers without flash attention
-        yield gather_kernel(KEYS, "fp16", 128, halves)
+    for fp16 in (True, False):  # float32 for layers without flash attention
+        yield gather_kernel(KEYS, "fp16", 128, fp16)
         for side in (KEYS, VALUES):
             for name in ("q8", "q4"):
-                yield gather_kernel(side, name, 128, halves)
+                yield gather_kernel(side, name, 128, fp16)

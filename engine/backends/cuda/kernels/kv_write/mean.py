@@ -74,11 +74,11 @@ def mean_of_group(before: Any, here: Any, group: Any, page: Any) -> None:
     st_f32(here + int64(MEAN) + at, mean)
 
 
-def _codes(before: Any, row: Any, word: Any, wanted: Any) -> Any:
+def _codes(before: Any, row: Any, word: Any, counted: Any) -> Any:
     """A word of codes, and its scale or 0 if the position is not counted."""
     codes = ld_u32(before + int64(16 * row + 4 * word))
     scale = half_float(ld_u16(before + int64(K_SCALES + 2 * row)))
-    return codes, scale if wanted else float32(0.0)
+    return codes, scale if counted else float32(0.0)
 
 
 def _with_code(total: Any, word: Any, shift: Any, scale: Any) -> Any:
@@ -86,11 +86,11 @@ def _with_code(total: Any, word: Any, shift: Any, scale: Any) -> Any:
     return fma(level(uint32(uint32(word >> uint32(shift)) & uint32(15))), scale, total)
 
 
-def _sum_if(wanted: Any, total: Any, other: Any) -> Any:
+def _sum_if(counted: Any, total: Any, other: Any) -> Any:
     """The sum over the lanes of the same word, or `other`."""
     for stage in static(range(3)):
         total = total + shfl_xor_f32(total, 4 << stage)
-    return total if wanted else other
+    return total if counted else other
 
 
 def _key_mean(keys: int, pages: int, page: int) -> None:

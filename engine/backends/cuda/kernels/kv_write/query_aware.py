@@ -80,8 +80,8 @@ def inverse_of(scale: Any) -> Any:
 def keep_plain_q8(x: Any, codes: Any, scales: Any) -> None:
     """Round one group to nearest, entry i in lane i, and write its codes and scale to the cache."""
     bits = q8_scale(x)
-    wanted = minimum(maximum(x * inverse_of(half_float(bits)), float32(-128.0)), float32(127.0))
-    st_u8(codes + int64(thread()), uint32(float_bits(fma(wanted, float32(1.0), float32(MAGIC)))))
+    scaled = minimum(maximum(x * inverse_of(half_float(bits)), float32(-128.0)), float32(127.0))
+    st_u8(codes + int64(thread()), uint32(float_bits(fma(scaled, float32(1.0), float32(MAGIC)))))
     if thread() == 0:
         st_u16(scales, bits)
 
@@ -108,20 +108,20 @@ def keep_query_aware_q8(entries: Any, groups: Any, codes: Any, scales: Any) -> N
 
 def _q8_chain(base: Any, mine: Any, code: Any, error: Any) -> Any:
     """Q8_AT_ONCE entries in order: this lane's code if it is among them, and the error after them."""
-    wanted = registers(float32(0.0), Q8_AT_ONCE)
+    scaled = registers(float32(0.0), Q8_AT_ONCE)
     gains = registers(float32(0.0), Q8_AT_ONCE)
     directions = registers(float32(0.0), Q8_AT_ONCE)
     parts = registers(float32(0.0), Q8_AT_ONCE)
     for i in static(range(Q8_AT_ONCE)):
-        wanted[i], gains[i], directions[i], parts[i] = lds_f32x4(base + i * ENTRY)
+        scaled[i], gains[i], directions[i], parts[i] = lds_f32x4(base + i * ENTRY)
     for i in static(range(Q8_AT_ONCE)):
-        code, error = _q8_entry(wanted[i], gains[i], directions[i], parts[i], mine == i, code, error)
+        code, error = _q8_entry(scaled[i], gains[i], directions[i], parts[i], mine == i, code, error)
     return code, error
 
 
-def _q8_entry(wanted: Any, gain: Any, direction: Any, part: Any, mine: Any, code: Any, error: Any) -> Any:
+def _q8_entry(scaled: Any, gain: Any, direction: Any, part: Any, mine: Any, code: Any, error: Any) -> Any:
     """This entry's code if it is `mine` (else unchanged), and the error after it."""
-    within = minimum(maximum(fma(-gain, error, wanted), float32(-128.0)), float32(127.0))
+    within = minimum(maximum(fma(-gain, error, scaled), float32(-128.0)), float32(127.0))
     whole = fma(within, float32(1.0), float32(MAGIC))
     return uint32(float_bits(whole)) if mine else uint32(code), fma(
         direction, whole - float32(MAGIC), error - part
@@ -186,13 +186,13 @@ def _q4_entry(
     x: Any, gain: Any, direction: Any, part: Any, scale: Any, inverse: Any, error: Any, cost: Any
 ) -> Any:
     """One entry's code, the error after it, and the cost so far."""
-    wanted = fma(-(gain * inverse), error, x * inverse)
-    wanted = minimum(maximum(wanted, float32(LOWEST)), float32(HIGHEST))
-    square = wanted * wanted
+    scaled = fma(-(gain * inverse), error, x * inverse)
+    scaled = minimum(maximum(scaled, float32(LOWEST)), float32(HIGHEST))
+    square = scaled * scaled
     fourth = square * square
     high = fma(fourth, float32(I4), fma(square, float32(I3), float32(I2)))
     share = fma(fourth, high, fma(square, float32(I1), float32(I0)))
-    whole = fma(wanted, share, float32(MAGIC_8))
+    whole = fma(scaled, share, float32(MAGIC_8))
     c = whole - float32(MAGIC_8)
     bend = fma(c * c, float32(CURVE), float32(1.0))
     miss = fma(c * bend, scale, -x)

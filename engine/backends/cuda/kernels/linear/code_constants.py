@@ -41,7 +41,7 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
     places = [_place(weight_layout, row, group) for row in range(2) for group in range(groups)]
     d = first_number + (0 if weight_layout.scales == "one" else scale_words)
     mins_at = first_number + scale_words
-    halves = [
+    fp16_places = [
         (mins_at + (row if groups == 2 else 0), group if groups == 2 else row)
         for row in range(2)
         for group in range(groups)
@@ -51,7 +51,7 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
         for row in range(2)
         for group in range(groups)
     ]
-    mins = halves if weight_layout.mins in ("half", "zero") else bytes_
+    mins = fp16_places if weight_layout.mins in ("half", "zero") else bytes_
     plain = by_table or weight_layout.bits == 8
     offset = 0x8000 | weight_layout.zero
     high_one = 0x8001 if plain else 0x8010

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 UNPACKED_BYTES = 512 << 20
 """Maximum size of the unpacked part of a matrix."""
-_WEIGHT, _X, _FACTORS, _CHOSEN, _RESULT, _RECORD = range(6)
+_WEIGHT, _X, _FACTORS, _CHOSEN, _RESULT, _PACKED = range(6)
 """Places of scratch memory."""
 
 
@@ -77,7 +77,7 @@ def _scratch_sizes(
     """
     scratch_sizes = {
         _WEIGHT: ScratchSize(max(product_scratch(weight) for weight in weights)),
-        _RECORD: packed_scratch(weights),
+        _PACKED: packed_scratch(weights),
     }
     columns, kinds = padded(weights[0].shape[1]), {dense_type(weight) for weight in weights}
     if kinds != {"fp32"}:
@@ -118,15 +118,15 @@ def _input(bound: Bound, x: Buffer, kind: str, rows: int) -> _Input:
         with bound.device.torch_work():
             return _Input(kind, bound.tensor(x), None)
     scratch = bound.scratch(2 * whole * rows, _X)[: 2 * whole * rows]
-    halves = scratch.view(_dtype(kind)).view(rows, whole)[:, : x.width]
+    x_rows = scratch.view(_dtype(kind)).view(rows, whole)[:, : x.width]
     if kind == "bf16":
         with bound.device.torch_work():
-            halves.copy_(bound.tensor(x))
-        return _Input(kind, halves, None)
+            x_rows.copy_(bound.tensor(x))
+        return _Input(kind, x_rows, None)
     factors = bound.scratch(4 * rows, _FACTORS)[: 4 * rows].view(torch.float32)
     arguments = (x, x.stride, scratch.data_ptr(), 2 * whole, factors.data_ptr(), x.width)
     bound.launch(Call(fp16_rows_kernel(), row_blocks(rows), arguments, (x,), ()))
-    return _Input(kind, halves, factors)
+    return _Input(kind, x_rows, factors)
 
 
 def _multiply(device: Device, x: torch.Tensor, rows: torch.Tensor, y: torch.Tensor, add: bool) -> None:
@@ -174,9 +174,9 @@ def _product(bound: Bound, weight: WeightSpec, x: torch.Tensor, y: torch.Tensor,
 def _kernels(weights: Sequence[WeightSpec], sm_count: int) -> list[Kernel]:
     """The kernels that unpack the weights, convert rows to fp16 for them, and multiply in passes."""
     unpacking = [unpack_kernel(w.weight_layout) for w in weights]
-    halves = [fp16_rows_kernel()] if any(dense_type(w) == "fp16" for w in weights) else []
+    conversions = [fp16_rows_kernel()] if any(dense_type(w) == "fp16" for w in weights) else []
     unique = dict.fromkeys(kernel for kernel in unpacking if kernel is not None)
-    return [*halves, *unique, *passes_kernels(weights, sm_count)]
+    return [*conversions, *unique, *passes_kernels(weights, sm_count)]
 
 
 def _grid(chunks: int, tiles: int) -> Blocks:
@@ -192,18 +192,18 @@ def product_call(parts: Sequence[Part], x: Buffer, sm_count: int) -> TorchCall:
 
     def run(bound: Bound) -> None:
         inputs: dict[str, _Input] = {}
-        records: dict[str, tuple[Argument, int]] = {}
+        packed: dict[str, tuple[Argument, int]] = {}
         long = []
         for part in parts:
             if not short_passes(part.weight, bound.rows):
                 long.append(part)
                 continue
-            kind = part.weight.weight_layout.record
-            if kind not in records:
-                records = {kind: write_packed(bound, kind, (x, x.stride), x.width, bound.rows, _RECORD)}
+            kind = part.weight.weight_layout.activations
+            if kind not in packed:
+                packed = {kind: write_packed(bound, kind, (x, x.stride), x.width, bound.rows, _PACKED)}
             residual = (0, 0) if part.residual is None else (part.residual, part.residual.stride)
             y = part.y, part.y.stride
-            multiply_in_passes(bound, part.weight, records[kind], bound.rows, y, part.bias_address, residual)
+            multiply_in_passes(bound, part.weight, packed[kind], bound.rows, y, part.bias_address, residual)
         for part in sorted(long, key=lambda part: dense_type(part.weight)):
             kind = dense_type(part.weight)
             if kind not in inputs:
@@ -311,13 +311,13 @@ def _expert_in_passes(bound: Bound, weight: WeightSpec, x: Buffer, places: torch
             .view(count, stride // 4)
         )
         torch.index_select(rows, 0, places, out=room)
-    record = write_packed(
-        bound, weight.weight_layout.record, (room.data_ptr(), stride), x.width, count, _RECORD
+    packed = write_packed(
+        bound, weight.weight_layout.activations, (room.data_ptr(), stride), x.width, count, _PACKED
     )
     result = (
         bound.scratch(4 * count * width, _RESULT)[: 4 * count * width].view(torch.float32).view(count, width)
     )
-    multiply_in_passes(bound, weight, record, count, (result.data_ptr(), 4 * width))
+    multiply_in_passes(bound, weight, packed, count, (result.data_ptr(), 4 * width))
     with bound.device.torch_work():
         bound.tensor(y).index_copy_(0, places, result)
 

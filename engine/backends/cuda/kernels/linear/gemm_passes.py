@@ -38,14 +38,14 @@ def passes_kernels(weights: Sequence[WeightSpec], sm_count: int) -> tuple[Kernel
     """The kernels that `multiply_in_passes` and `write_packed` launch."""
     packed = [weight for weight in weights if _is_packed(weight)]
     kernels = [linear_variant(w.weight_layout, w.tiles, w.shape[1], sm_count).kernel for w in packed]
-    kinds = {weight.weight_layout.record for weight in packed} - {"fp32"}
+    kinds = {weight.weight_layout.activations for weight in packed} - {"fp32"}
     return (*dict.fromkeys(kernels), *(pack_kernel(kind) for kind in sorted(kinds)))
 
 
 def packed_scratch(weights: Sequence[WeightSpec]) -> ScratchSize:
     """Scratch memory for the packed activations of all passes."""
     width = weights[0].shape[1]
-    kinds = {weight.weight_layout.record for weight in weights if _is_packed(weight)}
+    kinds = {weight.weight_layout.activations for weight in weights if _is_packed(weight)}
     return ScratchSize(
         max((MOST_ROWS * packed_buffer(kind, Buffer(width)).stride for kind in kinds), default=0)
     )
@@ -67,25 +67,25 @@ def write_packed(
 def multiply_in_passes(
     bound: Bound,
     weight: WeightSpec,
-    record: tuple[Argument, int],
+    packed: tuple[Argument, int],
     rows: int,
     y: tuple[Argument, int],
     bias: int = 0,
     residual: tuple[Argument, int] = (0, 0),
 ) -> None:
-    """y = x W^T + bias (an address, or 0) + residual, where `record` holds the packed activations of x.
+    """y = x W^T + bias (an address, or 0) + residual, where `packed` holds the packed activations of x.
 
-    `record`, y and `residual` are addresses with strides in bytes; a residual of 0 means none.
+    `packed`, y and `residual` are addresses with strides in bytes; a residual of 0 means none.
     """
     variant = linear_variant(weight.weight_layout, weight.tiles, weight.shape[1], bound.device.sm_count)
     blocks = -(-weight.tiles // variant.tiles)
     rest = [0] * (7 * (PARTS - 1))
     for first in range(0, rows, SMALL_BATCH):
         own, more, given = (
-            bound.address(start) + first * stride if start else 0 for start, stride in (y, residual, record)
+            bound.address(start) + first * stride if start else 0 for start, stride in (y, residual, packed)
         )
         part = (weight.address, own, y[1], bias, more, residual[1], weight.shape[0])
-        arguments = (*part, *rest, given, record[1], min(SMALL_BATCH, rows - first), weight.shape[1])
+        arguments = (*part, *rest, given, packed[1], min(SMALL_BATCH, rows - first), weight.shape[1])
         bound.launch(Call(variant.kernel, _grid(blocks), arguments, (), ()))
 
 

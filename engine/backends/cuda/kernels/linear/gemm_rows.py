@@ -34,7 +34,7 @@ from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.lowering.call import Blocks
 
 THREADS = 256
-LEAST, MOST = 2.0**-10, 2.0**15
+SMALLEST, LARGEST = 2.0**-10, 2.0**15
 """A row whose largest magnitude lies between these is converted unscaled: what falls below fp16's normal
 numbers is less than 2^-15 of it.
 """
@@ -66,15 +66,15 @@ def _largest(x: int, columns: int) -> Any:
 def _fp16_rows(x: int, x_stride: int, target: int, target_stride: int, factors: int, columns: int) -> None:
     """x[row] = factor * target[row], target fp16.
 
-    The factor is 1, or, if the largest magnitude is outside LEAST .. MOST, a power of two near it. x: float32
-    rows; `factors`: float32 (rows,); strides in bytes.
+    The factor is 1, or, if the largest magnitude is outside SMALLEST .. LARGEST, a power of two near it.
+    x: float32 rows; `factors`: float32 (rows,); strides in bytes.
     """
     wait_for_others()
     row = int64(block_x())
     here, there = x + row * x_stride, target + row * target_stride
     top = _largest(here, columns)
     factor = float32(1.0)
-    if top > float32(MOST) or (top < float32(LEAST) and top > float32(0.0)):
+    if top > float32(LARGEST) or (top < float32(SMALLEST) and top > float32(0.0)):
         top = bits_float(uint32(float_bits(top) & uint32(0x7F800000)))
         factor = (
             float32(LOWEST) if top < float32(LOWEST) else float32(HIGHEST) if top > float32(HIGHEST) else top
@@ -151,12 +151,18 @@ def _expert_biases(
         column = int32(column + THREADS)
 
 
-_CONSTANTS = {"THREADS": THREADS, "LEAST": LEAST, "MOST": MOST, "LOWEST": LOWEST, "HIGHEST": HIGHEST}
+_CONSTANTS = {
+    "THREADS": THREADS,
+    "SMALLEST": SMALLEST,
+    "LARGEST": LARGEST,
+    "LOWEST": LOWEST,
+    "HIGHEST": HIGHEST,
+}
 
 
 @cache
 def fp16_rows_kernel() -> Kernel:
-    return Kernel("gemm_halves", _fp16_rows, "llllli", THREADS, 40, _CONSTANTS, 4)
+    return Kernel("gemm_fp16", _fp16_rows, "llllli", THREADS, 40, _CONSTANTS, 4)
 
 
 @cache

@@ -30,7 +30,7 @@ class Part:
 def linear_call(parts: Sequence[Part], x_packed: Buffer, sm_count: int) -> Call:
     """One launch for one to three matrices of one weight layout that share x.
 
-    `x_packed` holds the packed activations of x, of the kind `weight_layout.record`.
+    `x_packed` holds the packed activations of x, of the kind `weight_layout.activations`.
     """
     first = parts[0].weight
     assert 1 <= len(parts) <= PARTS

@@ -129,7 +129,7 @@ def multiply_fp16(
     last = int32(steps - 1)
     row_bytes, lane_bytes = int64(steps) * 128, 16 * int64(lane & 3)
     weight = tile + int64(lane >> 2) * row_bytes + lane_bytes
-    halves = x + int64(min(int32(lane >> 2), last_row)) * x_stride + lane_bytes
+    row_start = x + int64(min(int32(lane >> 2), last_row)) * x_stride + lane_bytes
     left, right = _scales_of(x, x_stride, rows, row_bytes, lane)
     zero = float32(0.0)
     acc = registers(float32(0.0), 4 * TILES)
@@ -140,8 +140,8 @@ def multiply_fp16(
         for u in static(range(UNROLL)):
             step = int32(start + u * WARPS)
             at = int64(min(step, last))
-            x0, x1, x2, x3 = ld_u32x4(halves + 128 * at)
-            x4, x5, x6, x7 = ld_u32x4(halves + 128 * at + 64)
+            x0, x1, x2, x3 = ld_u32x4(row_start + 128 * at)
+            x4, x5, x6, x7 = ld_u32x4(row_start + 128 * at + 64)
             even, odd = ld_f32(left + 4 * at), ld_f32(right + 4 * at)
             for i in static(range(TILES)):
                 d0, d1, d2, d3 = zero, zero, zero, zero
@@ -196,7 +196,7 @@ def multiply_fp8(
     last = int32(steps - 1)
     weight = tile + 16 * int64(lane)
     scale = tile + 1024 * int64(steps) + 4 * int64(lane >> 2)
-    halves = x + int64(min(int32(lane >> 2), last_row)) * x_stride + 16 * int64(lane & 3)
+    row_start = x + int64(min(int32(lane >> 2), last_row)) * x_stride + 16 * int64(lane & 3)
     left, right = _scales_of(x, x_stride, rows, 128 * int64(steps), lane)
     zero = float32(0.0)
     acc = registers(float32(0.0), 4 * TILES)
@@ -218,7 +218,7 @@ def multiply_fp8(
             at = int64(min(step, last))
             even, odd = ld_f32(left + 4 * at), ld_f32(right + 4 * at)
             for c in static(range(2)):
-                x0, x1, x2, x3 = ld_u32x4(halves + 128 * at + 64 * c)
+                x0, x1, x2, x3 = ld_u32x4(row_start + 128 * at + 64 * c)
                 for i in static(range(TILES)):
                     e0, e1 = a[8 * (u * TILES + i) + 4 * c], a[8 * (u * TILES + i) + 4 * c + 1]
                     e2, e3 = a[8 * (u * TILES + i) + 4 * c + 2], a[8 * (u * TILES + i) + 4 * c + 3]

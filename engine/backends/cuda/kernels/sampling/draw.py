@@ -62,7 +62,7 @@ from engine.backends.cuda.kernels.sampling.layout import (
     RAW_MAX,
     RAW_SUM,
     REACH,
-    RECORD_WORDS,
+    RESULT_WORDS,
     SCORES,
     SLOTS,
     STAMP,
@@ -195,10 +195,10 @@ def _kept(plan: int, room: int, score: float, top: float, count: int, known: flo
             if standing == AS_THEY_COME and beyond != 0:
                 mass = lds_f32(room + OWN_SUM)
             if code == KEEP_NUCLEUS:
-                wanted = float32(value * mass)
-                if beyond != 0 and wanted > held:
+                target = float32(value * mass)
+                if beyond != 0 and target > held:
                     flag = int32(1)
-                count = int32(min(count, _counted(me < count and sums < wanted, room) + 1))
+                count = int32(min(count, _counted(me < count and sums < target, room) + 1))
                 standing = int32(ORDERED)
             else:
                 if code == KEEP_SQUARED:
@@ -215,19 +215,19 @@ def _kept(plan: int, room: int, score: float, top: float, count: int, known: flo
 
 def _draw(
     ordered: int, raw_ordered: int, logits: int, plan: int, state: int, partials: int, parts: int,
-    uniforms: int, records: int, tokens: int, position: int, amounts: int, latest: int, history: int,
+    uniforms: int, results: int, tokens: int, position: int, amounts: int, latest: int, history: int,
 ) -> None:  # fmt: skip
     """Draw a token and write its result. One block; `layout` describes the words.
 
     Inputs: the sorted lists of scores and raw logits, logits float32 (V,), plan, the scan's `parts` partials,
-    uniforms float32 (SLOTS,). Updated: state, token and position of the next step. Output: `records`.
+    uniforms float32 (SLOTS,). Updated: state, token and position of the next step. Output: `results`.
     amounts, latest and history are used only with penalties.
     """
     wait_for_others()
     room, me = shared(ROOM), thread()
     serial = ld_i32(state)
     slot = int32(serial & (SLOTS - 1))
-    record = records + 4 * RECORD_WORDS * int64(slot)
+    result = results + 4 * RESULT_WORDS * int64(slot)
     _merge(partials, parts, ld_f32(plan + 4 * WHOLE_SCALE), room)
     found = ld_i32(ordered + 4 * COUNT)
     count = int32(max(found, 0))
@@ -248,11 +248,11 @@ def _draw(
         flag = int32(1)
     chosen = _place(weight, token, count, standing, ld_f32(uniforms + 4 * int64(slot)), room)
     raw_max, raw_share = lds_f32(room + ALL_MAX), reciprocal(lds_f32(room + ALL_SUM))
-    _tell(record, raw_ordered, plan, room, count, raw_max, raw_share)
+    _write_alternatives(result, raw_ordered, plan, room, count, raw_max, raw_share)
     asked = int32(min(count, ld_i32(plan + 4 * TOP)))
     if me < asked:
-        st_i32(record + 4 * int64(TOPS_AT + 2 * me), token)
-        st_f32(record + 4 * int64(TOPS_AT + 2 * me + 1), weight)
+        st_i32(result + 4 * int64(TOPS_AT + 2 * me), token)
+        st_f32(result + 4 * int64(TOPS_AT + 2 * me + 1), weight)
     tops = _counted(me < asked and weight > float32(0.0), room)
     drawn, share = int32(0), float32(0.0)
     if count > 0:
@@ -261,12 +261,12 @@ def _draw(
         own = float32(
             exp2(float32(float32(ld_f32(logits + 4 * int64(drawn)) - raw_max) * float32(LOG2_E))) * raw_share
         )
-        st_i32(record + 4 * STAMP, int32(serial + 1))
-        st_i32(record + 4 * FLAG, flag)
-        st_i32(record + 4 * TOKEN, drawn)
-        st_f32(record + 4 * FINAL, share)
-        st_f32(record + 4 * RAW, own)
-        st_i32(record + 4 * TOPS, tops)
+        st_i32(result + 4 * STAMP, int32(serial + 1))
+        st_i32(result + 4 * FLAG, flag)
+        st_i32(result + 4 * TOKEN, drawn)
+        st_f32(result + 4 * FINAL, share)
+        st_f32(result + 4 * RAW, own)
+        st_i32(result + 4 * TOPS, tops)
         st_i32(tokens, drawn)
         st_i32(state, int32(serial + 1))
     place = int32(ld_i32(position) + 1)
@@ -298,8 +298,8 @@ def _place(weight: float, token: int, count: int, standing: int, uniform: float,
         barrier()
         weight = lds_f32(room + WEIGHTS + 4 * me)
     sums, total = _sums(weight, room)
-    wanted = float32(uniform * total)
-    passed = _counted(me < count and sums <= wanted, room)
+    target = float32(uniform * total)
+    passed = _counted(me < count and sums <= target, room)
     last = _counted(me < count and sums < total, room)
     chosen = int32(max(min(min(passed, last), count - 1), 0))
     # If rounding selects a token of zero probability, step back to one that has some.
@@ -308,19 +308,19 @@ def _place(weight: float, token: int, count: int, standing: int, uniform: float,
     return chosen
 
 
-def _tell(
-    record: int, raw_ordered: int, plan: int, room: int, count: int, raw_max: float, raw_share: float
+def _write_alternatives(
+    result: int, raw_ordered: int, plan: int, room: int, count: int, raw_max: float, raw_share: float
 ) -> None:
     """Write the most likely tokens of the raw logits with both probabilities, and the entropy."""
     me, asked = thread(), ld_i32(plan + 4 * ALTERNATIVES)
-    told = int32(max(min(asked, ld_i32(raw_ordered + 4 * COUNT)), 0))
-    if me < told:
+    listed = int32(max(min(asked, ld_i32(raw_ordered + 4 * COUNT)), 0))
+    if me < listed:
         token, raw = (ld_i32(raw_ordered + 4 * int64(IDS + me)), ld_f32(raw_ordered + 4 * int64(SCORES + me)))
         final = float32(0.0)
         for other in range(count):
             if lds_i32(room + DRAWN_IDS + 4 * other) == token:
                 final = lds_f32(room + WEIGHTS + 4 * other)
-        at = record + 4 * int64(OTHERS_AT + 3 * me)
+        at = result + 4 * int64(OTHERS_AT + 3 * me)
         st_i32(at, token)
         st_f32(at + 4, float32(exp2(float32(float32(raw - raw_max) * float32(LOG2_E))) * raw_share))
         st_f32(at + 8, final)
@@ -331,8 +331,8 @@ def _tell(
                 lds_f32(room + ALL_INNER) * raw_share
             )
             entropy = maximum(float32(entropy), float32(0.0))
-        st_f32(record + 4 * ENTROPY, float32(entropy))
-        st_i32(record + 4 * OTHERS, told)
+        st_f32(result + 4 * ENTROPY, float32(entropy))
+        st_i32(result + 4 * OTHERS, listed)
 
 
 def _remember(token: int, place: int, plan: int, amounts: int, latest: int, history: int) -> None:

@@ -37,13 +37,13 @@ SERIAL, STATE_WORDS = 0, 4
 
 # The result of a token.
 STAMP, FLAG, TOKEN, FINAL, RAW, ENTROPY, OTHERS, TOPS = range(8)
-MOST_TOLD = 64
-OTHERS_AT, TOPS_AT = 8, 8 + 3 * MOST_TOLD
-RECORD_WORDS = TOPS_AT + 2 * MOST_TOLD
+MOST_ALTERNATIVES = 64
+OTHERS_AT, TOPS_AT = 8, 8 + 3 * MOST_ALTERNATIVES
+RESULT_WORDS = TOPS_AT + 2 * MOST_ALTERNATIVES
 SLOTS = 16
 """Results and random numbers in the ring buffers; also the rows of kept logits."""
 
-MOST_WANTED = 512
+MOST_REQUESTED = 512
 """Maximum number of most likely tokens to request; usually a few more are found."""
 
 
@@ -52,11 +52,11 @@ def takes(plan: SamplingPlan) -> bool:
     kept = [value for code, value in plan.steps if code == passes.KEEP_TOP]
     return (
         len(plan.steps) <= MOST_STEPS
-        and plan.top <= MOST_TOLD
-        and plan.alternatives <= MOST_TOLD
+        and plan.top <= MOST_ALTERNATIVES
+        and plan.alternatives <= MOST_ALTERNATIVES
         and all(code in _KNOWN for code, _ in plan.steps)
         and (plan.greedy or any(code != passes.SCALE for code, _ in plan.steps))
-        and (not _starts_with_top(plan) or kept[0] <= MOST_WANTED)
+        and (not _starts_with_top(plan) or kept[0] <= MOST_REQUESTED)
     )
 
 
@@ -73,7 +73,7 @@ def _first_kept(plan: SamplingPlan) -> tuple[int, float]:
 
 
 def plan_words(
-    plan: SamplingPlan, separate: bool, most: int = MOST_WANTED
+    plan: SamplingPlan, separate: bool, most: int = MOST_REQUESTED
 ) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
     """The plan as uint32 (PLAN_WORDS,); with `separate`, the raw logits have their own sorted list.
 
@@ -88,8 +88,11 @@ def plan_words(
     )
     whole[ALTERNATIVES], whole[TOP], whole[PENALISES] = plan.alternatives, plan.top, plan.penalises
     code, value = _first_kept(plan)
-    wanted = 1 if plan.greedy else int(value) if code == passes.KEEP_TOP else most
-    whole[WANT], whole[RAW_WANT] = wanted if separate else max(wanted, plan.alternatives), plan.alternatives
+    requested = 1 if plan.greedy else int(value) if code == passes.KEEP_TOP else most
+    whole[WANT], whole[RAW_WANT] = (
+        requested if separate else max(requested, plan.alternatives),
+        plan.alternatives,
+    )
     real[REPETITION], real[PRESENCE], real[FREQUENCY] = plan.repetition, plan.presence, plan.frequency
     fade = plan.fade if plan.reach > 0 else 0
     whole[REACH], whole[FADE], whole[REPETITION_FIRST] = plan.reach, fade, plan.repetition_first

@@ -19,7 +19,7 @@ from engine.backends.cuda.kernels.sampling.draw import draw_kernel
 from engine.backends.cuda.kernels.sampling.layout import (
     LIST_WORDS,
     MOST,
-    MOST_WANTED,
+    MOST_REQUESTED,
     PART,
     PARTIAL_WORDS,
     RAW_WANT,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Launch = tuple[Kernel, tuple[int, int, int], tuple[int | float, ...]]
 GROUPS = ((1 << 17, 64), (1 << 14, 16), (0, 4))
-"""(Least vocabulary size, adjacent tokens per group): there must be more groups than wanted tokens."""
+"""(Smallest vocabulary, adjacent tokens per group): there must be more groups than requested tokens."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Shape:
         return self.parts * PART // self.group
 
     @property
-    def wanted(self) -> int:
+    def requested(self) -> int:
         """How many of the most likely tokens to request if no step limits them, with room for a few more."""
-        return MOST_WANTED if self.size <= MOST else min(MOST_WANTED, self.groups // 3)
+        return MOST_REQUESTED if self.size <= MOST else min(MOST_REQUESTED, self.groups // 3)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Addresses:
     tokens: int
     position: int
     uniforms: int
-    records: int
+    results: int
     work: tuple[int, int, int, int, int]
     edits: bool = False
     scores: int = 0
@@ -144,7 +144,7 @@ def launches(shape: Shape, at: Addresses, *, separate: bool) -> list[Launch]:
         )
     last = (
         ordered, raw_ordered if separate else ordered, at.logits, at.plan, at.state, partials, shape.parts,
-        at.uniforms, at.records, at.tokens, at.position, at.amounts, at.latest, at.history,
+        at.uniforms, at.results, at.tokens, at.position, at.amounts, at.latest, at.history,
     )  # fmt: skip
     return [*out, (draw_kernel(), one, last)]
 

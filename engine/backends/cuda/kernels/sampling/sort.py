@@ -1,7 +1,7 @@
 """Finds the most likely tokens in order, without reading most of the vocabulary.
 
 The depth (distance below the maximum) at which enough group maxima are found bounds the depth of the
-wanted tokens. Depths are binned by the upper bits of their float32, 64 bins for each power of two;
+requested tokens. Depths are binned by the upper bits of their float32, 64 bins for each power of two;
 all tokens up to the last bin are taken. Counts are integers and ranks are unique, so the result does
 not depend on the order in which threads run.
 """
@@ -98,16 +98,16 @@ def _find_edge(want: int, room: int) -> None:
     barrier()
 
 
-def _sort(values: int, groups: int, plan: int, wanted: int, out: int, count: int, group: int) -> None:
+def _sort(values: int, groups: int, plan: int, requested: int, out: int, count: int, group: int) -> None:
     """Write the most likely tokens in order to `out` (`layout`). One block.
 
     values: float32 (V,); groups: `count` maxima of `group` adjacent tokens each; word
-    `wanted` of the plan is the number of tokens.
+    `requested` of the plan is the number of tokens.
     """
     wait_for_others()
     room = shared(ROOM)
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
-    inside, want = ld_i32(plan + 4 * INSIDE), ld_i32(plan + 4 * int64(wanted))
+    inside, want = ld_i32(plan + 4 * INSIDE), ld_i32(plan + 4 * int64(requested))
     sts_i32(room + 4 * thread(), 0)
     sts_f32(room + FOUND_SCORES + 4 * thread(), float32(NOTHING))
     if thread() == 0:

@@ -398,7 +398,7 @@ def test_file_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "wanted"),
+    ("name", "value", "expected"),
     [
         ("a.json", [files.chatgpt()], True), ("a.json", files.claude(), True),
         ("a.json", [files.open_webui()], True),
@@ -408,5 +408,5 @@ def test_file_names() -> None:
         ("a.json", [files.chatgpt(text="x" * 99_999)], True),
     ],
 )  # fmt: skip
-def test_dropped_files_recognised_as_chats(tmp_path: Path, name: str, value: Any, wanted: bool) -> None:
-    assert is_chats(files.written(tmp_path / name, value)) is wanted
+def test_dropped_files_recognised_as_chats(tmp_path: Path, name: str, value: Any, expected: bool) -> None:
+    assert is_chats(files.written(tmp_path / name, value)) is expected

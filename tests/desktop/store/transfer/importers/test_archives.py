@@ -47,9 +47,9 @@ def test_the_directory_is_read_once(
 
 def test_files_without_chats_are_counted_and_reported(database: Database, tmp_path: Path) -> None:
     events = run(database, with_pictures(tmp_path / "export.zip", 3))
-    (told,) = [event for event in events if isinstance(event, LeftOut)]
-    assert (told.count, told.of) == (3, "file")
-    assert told.what.startswith("Files of the archive that hold no chats")
+    (reported,) = [event for event in events if isinstance(event, LeftOut)]
+    assert (reported.count, reported.of) == (3, "file")
+    assert reported.what.startswith("Files of the archive that hold no chats")
     report = ImportReport(files=2)
     for event in (*events, LeftOut("Tags", 2), *events):
         report = report.with_event(event, 0)
@@ -206,7 +206,7 @@ def test_a_directory_that_is_too_large_is_reported(
 ) -> None:
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", limit)
     monkeypatch.setattr(sources, "_MOST_DIRECTORY", 1 << 10)
-    (told,) = broken(run(database, with_pictures(tmp_path / "a.zip", 30)))
-    assert "its directory is larger than" in told.reason
+    (reported,) = broken(run(database, with_pictures(tmp_path / "a.zip", 30)))
+    assert "its directory is larger than" in reported.reason
     monkeypatch.setattr(sources, "_MOST_DIRECTORY", 1 << 20)
     assert len(imported(run(database, with_pictures(tmp_path / "a.zip", 30)))) == 2

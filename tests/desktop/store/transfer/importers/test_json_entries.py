@@ -53,15 +53,15 @@ def values(found: list[Entry | Flaw]) -> list[Any]:
     st.booleans(),
 )
 def test_the_same_as_parsing_the_whole_file(
-    wanted: list[Any], indent: int | None, is_ascii: bool, chunk: int, as_lines: bool
+    expected: list[Any], indent: int | None, is_ascii: bool, chunk: int, as_lines: bool
 ) -> None:
     if as_lines:
-        text = "\n".join(json.dumps(value, ensure_ascii=is_ascii) for value in wanted)
+        text = "\n".join(json.dumps(value, ensure_ascii=is_ascii) for value in expected)
     else:
-        text = json.dumps(wanted, indent=indent, ensure_ascii=is_ascii)
+        text = json.dumps(expected, indent=indent, ensure_ascii=is_ascii)
     found = entries(text.encode("utf-8", "surrogatepass"), chunk)
     if "surrogate" not in repr(found):
-        assert values(found) == wanted
+        assert values(found) == expected
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 1 << 18])

@@ -124,13 +124,13 @@ def test_open_webui(database: Database, store: ConversationStore, tmp_path: Path
         {"type": "file", "name": "a.py", "file": {"data": {"content": "x = 1\n"}}},
         {"type": "image", "url": "data:image/png;base64,AA=="},
     ]  # fmt: skip
-    record, told = taken(database, written(tmp_path / "a.json", [value]))
+    record, reported = taken(database, written(tmp_path / "a.json", [value]))
     assert record.pinned
     assert record.settings == {
         "SamplerSettings": {"temperature": 0.3, "top_k": 40},
         "StopSettings": {"max_tokens": 99, "stop_strings": ["\n\n"]},
     }  # fmt: skip
-    assert told == {"Tags", "Archived", "Ratings", "Folders", "Sampling", "Collections"}
+    assert reported == {"Tags", "Archived", "Ratings", "Folders", "Sampling", "Collections"}
     first, second = record.messages[:2]
     assert first.raw["chat"]["tags"] == ["work", "cooking"]
     assert first.raw["chat"]["params"] == {"num_ctx": 4096}
@@ -254,7 +254,7 @@ def test_lm_studio(database: Database, tmp_path: Path) -> None:
     steps.append({"type": "debugInfoBlock", "debugInfo": "why"})
     picture = {"type": "file", "fileIdentifier": "17 - cat.png", "fileType": "image", "sizeBytes": 5}
     value["messages"][0]["versions"][0]["content"].append(picture)
-    record, told = taken(database, written(tmp_path / "a.json", value))
+    record, reported = taken(database, written(tmp_path / "a.json", value))
     assert record.pinned
     assert record.settings == {
         "SamplerSettings": {"temperature": 0.2, "top_k": 30, "top_p": 0.9, "repetition_penalty": 1.1},
@@ -265,7 +265,7 @@ def test_lm_studio(database: Database, tmp_path: Path) -> None:
         "llm.prediction.contextOverflowPolicy": "rollingWindow", "llm.prediction.llama.cpuThreads": 4,
     }  # fmt: skip
     assert (chat["draft"], chat["notes"], chat["plugins"]) == ("not sent", [{"text": "mine"}], ["p"])
-    assert told == {"Text", "Notes", "Sampling"}
+    assert reported == {"Text", "Notes", "Sampling"}
     assert record.messages[0].text == "Hello\n\n[image: 17 - cat.png]"
     reply = record.messages[1]
     assert reply.state == "stopped"
@@ -403,7 +403,7 @@ def test_chatgpt_names_of_files_and_pictures(database: Database, tmp_path: Path)
         "current_node": "z",
     }
     value |= {"is_archived": True, "is_starred": True, "gizmo_id": "g-1"}
-    record, told = taken(database, written(tmp_path / "a.json", [value]))
+    record, reported = taken(database, written(tmp_path / "a.json", [value]))
     user, reply = record.messages
     assert user.text == "[file: paper.pdf]\n\n[image: holiday photo.jpg]\n\nLook"
     assert reply.text.startswith("**Poem**\n\n```\nRoses\nare\n```")
@@ -414,7 +414,7 @@ def test_chatgpt_names_of_files_and_pictures(database: Database, tmp_path: Path)
     assert record.pinned
     assert (user.raw["chat"]["gizmo_id"], user.raw["attachments"]) == ("g-1", attachments)
     assert "secret" in json.dumps(user.raw["chat"]["hidden"])
-    assert told == {"Archived", "Messages"}
+    assert reported == {"Archived", "Messages"}
 
 
 # -- Claude
@@ -449,8 +449,8 @@ def test_claude_attachments_and_artifacts(database: Database, tmp_path: Path) ->
         {"type": "token_budget"}, {"type": "mystery", "payload": 5},
     ]  # fmt: skip
     value["current_leaf_message_uuid"] = "m2"
-    record, told = taken(database, written(tmp_path / "a.json", [value]))
-    assert (record.pinned, record.folder, told) == (True, ("Work",), {"Summaries"})
+    record, reported = taken(database, written(tmp_path / "a.json", [value]))
+    assert (record.pinned, record.folder, reported) == (True, ("Work",), {"Summaries"})
     user, reply = record.messages[:2]
     attached, place = split(user.text)
     assert [(file.name, file.text) for _, file in attached] == [("a.csv", "x,y\n1,2")]

@@ -72,12 +72,12 @@ def test_a_broken_row_is_reported_and_harms_no_other(database: Database, tmp_pat
     )
     events = run(database, path, most_bytes=2 << 20)
     assert [event.outcome for event in imported(events)] == ["new", "new"]
-    told = [(event.place.removeprefix("webui.db, "), event.reason) for event in broken(events)]
-    assert [place for place, _ in told] == ["chat 2", "chat 3", "chat 4", "chat 5"]
-    assert [reason.partition(" (")[0] for _, reason in told[:3]] == [
+    reported = [(event.place.removeprefix("webui.db, "), event.reason) for event in broken(events)]
+    assert [place for place, _ in reported] == ["chat 2", "chat 3", "chat 4", "chat 5"]
+    assert [reason.partition(" (")[0] for _, reason in reported[:3]] == [
         "Its column “chat” does not hold a chat as JSON"
     ] * 3
-    assert told[3][1] == "It is larger than 2 MB."
+    assert reported[3][1] == "It is larger than 2 MB."
 
 
 def test_a_foreign_or_damaged_database_is_reported(database: Database, tmp_path: Path) -> None:

@@ -131,15 +131,15 @@ def test_skipped_nodes_leave_no_gap() -> None:
 
 
 def test_cycles_are_reported_and_everything_else_is_kept() -> None:
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     found = shape(
         [m("a", None, "user"), m("b", "c"), m("c", "b", "user"), m("d", "c"), m("e", "e")],
-        lambda *words: told.append(words),
+        lambda *words: reported.append(words),
         current="d",
     )
     assert [message.key for message in found.messages] == ["a"]
-    assert sorted(place for place, _ in told) == ["message b", "message c", "message d", "message e"]
-    assert {reason for _, reason in told} == {
+    assert sorted(place for place, _ in reported) == ["message b", "message c", "message d", "message e"]
+    assert {reason for _, reason in reported} == {
         "it answers itself in a circle, and so has no place in the conversation"
     }
     assert found.shown_root == "a"

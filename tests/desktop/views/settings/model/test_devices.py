@@ -135,8 +135,8 @@ def test_a_gpu_is_chosen_in_the_pane(hand) -> None:
 def test_the_menu_moves_the_loaded_model_at_once(hand) -> None:
     one = hand(lambda: ONE)
     one.load()
-    told: list[str] = []
-    one.session.notice.connect(lambda sentence, _level: told.append(sentence))
+    reported: list[str] = []
+    one.session.notice.connect(lambda sentence, _level: reported.append(sentence))
     picker = one.window.picker
     one.qtbot.waitUntil(lambda: "NVIDIA H200" in [action.text() for action in picker._devices.actions()])
     chosen = next(action for action in picker._devices.actions() if action.text() == "NVIDIA H200")
@@ -146,9 +146,9 @@ def test_the_menu_moves_the_loaded_model_at_once(hand) -> None:
     one.wait_for("idle")
     assert one.session.loaded_with[0] == LoadSettings(backend="cuda", gpus="0")
     assert [action.isChecked() for action in picker._devices.actions()] == [False, False, True, False]
-    assert told == []  # nothing is left to be done
+    assert reported == []  # nothing is left to be done
     one.session.set_settings(LoadSettings(backend="cpu"))
-    assert told == ["This takes effect when the model is loaded again."]
+    assert reported == ["This takes effect when the model is loaded again."]
 
 
 def test_the_menu_tries_a_model_again_whose_device_failed(hand) -> None:

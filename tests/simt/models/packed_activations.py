@@ -1,4 +1,4 @@
-"""Records in NumPy (`engine.backends.cuda.kernels.packed_activations` says what they are)."""
+"""Packed activations in NumPy (`engine.backends.cuda.kernels.packed_activations` says what they are)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bf16_values(bits: Any) -> Any:
 
 
 def encoded(kind: str, x: Any) -> Any:
-    """The record of a row (K,), as bytes."""
+    """The packed activations of a row (K,), as bytes."""
     x = np.pad(np.asarray(x, np.float32), (0, -len(x) % 64))
     with np.errstate(all="ignore"):
         if kind == "bf16x2":
@@ -35,34 +35,34 @@ def encoded(kind: str, x: Any) -> Any:
         finite, empty = np.isfinite(top), top < np.float32(2.0**-100)
         kept = finite & ~empty
         exponent[~kept] = 14
-        halves = np.where(kept[:, None], np.ldexp(blocks, (14 - exponent)[:, None]), 0).astype(np.float16)
+        fp16 = np.where(kept[:, None], np.ldexp(blocks, (14 - exponent)[:, None]), 0).astype(np.float16)
         scales = np.where(
             kept, np.ldexp(np.float32(1), exponent - 14), np.where(empty, np.float32(0), np.float32(np.nan))
         )
-    return np.concatenate([halves.reshape(-1).view(np.uint8), scales.astype(np.float32).view(np.uint8)])
+    return np.concatenate([fp16.reshape(-1).view(np.uint8), scales.astype(np.float32).view(np.uint8)])
 
 
-def decoded(kind: str, record: Any, width: int) -> Any:
-    """The numbers (width,), float32, that a record (bytes) stands for; asserts that its padding is zeros."""
+def decoded(kind: str, packed: Any, width: int) -> Any:
+    """Packed activations (bytes) as float32 (width,); their padding must be zeros."""
     whole = -(-width // 64) * 64
     if kind == "bf16x2":
-        halves = record[: 4 * whole].view(np.uint16)
-        x = bf16_values(halves[:whole]) + bf16_values(halves[whole:])
+        fp16 = packed[: 4 * whole].view(np.uint16)
+        x = bf16_values(fp16[:whole]) + bf16_values(fp16[whole:])
     else:
-        scales = record[2 * whole : 2 * whole + whole // 16].view(np.float32)
-        x = record[: 2 * whole].view(np.float16).astype(np.float32) * np.repeat(scales, 64)
+        scales = packed[2 * whole : 2 * whole + whole // 16].view(np.float32)
+        x = packed[: 2 * whole].view(np.float16).astype(np.float32) * np.repeat(scales, 64)
     assert not x[width:].any() or not np.isfinite(x).all()
     return x[:width]
 
 
 def write_packed(memory: Memory, address: int, kind: str, x: Any) -> None:
-    """A row's record to an address; `kind` "none" is nothing."""
+    """Writes a row's packed activations to an address; `kind` "none" is nothing."""
     if kind != "none":
-        record = encoded(kind, x)
-        memory.view(address, np.uint8, len(record))[:] = record
+        packed = encoded(kind, x)
+        memory.view(address, np.uint8, len(packed))[:] = packed
 
 
-def record(
+def pack(
     memory: Memory, blocks: Any, constants: Any, x: int, x_stride: int, to: int, to_stride: int, width: int
 ) -> None:
     for row in range(blocks[0]):
@@ -74,4 +74,4 @@ def record(
         )
 
 
-MODELS: dict[str, Callable[..., None]] = {"packed_activations_write.pack": record}
+MODELS: dict[str, Callable[..., None]] = {"packed_activations_write.pack": pack}

@@ -9,7 +9,7 @@ from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.kernels.packed_activations_write import pack_call, pack_kernel
 from engine.backends.graph.buffers import Buffer
 from tests.simt.agree import At, both
-from tests.simt.models.records import decoded, encoded
+from tests.simt.models.packed_activations import decoded, encoded
 
 
 def rows_of(width: int, rows: int) -> Any:
@@ -33,12 +33,12 @@ def written(kind: str, x: Any, width: int) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16x2"])
 @pytest.mark.parametrize(("width", "rows"), [(1, 2), (64, 1), (515, 2), (126, 1)])
-def test_record(kind: str, width: int, rows: int) -> None:
+def test_packed_activations(kind: str, width: int, rows: int) -> None:
     x = rows_of(width, rows)
     found, expected = written(kind, x, width)
     np.testing.assert_array_equal(found, expected)
-    for row, record in zip(x[:, :width], found, strict=True):
-        values = decoded(kind, record, width)
+    for row, packed in zip(x[:, :width], found, strict=True):
+        values = decoded(kind, packed, width)
         if kind == "bf16x2":
             np.testing.assert_allclose(values, row, rtol=2.0**-17)
         else:

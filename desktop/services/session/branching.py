@@ -1,0 +1,32 @@
+"""Whether a reply can be continued from one of its tokens, as a new version."""
+
+from __future__ import annotations
+
+from desktop.services.engine.token_cache import model_key
+from desktop.store.conversations.token_trace import TokenTrace
+from engine.core import ModelInfo
+
+__all__ = ["branch_trouble"]
+
+_NOT_NOW = {
+    "no_model": "To continue from here, open a model first.",
+    "loading": "To continue from here, wait until the model is loaded.",
+}
+
+
+def branch_trouble(model: ModelInfo | None, state: str, trace: TokenTrace) -> tuple[str, frozenset[int]]:
+    """Why a reply with this trace cannot be continued from another token now ("" if it can), and the ids that
+    end a reply. `state` is that of the session.
+    """
+    if model is None or state in _NOT_NOW:
+        return _NOT_NOW.get(state, _NOT_NOW["no_model"]), frozenset()
+    stops = frozenset(model.stop_token_ids)
+    if state != "idle":
+        return "A reply is being written: wait for it, or stop it, to continue from here.", stops
+    if not trace.model:
+        return "Several models wrote this reply, so it cannot be continued from its middle.", stops
+    if trace.model != model_key(model):
+        writer = trace.model.split(" · ", 1)[0]
+        name = f"“{writer}”" if writer != model.name else f"another “{writer}”"
+        return f"This reply was written by {name}: load that model to continue from here.", stops
+    return "", stops
