@@ -25,6 +25,7 @@ GONE = {
     "settingslayers": "layered settings",
     "speaker": "author", "offerbar": "suggestion bar", "originstore": "provenance store",
     "descents": "baseline",
+    "told": "reported", "wanted": "requested, needed, target", "coin": "random number",
 }  # fmt: skip
 """Words that no name may contain, with those that replaced them."""
 GONE_IN_ENGINE = {
@@ -34,7 +35,13 @@ GONE_IN_ENGINE = {
     "phase": "stage",
     "phases": "stages",
     "tape": "program",
+    "turned": "rotated (rope), hadamard (Walsh-Hadamard)",
+    "halves": "fp16",
+    "letters": "signature",
+    "forms": "variants",
 }
+GONE_IN_KERNELS = {"record": "packed activations, result", "records": "packed activations, results"}
+"""In kernels and in the KV cache; elsewhere a record is a captured program or a stored row."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -65,6 +72,11 @@ def found_in(paths: list[Path], gone: dict[str, str]) -> set[tuple[str, str]]:
 def test_replaced_words_do_not_come_back() -> None:
     assert found_in(sources("engine", "desktop", "resources"), GONE) == set()
     assert found_in([*sources("engine/backends"), *sources("engine/models")], GONE_IN_ENGINE) == set()
+    kernels = [
+        *sources("engine/backends/cpu/kernels", "engine/backends/cuda/kernels"),
+        *sources("engine/kv_cache"),
+    ]
+    assert found_in(kernels, GONE_IN_KERNELS) == set()
 
 
 @pytest.mark.parametrize("name", ["SettingsDesk", "_team", "shelf_desk", "door", "make_doors"])

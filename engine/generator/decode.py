@@ -167,10 +167,10 @@ def decode(
                 if overlap.logits is not None:
                     rows = overlap.logits[None]
                     continue
-            wanted = runner.prepare(sequence.ids, [proposal.id for proposal in proposals])
-            logits = yield wanted
+            passes = runner.prepare(sequence.ids, [proposal.id for proposal in proposals])
+            logits = yield passes
             assert logits is not None
-            drafting.spent(wanted.seconds)
+            drafting.spent(passes.seconds)
             rows = finish(logits)
             stats.passes, stats.drafted = runner.passes, stats.drafted + len(proposals)
     finally:

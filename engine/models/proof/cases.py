@@ -217,7 +217,7 @@ def _expert_tensors(build: Builder, inner: int) -> list[RawTensor]:
 def _row_cases() -> Iterator[Case]:
     half = np.float32(0.5)
     weight, bias, part = np.abs(_random(7, 96)) + half, _random(8, 96), np.abs(_random(9, 24)) + half
-    forms: dict[str, Callable[[Ops, Array, Array], Array]] = {
+    operations: dict[str, Callable[[Ops, Array, Array], Array]] = {
         "rms_norm": lambda ops, x, y: ops.rms_norm(x, weight, 1e-5),
         "rms_norm of heads": lambda ops, x, y: ops.rms_norm(x, part, 1e-5, 4),
         "layer_norm": lambda ops, x, y: ops.layer_norm(x, weight, bias, 1e-5),
@@ -228,8 +228,8 @@ def _row_cases() -> Iterator[Case]:
         **{f"gated, {name}": partial(_gated, name) for name in ACTIVATIONS},
         **{f"activate, {name}": partial(_activate, name) for name in ACTIVATIONS if name != "clamped_swiglu"},
     }
-    for name, form in forms.items():
-        yield Case(name, POINTWISE, partial(_of_rows, form), lambda: [_table(96), _table(96, 10)])
+    for name, operation in operations.items():
+        yield Case(name, POINTWISE, partial(_of_rows, operation), lambda: [_table(96), _table(96, 10)])
     for interleaved in (False, True):
         for rotary in (32, 24):
             table = _rotary(rotary, interleaved)
