@@ -86,9 +86,9 @@ class PageTable:
 
     def held(self, ids: Sequence[int], *, key: str = "") -> int:
         """How many of the pages that `open` would find are full and held by a lease already."""
-        wanted, at, parent, count = [int(token) for token in ids], 0, _root(key), 0
-        while len(wanted) - at > PAGE_TOKENS:
-            page = self.pool.find_full(parent, wanted[at : at + PAGE_TOKENS])
+        tokens, at, parent, count = [int(token) for token in ids], 0, _root(key), 0
+        while len(tokens) - at > PAGE_TOKENS:
+            page = self.pool.find_full(parent, tokens[at : at + PAGE_TOKENS])
             if page is None or page.digest is None or not page.refs:
                 break
             parent, at, count = page.digest, at + PAGE_TOKENS, count + 1

@@ -234,7 +234,7 @@ def test_like_the_sampler(settings: SamplerSettings, tables: TokenTables) -> Non
         ids.append(found.id)
 
 
-def test_what_the_device_cannot_tell() -> None:
+def test_what_the_device_cannot_know() -> None:
     """Not finite, nothing allowed, too many tokens left: the host is to draw, and gets the very logits."""
     size = 40000
     flat, bad, good = scores(size, 1, 0.01), scores(size, 2), scores(size, 3)

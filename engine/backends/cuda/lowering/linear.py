@@ -17,7 +17,7 @@ from engine.backends.graph.rows import Embed
 
 def form_of(weight: Weight) -> tuple[str, int] | None:
     """The kind and width of the packed input of a product in a small batch, or None for float32."""
-    form = cast(WeightSpec, weight).weight_layout.record
+    form = cast(WeightSpec, weight).weight_layout.activations
     return None if form == "fp32" else (form, packed_buffer(form, Buffer(weight.shape[1])).width)
 
 

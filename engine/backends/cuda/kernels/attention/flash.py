@@ -30,5 +30,5 @@ def has_flash(device: Device, shape: AttentionShape) -> bool:
             torch.empty((1, heads, 2, shape.head_dim), dtype=torch.float16, device=device.torch_device)
             for heads in (shape.heads, shape.kv_heads)
         )
-        wanted = torch.backends.cuda.SDPAParams(q, k, k, None, 0.0, True, shape.heads > shape.kv_heads)
-        return bool(torch.backends.cuda.can_use_flash_attention(wanted))
+        params = torch.backends.cuda.SDPAParams(q, k, k, None, 0.0, True, shape.heads > shape.kv_heads)
+        return bool(torch.backends.cuda.can_use_flash_attention(params))
