@@ -70,9 +70,9 @@ class RowPool:
         """Make spare widgets, one with each step: up to 3 ms each, which a frame of scrolling cannot
         afford.
         """
-        for kind, wanted in _STOCK.items():
+        for kind, target in _STOCK.items():
             spare = self._spare.setdefault(kind, [])
-            while len(spare) + sum(row.kind is kind for row in self.live) < wanted:
+            while len(spare) + sum(row.kind is kind for row in self.live) < target:
                 widget = self._make(kind)
                 widget.ensurePolished()
                 spare.append(widget)
