@@ -17,6 +17,7 @@ from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Done, Loading, Message, Text
 from engine.drain import drain
 from engine.errors import BadSetting, Cancelled, EngineError, ModelNotFound
+from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.text.template.template import encode_chat
@@ -176,7 +177,8 @@ def test_stopping_at_every_step_then_the_whole_reply(chat):
 
 def test_the_step_by_step_face_against_torch(chat):
     torch = pytest.importorskip("torch")
-    generator, ids, alone = chat.generator, chat.tokenizer.encode("The quick brown"), Alone(chat)
+    ids, alone = chat.tokenizer.encode("The quick brown"), Alone(chat)
+    generator = StreamingGenerator(chat.generator.model, chat.generator.cache, chat.tokenizer)
     sampler = SamplerSettings(temperature=0.9, top_k=0, top_p=1.0, min_p=0.0, seed=4)
     steps = stepping(
         generator, ids, sampler, probabilities=True, top_tokens=3, logits=True, max_new_tokens=12
