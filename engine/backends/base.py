@@ -93,8 +93,9 @@ class Step:
     rows only.
 
     `runs` is empty for one sequence. Otherwise it has (rows, pages) for each: the rows of the sequences
-    follow one another in `token_ids` and `positions`, and so do their block tables in `pages`. Such a pass
-    has at most `Program.batch_rows` rows; no sequence writes to a page that another one reads.
+    follow one another in `token_ids` and `positions`, and so do their block tables in `pages`. Up to
+    `Program.batch_rows` rows run together, more of them one sequence after the other. No sequence writes to a
+    page that another one reads.
     """
 
     token_ids: Ints

@@ -16,6 +16,8 @@ out with a note. Rivals run in their own processes, which are stopped while they
     prefill      512 and 2,048 tokens; the best rival is the bar; our 2,048 compared with our 512
     neighbour    another program keeps one core busy: all threads, compared with one alone and llama.cpp
     verify       a pass of 2, 4, 8 tokens relative to a pass of one
+    batch        1 to 16 replies at once, compared with llama.cpp's batched passes and with one reply
+    together     guidance in one pass and in two; a chat's first token while 8 others are written
     thread       one thread, compared with llama.cpp's and the bandwidth of one thread
     host         microseconds between two recorded calls of a real reply
     start        a new process up to its first token, with cached kernels; its memory
@@ -37,6 +39,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.errors import EngineError
+from tests.bench.cpu_batch import batch, together
 from tests.bench.cpu_host import host, speculation, start
 from tests.bench.cpu_kit import SHAPES, Line, Options
 from tests.bench.cpu_right import right
@@ -52,6 +55,8 @@ ROWS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "prefill": (prefill, MODELS),
     "neighbour": (neighbour, MODELS),
     "verify": (verify, ("starter", "Q4_0", "Q4_K_M")),
+    "batch": (batch, ("starter", "gemma", "Q4_K_M")),
+    "together": (together, ("starter", "Q4_K_M")),
     "thread": (thread, ("starter", "Q4_0", "Q4_K_M")),
     "host": (host, ("starter greedy", "starter sampled")),
     "start": (start, ("starter",)),

@@ -18,6 +18,7 @@ from engine.backends.cpu.runtime.bandwidth import read_bandwidth
 from engine.cli.bench import Ours, Runner
 from engine.cli.command import Console
 from engine.cli.opening import load
+from engine.generator.dynamic import DynamicGenerator
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings
 from tests.synthetic import write_large_gguf
@@ -147,6 +148,17 @@ def opened(
         runner = Ours(chat.generator.cache)
         yield runner, chat.generator.cache
         runner.close()
+    finally:
+        chat.close()
+
+
+@contextmanager
+def generating(path: Path, threads: int, context: int) -> Iterator[DynamicGenerator]:
+    """Our engine with a file as a dynamic generator."""
+    cache = CacheSettings(context_length=context)
+    chat = load(str(path), LoadSettings(backend="cpu", threads=threads), cache, Console(True))
+    try:
+        yield chat.generator
     finally:
         chat.close()
 

@@ -68,8 +68,12 @@ def kinds(count: int) -> list[GenerationRequest]:
         {"guidance": Guidance(tuple(range(30, 75)), 1.5)},
         {"constraint": ConstraintSettings(format="regex", pattern="[a-z ]{5,60}")},
         {"constraint": ConstraintSettings(banned_strings=("e", "th"))},
+        {
+            "guidance": Guidance(tuple(range(30, 50)), 1.2),
+            "speculation": SpeculationSettings(method="ngram", draft_tokens=7, adaptive=False),
+        },
     ]
-    return [request(n, lengths[n % 8], 12 + n, **more[n % 5]) for n in range(count)]
+    return [request(n, lengths[n % 8], 12 + n, **more[n % 6]) for n in range(count)]
 
 
 def together(generator: DynamicGenerator, jobs: Sequence[Job]) -> dict[Job, list[TokenInfo]]:

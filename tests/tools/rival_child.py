@@ -2,8 +2,8 @@
 
     python tests/tools/rival_child.py KIND MODEL THREADS CONTEXT
 
-Started by `tests.tools.rivals`. Each line in is a JSON object {"ids", "start", "one_by_one"}, each line out
-{"seconds"}. The first line out is {"name", "version"}, or {"error"} with what is missing. Only the rival's
+Started by `tests.tools.rivals`. Each line in is a JSON object {"ids", "start", "one_by_one"}, or {"ids",
+"sequences"} for the same ids one by one in so many sequences at once, each line out {"seconds"}. The first line out is {"name", "version"}, or {"error"} with what is missing. Only the rival's
 packages are imported, so that OpenVINO may be installed in another virtual environment. With `start` tokens
 in the cache, `ids` are run after them, all at once (prefill) or one by one (decode), and nothing is sampled
 but a greedy token where the rival cannot do less.
@@ -121,6 +121,48 @@ class OpenVino:
         return max(1e-9, self._generate(prompt, len(ids) + 1) - first)
 
 
+class BatchedLlamaCpp:
+    """llama.cpp's low-level API with a context of `context` tokens for 16 sequences together, fp16 cache."""
+
+    SEQUENCES = 16
+
+    def __init__(self, path: Path, threads: int, context: int) -> None:
+        import llama_cpp
+
+        self.name, self.version, self._api = "llama.cpp", str(llama_cpp.__version__), llama_cpp
+        llama_cpp.llama_backend_init()
+        model = llama_cpp.llama_model_default_params()
+        model.n_gpu_layers = 0
+        self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), model)
+        if not self._model:
+            raise RuntimeError(f"llama.cpp cannot load {path.name}")
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq_max = context, 512, 512, self.SEQUENCES
+        params.n_threads = params.n_threads_batch = threads
+        params.kv_unified = True
+        self._context = llama_cpp.llama_init_from_model(self._model, params)
+        self._batch = llama_cpp.llama_batch_init(self.SEQUENCES, 0, 1)
+
+    def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
+        """As `run_batch` of one sequence from its beginning."""
+        return self.run_batch(ids, 1)
+
+    def run_batch(self, ids: Sequence[int], sequences: int) -> float:
+        """Run `ids` one by one in each of `sequences` sequences at once, from their beginning; seconds."""
+        api, batch = self._api, self._batch
+        api.llama_memory_clear(api.llama_get_memory(self._context), True)
+        begun = time.perf_counter()
+        for position, token in enumerate(ids):
+            batch.n_tokens = sequences
+            for row in range(sequences):
+                batch.token[row], batch.pos[row] = token, position
+                batch.n_seq_id[row], batch.seq_id[row][0], batch.logits[row] = 1, row, True
+            if api.llama_decode(self._context, batch):
+                raise RuntimeError("llama.cpp could not run a batch")
+            api.llama_get_logits_ith(self._context, sequences - 1)  # waits for the result
+        return time.perf_counter() - begun
+
+
 def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
     """The rival of this kind. Raises what its package raises, or `RuntimeError` for llama.cpp, if it is not
     available.
@@ -134,6 +176,8 @@ def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
             return LlamaCpp(path, threads, context)
         except BenchmarkError as error:
             raise RuntimeError(str(error)) from error
+    if kind == "llama.cpp batched":
+        return BatchedLlamaCpp(path, threads, context)
     if kind.startswith("openvino"):
         return OpenVino(path, threads, kind == "openvino float32")
     return Transformers(path, threads, kind.removeprefix("transformers "))
@@ -156,7 +200,11 @@ def main() -> None:
     answer(name=engine.name, version=engine.version)
     for line in sys.stdin:
         asked = json.loads(line)
-        answer(seconds=engine.run(asked["ids"], asked["start"], one_by_one=asked["one_by_one"]))
+        if "sequences" in asked:
+            assert isinstance(engine, BatchedLlamaCpp)
+            answer(seconds=engine.run_batch(asked["ids"], asked["sequences"]))
+        else:
+            answer(seconds=engine.run(asked["ids"], asked["start"], one_by_one=asked["one_by_one"]))
 
 
 if __name__ == "__main__":

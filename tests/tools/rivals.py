@@ -20,7 +20,14 @@ from typing import Any
 
 CHILD = Path(__file__).with_name("rival_child.py")
 LIMIT_SECONDS = 120.0
-KINDS = ("llama.cpp", "transformers float32", "transformers bfloat16", "openvino", "openvino float32")
+KINDS = (
+    "llama.cpp",
+    "llama.cpp batched",
+    "transformers float32",
+    "transformers bfloat16",
+    "openvino",
+    "openvino float32",
+)
 
 
 class RivalFailed(RuntimeError):
@@ -53,13 +60,17 @@ class Rival:
 
     def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
         """Run `ids` after the first `start` tokens, which were run before; seconds. Raises `RivalFailed`."""
+        return self._asked(ids=[int(i) for i in ids], start=start, one_by_one=one_by_one)
+
+    def run_batch(self, ids: Sequence[int], sequences: int) -> float:
+        """Run `ids` one by one in this many sequences at once ("llama.cpp batched" only); seconds."""
+        return self._asked(ids=[int(i) for i in ids], sequences=sequences)
+
+    def _asked(self, **what: object) -> float:
         assert self._process.stdin is not None
         self._send(signal.SIGCONT)
         try:
-            self._process.stdin.write(
-                json.dumps({"ids": [int(i) for i in ids], "start": start, "one_by_one": one_by_one}).encode()
-                + b"\n"
-            )
+            self._process.stdin.write(json.dumps(what).encode() + b"\n")
         except OSError as error:
             raise RivalFailed(f"{self.name} ended by itself ({error})") from error
         seconds = float(self._answer()["seconds"])

@@ -37,6 +37,7 @@ from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
 from engine.backends.cpu.runtime.work_stealing import OPERATION, Words
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.memory_plan import assign_places
+from engine.backends.runs import run_singly
 from engine.tensors import Floats
 
 ARGUMENTS = 24
@@ -109,6 +110,8 @@ class CpuProgram:
     def run(self, step: Step) -> Floats:
         if self._first_rows_apart and step.positions[0] == 0 and len(step.token_ids) > SMALL_BATCH:
             return self._begin(step)
+        if step.runs and len(step.token_ids) > self.batch_rows:
+            return run_singly(self.run, step)
         tokens, places, pages, rows = step.token_ids, step.positions, step.pages, step.logit_rows
         count, length = len(tokens), len(pages)
         assert 0 < count <= self.max_rows
