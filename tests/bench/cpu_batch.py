@@ -25,7 +25,7 @@ EIGHT_BAR, RIVAL_BAR, GUIDANCE_BAR = 3.0, 2.0, 1.7
 
 def requests(ids: Sequence[int], count: int, tokens: int) -> list[GenerationRequest]:
     """Greedy replies of `tokens` tokens to short prompts that differ from their beginning."""
-    stops = StopRules(max_tokens=tokens)
+    stops = StopRules(frozenset(), max_tokens=tokens)
     return [GenerationRequest([*ids[8 * n : 8 * n + 8]], GREEDY, stops) for n in range(count)]
 
 
@@ -48,7 +48,7 @@ def decode_seconds(generator: DynamicGenerator, asked: Sequence[GenerationReques
 
 
 def batch(options: Options, work: str) -> Iterator[Line]:
-    """Tokens a second of 1 to 16 jobs together, sampling and text included; llama.cpp only runs its passes."""
+    """Tokens a second of 1 to 16 jobs, sampling and text included; llama.cpp only runs its passes."""
     tokens = 32 if work not in ("starter", "gemma") else 64
     with ExitStack() as stack:
         generator = stack.enter_context(generating(options.model(work), options.threads, 2048))
@@ -88,16 +88,15 @@ def together(options: Options, work: str) -> Iterator[Line]:
     with ExitStack() as stack:
         generator = stack.enter_context(generating(options.model(work), options.threads, 2048))
         ids = random_ids(generator.cache, 600)
-        stops = StopRules(max_tokens=48)
+        stops = StopRules(frozenset(), max_tokens=48)
         guided = GenerationRequest(ids[:16], GREEDY, stops, guidance=Guidance(tuple(ids[20:36]), 1.5))
-        prompt = GenerationRequest(ids[:200], GREEDY, StopRules(max_tokens=2))
+        prompt = GenerationRequest(ids[:200], GREEDY, StopRules(frozenset(), max_tokens=2))
         beside = requests(ids[200:], 8, 2000)
+        guide = partial(decode_seconds, generator, [guided])
         found = in_turn(
             {
-                "one pass": partial(decode_seconds, generator, [guided]),
-                "two passes": partial(
-                    _in_two_passes, generator.cache, partial(decode_seconds, generator, [guided])
-                ),
+                "one pass": guide,
+                "two passes": partial(_in_two_passes, generator.cache, guide),
                 "first alone": partial(_first_token, generator, prompt, []),
                 "first beside": partial(_first_token, generator, prompt, beside),
             },

@@ -3,10 +3,11 @@
     python tests/tools/rival_child.py KIND MODEL THREADS CONTEXT
 
 Started by `tests.tools.rivals`. Each line in is a JSON object {"ids", "start", "one_by_one"}, or {"ids",
-"sequences"} for the same ids one by one in so many sequences at once, each line out {"seconds"}. The first line out is {"name", "version"}, or {"error"} with what is missing. Only the rival's
-packages are imported, so that OpenVINO may be installed in another virtual environment. With `start` tokens
-in the cache, `ids` are run after them, all at once (prefill) or one by one (decode), and nothing is sampled
-but a greedy token where the rival cannot do less.
+"sequences"} for the same ids one by one in so many sequences at once; each line out is {"seconds"}. The first
+line out is {"name", "version"}, or {"error"} with what is missing. Only the rival's packages are imported, so
+that OpenVINO may be installed in another virtual environment. With `start` tokens in the cache, `ids` are run
+after them, all at once (prefill) or one by one (decode), and nothing is sampled but a greedy token where the
+rival cannot do less.
 """
 
 from __future__ import annotations
