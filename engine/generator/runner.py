@@ -320,14 +320,10 @@ class SequenceRunner:
         """The rows themselves, or the guided mix of positive and negative ones."""
         if self._guidance is None:
             return rows[0]
+        positive, negative = rows
         scale = np.float32(self._guidance.scale)
-        positive, negative = map(_log_softmax, rows)
+        # Logits differ from log-probabilities by a number for each row, which no probability depends on.
+        mixed: Floats = positive * scale + negative * (np.float32(1) - scale)
         # A token that the model excludes stays excluded, whatever the negative row says.
-        return np.where(np.isneginf(positive), positive, scale * positive + (1 - scale) * negative).astype(
-            np.float32
-        )
-
-
-def _log_softmax(rows: Floats) -> Floats:
-    shifted = rows - rows.max(axis=-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), dtype=np.float32)
+        mixed[positive == -np.inf] = -np.inf
+        return mixed
