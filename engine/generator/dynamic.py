@@ -27,6 +27,8 @@ __all__ = ["DynamicGenerator", "Failed", "Generated", "Job", "JobEvent", "Setup"
 MOST_JOBS = 256
 Prompt = str | tuple[str, str]
 """A prompt, or with guidance a prompt and a negative one."""
+Adapters = Sequence[tuple[str, float]]
+"""LoRA adapters: (folder, strength) of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,8 @@ class DynamicGenerator:
         ended = sum(isinstance(event, Done | Failed) for _, event, _ in self._scheduler.unheard)
         return len(self._scheduler.pending) + len(self._scheduler.active) + ended
 
-    def set_loras(self, adapters: Sequence[tuple[str, float]]) -> None:
-        """Put exactly these adapters (folder, strength) on the model, for all jobs without a setup.
+    def set_loras(self, adapters: Adapters) -> None:
+        """Put exactly these adapters on the model, for all jobs without a setup.
 
         Raises RuntimeError while jobs are in the queue or run, and as `AdapterSlot.apply`.
         """
@@ -145,6 +147,11 @@ class DynamicGenerator:
     def close(self) -> None:
         """Cancel all jobs; what they have read stays cached."""
         self.clear_queue()
+
+    def with_adapters(self, adapters: Adapters) -> Setup:
+        """The setup of a job that needs exactly these adapters on the model."""
+        slot = AdapterSlot(self.cache)
+        return Setup(lambda: slot.holds(adapters), lambda stop: slot.apply(adapters, stop))
 
     # -- one reply among others
 
@@ -176,14 +183,15 @@ class DynamicGenerator:
         add_bos: bool = False,
         completion_only: bool = False,
         abort_event: threading.Event | None = None,
-        setup: Setup | None = None,
         guidance_scale: float = 1.0,
+        adapters: Sequence[Adapters] | None = None,
     ) -> Any:
         """Whole replies to a prompt, or to a list of them: a `Generated`, or a list.
 
         `request` is for all prompts or one for each; its ids are the prompt's. Prompt i has the seed of its
         request plus i if one request with a seed is for all. A pair is a prompt and its negative prompt, with
-        the guidance scale of the request or `guidance_scale`. Setting `abort_event` cancels all jobs and
+        the guidance scale of the request or `guidance_scale`. `adapters` has those of each prompt; prompts
+        with equal ones run together. Setting `abort_event` cancels all jobs and
         returns None. What a job raises cancels the others and is raised.
         """
         one = isinstance(prompt, str | tuple)
@@ -194,6 +202,9 @@ class DynamicGenerator:
                 f"There are {len(prompts)} prompts and {len(requests)} requests; give one for all prompts, "
                 "or one for each."
             )
+        setups = [None] * len(prompts) if adapters is None else [*map(self.with_adapters, adapters)]
+        if len(setups) != len(prompts):
+            raise BadSetting(f"There are {len(prompts)} prompts and adapters for {len(setups)} of them.")
         jobs = []
         for number, (text, asked) in enumerate(zip(prompts, requests, strict=True)):
             texts = (text,) if isinstance(text, str) else text
@@ -204,7 +215,7 @@ class DynamicGenerator:
                 seed += number
             guidance = Guidance(tuple(ids[1]), scale) if len(ids) > 1 else None
             asked = replace(asked, ids=ids[0], guidance=guidance, seed=seed)
-            jobs.append(Job(asked, identifier=number, setup=setup))
+            jobs.append(Job(asked, identifier=number, setup=setups[number]))
         self._enqueue(jobs)
         found = self._whole(jobs, abort_event)
         if found is None:

@@ -428,6 +428,38 @@ class Adapters:
         return Setup(lambda: self.now == name, run)
 
 
+def test_prompts_with_adapters_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator, _ = dynamic(pages=60)
+    applied: list[str] = []
+
+    class Slot:
+        def __init__(self, cache: PagedCache) -> None:
+            self.cache = cache
+
+        def holds(self, adapters: Sequence[tuple[str, float]]) -> bool:
+            return applied[-1:] == [str(adapters)]
+
+        def apply(self, adapters: Any, stop: threading.Event | None = None) -> Generator[Loading, None, None]:
+            assert not any(page.refs for page in self.cache.table.pool.pages), "a sequence is open"
+            if not self.holds(adapters):
+                applied.append(str(adapters))
+            yield from ()
+
+    monkeypatch.setattr("engine.generator.dynamic.AdapterSlot", Slot)
+    asked = GenerationRequest([], SamplerSettings(seed=3), StopSettings(max_tokens=8))
+    one, other = [("one", 1.0)], [("other", 0.5)]
+    replies = generator.generate(["abc", "abd", "abe"], asked, adapters=[one, other, one])
+    assert [len(reply.ids) for reply in replies] == [8, 8, 8]
+    assert applied == [str(one), str(other)]
+    generator.set_loras([])
+    assert applied[-1] == "[]"
+    with pytest.raises(BadSetting, match="adapters for 1"):
+        generator.generate(["abc", "abd"], asked, adapters=[one])
+    generator.enqueue(Job(request(1, 10, 5)))
+    with pytest.raises(RuntimeError, match="no jobs"):
+        generator.set_loras(one)
+
+
 def test_jobs_wait_for_the_adapter_that_they_need_and_do_not_starve() -> None:
     generator, _ = dynamic(pages=100)
     adapters = Adapters()
