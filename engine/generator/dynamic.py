@@ -238,7 +238,10 @@ class DynamicGenerator:
                     if job not in texts:
                         continue
                     if isinstance(event, Failed):
-                        raise event.error
+                        try:
+                            raise event.error
+                        finally:
+                            del event  # or the error would hold itself
                     if isinstance(event, Text):
                         texts[job] += event.text
                         ids[job] += [token.id for token in event.tokens]

@@ -93,6 +93,11 @@ class Job:
         return self.opened.sequence.ids if self.opened is not None else list(self.request.ids)
 
     @property
+    def left(self) -> int:
+        """How many tokens of its prompt it still has to read, once it runs."""
+        return self.opened.runner.left if self.opened is not None else 0
+
+    @property
     def reads(self) -> bool:
         """Whether its next pass reads a chunk of a prompt."""
         return self.waits_for is not None and self.waits_for.reads

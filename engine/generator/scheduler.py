@@ -12,20 +12,18 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Sequence
 
-from engine.core import PAGE_TOKENS, Done, Loading, Prefill, Running, Stats, Text, Waiting
-from engine.errors import ContextTooLong
+from engine.core import Done, Loading, Prefill, Running, Stats, Text, Waiting
+from engine.errors import ContextTooLong, forget_frames
+from engine.generator.admission import fits, waits_for_a_reader
 from engine.generator.drafters import Drafters
 from engine.generator.job import ACTIVE, ENDED, PENDING, SUSPENDED, Failed, Job, JobEvent, Started
 from engine.generator.opening import checked
 from engine.generator.runner import ModelPass
 from engine.generator.sequence import StepOutput
-from engine.kv_cache.pages import pages_for
 from engine.models.paged import PagedCache, SequencePart
 from engine.tensors import Floats
 from engine.text.tokenizer.tokenizer import Tokenizer
 
-_MUCH_LONGER = 4
-"""A prompt may overtake one that has this many times as much left to read."""
 _LOOK_AHEAD = 16
 """How many jobs of the queue are looked at in a turn."""
 _LEAST_CHUNK, _CHUNKS = 64, 8
@@ -56,6 +54,7 @@ class Scheduler:
         self._setting_up: tuple[Job, Generator[Loading, None, None]] | None = None
         self._read_last = False
         self._events: list[JobEvent] = []
+        self._errors: list[BaseException] = []
         self._streams: dict[Job, list[JobEvent]] = {}
         self.unheard: list[JobEvent] = []
         """What happened to other jobs while a stream's next event was asked for."""
@@ -82,6 +81,7 @@ class Scheduler:
     def iterate(self) -> list[JobEvent]:
         """A turn: what happened to the jobs whose events nobody iterates over."""
         found = self.turn()
+        self._forget_frames()
         others, self.unheard = self.unheard, []
         for event in found:
             self._streams.get(event.job, others).append(event)
@@ -108,17 +108,26 @@ class Scheduler:
                         return
                     for happened in self.turn():
                         self._streams.get(happened.job, self.unheard).append(happened)
+                    self._forget_frames()
                     if not self._streams[job] and len(self.pending) + len(self.active) > 1:
                         yield Waiting()
                 for _, event, _ in mine:
                     if isinstance(event, Failed):
-                        raise event.error
+                        try:
+                            raise event.error
+                        finally:
+                            del mine, event  # or the error would hold itself, and with it the model's memory
                     if not isinstance(event, Started):
                         yield event
         finally:
             self._streams.pop(job, None)
             if job.state != ENDED:
                 self.remove(job)
+
+    def _forget_frames(self) -> None:
+        """After a turn: let go of what its errors' tracebacks hold, which may be a device's memory."""
+        while self._errors:
+            forget_frames(self._errors.pop())
 
     def turn(self) -> list[JobEvent]:
         """Run what is next: a chunk of a prompt, or a pass for every reply. Returns what happened.
@@ -172,7 +181,7 @@ class Scheduler:
         writers = [job for job in running if job.waits_for is not None and not job.reads]
         self._read_last = bool(readers) and not (writers and self._read_last)
         if self._read_last:
-            reader = min(readers, key=lambda job: (-job.priority, self._left(job), job.serial))
+            reader = min(readers, key=lambda job: (-job.priority, job.left, job.serial))
             return self._chunk_of(reader, beside=bool(writers))
         if len(writers) == 1:
             parts = self._parts(writers[0], {})
@@ -260,6 +269,7 @@ class Scheduler:
     def _fail(self, job: Job, error: BaseException) -> None:
         """End a job by an error, which may also be a panic of a Rust library."""
         self.remove(job)
+        self._errors.append(error)
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error
         self._events.append(JobEvent(job, Failed(error)))
@@ -276,11 +286,6 @@ class Scheduler:
         self.active.remove(job)
         job.state = SUSPENDED
         self.pending.append(job)
-
-    def _left(self, job: Job) -> int:
-        """How many tokens of its prompt a job still has to read."""
-        assert job.opened is not None
-        return job.opened.runner.left
 
     # -- the queue
 
@@ -306,46 +311,16 @@ class Scheduler:
         for job in order[:_LOOK_AHEAD]:
             if len(self.active) >= self._most_jobs or self._setting_up is not None:
                 return
-            if self._waits_for_a_reader(job):
-                continue
-            if not self._fits(job):
+            if not fits(job, self.active, self._cache):
                 if job.skips >= job.max_skips:
                     return
                 behind.append(job)
                 continue
+            if waits_for_a_reader(job, self.active, self._cache):
+                continue
             for other in behind:
                 other.skips += 1
             self._start(job)
-
-    def _waits_for_a_reader(self, job: Job) -> bool:
-        """Whether a prompt that is being read comes first: it may be the same one, or nearly done."""
-        readers = [other for other in self.active if other.reads and other.priority >= job.priority]
-        if not readers:
-            return False
-        ids = job.ids
-        found = self._cache.found(ids)
-        for other in readers:
-            if (
-                other.skips >= other.max_skips
-                or self._left(other) < _MUCH_LONGER * (len(ids) - found)
-                or _begin_alike(ids, other.ids, found + PAGE_TOKENS)
-            ):
-                return True
-        for other in readers:
-            other.skips += 1
-        return False
-
-    def _fits(self, job: Job) -> bool:
-        """Whether a job can start now: with its setup, and with pages for its prompt and for every reply."""
-        if not self.active:
-            return True
-        if job.setup is not None and not job.setup.holds():
-            return False
-        table = self._cache.table
-        negative = job.request.guidance.negative_ids if job.request.guidance is not None else ()
-        texts = [ids for ids in (job.ids, negative) if ids]
-        more = sum(pages_for(len(ids) + 1) - table.held(ids, key=self._cache.key) for ids in texts)
-        return more + len(self.active) <= table.pool.available()
 
     def _start(self, job: Job) -> None:
         """Take a job out of the queue: its setup is brought about, or its sequence begins."""
@@ -387,8 +362,3 @@ class Scheduler:
             self._fail(job, error)
             return
         self._begin(job)
-
-
-def _begin_alike(ids: Sequence[int], others: Sequence[int], length: int) -> bool:
-    """Whether two texts have their first `length` tokens in common."""
-    return min(len(ids), len(others)) >= length and list(ids[:length]) == list(others[:length])

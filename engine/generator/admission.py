@@ -1,0 +1,50 @@
+"""Which jobs of the queue may start beside those that run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.core import PAGE_TOKENS
+from engine.generator.job import Job
+from engine.kv_cache.pages import pages_for
+from engine.models.paged import PagedCache
+
+_MUCH_LONGER = 4
+"""A prompt may overtake one that has this many times as much left to read."""
+
+
+def waits_for_a_reader(job: Job, active: Sequence[Job], cache: PagedCache) -> bool:
+    """Whether a prompt that is being read comes first: it may be the same one, or nearly done."""
+    readers = [other for other in active if other.reads and other.priority >= job.priority]
+    if not readers:
+        return False
+    ids = job.ids
+    found = cache.found(ids)
+    for other in readers:
+        if (
+            other.skips >= other.max_skips
+            or other.left < _MUCH_LONGER * (len(ids) - found)
+            or _begin_alike(ids, other.ids, found + PAGE_TOKENS)
+        ):
+            return True
+    for other in readers:
+        other.skips += 1
+    return False
+
+
+def fits(job: Job, active: Sequence[Job], cache: PagedCache) -> bool:
+    """Whether a job can start now: with its setup, and with pages for its prompt and for every reply."""
+    if not active:
+        return True
+    if job.setup is not None and not job.setup.holds():
+        return False
+    table = cache.table
+    negative = job.request.guidance.negative_ids if job.request.guidance is not None else ()
+    texts = [ids for ids in (job.ids, negative) if ids]
+    more = sum(pages_for(len(ids) + 1) - table.held(ids, key=cache.key) for ids in texts)
+    return more + len(active) <= table.pool.available()
+
+
+def _begin_alike(ids: Sequence[int], others: Sequence[int], length: int) -> bool:
+    """Whether two texts have their first `length` tokens in common."""
+    return min(len(ids), len(others)) >= length and list(ids[:length]) == list(others[:length])
