@@ -11,7 +11,7 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.config import Experts
 from engine.models.keys import Keys
-from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
+from engine.models.rope_files import extended_context, longer, rope_from_gguf, rope_from_hf
 from engine.tensors import RawTensor
 
 MAX_CONTEXT = 1 << 24
@@ -141,7 +141,7 @@ def gguf_shape(
         "head_dim": head_dim,
         "ffn_width": keys.integer("feed_forward_length", 1, 1 << 22),
         "vocab_size": gguf_vocab(tensors),
-        "context_length": keys.integer("context_length", 1, MAX_CONTEXT),
+        "context_length": longer(keys, keys.integer("context_length", 1, MAX_CONTEXT)),
         "norm_eps": keys.number(
             "attention.layer_norm_epsilon" if layer_norm else "attention.layer_norm_rms_epsilon", 0.0, 1.0
         ),

@@ -71,6 +71,15 @@ class Keys:
             self._prefix,
         )
 
+    def without(self, *names: str) -> Keys:
+        """The same keys less these."""
+        dropped = {self._prefix + name for name in names}
+        return Keys(
+            {name: value for name, value in self.source.items() if name not in dropped},
+            self._where,
+            self._prefix,
+        )
+
     def inner(self, name: str) -> Keys:
         """The keys of a nested object over those around it, such as the text part of a vision model."""
         inner = self.table(name)

@@ -1,9 +1,13 @@
-"""Reads the settings of rope from config.json and from GGUF metadata."""
+"""Reads the settings of rope from config.json and from GGUF metadata.
+
+`engine.models.overrides` adds two entries of its own, `STRETCH` and `ALPHA`, which change what is read.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +18,7 @@ from engine.tensors import RawTensor
 
 HF_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 GGUF_KINDS = ("none", "linear", "yarn", "longrope")
+STRETCH, ALPHA = "inglenook.rope_stretch", "inglenook.rope_alpha"
 _CONTEXT = "original_max_position_embeddings"
 _MOST = 1 << 30
 
@@ -33,6 +38,15 @@ def rope_from_hf(
     picks an entry of `rope_parameters` in models with several tables. Raises `UnsupportedModel` for an
     unknown scaling, and `BadCheckpoint`.
     """
+    if layer_type == "sliding_attention":  # never looks beyond its window
+        keys = keys.without(STRETCH, ALPHA)
+    rope = _rope_from_hf(keys, head_dim, base, share, interleaved, layer_type)
+    return _stretched(rope, keys)
+
+
+def _rope_from_hf(
+    keys: Keys, head_dim: int, base: float, share: float, interleaved: bool, layer_type: str
+) -> RopeConfig:
     scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
     if scaling is not None and layer_type and isinstance(scaling.raw(layer_type), Mapping):
         scaling = scaling.table(layer_type)
@@ -40,12 +54,14 @@ def rope_from_hf(
     share = keys.number("partial_rotary_factor", 0.0, 1.0, keys.number("rotary_pct", 0.0, 1.0, share))
     if scaling is None:
         dim = _rotary_dim(int(head_dim * share), head_dim, "config.json: partial_rotary_factor")
+        base = _raised(base, dim, keys)
         return RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
     kind = scaling.text("rope_type", scaling.raw("type") or "default")
     kind = {"su": "longrope", "mrope": "default"}.get(kind, kind)
     base = scaling.number("rope_theta", 1.0, 1e12, base)
     share = scaling.number("partial_rotary_factor", 0.0, 1.0, share)
     dim = _rotary_dim(int(head_dim * share), head_dim, "config.json: partial_rotary_factor")
+    base = _raised(base, dim, keys)
     plain = RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
     if kind == "default":
         return plain
@@ -75,8 +91,35 @@ def rope_from_hf(
     )
 
 
+def _raised(base: float, dim: int, keys: Keys) -> float:
+    """The base after NTK-aware scaling."""
+    alpha = keys.number(ALPHA, 0.0, 1e12, 1.0)
+    return base * alpha ** (dim / (dim - 2)) if dim > 2 else base
+
+
+def _stretched(rope: RopeConfig, keys: Keys) -> RopeConfig:
+    """The rope with its positions divided once more."""
+    stretch = keys.number(STRETCH, 0.0, 1e12, 1.0)
+    if stretch == 1:
+        return rope
+    return replace(
+        rope, divisors=tuple(stretch * value for value in rope.divisors),
+        long_divisors=tuple(stretch * value for value in rope.long_divisors),
+    )  # fmt: skip
+
+
+def longer(keys: Keys, context: int) -> int:
+    """The context length after the scaling that `engine.models.overrides` asks for."""
+    by = keys.number(STRETCH, 0.0, 1e12, 1.0) * keys.number(ALPHA, 0.0, 1e12, 1.0)
+    return min(_MOST, max(1, int(context * by)))
+
+
 def extended_context(keys: Keys, context: int) -> int:
     """The context length after scaling: yarn and dynamic go beyond `max_position_embeddings`."""
+    return longer(keys, _extended(keys, context))
+
+
+def _extended(keys: Keys, context: int) -> int:
     scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
     if scaling is None:
         return context
@@ -96,12 +139,20 @@ def rope_from_gguf(
     `base` and `share` are as in `rope_from_hf`. `truncate` is that of `yarn_divisors`, which the file does
     not give. Raises `UnsupportedModel` for an unknown scaling, and `BadCheckpoint`.
     """
+    return _stretched(_rope_from_gguf(keys, head_dim, tensors, interleaved, base, share, truncate), keys)
+
+
+def _rope_from_gguf(
+    keys: Keys, head_dim: int, tensors: Mapping[str, RawTensor], interleaved: bool, base: float, share: float,
+    truncate: bool,
+) -> RopeConfig:  # fmt: skip
     base = keys.number("rope.freq_base", 1.0, 1e12, base)
     dim = _rotary_dim(
         keys.integer("rope.dimension_count", 1, 1 << 16, int(head_dim * share)),
         head_dim,
         "rope.dimension_count",
     )
+    base = _raised(base, dim, keys)
     linear = keys.number("rope.scale_linear", 0.0, 1e6, 0.0) or keys.number(
         "rope.scaling.factor", 0.0, 1e6, 0.0
     )

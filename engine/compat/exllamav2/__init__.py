@@ -1,13 +1,16 @@
-"""ExLlamaV2's names over this engine: scripts for its streaming generator run once their imports are changed.
+"""ExLlamaV2's names over this engine: its scripts run once their imports and paths are changed.
 
     from engine.compat.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
     from engine.compat.exllamav2.generator import ExLlamaV2Sampler, ExLlamaV2StreamingGenerator
 
-Names, arguments and defaults are those of exllamav2 0.3, but none of its code is used. Its known bugs (a stop
-string hidden by the beginning of another, state that leaks between sequences) are not reproduced.
+Names, arguments and defaults are those of exllamav2 0.3.2, but none of its code is used. Its known bugs (a
+stop string hidden by the beginning of another, state that leaks between sequences) are not reproduced. What
+is not supported is refused by name. For libraries that import `exllamav2` themselves, see `stand_in`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from engine.compat.exllamav2.cache import (
     ExLlamaV2Cache,
@@ -15,12 +18,35 @@ from engine.compat.exllamav2.cache import (
     ExLlamaV2Cache_Q4,
     ExLlamaV2Cache_Q6,
     ExLlamaV2Cache_Q8,
+    ExLlamaV2Cache_TP,
+    ExLlamaV2CacheBase,
 )
+from engine.compat.exllamav2.config import ExLlamaV2Config
 from engine.compat.exllamav2.lora import ExLlamaV2Lora
-from engine.compat.exllamav2.model import ExLlamaV2, ExLlamaV2Config
+from engine.compat.exllamav2.model import ExLlamaV2
+from engine.compat.exllamav2.stand_in import stand_in
 from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
+from engine.compat.exllamav2.util import Timer
+from engine.errors import NotSupportedYet
+
+__version__ = "0.3.2"
+"""The version of exllamav2 whose interface this is."""
 
 __all__ = [
-    "ExLlamaV2", "ExLlamaV2Cache", "ExLlamaV2Cache_8bit", "ExLlamaV2Cache_Q4", "ExLlamaV2Cache_Q6",
-    "ExLlamaV2Cache_Q8", "ExLlamaV2Config", "ExLlamaV2Lora", "ExLlamaV2Tokenizer",
+    "ExLlamaV2", "ExLlamaV2Cache", "ExLlamaV2CacheBase", "ExLlamaV2Cache_8bit", "ExLlamaV2Cache_Q4",
+    "ExLlamaV2Cache_Q6", "ExLlamaV2Cache_Q8", "ExLlamaV2Cache_TP", "ExLlamaV2Config", "ExLlamaV2Lora",
+    "ExLlamaV2Tokenizer", "Timer", "stand_in",
 ]  # fmt: skip
+
+_ABSENT = {
+    "ExLlamaV2VisionTower": "pictures are not supported yet; use a script for text",
+    "ExLlamaV2MultimodalProjector": "pictures are not supported yet; use a script for text",
+    "Intervention": "layers cannot be changed from outside; leave it out",
+    "SeqTensor": "it is an inner part of ExLlamaV2; use torch.cat",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ABSENT:
+        raise NotSupportedYet(f"`{name}` is not supported here: {_ABSENT[name]}.")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from engine.compat.exllamav2.attributes import Declared, refuse
 from engine.errors import NotSupportedYet
 from engine.sampling.tables import TokenTables
 from engine.settings import SAMPLER_STEP_NAMES, SamplerSettings
@@ -23,12 +24,16 @@ BREAKERS = (".", ",", "!", "?", "<", ">", "[", "]", "(", ")", "{", "}", "\\n", "
 
 
 @dataclass
-class Settings:
+class Settings(Declared):
     """How the next token is sampled.
 
     `frozen()` gives the engine's settings, `tables()` the settings of individual tokens.
     """
 
+    missing: ClassVar[Any] = dict.fromkeys(
+        ("ngram_trie", "ngram_index", "ngram_history"),
+        "what a sequence has repeated is kept with the sequence, not with its settings",
+    ) | {"filters": "filters are an argument of the generators"}
     token_repetition_penalty: float = 1.025
     token_repetition_range: int = -1
     token_repetition_decay: int = 0
@@ -50,7 +55,7 @@ class Settings:
     mirostat: bool = False
     mirostat_tau: float = 1.5
     mirostat_eta: float = 0.1
-    mirostat_mu: float | None = None
+    mirostat_mu: Any = None
     token_bias: Any = None
     cfg_scale: float | None = None
     post_sampling_hooks: list[Callable[..., Any]] = field(default_factory=list)
@@ -89,34 +94,38 @@ class Settings:
             raise NotSupportedYet(
                 "This version does not support `post_sampling_hooks` yet; leave the list empty."
             )
+        if self.dry_multiplier > 0:
+            refuse("dry_max_ngram", self.dry_max_ngram, 20, "a repeated passage counts with its whole length")
+        refuse("mirostat_mu", self.mirostat_mu, None, "each sequence begins at twice mirostat_tau")
         order = [name for name, _ in SAMPLER_STEP_NAMES]
         if self.temperature_last:
             order.remove("temperature")
             order.insert(order.index("dynamic_temperature"), "temperature")
         return SamplerSettings(
-            temperature=self.temperature,
-            top_k=self.top_k,
+            temperature=max(0.0, self.temperature),
+            top_k=max(0, self.top_k),
             top_p=_off_at_zero(self.top_p),
-            min_p=self.min_p if self.min_p < 1 else 0.0,
+            min_p=self.min_p if 0 < self.min_p < 1 else 0.0,
             repetition_penalty=self.token_repetition_penalty,
-            repetition_range=self.token_repetition_range,
+            repetition_range=max(-1, self.token_repetition_range),
             repetition_decay=self.token_repetition_decay,
             presence_penalty=self.token_presence_penalty,
             frequency_penalty=self.token_frequency_penalty,
-            dry_multiplier=self.dry_multiplier,
+            dry_multiplier=max(0.0, self.dry_multiplier),
             dry_base=self.dry_base,
             dry_allowed_length=self.dry_allowed_length,
             dry_range=self.dry_range,
             min_temperature=self.min_temp,
             max_temperature=self.max_temp,
             temperature_exponent=self.temp_exponent,
-            smoothing_factor=self.smoothing_factor,
+            smoothing_factor=max(0.0, self.smoothing_factor),
             skew=self.skew,
-            top_a=self.top_a,
+            top_a=max(0.0, self.top_a),
             tail_free=_off_at_zero(self.tfs),
             typical=_off_at_zero(self.typical),
-            xtc_probability=self.xtc_probability,
-            xtc_threshold=self.xtc_threshold,
+            # no two tokens can both have more than half of the probability
+            xtc_probability=min(1.0, max(0.0, self.xtc_probability)) if self.xtc_threshold <= 0.5 else 0.0,
+            xtc_threshold=min(0.5, max(0.0, self.xtc_threshold)),
             mirostat=self.mirostat,
             mirostat_tau=self.mirostat_tau,
             mirostat_eta=self.mirostat_eta,

@@ -63,6 +63,11 @@ class StepByStep:
         """The ids of the latest sequence, prompt and reply; empty before `begin` and after `close`."""
         return self._opened.sequence.ids if self._opened is not None else ()
 
+    @property
+    def cached_length(self) -> int:
+        """How many tokens of the latest sequence are in the cache: all but the last."""
+        return max(0, len(self.sequence) - 1)
+
     def set_stop_conditions(self, stop_conditions: Sequence[int | str | StopCondition]) -> None:
         """Replace the stop rules, also those of an open sequence.
 

@@ -7,10 +7,69 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.compat.exllamav2.attributes import refuse
 from engine.text.tokenizer.healing import TokenPrefixes
 
 if TYPE_CHECKING:
-    from engine.compat.exllamav2.model import ExLlamaV2Config
+    from engine.compat.exllamav2.config import ExLlamaV2Config
+    from engine.text.tokenizer.tokenizer import Tokenizer
+
+
+class TokenizerModel:
+    """A tokenizer as integrations of other libraries see it: ids, and a text for each that tells all bytes.
+
+    Bytes that are no characters are written <0xHH> in `vocab` (text -> id) and `id_to_piece`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        known = self._tokenizer
+        return [
+            known.texts.get(id, "") if id in known.special_ids else _escaped(known.token_bytes(id))
+            for id in range(known.vocab_size)
+        ]
+
+    @cached_property
+    def vocab(self) -> dict[str, int]:
+        """The id of each text; the lowest if there are several."""
+        return {text: id for id, text in reversed([*enumerate(self._texts)])}
+
+    def vocab_size(self) -> int:
+        """The number of ids."""
+        return self._tokenizer.vocab_size
+
+    def id_to_piece(self, id: int) -> str:
+        """The text of an id."""
+        return self._texts[id]
+
+    def piece_to_id(self, text: str) -> int | None:
+        """The id of a text; None if it is not a single token."""
+        return self.vocab.get(text)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; control tokens in it are read as text."""
+        return self._tokenizer.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids."""
+        return self._tokenizer.decode(ids, skip_special=False)
+
+    def eos_id(self) -> int | None:
+        """The id of the end-of-sequence token."""
+        return self._tokenizer.eos_token_id
+
+    def bos_id(self) -> int | None:
+        """The id of the beginning-of-sequence token."""
+        return self._tokenizer.bos_token_id
+
+
+def _escaped(data: bytes) -> str:
+    """UTF-8 as text, with other bytes as <0xHH>."""
+    text = data.decode("utf-8", "surrogateescape")
+    return "".join(f"<0x{ord(c) - 0xDC00:02X}>" if "\udc80" <= c <= "\udcff" else c for c in text)
 
 
 class ExLlamaV2Tokenizer:
@@ -26,24 +85,55 @@ class ExLlamaV2Tokenizer:
         assert config.model_dir is not None
         checkpoint = open_checkpoint(Path(config.model_dir))
         try:
-            self.tokenizer = open_tokenizer(checkpoint)
+            self.engine_tokenizer = open_tokenizer(checkpoint)
         finally:
             checkpoint.close()
+
+    @cached_property
+    def tokenizer_model(self) -> TokenizerModel:
+        """The tokenizer as integrations of other libraries see it."""
+        return TokenizerModel(self.engine_tokenizer)
+
+    @property
+    def tokenizer(self) -> TokenizerModel:
+        """The older name of `tokenizer_model`."""
+        return self.tokenizer_model
+
+    @cached_property
+    def extended_id_to_piece(self) -> dict[int, str]:
+        """The texts of control tokens."""
+        texts = self.engine_tokenizer.texts
+        return {id: texts.get(id, "") for id in sorted(self.engine_tokenizer.special_ids)}
+
+    @cached_property
+    def extended_piece_to_id(self) -> dict[str, int]:
+        """The ids of control tokens."""
+        return {text: id for id, text in self.extended_id_to_piece.items()}
+
+    @property
+    def unk_token_id(self) -> int | None:
+        """The id of an unknown text; None if every text can be written."""
+        return self.extended_piece_to_id.get("<unk>")
+
+    @property
+    def actual_vocab_size(self) -> int:
+        """The number of ids."""
+        return self.get_vocab_size()
 
     @property
     def eos_token_id(self) -> int | None:
         """The id of the end-of-sequence token."""
-        return self.tokenizer.eos_token_id
+        return self.engine_tokenizer.eos_token_id
 
     @property
     def bos_token_id(self) -> int | None:
         """The id of the beginning-of-sequence token."""
-        return self.tokenizer.bos_token_id
+        return self.engine_tokenizer.bos_token_id
 
     @property
     def pad_token_id(self) -> int:
         """The id that pads short rows: `eos_token_id`, or 0 if there is none."""
-        return self.tokenizer.eos_token_id or 0
+        return self.engine_tokenizer.eos_token_id or 0
 
     @property
     def newline_token_id(self) -> int | None:
@@ -61,7 +151,7 @@ class ExLlamaV2Tokenizer:
         return (
             ""
             if self.eos_token_id is None
-            else self.tokenizer.decode([self.eos_token_id], skip_special=False)
+            else self.engine_tokenizer.decode([self.eos_token_id], skip_special=False)
         )
 
     @property
@@ -70,7 +160,7 @@ class ExLlamaV2Tokenizer:
         return (
             ""
             if self.bos_token_id is None
-            else self.tokenizer.decode([self.bos_token_id], skip_special=False)
+            else self.engine_tokenizer.decode([self.bos_token_id], skip_special=False)
         )
 
     def encode(
@@ -80,12 +170,16 @@ class ExLlamaV2Tokenizer:
         add_eos: bool = False,
         encode_special_tokens: bool = False,
         return_offsets: bool = False,
+        embeddings: Any = None,
     ) -> Any:
         """Ids (1, n) of a text, or (rows, n) of several.
 
-        With `return_offsets`, also minus the padding of each row, (rows, 1) int32.
+        With `return_offsets`, also minus the padding of each row, (rows, 1) int32. Raises `NotSupportedYet`
+        for `embeddings`: pictures are not supported yet.
         """
         import torch
+
+        refuse("embeddings", embeddings or None, None, "pictures are not supported yet")
 
         texts = [text] if isinstance(text, str) else list(text)
         rows = [self._ids(part, add_bos, add_eos, encode_special_tokens) for part in texts]
@@ -98,7 +192,7 @@ class ExLlamaV2Tokenizer:
         return ids
 
     def _ids(self, text: str, add_bos: bool, add_eos: bool, special: bool) -> list[int]:
-        ids = self.tokenizer.encode(text, special=special)
+        ids = self.engine_tokenizer.encode(text, special=special)
         if add_bos and self.bos_token_id is not None:
             ids = [self.bos_token_id, *ids]
         return [*ids, self.eos_token_id] if add_eos and self.eos_token_id is not None else ids
@@ -121,34 +215,57 @@ class ExLlamaV2Tokenizer:
         ):
             return [self.decode(row, decode_special_tokens) for row in ids]
         row = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-        return self.tokenizer.decode(map(int, row), skip_special=not decode_special_tokens)
+        return self.engine_tokenizer.decode(map(int, row), skip_special=not decode_special_tokens)
 
     def num_tokens(self, text: str) -> int:
         """The number of tokens of a text."""
-        return len(self.tokenizer.encode(text))
+        return len(self.engine_tokenizer.encode(text))
 
     def get_vocab_size(self) -> int:
         """The number of ids."""
-        return self.tokenizer.vocab_size
+        return self.engine_tokenizer.vocab_size
 
     def get_id_to_piece_list(self, include_special_tokens: bool = False) -> list[str]:
         """The text of every id; empty for control tokens unless they are included."""
         if include_special_tokens:
             return list(self._pieces)
-        return ["" if i in self.tokenizer.special_ids else piece for i, piece in enumerate(self._pieces)]
+        return [
+            "" if i in self.engine_tokenizer.special_ids else piece for i, piece in enumerate(self._pieces)
+        ]
 
     def get_piece_to_id_dict(self) -> dict[str, int]:
         """The id of every text that is a single token; the lowest id if there are several."""
         return {piece: i for i, piece in reversed([*enumerate(self._pieces)])}
 
+    def get_prefix_to_ids_dict(self) -> dict[str, list[int]]:
+        """For the text of each token, the ids of the tokens that begin with it, ascending."""
+        from bisect import bisect_left
+
+        order = sorted((piece, i) for i, piece in enumerate(self.get_id_to_piece_list()) if piece)
+        pieces = [piece for piece, _ in order]
+        found: dict[str, list[int]] = {}
+        for piece in pieces:
+            if piece not in found:
+                stop = start = bisect_left(pieces, piece)
+                while stop < len(pieces) and pieces[stop].startswith(piece):
+                    stop += 1
+                found[piece] = sorted(i for _, i in order[start:stop])
+        return found
+
+    def get_prefix_id_to_ids_dict(self) -> dict[int, list[int]]:
+        """For each id, the ids of the tokens that begin with its text, ascending."""
+        ids = self.get_piece_to_id_dict()
+        return {ids[piece]: found for piece, found in self.get_prefix_to_ids_dict().items()}
+
     @cached_property
     def _pieces(self) -> list[str]:
         return [
-            self.tokenizer.token_bytes(i).decode("utf-8", "replace") for i in range(self.tokenizer.vocab_size)
+            self.engine_tokenizer.token_bytes(i).decode("utf-8", "replace")
+            for i in range(self.engine_tokenizer.vocab_size)
         ]
 
     def _only(self, text: str) -> int | None:
-        ids = TokenPrefixes(self.tokenizer).exactly(text.encode())
+        ids = TokenPrefixes(self.engine_tokenizer).exactly(text.encode())
         return ids[0] if ids else None
 
     def single_token(self, token_id: int) -> Any:
@@ -159,7 +276,7 @@ class ExLlamaV2Tokenizer:
 
     def single_id(self, piece: str) -> int:
         """The id of the token with this text. Raises ValueError if there is none."""
-        ids = self.tokenizer.encode(piece, special=True)
+        ids = self.engine_tokenizer.encode(piece, special=True)
         if len(ids) == 1:
             return ids[0]
         if piece in self._pieces:

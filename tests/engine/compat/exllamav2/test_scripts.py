@@ -96,8 +96,8 @@ def test_a_chat_that_goes_on_from_the_sequence(parts):
     assert cache.current_seq_len == 0
     generator.begin_stream_ex(tokenizer.encode("the cat"), GREEDY, max_new_tokens=1)
     assert generator.stream_ex()["stats"].cached_tokens == 0
-    with pytest.raises(ValueError, match="can only be set to 0"):
-        cache.current_seq_len = 7
+    with pytest.raises(ValueError, match="set to 70, but"):
+        cache.current_seq_len = 70
     generator.close()
 
 
@@ -221,7 +221,8 @@ def test_a_draft_model_with_another_vocabulary_is_refused(parts, monkeypatch):
     generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)
     generator.close()
     monkeypatch.setattr(
-        "engine.compat.exllamav2.generator.draft_problem", lambda target, draft: "its vocabulary differs."
+        "engine.compat.exllamav2.generator.streaming.draft_problem",
+        lambda target, draft: "its vocabulary differs.",
     )
     with pytest.raises(ValueError, match=r"cannot draft: its vocabulary differs\."):
         ExLlamaV2StreamingGenerator(model, cache, tokenizer, model)

@@ -306,7 +306,7 @@ def test_several_prompts_and_wrong_batches(parts):
     assert [text[:7] for text in texts] == ["the cat", "the dog"]
     assert texts[0] == generator.generate_simple("the cat", GREEDY, 5, stop_token=None)
     with pytest.raises(ValueError, match="batch_size"):
-        ExLlamaV2Cache(model, batch_size=3)
+        ExLlamaV2Cache(model, batch_size=0)
     with pytest.raises(ValueError, match="loras"):
         generator.begin_stream_ex(tokenizer.encode("a"), GREEDY, loras=[object()])
     with pytest.raises(ValueError, match="input_ids"):

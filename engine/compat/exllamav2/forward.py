@@ -1,0 +1,72 @@
+"""One pass of `ExLlamaV2.forward`: what it is given, in the terms of the cache's rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.compat.exllamav2.cache import ExLlamaV2Cache, ExLlamaV2CacheBase
+from engine.compat.exllamav2.cache_rows import Columns, padding_of
+from engine.compat.exllamav2.lora import adapters_of
+from engine.drain import drain
+from engine.generator.adapter_slot import AdapterSlot
+from engine.tensors import Floats
+
+if TYPE_CHECKING:
+    from engine.compat.exllamav2.model import ExLlamaV2
+
+
+@contextmanager
+def borrowed(
+    model: ExLlamaV2, cache: ExLlamaV2CacheBase | None, rows: int, columns: int
+) -> Iterator[ExLlamaV2CacheBase]:
+    """The cache, or one just for this pass.
+
+    Raises ValueError for a cache of another model and for more rows than the cache has.
+    """
+    if cache is None:
+        own = ExLlamaV2Cache(model, batch_size=rows, max_seq_len=columns)
+        try:
+            yield own
+        finally:
+            own.close()
+        return
+    if not isinstance(cache, ExLlamaV2CacheBase) or cache.model is not model:
+        raise ValueError("cache must be an ExLlamaV2Cache of this model")
+    if rows > cache.batch_size:
+        raise ValueError(f"input_ids have {rows} rows, but the cache was made for {cache.batch_size}")
+    yield cache
+
+
+def run_rows(
+    cache: ExLlamaV2CacheBase, ids: Columns, padding: tuple[Any, Any], loras: Any, logits: str,
+    stop: threading.Event | None,
+) -> Floats | None:  # fmt: skip
+    """Run `ids` (rows, n) after what the cache holds; the result is that of `CacheRows.run`.
+
+    `padding` is (input_mask, position_offsets) of `ExLlamaV2.forward`, which says what is raised.
+    """
+    rows, adapters, slot = cache.writing_rows(), adapters_of(loras), AdapterSlot(cache.paged)
+    if not slot.holds(adapters):
+        if rows.columns:
+            raise ValueError("the cache was written with other loras; call cache.reset() before a change")
+        rows.close()
+        drain(slot.apply(adapters))
+    if rows.columns and len(rows.rows) != ids.shape[0]:
+        raise ValueError(
+            f"input_ids have {ids.shape[0]} rows, but the cache holds {len(rows.rows)}; call cache.reset() "
+            "before a change"
+        )
+    mask, offsets = padding
+    pads = padding_of(mask, ids.shape[0], rows.columns + ids.shape[1])
+    known = [row.pad for row in rows.rows] if rows.columns else None
+    if known is not None and pads not in (None, known):
+        raise ValueError(f"input_mask hides {pads} columns, but the cache was begun with {known}")
+    pads = known or pads or [0] * ids.shape[0]
+    if offsets is not None and np.asarray(offsets).reshape(-1).tolist() != [-pad for pad in pads]:
+        raise ValueError("position_offsets must be minus the number of hidden columns of each row")
+    return rows.run(ids, pads, logits, stop)

@@ -1,0 +1,159 @@
+"""`ExLlamaV2BaseGenerator`: whole replies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from engine.compat.exllamav2.attributes import Declared, refuse
+from engine.compat.exllamav2.cache import ExLlamaV2CacheBase
+from engine.compat.exllamav2.generator.filters import ExLlamaV2Filter
+from engine.compat.exllamav2.generator.filters.followed import engine_filters
+from engine.compat.exllamav2.lora import adapters_of
+from engine.compat.exllamav2.model import ExLlamaV2
+from engine.compat.exllamav2.settings import Settings
+from engine.compat.exllamav2.step_by_step import StepByStep
+from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
+from engine.generator.request import GenerationRequest
+from engine.generator.streaming import StreamingGenerator
+from engine.settings import OutputSettings, SpeculationSettings
+from engine.text.stops.conditions import StopRules
+
+__all__ = ["ExLlamaV2BaseGenerator", "ExLlamaV2Filter"]
+
+
+class ExLlamaV2BaseGenerator(Declared):
+    """Generates whole replies.
+
+    `model`, `cache` and `tokenizer` are this package's objects. Several generators may share a cache, in
+    which one sequence at a time is open.
+    """
+
+    missing: ClassVar[Any] = dict.fromkeys(
+        ("_gen_begin_base", "_gen_begin_reuse", "_gen_single_token", "_gen_feed_tokens", "_gen_rewind"),
+        "the engine's generator has no such parts",
+    )
+    model: ExLlamaV2
+    cache: ExLlamaV2CacheBase
+    tokenizer: ExLlamaV2Tokenizer
+    abort_event: threading.Event | None
+
+    def __init__(self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, tokenizer: ExLlamaV2Tokenizer) -> None:
+        self.model = model
+        self.cache = cache
+        self.tokenizer = tokenizer
+        self.abort_event = None
+        self._generator = StreamingGenerator(model.model, cache.paged, tokenizer.engine_tokenizer)
+        self._steps = StepByStep(self._generator)
+
+    @property
+    def sequence_ids(self) -> Any:
+        """Prompt and reply of the latest sequence, with its stop token: (1, n) int64, or None."""
+        import torch
+
+        ids = self._steps.sequence
+        return torch.tensor([ids], dtype=torch.int64) if ids else None
+
+    def full(self) -> bool:
+        """Whether the latest sequence fills the context."""
+        return len(self._steps.sequence) >= self.cache.paged.context_length
+
+    def warmup(self) -> None:
+        """Run one token, so that the first reply does not wait for initialisation."""
+        self.cache.taken_by(self._steps)
+        cache = self.cache.paged
+        with cache.open([0]) as lease:
+            cache.run(lease, [0])
+
+    def close(self) -> None:
+        """Close the open sequence and release its pages."""
+        self._steps.close()
+
+    def generate_simple(
+        self,
+        prompt: str | Sequence[str],
+        gen_settings: Settings,
+        num_tokens: int,
+        seed: int | None = None,
+        token_healing: bool = False,
+        encode_special_tokens: bool = False,
+        decode_special_tokens: bool = False,
+        loras: Any = None,
+        stop_token: int | None = -1,
+        add_bos: bool = False,
+        abort_event: threading.Event | None = None,
+        input_embeddings: Any = None,
+        completion_only: bool = False,
+        filters: Sequence[Any] | None = None,
+        filter_prefer_eos: bool = False,
+    ) -> Any:
+        """One whole reply, or a list for a list of prompts; the prompt comes first unless `completion_only`.
+
+        `stop_token` -1 means the tokenizer's stop tokens, None never stops. Stop conditions are ignored.
+        """
+        if not isinstance(prompt, str):
+            return [
+                self.generate_simple(
+                    part, gen_settings, num_tokens, seed, token_healing, encode_special_tokens,
+                    decode_special_tokens, loras, stop_token,
+                    add_bos, abort_event, input_embeddings, completion_only, filters, filter_prefer_eos,
+                )
+                for part in prompt
+            ]  # fmt: skip
+        ids = self.tokenizer.engine_tokenizer.encode(prompt, special=encode_special_tokens, add_bos=add_bos)
+        own = self.tokenizer.engine_tokenizer.stop_token_ids
+        ends = own if stop_token == -1 else () if stop_token is None else (stop_token,)
+        request = GenerationRequest(
+            ids, stops=StopRules.from_conditions(ends), output=output_settings(decode_special_tokens),
+            filters=engine_filters(filters, self.tokenizer.engine_tokenizer), prefer_end=filter_prefer_eos,
+            heal=token_healing, seed=seed,
+        )  # fmt: skip
+        self._begin(request, gen_settings, loras, num_tokens, abort_event, input_embeddings=input_embeddings)
+        text = "" if completion_only else prompt
+        while True:
+            result = self._steps.step()
+            text += result["chunk"]
+            if result["eos"]:
+                return text
+
+    def _begin(
+        self, request: GenerationRequest, gen_settings: Settings, loras: Any, max_new_tokens: int | None,
+        abort: threading.Event | None, *, probabilities: bool = False, input_embeddings: Any = None,
+    ) -> None:  # fmt: skip
+        """Begin a sequence; one that another generator has open in the same cache is closed.
+
+        Raises `NotSupportedYet` for embeddings as input, and what `StreamingGenerator.stream` and opening an
+        adapter raise.
+        """
+        check_settings(gen_settings)
+        if input_embeddings is not None:
+            refuse("input_embeddings", "given", None, "a prompt is made of tokens only")
+        self.abort_event = abort
+        self.cache.taken_by(self._steps)
+        self._steps.use_adapters(adapters_of(loras))
+        rules = request.stops
+        assert isinstance(rules, StopRules)
+        request = replace(
+            request, sampler=gen_settings.frozen(),
+            tables=gen_settings.tables(self.tokenizer.engine_tokenizer),
+            stops=replace(rules, max_tokens=max_new_tokens) if max_new_tokens else rules,
+            speculation=self._speculation(),
+        )  # fmt: skip
+        self._steps.begin(request, abort, probabilities=probabilities)
+
+    def _speculation(self) -> SpeculationSettings:
+        """The drafting settings of a sequence."""
+        return SpeculationSettings()
+
+
+def output_settings(special: bool) -> OutputSettings:
+    """No alternatives; control tokens as text if `special`."""
+    return OutputSettings(alternatives=0, show_special=special)
+
+
+def check_settings(gen_settings: object) -> None:
+    """Raise ValueError for anything but `ExLlamaV2Sampler.Settings`."""
+    if not isinstance(gen_settings, Settings):
+        raise ValueError(f"gen_settings must be ExLlamaV2Sampler.Settings, not {type(gen_settings).__name__}")

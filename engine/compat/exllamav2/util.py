@@ -1,0 +1,18 @@
+"""Small helpers that scripts import."""
+
+from __future__ import annotations
+
+import time
+from typing import Self
+
+
+class Timer:
+    """Measures the body of a `with` statement: `interval` in seconds once it has ended."""
+
+    def __enter__(self) -> Self:
+        self.start_time = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_time = time.perf_counter()
+        self.interval = self.end_time - self.start_time

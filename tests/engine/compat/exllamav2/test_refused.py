@@ -1,0 +1,191 @@
+"""What this engine does not have is refused by name, in one sentence; everything else can be set."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+import torch
+
+import engine.compat.exllamav2 as exllamav2
+from engine.compat.exllamav2 import ExLlamaV2Cache, ExLlamaV2Config, Timer, model_init
+from engine.compat.exllamav2.generator import ExLlamaV2Sampler, ExLlamaV2StreamingGenerator
+from engine.compat.exllamav2.server import ExLlamaV2WebSocketServer
+from engine.errors import EngineError, NotSupportedYet
+
+Settings = ExLlamaV2Sampler.Settings
+
+
+@pytest.fixture
+def generator(model, tokenizer):
+    cache = ExLlamaV2Cache(model)
+    yield ExLlamaV2StreamingGenerator(model, cache, tokenizer)
+    cache.close()
+
+
+def refused(thing, name, value=None):
+    """The sentence that refuses an attribute, when it is read and when it is set."""
+    with pytest.raises(NotSupportedYet) as setting:
+        setattr(thing, name, value)
+    assert name in str(setting.value)
+    assert isinstance(setting.value, EngineError)
+    return str(setting.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("vision_head_dim", "pictures"),
+        ("scale_long_factor", "scale_pos_emb"),
+        ("tensor_file_map", "by itself"),
+        ("max_seq_length", "no such attribute"),
+    ],
+)
+def test_attributes_of_a_configuration(tiny_file, name, why):
+    config = ExLlamaV2Config(tiny_file)
+    assert why in refused(config, name, 7)
+    assert not hasattr(config, name)
+    with pytest.raises(NotSupportedYet, match=why):
+        getattr(config, name)
+
+
+def test_what_files_say_is_read_only(tiny_file):
+    config = ExLlamaV2Config(tiny_file)
+    assert (config.hidden_size, config.num_attention_heads, config.num_key_value_heads) == (96, 6, 2)
+    assert (config.head_dim, config.num_hidden_layers, config.vocab_size) == (32, 2, 307)
+    assert (config.rotary_embedding_base, config.num_experts, config.use_qk_norm) == (10000.0, None, False)
+    assert "cannot be set" in refused(config, "hidden_size", 5)
+    assert config.hidden_size == 96
+
+
+def test_what_can_be_set_on_a_configuration(tiny_file):
+    config = ExLlamaV2Config(tiny_file)
+    for name in ("no_flash_attn", "no_xformers", "no_sdpa", "no_graphs", "fasttensors", "load_in_q4"):
+        setattr(config, name, True)
+    config.max_batch_size, config.max_dq_size, config.max_attention_size = 16, 1, 1024**2
+    config.set_low_mem()
+    assert config.max_input_len == 1024
+
+
+def test_attributes_of_generators(generator):
+    assert generator.stop_tokens == {generator.tokenizer.eos_token_id}
+    generator.set_stop_conditions([5, "stop"])
+    assert (generator.stop_tokens, generator.stop_strings) == ({5}, {"stop"})
+    assert "cannot" in refused(generator, "stop_tokens", {1}) or "not set" in refused(
+        generator, "stop_tokens"
+    )
+    assert "inner state" in refused(generator, "held_text", "")
+    assert "complete" in refused(generator, "max_fallback_tokens", 2)
+    assert "begin_stream_ex" in refused(generator, "return_probabilities", True)
+    assert "no such attribute" in refused(generator, "speculative_n_gram", True)
+    assert (generator.total_tokens, generator.total_draft_tokens, generator.accepted_draft_tokens) == (
+        0,
+        0,
+        0,
+    )
+    generator.speculative_ngram, generator.speculative_ngram_threshold = True, 3
+    with pytest.raises(NotSupportedYet, match="`speculative_ngram_threshold`"):
+        generator.begin_stream_ex(torch.tensor([[40]]), Settings())
+
+
+def test_a_script_s_own_subclass_may_add_attributes(generator):
+    class Own(ExLlamaV2StreamingGenerator):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.turns = 0
+
+    own = Own(generator.model, generator.cache, generator.tokenizer)
+    own.turns += 1
+    assert own.turns == 1
+    assert "inner state" in refused(own, "held_text", "")
+
+
+def test_settings():
+    settings = Settings()
+    assert "no such attribute" in refused(settings, "temprature", 1.0)
+    assert "an argument of the generators" in refused(settings, "filters", [])
+    assert "kept with the sequence" in refused(settings, "ngram_trie")
+    with pytest.raises(TypeError, match="temprature"):
+        Settings(temprature=1.0)
+    with pytest.raises(NotSupportedYet, match="`mirostat_mu`"):
+        Settings(mirostat_mu=[3.0]).frozen()
+    with pytest.raises(NotSupportedYet, match="`dry_max_ngram`"):
+        Settings(dry_multiplier=0.8, dry_max_ngram=10).frozen()
+    with pytest.raises(NotSupportedYet, match=r"ExLlamaV2Sampler\.sample"):
+        ExLlamaV2Sampler.sample(torch.zeros(1, 1, 5), settings)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temperature": 50.0}, {"top_p": 7.0}, {"min_p": 1.5}, {"tfs": 3.0}, {"typical": 2.0},
+        {"top_k": -1}, {"top_a": 4.0}, {"xtc_probability": 0.5, "xtc_threshold": 0.9},
+        {"xtc_probability": 3.0}, {"skew": 20.0}, {"smoothing_factor": 40.0},
+        {"token_repetition_penalty": 30.0}, {"token_presence_penalty": 40.0},
+        {"token_frequency_penalty": -40.0}, {"dry_multiplier": 400.0, "dry_base": 30.0},
+        {"mirostat": True, "mirostat_tau": 40.0, "mirostat_eta": 5.0},
+        {"min_temp": 5.0, "max_temp": 40.0, "temp_exponent": 30.0}, {"temperature": -1.0},
+        {"token_repetition_range": -5}, {"dry_multiplier": -1.0},
+    ],
+)  # fmt: skip
+def test_ranges_as_wide_as_the_original_s(generator, values):
+    generator.begin_stream_ex(
+        torch.tensor([[40, 41, 42, 40, 41]]), Settings(**values), seed=1, max_new_tokens=4
+    )
+    for _ in range(4):
+        generator.stream_ex()
+    generator.close()
+
+
+def test_names_that_are_not_here():
+    for name in ("ExLlamaV2VisionTower", "ExLlamaV2MultimodalProjector", "SeqTensor", "Intervention"):
+        with pytest.raises(NotSupportedYet, match=name):
+            getattr(exllamav2, name)
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = exllamav2.no_such
+    with pytest.raises(NotSupportedYet, match="opens no port"):
+        ExLlamaV2WebSocketServer("localhost", 7862, None, None, None)
+    assert exllamav2.__version__ == "0.3.2"
+    with Timer() as timer:
+        pass
+    assert timer.interval == timer.end_time - timer.start_time >= 0
+
+
+def arguments(*given):
+    parser = argparse.ArgumentParser()
+    model_init.add_args(parser)
+    return parser.parse_args([str(one) for one in given])
+
+
+def test_options_of_the_command_line(tiny_file, capsys):
+    args = arguments(
+        "-m", tiny_file, "-l", 512, "-rs", 2.0, "-ra", 1.5, "-nfa", "-lm", "-chunk", 300, "-ng", "-fst", "-ic"
+    )
+    model_init.check_args(args)
+    model_init.print_options(args)
+    assert "rope_scale: 2.0" in capsys.readouterr().out
+    model, tokenizer = model_init.init(args, quiet=True, skip_load=True, max_batch_size=4, max_output_len=8)
+    config = model.config
+    assert (config.max_seq_len, config.scale_pos_emb, config.scale_alpha_value) == (512, 2.0, 1.5)
+    assert (config.max_input_len, config.max_batch_size, config.max_output_len) == (300, 4, 8)
+    assert config.no_flash_attn
+    assert not model.loaded
+    assert tokenizer.get_vocab_size() == 307
+    model, _ = model_init.init(arguments("-m", tiny_file, "-ry", 4.0, "-l", 4096), skip_load=True)
+    assert model.context_length() == 4096
+
+
+def test_loading_from_the_command_line(tiny_file, capsys):
+    model, _ = model_init.init(arguments("-m", tiny_file, "-gs", "auto"), allow_auto_split=True)
+    assert not model.loaded
+    with pytest.raises(ValueError, match="gpu_split is auto"):
+        model_init.init(arguments("-m", tiny_file, "-gs", "auto"))
+    for switch in ((), ("-tp",)):
+        model, _ = model_init.init(arguments("-m", tiny_file, *switch), benchmark=True)
+        assert model.loaded
+        model.unload()
+    assert "Loaded model in" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="No model was named"):
+        model_init.check_args(arguments())
+    with pytest.raises(SystemExit, match="does not exist"):
+        model_init.check_args(arguments("-m", "/no/such/model"))
