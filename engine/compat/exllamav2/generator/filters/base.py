@@ -114,12 +114,13 @@ class WrappedFilter(ExLlamaV2Filter):
 
     def next(self) -> Following:
         """The ids allowed next (None: all), and those that end the reply."""
-        from engine.constraint.vocabulary import allowed_ids
+        import numpy as np
 
         mask = self.wrapped.mask()
         if mask is None:
             return None, []
-        allowed = allowed_ids(mask).tolist()
+        bits = np.unpackbits(mask.astype("<u4").view(np.uint8), bitorder="little")
+        allowed = np.flatnonzero(bits).tolist()
         stops = self.tokenizer.engine_tokenizer.stop_token_ids
         return allowed, [id for id in allowed if id in stops]
 

@@ -1,0 +1,235 @@
+"""`ExLlamaV2DynamicJob`: one sequence of the dynamic generator, and what `iterate` reports of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from engine.compat.exllamav2.attributes import Declared, refuse
+from engine.compat.exllamav2.generator.base import check_settings, output_settings
+from engine.compat.exllamav2.generator.filters.followed import engine_filters
+from engine.compat.exllamav2.settings import Settings
+from engine.compat.exllamav2.step_by_step import prompt_rows
+from engine.core import PAGE_TOKENS, Done, Prefill, Text
+from engine.generator.job import Failed, Job, JobEvent, Started
+from engine.generator.request import GenerationRequest, Guidance
+from engine.generator.token_buffer import WrittenToken
+from engine.settings import ConstraintSettings, SpeculationSettings
+from engine.text.stops.conditions import StopRules
+
+if TYPE_CHECKING:
+    from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
+
+_REASONS = {"max_tokens": "max_new_tokens"}
+
+
+class _Ids:
+    """Ids as `SeqTensor` gives them."""
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self._ids = list(ids)
+
+    def torch(self) -> Any:
+        """(1, n) int64."""
+        import torch
+
+        return torch.tensor([self._ids], dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
+class _Sequence:
+    """The prompt (`input_ids`) of a job or its negative prompt, and with the reply (`sequence_ids`)."""
+
+    def __init__(self, prompt: Sequence[int], reply: Sequence[int]) -> None:
+        self.input_ids, self.sequence_ids = _Ids(prompt), _Ids([*prompt, *reply])
+
+
+class ExLlamaV2DynamicJob(Declared):
+    """One sequence to generate: `input_ids` (1, n), or with guidance two of these, a prompt and a negative
+    one.
+
+    Without `stop_conditions` only `max_new_tokens` ends it. Raises ValueError for ids of another shape and
+    `NotSupportedYet` for `embeddings`.
+    """
+
+    missing: ClassVar[Any] = dict.fromkeys(
+        ("held_text", "held_tokens", "checkpoint", "all_unique_hashes", "generator", "sampler_rng", "filters",
+         "current_new_page", "max_cached_pages", "non_sequential_pages", "total_pages", "skips"),
+        "it is the inner state of ExLlamaV2's loop",
+    )  # fmt: skip
+    identifier: Any
+    max_new_tokens: int
+    max_skips: int
+    full_completion: str
+    new_tokens: int
+    gen_settings: Settings
+
+    def __init__(
+        self,
+        input_ids: Any,
+        max_new_tokens: int,
+        min_new_tokens: int = 0,
+        max_skips: int | None = 4,
+        gen_settings: Settings | None = None,
+        seed: int | None = None,
+        stop_conditions: Sequence[Any] | None = None,
+        decode_special_tokens: bool = False,
+        return_top_tokens: int = 0,
+        return_logits: bool = False,
+        return_probs: bool = False,
+        filters: Sequence[Any] | None = None,
+        filter_prefer_eos: bool = False,
+        token_healing: bool = False,
+        identifier: Any = None,
+        banned_strings: Sequence[str] | None = None,
+        embeddings: Any = None,
+    ) -> None:
+        refuse("embeddings", embeddings or None, None, "pictures are not supported yet")
+        self.gen_settings = gen_settings if gen_settings is not None else Settings()
+        check_settings(self.gen_settings)
+        rows = (
+            list(input_ids) if isinstance(input_ids, list | tuple) and not _plain(input_ids) else [input_ids]
+        )
+        self._prompts = [prompt_rows(row, None, None, None)[0] for row in rows]
+        if (len(rows) == 2) != (self.gen_settings.cfg_scale is not None) or len(rows) > 2:
+            raise ValueError(
+                f"the job has {len(rows)} prompts, but cfg_scale is {self.gen_settings.cfg_scale}: guidance "
+                "needs two prompts and a scale"
+            )
+        self.identifier, self.max_new_tokens = identifier, max_new_tokens
+        self.max_skips = 1 << 30 if max_skips is None else max_skips
+        self.full_completion, self.new_tokens = "", 0
+        self._returns = return_probs, return_top_tokens, return_logits
+        rules = StopRules.from_conditions([one for one in stop_conditions or () if one is not None])
+        scale = self.gen_settings.cfg_scale
+        self._own = filters
+        self._request = GenerationRequest(
+            self._prompts[0], stops=rules, output=output_settings(decode_special_tokens), seed=seed,
+            guidance=None if scale is None else Guidance(tuple(self._prompts[1]), float(scale)),
+            constraint=ConstraintSettings(banned_strings=tuple(banned_strings or ()), ban_ignore_case=True),
+            prefer_end=filter_prefer_eos, top_tokens=return_top_tokens, logits=return_logits,
+            heal=token_healing and len(self._prompts[0]) > 1,
+        )  # fmt: skip
+        self._min_new_tokens = min_new_tokens
+        self._job: Job | None = None
+        self._enqueued = self._started = 0.0
+        self._last: Text | None = None
+
+    @property
+    def serial_number(self) -> int | None:
+        """Its number, once it is enqueued."""
+        return self._job.serial if self._job is not None else None
+
+    @property
+    def sequences(self) -> list[Any]:
+        """The prompt and, with guidance, the negative one: `input_ids.torch()`, `sequence_ids.torch()`."""
+        reply: list[int] = self._job.ids[len(self._prompts[0]) :] if self._job is not None else []
+        return [_Sequence(prompt, reply) for prompt in self._prompts]
+
+    def engine_job(
+        self, tokenizer: ExLlamaV2Tokenizer, speculation: SpeculationSettings, longest: int
+    ) -> Job:
+        """The engine's job for this one, at most `longest` tokens with its prompt."""
+        from dataclasses import replace
+
+        room = max(1, longest - len(self._prompts[0]))
+        rules = self._request.stops
+        assert isinstance(rules, StopRules)
+        request = replace(
+            self._request, sampler=self.gen_settings.frozen(), speculation=speculation,
+            tables=self.gen_settings.tables(tokenizer.engine_tokenizer),
+            filters=engine_filters(self._own, tokenizer.engine_tokenizer),
+            stops=replace(
+                rules, max_tokens=max(1, min(self.max_new_tokens, room)), min_tokens=self._min_new_tokens
+            ),
+        )  # fmt: skip
+        self._job = Job(request, identifier=self, max_skips=self.max_skips)
+        self._enqueued = self._started = time.perf_counter()
+        return self._job
+
+    def results(self, event: JobEvent, encode: Callable[[str], Any]) -> Iterator[dict[str, Any]]:
+        """The dicts that report an event; `encode` makes tensors of suppressed text. Raises a job's error.
+
+        Every dict has `job`, `stage`, `serial` and `eos`, and `identifier` if there is one.
+        """
+        what, step = event.event, event.step
+        if isinstance(what, Failed):
+            raise what.error
+        if isinstance(what, Started):
+            self._started = time.perf_counter()
+            yield self._result("started")
+        elif isinstance(what, Prefill):
+            yield self._result("prefill", curr_progress=what.done, max_progress=what.total)
+        elif isinstance(what, Text):
+            self.full_completion += what.text
+            self.new_tokens += len(what.tokens)
+            if step is not None and step.reason:
+                self._last = what  # the dict of its end has it
+            else:
+                yield self._streamed(what, step.tokens if step is not None else (), encode)
+        elif isinstance(what, Done):
+            tokens = step.tokens if step is not None else ()
+            result = self._streamed(self._last or Text(""), tokens if self._last else (), encode)
+            yield result | {"eos": True} | self._summary(what)
+
+    def _result(self, stage: str, **more: Any) -> dict[str, Any]:
+        found = {"job": self, "stage": stage, "eos": False, "serial": self.serial_number}
+        return found | ({} if self.identifier is None else {"identifier": self.identifier}) | more
+
+    def _streamed(
+        self, what: Text, tokens: Sequence[WrittenToken], encode: Callable[[str], Any]
+    ) -> dict[str, Any]:
+        import torch
+
+        result = self._result("streaming")
+        if what.text:
+            result["text"] = what.text
+        if what.suppressed:
+            result |= {"suppressed_text": what.suppressed, "suppressed_tokens": encode(what.suppressed)}
+        infos = [token.info for token in tokens]
+        if not infos:
+            return result
+        probabilities, top, logits = self._returns
+        result["token_ids"] = torch.tensor([[info.id for info in infos]], dtype=torch.int64)
+        if probabilities:
+            result["token_probs"] = torch.tensor([[info.probability for info in infos]])
+        if top:
+            pairs = [(*info.top, *((0, 0.0),) * (top - len(info.top))) for info in infos]
+            result["top_k_tokens"] = torch.tensor([[[id for id, _ in row] for row in pairs]])
+            result["top_k_probs"] = torch.tensor([[[share for _, share in row] for row in pairs]])
+        if logits:
+            rows = [torch.from_numpy(token.logits.copy()) for token in tokens if token.logits is not None]
+            if rows:
+                result["logits"] = torch.stack(rows)[None]
+        return result
+
+    def _summary(self, done: Done) -> dict[str, Any]:
+        stats = done.stats
+        waited = self._started - self._enqueued
+        found: dict[str, Any] = {
+            "eos_reason": _REASONS.get(done.reason, done.reason),
+            "full_completion": self.full_completion,
+            "new_tokens": stats.new_tokens,
+            "prompt_tokens": stats.prompt_tokens,
+            "time_enqueued": waited,
+            "time_prefill": max(stats.prefill_seconds, stats.first_token_seconds - waited),
+            "time_generate": stats.decode_seconds,
+            "cached_pages": stats.cached_tokens // PAGE_TOKENS,
+            "cached_tokens": stats.cached_tokens,
+        }
+        if self._job is not None and self._job.request.speculation.method != "none":
+            found["accepted_draft_tokens"] = stats.accepted_tokens
+            found["rejected_draft_tokens"] = stats.drafted_tokens - stats.accepted_tokens
+        if done.reason == "stop_token" and self._job is not None:
+            found |= {"eos_triggering_token_id": self._job.ids[-1], "eos_triggering_token_str": done.trigger}
+        elif done.reason == "stop_string":
+            found["eos_triggering_string"] = done.trigger
+        return found
+
+
+def _plain(ids: Sequence[Any]) -> bool:
+    """Whether a list holds ids, not tensors of them."""
+    return all(isinstance(one, int) for one in ids)
