@@ -196,7 +196,7 @@ class ExLlamaV2DynamicGenerator(Declared):
         several = isinstance(prompt, list)
         prompts = list(prompt) if several else [prompt]
         own = (filters if several else [filters]) or [None] * len(prompts)
-        settings = (
+        settings: list[Any] = (
             list(gen_settings) if isinstance(gen_settings, list | tuple) else [gen_settings] * len(prompts)
         )
         if len(own) != len(prompts) or len(settings) != len(prompts):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -189,3 +191,21 @@ def test_loading_from_the_command_line(tiny_file, capsys):
         model_init.check_args(arguments())
     with pytest.raises(SystemExit, match="does not exist"):
         model_init.check_args(arguments("-m", "/no/such/model"))
+
+
+def test_the_table_of_scripts_is_that_of_the_tests():
+    folder = Path(exllamav2.__file__).parent
+    examples = Path(__file__).parent / "examples"
+    counts = []
+    for heading, file in (("current", "test_current.py"), ("deprecated", "test_deprecated.py")):
+        table = (folder / "README.md").read_text().split(f"| {heading} script |")[1].split("\n\n")[0]
+        rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE))
+        tests = (examples / file).read_text()
+        for script in rows:
+            assert f"def test_{script}" in tests or f'"{script}"' in tests
+        counts.append((sum(text.startswith("runs") for text in rows.values()), len(rows)))
+    assert counts == [(15, 19), (9, 9)]
+    readme = (folder.parents[2] / "README.md").read_text()
+    assert "15 of the 19 current examples of ExLlamaV2 and all 9 deprecated ones run" in " ".join(
+        readme.split()
+    )
