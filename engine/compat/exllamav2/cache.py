@@ -13,7 +13,8 @@ from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
 
 if TYPE_CHECKING:
-    from engine.compat.exllamav2.model import ExLlamaV2
+    from engine.compat.exllamav2.config import ExLlamaV2Config
+    from engine.models.base import Model
 
 _TENSORS = dict.fromkeys(
     ("key_states", "value_states", "key_scales", "value_scales", "temp_tensors", "shape_basic", "shape_wk",
@@ -22,6 +23,21 @@ _TENSORS = dict.fromkeys(
      "weights_per_element_k", "weights_per_element_v"),
     "keys and values lie in pages of the backend, not in tensors; use copy_states or clone",
 )  # fmt: skip
+
+
+class CachedModel(Protocol):
+    """What a cache asks of its `ExLlamaV2`."""
+
+    config: ExLlamaV2Config
+
+    @property
+    def model(self) -> Model:
+        """The loaded model."""
+        ...
+
+    def context_length(self) -> int:
+        """The longest sequence."""
+        ...
 
 
 class Writer(Protocol):
@@ -49,13 +65,13 @@ class ExLlamaV2CacheBase(Declared):
         "roll_left": "keys are rotated for their positions, so tokens cannot move; run the shorter text again"
     }
     dtype: str = ""
-    model: ExLlamaV2
+    model: CachedModel
     batch_size: int
     max_seq_len: int
 
     def __init__(
         self,
-        model: ExLlamaV2,
+        model: CachedModel,
         batch_size: int = 1,
         max_seq_len: int = -1,
         copy_from: ExLlamaV2CacheBase | None = None,
@@ -255,7 +271,7 @@ class ExLlamaV2Cache_TP(ExLlamaV2CacheBase):
 
     def __init__(
         self,
-        model: ExLlamaV2,
+        model: CachedModel,
         base: type[ExLlamaV2CacheBase] = ExLlamaV2Cache,
         batch_size: int = 1,
         max_seq_len: int = -1,

@@ -120,15 +120,15 @@ class ExLlamaV2Config(Declared):
         from engine.models.overrides import Overrides
 
         used = 0 if config.experts is None else config.experts.used
-        wanted = self.num_experts_per_token or used
-        if wanted != used and (config.experts is None or not 1 <= wanted <= config.experts.count):
+        asked = self.num_experts_per_token or used
+        if asked != used and (config.experts is None or not 1 <= asked <= config.experts.count):
             there = "none" if config.experts is None else str(config.experts.count)
-            raise BadSetting(f"num_experts_per_token is {wanted}, but the number of experts is {there}.")
+            raise BadSetting(f"num_experts_per_token is {asked}, but the number of experts is {there}.")
         yarn, original = self._new_yarn(config)
         scale, alpha = float(self.scale_pos_emb or 1.0), float(self.scale_alpha_value or 1.0)
         changes = Overrides(
             stretch=scale if yarn else scale / self._scaling.linear, alpha=alpha, yarn=yarn,
-            yarn_original=original, experts=0 if wanted == used else wanted,
+            yarn_original=original, experts=0 if asked == used else asked,
         )  # fmt: skip
         if config.rope is None and changes != Overrides(experts=changes.experts):
             raise BadSetting("The model has a table of positions instead of rope; they cannot be scaled.")

@@ -5,24 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from engine.compat.exllamav2.cache import ExLlamaV2Cache, ExLlamaV2CacheBase
+from engine.compat.exllamav2.cache import CachedModel, ExLlamaV2Cache, ExLlamaV2CacheBase
 from engine.compat.exllamav2.cache_rows import Columns, padding_of
 from engine.compat.exllamav2.lora import adapters_of
 from engine.drain import drain
 from engine.generator.adapter_slot import AdapterSlot
 from engine.tensors import Floats
 
-if TYPE_CHECKING:
-    from engine.compat.exllamav2.model import ExLlamaV2
-
 
 @contextmanager
 def borrowed(
-    model: ExLlamaV2, cache: ExLlamaV2CacheBase | None, rows: int, columns: int
+    model: CachedModel, cache: ExLlamaV2CacheBase | None, rows: int, columns: int
 ) -> Iterator[ExLlamaV2CacheBase]:
     """The cache, or one just for this pass.
 

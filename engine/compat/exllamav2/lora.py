@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.compat.exllamav2.model import ExLlamaV2
+from engine.compat.exllamav2.cache import CachedModel
 from engine.weights.lora_adapter import open_adapter
 
 
@@ -14,7 +14,11 @@ class ExLlamaV2Lora:
     """An adapter's folder and scaling; a generator reads the weights when it first uses them."""
 
     def __init__(
-        self, model: ExLlamaV2, lora_config_path: str | Path, lora_path: str | Path, lora_scaling: float = 1.0
+        self,
+        model: CachedModel,
+        lora_config_path: str | Path,
+        lora_path: str | Path,
+        lora_scaling: float = 1.0,
     ) -> None:
         """Both files are in one folder, as PEFT saves them. Raises what `open_adapter` raises."""
         self.folder = Path(lora_config_path).parent
@@ -23,7 +27,7 @@ class ExLlamaV2Lora:
 
     @classmethod
     def from_directory(
-        cls, model: ExLlamaV2, directory: str | Path, lora_scaling: float = 1.0
+        cls, model: CachedModel, directory: str | Path, lora_scaling: float = 1.0
     ) -> ExLlamaV2Lora:
         """The adapter in `directory`."""
         folder = Path(directory)

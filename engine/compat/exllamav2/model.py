@@ -222,9 +222,9 @@ class ExLlamaV2(Declared):
                 f"forward would return {ids.shape[1]} rows of logits, but max_output_len is {most}; set "
                 "last_id_only, or max_output_len to None"
             )
-        wanted = "none" if preprocess_only else "last" if last_id_only else "all"
+        rows_of_logits = "none" if preprocess_only else "last" if last_id_only else "all"
         with borrowed(self, cache, *ids.shape) as held:
-            found = run_rows(held, ids, (input_mask, position_offsets), loras, wanted, abort_event)
+            found = run_rows(held, ids, (input_mask, position_offsets), loras, rows_of_logits, abort_event)
         return None if found is None else torch.from_numpy(found)
 
     def _load(

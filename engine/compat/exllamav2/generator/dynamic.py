@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from engine.compat.exllamav2.attributes import Declared, refuse
@@ -24,6 +25,7 @@ __all__ = ["ExLlamaV2DynamicGenerator", "ExLlamaV2DynamicJob"]
 _MOST_DRAFTS = 7
 
 
+@dataclass(eq=False, repr=False)
 class ExLlamaV2DynamicGenerator(Declared):
     """Runs many jobs at once over one cache, whose `max_seq_len` is the room of all jobs together.
 
@@ -42,52 +44,52 @@ class ExLlamaV2DynamicGenerator(Declared):
     model: ExLlamaV2
     cache: ExLlamaV2CacheBase
     tokenizer: ExLlamaV2Tokenizer
-    draft_model: ExLlamaV2 | None
-    draft_cache: ExLlamaV2CacheBase | None
-    engine_generator: DynamicGenerator
+    max_batch_size: int | None = None
+    max_seq_len: int | None = None
+    max_chunk_size: int | None = None
+    max_q_size: int = 8
+    draft_model: ExLlamaV2 | None = None
+    draft_cache: ExLlamaV2CacheBase | None = None
+    num_draft_tokens: int = 4
+    use_ngram_draft: bool = False
+    max_ngram: int = 4
+    max_sampling_threads: int = 16
+    min_sampling_threads: int = 3
+    paged: bool = True
+    filter_background_eval: bool = True
 
-    def __init__(
-        self,
-        model: ExLlamaV2,
-        cache: ExLlamaV2CacheBase,
-        tokenizer: ExLlamaV2Tokenizer,
-        max_batch_size: int | None = None,
-        max_seq_len: int | None = None,
-        max_chunk_size: int | None = None,
-        max_q_size: int = 8,
-        draft_model: ExLlamaV2 | None = None,
-        draft_cache: ExLlamaV2CacheBase | None = None,
-        num_draft_tokens: int = 4,
-        use_ngram_draft: bool = False,
-        max_ngram: int = 4,
-        max_sampling_threads: int = 16,
-        min_sampling_threads: int = 3,
-        paged: bool = True,
-        filter_background_eval: bool = True,
-    ) -> None:
-        self.model, self.cache, self.tokenizer = model, cache, tokenizer
-        self.draft_model, self.draft_cache = draft_model, draft_cache
-        self.engine_generator = DynamicGenerator(
-            model.model, cache.paged, tokenizer.engine_tokenizer,
-            max_batch_size=(max_batch_size or MOST_JOBS) if paged else 1, max_chunk_size=max_chunk_size or 0,
+    def __post_init__(self) -> None:
+        cache, tokenizer = self.cache, self.tokenizer
+        jobs = (self.max_batch_size or MOST_JOBS) if self.paged else 1
+        self._engine = DynamicGenerator(
+            self.model.model, cache.paged, tokenizer.engine_tokenizer,
+            max_batch_size=jobs, max_chunk_size=self.max_chunk_size or 0,
         )  # fmt: skip
-        self._longest = min(max_seq_len or cache.paged.context_length, cache.paged.context_length)
-        self._speculation = SpeculationSettings()
-        drafts = min(num_draft_tokens, max_q_size - 1, _MOST_DRAFTS)
-        if draft_model is not None:
-            problem = draft_problem(
-                tokenizer.engine_tokenizer, ExLlamaV2Tokenizer(draft_model.config).engine_tokenizer
-            )
+        self._longest = min(self.max_seq_len or cache.paged.context_length, cache.paged.context_length)
+        self._speculation = self._drafting()
+        self._late: list[JobEvent] = []
+
+    @property
+    def engine_generator(self) -> DynamicGenerator:
+        """The engine's generator."""
+        return self._engine
+
+    def _drafting(self) -> SpeculationSettings:
+        """The drafting of all jobs; prepares the draft model, if any."""
+        model, drafts = self.draft_model, min(self.num_draft_tokens, self.max_q_size - 1, _MOST_DRAFTS)
+        if model is not None:
+            own = ExLlamaV2Tokenizer(model.config).engine_tokenizer
+            problem = draft_problem(self.tokenizer.engine_tokenizer, own)
             if problem:
                 raise BadSetting(f"This model cannot draft: {problem}")
-            own = draft_cache.paged if draft_cache is not None else None
-            self.engine_generator.drafters.set_model(draft_model.model, own)
-        if drafts > 0 and (draft_model is not None or use_ngram_draft):
-            self._speculation = SpeculationSettings(
-                method="model" if draft_model is not None else "ngram", draft_tokens=drafts,
-                ngram_min=1, ngram_max=max_ngram,
-            )  # fmt: skip
-        self._late: list[JobEvent] = []
+            cache = self.draft_cache.paged if self.draft_cache is not None else None
+            self.engine_generator.drafters.set_model(model.model, cache)
+        if drafts < 1 or not (model is not None or self.use_ngram_draft):
+            return SpeculationSettings()
+        return SpeculationSettings(
+            method="model" if model is not None else "ngram", draft_tokens=drafts,
+            ngram_min=1, ngram_max=self.max_ngram,
+        )  # fmt: skip
 
     # -- jobs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from engine.compat.exllamav2.attributes import Declared, refuse
@@ -47,6 +48,7 @@ class _Sequence:
         self.input_ids, self.sequence_ids = _Ids(prompt), _Ids([*prompt, *reply])
 
 
+@dataclass(eq=False, repr=False)
 class ExLlamaV2DynamicJob(Declared):
     """One sequence to generate: `input_ids` (1, n), or with guidance two of these, a prompt and a negative
     one.
@@ -56,64 +58,45 @@ class ExLlamaV2DynamicJob(Declared):
     """
 
     missing: ClassVar[Any] = dict.fromkeys(
-        ("held_text", "held_tokens", "checkpoint", "all_unique_hashes", "generator", "sampler_rng", "filters",
+        ("held_text", "held_tokens", "checkpoint", "all_unique_hashes", "generator", "sampler_rng",
          "current_new_page", "max_cached_pages", "non_sequential_pages", "total_pages", "skips"),
         "it is the inner state of ExLlamaV2's loop",
     )  # fmt: skip
-    identifier: Any
+    input_ids: Any
     max_new_tokens: int
-    max_skips: int
-    full_completion: str
-    new_tokens: int
-    gen_settings: Settings
+    min_new_tokens: int = 0
+    max_skips: int | None = 4
+    gen_settings: Settings | None = None
+    seed: int | None = None
+    stop_conditions: Sequence[Any] | None = None
+    decode_special_tokens: bool = False
+    return_top_tokens: int = 0
+    return_logits: bool = False
+    return_probs: bool = False
+    filters: Sequence[Any] | None = None
+    filter_prefer_eos: bool = False
+    token_healing: bool = False
+    identifier: Any = None
+    banned_strings: Sequence[str] | None = None
+    embeddings: Any = None
+    full_completion: str = field(default="", init=False)
+    new_tokens: int = field(default=0, init=False)
 
-    def __init__(
-        self,
-        input_ids: Any,
-        max_new_tokens: int,
-        min_new_tokens: int = 0,
-        max_skips: int | None = 4,
-        gen_settings: Settings | None = None,
-        seed: int | None = None,
-        stop_conditions: Sequence[Any] | None = None,
-        decode_special_tokens: bool = False,
-        return_top_tokens: int = 0,
-        return_logits: bool = False,
-        return_probs: bool = False,
-        filters: Sequence[Any] | None = None,
-        filter_prefer_eos: bool = False,
-        token_healing: bool = False,
-        identifier: Any = None,
-        banned_strings: Sequence[str] | None = None,
-        embeddings: Any = None,
-    ) -> None:
-        refuse("embeddings", embeddings or None, None, "pictures are not supported yet")
-        self.gen_settings = gen_settings if gen_settings is not None else Settings()
-        check_settings(self.gen_settings)
-        rows = (
-            list(input_ids) if isinstance(input_ids, list | tuple) and not _plain(input_ids) else [input_ids]
-        )
-        self._prompts = [prompt_rows(row, None, None, None)[0] for row in rows]
-        if (len(rows) == 2) != (self.gen_settings.cfg_scale is not None) or len(rows) > 2:
-            raise ValueError(
-                f"the job has {len(rows)} prompts, but cfg_scale is {self.gen_settings.cfg_scale}: guidance "
-                "needs two prompts and a scale"
-            )
-        self.identifier, self.max_new_tokens = identifier, max_new_tokens
-        self.max_skips = 1 << 30 if max_skips is None else max_skips
-        self.full_completion, self.new_tokens = "", 0
-        self._returns = return_probs, return_top_tokens, return_logits
-        rules = StopRules.from_conditions([one for one in stop_conditions or () if one is not None])
-        scale = self.gen_settings.cfg_scale
-        self._own = filters
+    def __post_init__(self) -> None:
+        refuse("embeddings", self.embeddings or None, None, "pictures are not supported yet")
+        self._settings = self.gen_settings if self.gen_settings is not None else Settings()
+        check_settings(self._settings)
+        scale = self._settings.cfg_scale
+        self._prompts = _prompts(self.input_ids, scale)
+        rules = StopRules.from_conditions([one for one in self.stop_conditions or () if one is not None])
+        banned = tuple(self.banned_strings or ())
         self._request = GenerationRequest(
-            self._prompts[0], stops=rules, output=output_settings(decode_special_tokens), seed=seed,
+            self._prompts[0], stops=rules, output=output_settings(self.decode_special_tokens), seed=self.seed,
             guidance=None if scale is None else Guidance(tuple(self._prompts[1]), float(scale)),
-            constraint=ConstraintSettings(banned_strings=tuple(banned_strings or ()), ban_ignore_case=True),
-            prefer_end=filter_prefer_eos, top_tokens=return_top_tokens, logits=return_logits,
-            heal=token_healing and len(self._prompts[0]) > 1,
+            constraint=ConstraintSettings(banned_strings=banned, ban_ignore_case=True),
+            prefer_end=self.filter_prefer_eos, top_tokens=self.return_top_tokens, logits=self.return_logits,
+            heal=self.token_healing and len(self._prompts[0]) > 1,
         )  # fmt: skip
-        self._min_new_tokens = min_new_tokens
         self._job: Job | None = None
         self._enqueued = self._started = 0.0
         self._last: Text | None = None
@@ -133,20 +116,20 @@ class ExLlamaV2DynamicJob(Declared):
         self, tokenizer: ExLlamaV2Tokenizer, speculation: SpeculationSettings, longest: int
     ) -> Job:
         """The engine's job for this one, at most `longest` tokens with its prompt."""
-        from dataclasses import replace
-
         room = max(1, longest - len(self._prompts[0]))
         rules = self._request.stops
         assert isinstance(rules, StopRules)
         request = replace(
-            self._request, sampler=self.gen_settings.frozen(), speculation=speculation,
-            tables=self.gen_settings.tables(tokenizer.engine_tokenizer),
-            filters=engine_filters(self._own, tokenizer.engine_tokenizer),
+            self._request, sampler=self._settings.frozen(), speculation=speculation,
+            tables=self._settings.tables(tokenizer.engine_tokenizer),
+            filters=engine_filters(self.filters, tokenizer.engine_tokenizer),
             stops=replace(
-                rules, max_tokens=max(1, min(self.max_new_tokens, room)), min_tokens=self._min_new_tokens
+                rules, max_tokens=max(1, min(self.max_new_tokens, room)), min_tokens=self.min_new_tokens
             ),
         )  # fmt: skip
-        self._job = Job(request, identifier=self, max_skips=self.max_skips)
+        self._job = Job(
+            request, identifier=self, max_skips=1 << 30 if self.max_skips is None else self.max_skips
+        )
         self._enqueued = self._started = time.perf_counter()
         return self._job
 
@@ -192,15 +175,14 @@ class ExLlamaV2DynamicJob(Declared):
         infos = [token.info for token in tokens]
         if not infos:
             return result
-        probabilities, top, logits = self._returns
         result["token_ids"] = torch.tensor([[info.id for info in infos]], dtype=torch.int64)
-        if probabilities:
+        if self.return_probs:
             result["token_probs"] = torch.tensor([[info.probability for info in infos]])
-        if top:
+        if top := self.return_top_tokens:
             pairs = [(*info.top, *((0, 0.0),) * (top - len(info.top))) for info in infos]
             result["top_k_tokens"] = torch.tensor([[[id for id, _ in row] for row in pairs]])
             result["top_k_probs"] = torch.tensor([[[share for _, share in row] for row in pairs]])
-        if logits:
+        if self.return_logits:
             rows = [torch.from_numpy(token.logits.copy()) for token in tokens if token.logits is not None]
             if rows:
                 result["logits"] = torch.stack(rows)[None]
@@ -230,6 +212,13 @@ class ExLlamaV2DynamicJob(Declared):
         return found
 
 
-def _plain(ids: Sequence[Any]) -> bool:
-    """Whether a list holds ids, not tensors of them."""
-    return all(isinstance(one, int) for one in ids)
+def _prompts(ids: Any, scale: float | None) -> list[list[int]]:
+    """The prompt, and with guidance the negative one. Raises ValueError for another number of them."""
+    several = isinstance(ids, list | tuple) and not all(isinstance(one, int) for one in ids)
+    rows = [prompt_rows(row, None, None, None)[0] for row in (ids if several else [ids])]
+    if len(rows) != (1 if scale is None else 2):
+        raise ValueError(
+            f"the job has {len(rows)} prompts, but cfg_scale is {scale}: guidance needs two prompts "
+            "and a scale"
+        )
+    return rows

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
+from engine.errors import NotSupportedYet
+
 if TYPE_CHECKING:
     from engine.compat.exllamav2.model import ExLlamaV2
     from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
@@ -48,15 +50,15 @@ class ExLlamaV2Filter:
 
     def begin(self, prefix_str: str) -> None:
         """Start a reply."""
-        raise NotImplementedError(f"{type(self).__name__} must define begin(prefix_str)")
+        raise NotSupportedYet(f"{type(self).__name__} must define begin(prefix_str)")
 
     def feed(self, token: Any) -> None:
         """Continue the reply with a token."""
-        raise NotImplementedError(f"{type(self).__name__} must define feed(token)")
+        raise NotSupportedYet(f"{type(self).__name__} must define feed(token)")
 
     def next(self) -> Following:
         """The ids allowed next, and those that end the reply."""
-        raise NotImplementedError(f"{type(self).__name__} must define next()")
+        raise NotSupportedYet(f"{type(self).__name__} must define next()")
 
     def use_background_worker(self) -> bool:
         """Whether `next` takes long. Here it is always called while the model works."""
@@ -68,11 +70,11 @@ class ExLlamaV2Filter:
 
     def prepare_logit_mask(self) -> bool:
         """Get ready for `mask_logits`."""
-        raise NotImplementedError(f"{type(self).__name__} must define prepare_logit_mask()")
+        raise NotSupportedYet(f"{type(self).__name__} must define prepare_logit_mask()")
 
     def mask_logits(self, logits: Any) -> Any:
         """`logits` (V,) float32 with those of all tokens that are not allowed at -inf."""
-        raise NotImplementedError(f"{type(self).__name__} must define mask_logits(logits)")
+        raise NotSupportedYet(f"{type(self).__name__} must define mask_logits(logits)")
 
     def background_next(self, pool: ThreadPoolExecutor) -> None:
         """Compute `next()` on a thread of `pool`."""
@@ -132,4 +134,4 @@ class WrappedFilter(ExLlamaV2Filter):
 
     def _made(self) -> Any:
         """Another of the engine's filters for the same texts."""
-        raise NotImplementedError
+        raise NotSupportedYet(f"{type(self).__name__} must define _made()")
