@@ -31,7 +31,7 @@ class KvWriteSteps:
         self._buffers = [Buffer(width) for width in widths]
         self._rows: dict[Any, torch.Tensor] = {}
         self._table = self.device.upload(self.pages)
-        self._place = self.device.upload(np.zeros(1, np.int32))
+        self._positions = self.device.upload(np.zeros(1, np.int32))
         self.rows = self.position = 0
         self.launches = 0
 
@@ -44,7 +44,7 @@ class KvWriteSteps:
             padded = np.full((self.rows, buffer.stride // 4), np.nan, np.float32)
             padded[:, : buffer.width] = x
             self._rows[buffer] = self.device.upload(padded)
-        self.device.copy(self.device.upload(np.array([position], np.int32)), self._place)
+        self._positions = self.device.upload(np.arange(position, position + self.rows, dtype=np.int32))
         operation = kv_write_calls(self.kind, self.cache.addresses(0), *self._buffers, self.shape)
         for call in (
             operation.small
@@ -63,7 +63,9 @@ class KvWriteSteps:
         if isinstance(argument, Buffer):
             return self._rows[argument].data_ptr()
         if isinstance(argument, Runtime):
-            return {Runtime.POSITION: self._place, Runtime.PAGES: self._table}[argument].data_ptr()
+            if argument is Runtime.RUNS:
+                return 0
+            return {Runtime.POSITIONS: self._positions, Runtime.PAGES: self._table}[argument].data_ptr()
         assert isinstance(argument, int | float)
         return argument
 

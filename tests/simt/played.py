@@ -30,7 +30,7 @@ def empty(buffer: Buffer, rows: int) -> Any:
 def played(
     call: Call, arrays: Mapping[Any, Any], rows: int, *, twice: bool = True
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """`arrays` has one for each buffer, for each of `TABLES`, and for `Runtime.POSITION`; other runtime
+    """`arrays` has one for each buffer, for each of `TABLES`, and for `Runtime.POSITIONS`; other runtime
     arguments are numbers.
 
     Gives the arrays as the interpreter and as the model leave them. `rows` counts the rows of the call's

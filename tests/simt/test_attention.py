@@ -69,6 +69,7 @@ class Case:
                     fill(store[page, head], layout, min(256, self.length - 256 * j), rng)
             self.stores.append(store)
         self.order = order
+        self.positions = np.arange(self.start, self.length, dtype=np.int32)
         width = self.shape.heads * self.shape.head_dim
         self.q = rng.standard_normal((self.rows, -(-width // 16) * 16)).astype(np.float32) * 2
         self.sink = rng.standard_normal(self.shape.heads).astype(np.float32)
@@ -98,8 +99,7 @@ class Case:
         cache = ReferenceCache(1, self.shape, pages, "fp32")
         for mine, theirs in ((keys, cache.keys), (values, cache.values)):
             theirs[0].view(-1, *mine.shape[1:])[: self.start] = mine[: self.start]
-        positions = np.arange(self.start, self.length, dtype=np.int32)
-        ops = ReferenceOps(Step(positions, positions, np.arange(pages, dtype=np.int32)), cache)
+        ops = ReferenceOps(Step(self.positions, self.positions, np.arange(pages, dtype=np.int32)), cache)
         new = [part[self.start :].reshape(self.rows, -1) for part in (keys, values)]
         q = torch.from_numpy(self.q[:, : self.shape.heads * self.shape.head_dim].copy())
         return ops.attention(0, q, *new, self.shape, self.sink if self.sinks else None).numpy()
@@ -109,16 +109,10 @@ class Case:
         shape = self.shape
         kernel = kernel_for(self.kind, shape.head_dim)
         size = shape.heads * self.splits * (kernel.constants["DP"] + 4)
-        arrays = [
-            *self.stores,
-            self.q,
-            np.array([self.start], np.int32),
-            self.table,
-            np.zeros((self.rows, size), np.float32),
-        ]
+        arrays = [*self.stores, self.q, self.positions, self.table, np.zeros((self.rows, size), np.float32)]
         ratio = shape.heads // shape.kv_heads
         blocks = (self.splits, shape.kv_heads, -(-self.rows * ratio // kernel.constants["COLUMNS"]))
-        scalars = [self.rows, ratio, shape.scale, shape.soft_cap, shape.window]
+        scalars = [0, self.rows, ratio, shape.scale, shape.soft_cap, shape.window, 0]
         return (
             kernel,
             blocks,
@@ -133,7 +127,7 @@ class Case:
         shape, width = self.shape, self.q.shape[1]
         kernel = combine_kernel(shape.head_dim, self.kind.values in QUANTISED, floats, form)
         y, room = np.zeros((self.rows, width), np.float32), np.zeros((self.rows, width + 128), np.float32)
-        arrays = [partial, y, room, self.sink, np.array([self.start], np.int32)]
+        arrays = [partial, y, room, self.sink, self.positions]
         sinks = At(3) if self.sinks else 0
         scalars = [shape.heads, self.splits, shape.window]
         arguments = [
@@ -308,9 +302,9 @@ def test_rows_do_not_depend_on_others(kind: tuple[str, str], dim: int, start: in
     together = both(kernel, blocks, arguments, arrays, twice=False)
     joined = [both(*case.combine(each[5]), twice=False)[i][1] for i, each in enumerate(together)]
     for row in range(4):
-        alone = [*arrays[:2], arrays[2][row : row + 1], arrays[3] + row, arrays[4], arrays[5][:1]]
+        alone = [*arrays[:2], arrays[2][row : row + 1], arrays[3][row : row + 1], arrays[4], arrays[5][:1]]
         count = -(-3 // kernel.constants["COLUMNS"])
-        parts = both(kernel, (*blocks[:2], count), [*arguments[:8], 1, *arguments[9:]], alone, twice=False)
+        parts = both(kernel, (*blocks[:2], count), [*arguments[:9], 1, *arguments[10:]], alone, twice=False)
         for i, each in enumerate(parts):
             by, grid, values, memory = case.combine(each[5])
             memory[1], memory[2], memory[4] = memory[1][:1], memory[2][:1], alone[3]

@@ -36,7 +36,7 @@ KERNEL_TESTS = [
     for name in (
         "kv_write", "kv_write_gather", "attention", "experts", "fused", "gemm", "linear_codes", "linear_rows",
         "norms", "plain",
-        "packed_activations", "pointwise", "rope", "rows", "sampling",
+        "packed_activations", "pointwise", "rope", "rows", "runs", "sampling",
     )
 ]  # fmt: skip
 """Those that hold a kernel's body against its model."""

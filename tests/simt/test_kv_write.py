@@ -42,6 +42,7 @@ def launch_arguments(arrays: list[Any], ratio: int, dim: int) -> list[Any]:
         At(4),
         At(5),
         At(6),
+        0,
         ratio,
         -(-dim // 32),
         0,
@@ -82,7 +83,7 @@ def test_body_and_twin_write_the_same_bytes(kinds: tuple[str, str], dim: int, po
     rng = np.random.default_rng(dim)
     rows, heads, ratio = 2, 1 if kinds[0] == "q4" else 2, 3
     arrays = [*step(rng, rows, heads, ratio, dim), *stores(rng, kinds, heads, dim, 3)]
-    arrays += [np.array([position], np.int32), np.array([2, 0], np.int32)]
+    arrays += [np.arange(position, position + rows, dtype=np.int32), np.array([2, 0], np.int32)]
     kernel = kv_write_kernel(*kinds, dim)
     found, expected = both(kernel, (heads, rows, 2), launch_arguments(arrays, ratio, dim), arrays)
     for side, layout in ((3, Layout(KEYS, kinds[0], dim)), (4, Layout(VALUES, kinds[1], dim))):

@@ -117,7 +117,8 @@ def test_bodies_write_rows_together_as_one_by_one(position: int, rows: int) -> N
     for count in (rows, 1):
         kept = [aligned(array) for array in before]
         for first in range(0, rows, count):
-            place, table = np.array([position + first], np.int32), np.array([2, 0], np.int32)
+            place = np.arange(position + first, position + first + count, dtype=np.int32)
+            table = np.array([2, 0], np.int32)
             arrays = [*(aligned(array[first : first + count]) for array in x), place, table]
             memory = Memory(*arrays, *kept)
             q, k, v, *given = (array.ctypes.data for array in arrays)
@@ -132,7 +133,7 @@ def test_bodies_write_rows_together_as_one_by_one(position: int, rows: int) -> N
                 *(array.ctypes.data for array in kept),
                 *given,
             )
-            run(kernel, (1, count, 2), (*addresses, 2, 1, 0, 1), memory)
+            run(kernel, (1, count, 2), (*addresses, 0, 2, 1, 0, 1), memory)
         outcomes.append(kept)
     for one, other, start in zip(*outcomes, before, strict=True):
         np.testing.assert_array_equal(one, other)

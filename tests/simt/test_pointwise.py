@@ -132,7 +132,12 @@ def test_positions_are_added() -> None:
         Step(np.zeros(3, np.int32), np.arange(5, 8, dtype=np.int32), np.zeros(1, np.int32)), None
     )  # type: ignore[arg-type]
     a, y = Buffer(131), Buffer(131)
-    arrays = {a: laid_out(x), y: empty(y, 3), TABLES[0]: table, Runtime.POSITION: np.array([5], np.int32)}
+    arrays = {
+        a: laid_out(x),
+        y: empty(y, 3),
+        TABLES[0]: table,
+        Runtime.POSITIONS: np.array([5, 6, 7], np.int32),
+    }
     found, modelled = played(pointwise.add_positions_call(a, TABLES[0], y), arrays, 3)
     for out in (found, modelled):
         np.testing.assert_array_equal(out[y][:, :131], ops.add_positions(torch.from_numpy(x), table).numpy())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,9 @@ from engine.backends.cuda.lowering.call import SMALL_BATCH, Argument, Call, Runt
 from engine.backends.cuda.lowering.lower import LoweredPass
 from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow
 from engine.backends.cuda.runtime.device import Device, Graph
+from engine.backends.cuda.runtime.state import State
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import PeerCopy
-from engine.backends.runs import run_singly
 from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
 from engine.tensors import Floats
@@ -28,46 +28,16 @@ from engine.tensors import Floats
 if TYPE_CHECKING:
     import torch
 
-_HEAD = 64
-"""Bytes before the tokens in a device's block of state: the position, and padding."""
+
+class _Key(NamedTuple):
+    """What the graphs of a small batch depend on; `several` says whether it is over several sequences."""
+
+    rows: int
+    logit_rows: int
+    several: bool = False
 
 
-class State:
-    """A step's runtime arguments on one device: the position of its first row, token ids and block table.
-
-    `staging` is the same in the host's memory, and `send` copies it to the device. `parts` are the device
-    memory of position, tokens and block table.
-    """
-
-    def __init__(self, device: Device, rows: int, pages: int) -> None:
-        self._device = device
-        tokens = -(-4 * rows // 64) * 64
-        size = _HEAD + tokens + 4 * pages
-        self.memory, self.staging = device.zeros(size), device.pinned(size)
-        self.parts = self.memory[:4], self.memory[_HEAD : _HEAD + tokens], self.memory[_HEAD + tokens :]
-        self.position = int(self.memory.data_ptr())
-        self.tokens, self.pages = self.position + _HEAD, self.position + _HEAD + tokens
-        words: npt.NDArray[np.int32] = self.staging.numpy().view(np.int32)
-        self._position, self._tokens, self._pages = (
-            words[:1],
-            words[_HEAD // 4 : (_HEAD + tokens) // 4],
-            words[(_HEAD + tokens) // 4 :],
-        )
-
-    def write(self, step: Step) -> None:
-        """Write a step to the staging memory, which no copy may be reading."""
-        self._position[0] = step.positions[0]
-        self._tokens[: len(step.token_ids)] = step.token_ids
-        self._pages[: len(step.pages)] = step.pages
-
-    def send(self) -> None:
-        """Copy the staging memory to the device, in stream order."""
-        self._device.copy(self.staging, self.memory)
-
-    @property
-    def page_room(self) -> int:
-        """Pages that the block table holds."""
-        return len(self._pages)
+_ONE_ROW = _Key(1, 1)
 
 
 @dataclass
@@ -98,7 +68,7 @@ class CudaProgram:
             Arena(device, i, lowered.large, lowered.logits, max_rows) for i, device in enumerate(devices)
         ]
         self._states = [State(device, max_rows, cache.page_count) for device in devices]
-        self._replays: dict[tuple[int, int], _Replay] = {}
+        self._replays: dict[_Key, _Replay] = {}
         reach = min(lowered.positions, cache.page_count * PAGE_TOKENS)
         self._scratch: dict[tuple[int, int], torch.Tensor] = {
             (number, place): device.empty(max(size.bytes(max_rows, reach) for size in sizes))
@@ -108,40 +78,36 @@ class CudaProgram:
         self._decode_loops: DecodeLoops | None = None
         self._closed = False
         # Captured now, not in a reply: the step of one row, with sampling and without.
-        self._replays[1, 1] = self._capture(1, 1)
+        self._replays[_ONE_ROW] = self._capture(_ONE_ROW)
         self.decode_loop(SamplingPlan(lowered.logits.width, greedy=True))
 
     def run(self, step: Step) -> Floats:
         assert not self._closed, "the program is closed"
-        if step.runs:
-            return run_singly(self.run, step)
-        rows, logit_rows = len(step.token_ids), step.logit_rows
-        assert 0 < logit_rows <= rows <= self.max_rows
-        assert step.positions[-1] < self._lowered.positions, "a position past the end of a table"
-        assert len(step.pages) <= self._states[0].page_room
+        key = _Key(len(step.token_ids), step.logit_rows, len(step.runs) > 1)
+        assert 0 < key.logit_rows <= key.rows <= (self.batch_rows if key.several else self.max_rows)
+        assert step.positions.max() < self._lowered.positions, "a position past the end of a table"
         for state in self._states:
             state.write(step)
-        return self._run_small(rows, logit_rows) if rows <= SMALL_BATCH else self._run_large(step)
+        return self._run_small(key) if key.rows <= SMALL_BATCH else self._run_large(step)
 
     # -- small batches
 
-    def _run_small(self, rows: int, logit_rows: int) -> Floats:
-        key = rows, logit_rows
+    def _run_small(self, key: _Key) -> Floats:
         if key not in self._replays:
-            self._replays[key] = self._capture(rows, logit_rows)
+            self._replays[key] = self._capture(key)
         replay, last = self._replays[key], self._devices[self._lowered.logits.device]
         for number, part in replay.parts:
             if isinstance(part, PeerCopy):
-                self._copy_over(number, part, self._small, rows)
+                self._copy_over(number, part, self._small, key.rows)
             else:
                 part.launch()
         last.mark().wait()
         return replay.logits
 
-    def _capture(self, rows: int, logit_rows: int) -> _Replay:
-        """Capture the graphs of steps of `rows` rows: first they copy the state, last the logits."""
+    def _capture(self, key: _Key) -> _Replay:
+        """Capture the graphs of such steps: first they copy the state, last the logits."""
         last, logits = self._lowered.logits.device, self._lowered.logits
-        size = logit_rows * logits.stride
+        size = key.logit_rows * logits.stride
         target = self._devices[last].pinned(size)
         parts: list[tuple[int, list[Call]] | tuple[int, PeerCopy]] = []
         for number, step in self._lowered.small:
@@ -160,40 +126,23 @@ class CudaProgram:
             if isinstance(part, PeerCopy):
                 out.append((number, part))
                 continue
-            out.append(
-                (
-                    number,
-                    self._graph(
-                        number,
-                        part,
-                        rows,
-                        logit_rows,
-                        number in fresh,
-                        target if at == len(parts) - 1 else None,
-                    ),
-                )
-            )
+            end = target if at == len(parts) - 1 else None
+            out.append((number, self._graph(number, part, key, number in fresh, end)))
             fresh.discard(number)
         assert parts[-1][0] == last
-        values: Floats = target.numpy().view(np.float32).reshape(logit_rows, -1)[:, : logits.width]
+        values: Floats = target.numpy().view(np.float32).reshape(key.logit_rows, -1)[:, : logits.width]
         return _Replay(out, target, values)
 
     def _graph(
-        self,
-        number: int,
-        calls: list[Call],
-        rows: int,
-        logit_rows: int,
-        first: bool,
-        target: torch.Tensor | None,
+        self, number: int, calls: list[Call], key: _Key, first: bool, target: torch.Tensor | None
     ) -> Graph:
         device = self._devices[number]
 
         def launches() -> None:
             if first:
-                self._states[number].send()
+                self._states[number].send(key.several)
             for call in calls:
-                launch_small(device, self._small[number], self._states[number], call, rows, logit_rows)
+                launch_small(device, self._small[number], self._states[number], call, key)
             if target is not None:
                 device.copy(self._small[number].memory(self._lowered.logits)[: target.nbytes], target)
 
@@ -219,7 +168,7 @@ class CudaProgram:
         rows, logit_rows = len(step.token_ids), step.logit_rows
         for arena, state in zip(self._large, self._states, strict=True):
             arena.make_room(logit_rows)
-            state.send()
+            state.send(several=False)
         for number, part in self._lowered.large:
             if isinstance(part, PeerCopy):
                 self._copy_over(number, part, self._large, rows)
@@ -267,14 +216,15 @@ class CudaProgram:
             self._lowered.small, self._lowered.large, self._lowered.kept = [], [], []
 
 
-def _runtime_arguments(state: State, rows: int, first_row: int) -> dict[Runtime, int]:
+def _runtime_arguments(state: State, rows: int, first_row: int, several: bool = False) -> dict[Runtime, int]:
     """The runtime arguments of a call over `rows` rows."""
     return {
         Runtime.ROWS: rows,
         Runtime.FIRST_ROW: first_row,
-        Runtime.POSITION: state.position,
+        Runtime.POSITIONS: state.positions,
         Runtime.TOKENS: state.tokens,
         Runtime.PAGES: state.pages,
+        Runtime.RUNS: state.runs if several else 0,
     }
 
 
@@ -284,10 +234,12 @@ def _value(argument: Argument, arena: Arena, runtime: dict[Runtime, int]) -> int
     return runtime[argument] if isinstance(argument, Runtime) else argument
 
 
-def launch_small(device: Device, arena: Arena, state: State, call: Call, rows: int, logit_rows: int) -> None:
+def launch_small(device: Device, arena: Arena, state: State, call: Call, key: _Key) -> None:
     """Launch a call of a small batch."""
-    count = (logit_rows if call.on_logit_rows else rows) * call.copies
-    runtime = _runtime_arguments(state, count, rows - logit_rows)
+    if key.several and call.several is not None:
+        call = call.several
+    count = (key.logit_rows if call.on_logit_rows else key.rows) * call.copies
+    runtime = _runtime_arguments(state, count, key.rows - key.logit_rows, key.several)
     arguments = [_value(argument, arena, runtime) for argument in call.arguments]
     device.launch(call.kernel, call.blocks(count), arguments)
 
@@ -299,7 +251,7 @@ def _launch_one(device: Device, arena: Arena, state: State, calls: Sequence[Call
     device memory is not freed before the garbage collector runs.
     """
     for call in calls:
-        launch_small(device, arena, state, call, 1, 1)
+        launch_small(device, arena, state, call, _ONE_ROW)
 
 
 class BoundStep:

@@ -25,7 +25,7 @@ from engine.backends.base import (
 from engine.backends.kv_formats import cache_type
 from engine.core import PAGE_TOKENS
 from engine.models.proof.random_tensors import BLOCKS, PACKED, Builder, file_tensor
-from engine.tensors import Floats, RawTensor
+from engine.tensors import Floats, Ints, RawTensor
 
 Pass = Callable[[Ops, Sequence[Weight]], Array]
 Tensors = Callable[[], list[RawTensor]]
@@ -40,6 +40,8 @@ PRODUCT_STEPS = (1, 2, 5, 8, 20, 80)
 """The same for products: 20 rows run the small-batch kernel several times."""
 ATTENTION_STEPS = (1, 3, 8, 40, 200, 1, 64, 5, 2)
 """Successive steps of one sequence, one of which crosses a page boundary."""
+BATCHES = ((1, 4, 3), (2, 5, 1), (1, 6, 1))
+"""Successive steps over three sequences. The second runs over position 15, where q4's keys change."""
 POINTWISE, CACHES = 1e-4, {"fp32": 1e-3, "fp16": 2e-3, "fp8": 0.02, "q8": 0.01, "q6": 0.03, "q4": 0.05}
 """Tolerated differences, relative to the largest magnitude of the reference: of float32 arithmetic, and of
 attention by cache type, where a value halfway between two codes may be rounded either way.
@@ -69,13 +71,18 @@ class Case:
     shape: AttentionShape = _TINY
     follow: bool = False
     layers: int = 1
+    batches: tuple[tuple[int, ...], ...] = ()
+    """The rows of each sequence in steps over several, after the others. The first sequence is theirs, where
+    they `follow` each other; the rest begin at position 0.
+    """
 
 
 def run_case(case: Case, backend: Backend, tensors: Sequence[RawTensor] | None = None) -> Floats:
     """The results of all steps on a backend: (rows, width) float32. `tensors` are reused if given."""
     weights = [backend.load_weight(tensor) for tensor in (case.tensors() if tensors is None else tensors)]
-    pages = -(-sum(case.steps) // PAGE_TOKENS) if case.follow else 1
-    cache = backend.new_cache(case.layers, case.shape, pages + 1, case.cache)
+    length = sum(case.steps) + sum(rows[0] for rows in case.batches) if case.follow else 1
+    pages, others = -(-length // PAGE_TOKENS), max(map(len, case.batches), default=1) - 1
+    cache = backend.new_cache(case.layers, case.shape, pages + 1 + others, case.cache)
     table = np.arange(pages, 0, -1, dtype=np.int32)  # reversed, so that page numbers differ from their order
     found: list[Floats] = []
     try:
@@ -84,13 +91,27 @@ def run_case(case: Case, backend: Backend, tensors: Sequence[RawTensor] | None =
         ) as program:
             start = 0
             for rows in case.steps:
-                ids = (np.arange(start, start + rows) * 7 % TOKENS).astype(np.int32)
-                positions = np.arange(start, start + rows, dtype=np.int32)
-                found.append(program.run(Step(ids, positions, table, rows)).copy())
+                found.append(program.run(_step([start], (rows,), [table])).copy())
                 start += rows if case.follow else 0
+            starts = [start] + [0] * others
+            tables = [table, *np.arange(pages + 1, pages + 1 + others, dtype=np.int32)[:, None]]
+            for batch in case.batches:
+                found.append(program.run(_step(starts, batch, tables)).copy())
+                starts = [start + rows for start, rows in zip(starts, batch, strict=True)]
     finally:
         cache.close()
     return np.concatenate(found)
+
+
+def _step(starts: Sequence[int], counts: Sequence[int], tables: Sequence[Ints]) -> Step:
+    """A step over sequences with these numbers of rows from these positions on; all rows have logits."""
+    parts = [
+        np.arange(start, start + count, dtype=np.int32) for start, count in zip(starts, counts, strict=True)
+    ]
+    ids = [(positions * 7 + 5 * number) % TOKENS for number, positions in enumerate(parts)]
+    runs = [(count, len(table)) for count, table in zip(counts, tables, strict=True)]
+    several = runs if len(runs) > 1 else ()
+    return Step(np.concatenate(ids), np.concatenate(parts), np.concatenate(tables), sum(counts), several)
 
 
 def difference(actual: Floats, expected: Floats) -> float:
@@ -242,6 +263,7 @@ def _row_cases() -> Iterator[Case]:
                 lambda: [_table(96)],
                 (3, 8, 40),
                 follow=True,
+                batches=BATCHES,
             )
     yield Case(
         "add_positions",
@@ -250,6 +272,7 @@ def _row_cases() -> Iterator[Case]:
         lambda: [_table(96)],
         (3, 8, 40),
         follow=True,
+        batches=BATCHES,
     )
 
 
@@ -308,8 +331,9 @@ def attention_case(name: str, shape: AttentionShape, cache: str, sinks: Floats |
         return [_table(width, 20 + i) for i, width in enumerate(widths)]
 
     return Case(
-        name, _cache_share(cache, shape.head_dim), forward, tensors, ATTENTION_STEPS, cache, shape, True
-    )
+        name, _cache_share(cache, shape.head_dim), forward, tensors, ATTENTION_STEPS, cache, shape, True,
+        batches=BATCHES,
+    )  # fmt: skip
 
 
 def _cache_share(cache: str, head_dim: int) -> float:

@@ -9,6 +9,7 @@ from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
 from engine.backends.kv_formats import Q4_LEVELS, WHOLE_KEYS
 from tests.simt.interpreter import Memory
 from tests.simt.models.packed_activations import write_packed
+from tests.simt.models.runs import runs_of
 
 LOG2_E = np.float32(1.4426950408889634)
 E4M3 = np.array(
@@ -56,12 +57,27 @@ def page_numbers(memory: Memory, layout: Layout, block: int, page: int, count: i
 
 def attend(
     memory: Memory, blocks: Any, constants: Any, keys: int, values: int, q: int, q_stride: int, partial: int,
-    partial_stride: int, position: int, pages: int, rows: int, ratio: int, scale: float, cap: float,
-    window: int,
+    partial_stride: int, positions: int, pages: int, runs: int, rows: int, ratio: int, scale: float,
+    cap: float, window: int, row_shift: int,
 ) -> None:  # fmt: skip
     k = SimpleNamespace(**constants)
+    needed = -(-rows * ratio // k.COLUMNS)
+    assert blocks[2] == (rows << row_shift if runs else needed) >= needed
+    assert bool(runs) == k.SEVERAL
+    for first, count, start, table in runs_of(memory, positions, pages, runs, rows):
+        attend_run(
+            memory, blocks, k, (keys, values), q + first * q_stride, q_stride,
+            partial + first * partial_stride, partial_stride, start, table, count, ratio, scale, cap, window,
+        )  # fmt: skip
+
+
+def attend_run(
+    memory: Memory, blocks: Any, k: Any, sides_at: tuple[int, int], q: int, q_stride: int, partial: int,
+    partial_stride: int, start: int, pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
+) -> None:  # fmt: skip
+    """The rows of one sequence."""
     splits, groups, _ = blocks
-    start = int(memory.view(position, np.int32, 1)[0])
+    keys, values = sides_at
     layouts = [
         (Layout(side, name, k.D), base)
         for side, name, base in ((KEYS, k.KEYS, keys), (VALUES, k.VALUES, values))
@@ -108,11 +124,11 @@ def attend(
 
 def combine(
     memory: Memory, blocks: Any, constants: Any, partial: int, partial_stride: int, y: int, y_stride: int,
-    packed: int, packed_stride: int, sinks: int, position: int, heads: int, splits: int, window: int,
+    packed: int, packed_stride: int, sinks: int, positions: int, heads: int, splits: int, window: int,
 ) -> None:  # fmt: skip
     k = SimpleNamespace(**constants)
     for row in range(blocks[1]):
-        own = int(memory.view(position, np.int32, 1)[0]) + row
+        own = int(memory.view(positions + 4 * row, np.int32, 1)[0])
         begin = (max(-1, own - window) + 1 if window else 0) // 64
         used = [(begin + i) % splits for i in range(min(splits, own // 64 - begin + 1))]
         parts = memory.view(partial + row * partial_stride, np.float32, heads * splits * (k.DP + 4)).reshape(

@@ -20,6 +20,7 @@ from engine.backends.cuda.kernels.kv_write.query_aware import (
 from engine.backends.kv_formats import Q4_EXTREME, QUERY_ERROR_WEIGHT, WHOLE_KEYS
 from engine.core import PAGE_TOKENS
 from tests.simt.interpreter import Memory
+from tests.simt.models.runs import runs_of
 
 F = np.float32
 LANES = np.arange(32)
@@ -237,14 +238,25 @@ def rows_of(memory: Memory, base: int, stride: int, rows: Any, shape: tuple[int,
 
 def append(
     memory: Memory, blocks: Any, c: Any, q: int, qs: int, k: int, ks: int, v: int, vs: int, keys: int,
-    values: int, start: int, pages: int, ratio: int, groups: int, first: int, alone: int,
+    values: int, positions: int, pages: int, runs: int, ratio: int, groups: int, first: int, alone: int,
 ) -> None:  # fmt: skip
     heads, count, _ = blocks
     assert groups == c["GROUPS"]
-    begin, dim = int(memory.view(start, np.int32, 1)[0]), c["DIM"]
+    assert not (runs and first)
+    for row, rows, start, table in runs_of(memory, positions + 4 * first, pages, runs, count):
+        run = start, first + row, rows
+        append_run(memory, heads, c, (q, qs), (k, ks), (v, vs), keys, values, run, table, ratio, alone)
+
+
+def append_run(
+    memory: Memory, heads: int, c: Any, qs: tuple[int, int], ks: tuple[int, int], vs: tuple[int, int],
+    keys: int, values: int, rows_at: tuple[int, int, int], pages: int, ratio: int, alone: int,
+) -> None:  # fmt: skip
+    """The rows of one sequence: the position of the first, its number in the step, and how many they are."""
+    (start, first, count), dim = rows_at, c["DIM"]
     at = 0
     while at < count:
-        place = begin + first + at
+        place = start + at
         page, slot = divmod(place, PAGE_TOKENS)
         run = min(count - at, (WHOLE_KEYS if place < WHOLE_KEYS else PAGE_TOKENS) - slot)
         rows, slots = np.arange(first + at, first + at + run), np.arange(slot, slot + run)
@@ -253,13 +265,13 @@ def append(
             mean_of(
                 page_of(memory, keys, pages, page - 1, heads, c["K_BLOCK"]) if page else block, block, page, c
             )
-        x = rows_of(memory, k, ks, rows, (heads, dim))
+        x = rows_of(memory, *ks, rows, (heads, dim))
         if c["KEY_FORMAT"] in ("q8", "q4"):
-            keep_keys(block, place, slots, x, rows_of(memory, q, qs, rows, (heads, ratio, dim)), c)
+            keep_keys(block, place, slots, x, rows_of(memory, *qs, rows, (heads, ratio, dim)), c)
         else:
             put(block, slots, c["K_ROW"], plain_bytes(x, c["K_ROW"] // dim))
         block = page_of(memory, values, pages, page, heads, c["V_BLOCK"])
-        keep_values(block, place, slots, rows_of(memory, v, vs, rows, (heads, dim)), c)
+        keep_values(block, place, slots, rows_of(memory, *vs, rows, (heads, dim)), c)
         at += run
 
 

@@ -100,11 +100,11 @@ def add_positions(
     y: int,
     ys: int,
     width: int,
-    at: int,
+    positions: int,
 ) -> None:
-    first = int(memory.view(at, np.int32, 1)[0])
     for row in range(blocks[0]):
-        learned = memory.view(table + 4 * width * (first + row), np.float32, width)
+        place = int(memory.view(positions + 4 * row, np.int32, 1)[0])
+        learned = memory.view(table + 4 * width * place, np.float32, width)
         memory.view(y + row * ys, np.float32, width)[:] = (
             memory.view(x + row * xs, np.float32, width) + learned
         )

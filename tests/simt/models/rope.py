@@ -10,12 +10,12 @@ from tests.simt.models.norms import normed
 
 
 def rope(memory: Memory, blocks: Any, constants: Any, *arguments: Any) -> None:
-    cos, sin, position, half, width, inverse = arguments[20:]
-    place = int(memory.view(position, np.int32, 1)[0])
+    cos, sin, positions, half, width, inverse = arguments[20:]
     for part in (arguments[:10], arguments[10:20]):
         x, x_stride, y, y_stride, weight, bias, first, heads, step, eps = part
         for row in range(blocks[0] if heads else 0):
-            c, s = (memory.view(table + 4 * half * (place + row), np.float32, half) for table in (cos, sin))
+            place = int(memory.view(positions + 4 * row, np.int32, 1)[0])
+            c, s = (memory.view(table + 4 * half * place, np.float32, half) for table in (cos, sin))
             values = memory.view(x + row * x_stride + 4 * first, np.float32, heads * width).reshape(
                 heads, width
             )

@@ -1,12 +1,21 @@
-"""Device functions that kernels share: sums over a warp and a block, and the Walsh-Hadamard transform."""
+"""Device functions that kernels share: sums over a warp and a block, the Walsh-Hadamard transform, runs."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from engine.backends.cuda.codegen.ptx import barrier, lds_f32, maximum, shfl_xor_f32, static, sts_f32, thread
-from engine.backends.cuda.codegen.words import float32, int32
+from engine.backends.cuda.codegen.ptx import (
+    barrier,
+    ld_u32x4,
+    lds_f32,
+    maximum,
+    shfl_xor_f32,
+    static,
+    sts_f32,
+    thread,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.kv_formats import GROUP
 
 LOG2_E = math.log2(math.e)
@@ -50,3 +59,9 @@ def hadamard(x: Any, lane: Any) -> Any:
         other = shfl_xor_f32(x, int32(1 << stage))
         x = other - x if (lane & (1 << stage)) != 0 else other + x
     return x * float32(HADAMARD_SCALE)
+
+
+def run_of(runs: int, row: int) -> Any:
+    """The first row of a row's run, the row after its last, and where its block table begins."""
+    first, stop, table, _ = ld_u32x4(runs + 16 * int64(row))
+    return int32(first), int32(stop), int32(table)

@@ -189,18 +189,18 @@ def _soft_cap(x: int, x_stride: int, y: int, y_stride: int, width: int, scale: f
 
 
 def _add_positions(
-    x: int, x_stride: int, table: int, y: int, y_stride: int, width: int, position: int
+    x: int, x_stride: int, table: int, y: int, y_stride: int, width: int, positions: int
 ) -> None:
-    """y = x + row (position + r) of the table, for row r. Grid (row, chunk of THREADS columns).
+    """y = x + the table's row at each row's position. Grid (row, chunk of THREADS columns).
 
     x, y: float32, strides in bytes; table: float32 (positions, width);
-    `position`: address of row 0's position.
+    `positions`: address of the rows' positions.
     """
     wait_for_others()
     row = int64(block_x())
     column = int32(block_y() * THREADS + thread())
     if column < width:
-        place = int64(ld_i32(position)) + row
+        place = int64(ld_i32(positions + 4 * row))
         at = 4 * int64(column)
         st_f32(
             y + row * y_stride + at,
@@ -313,7 +313,7 @@ def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
     """y = x plus the table's row at each row's position; `table`: address of float32 (positions, width)."""
     _alike(x, y)
     assert (x.copies, x.on_logit_rows) == (1, False)
-    arguments = (x, x.stride, table, y, y.stride, x.width, Runtime.POSITION)
+    arguments = (x, x.stride, table, y, y.stride, x.width, Runtime.POSITIONS)
     return Call(add_positions_kernel(), rows_first(-(-x.width // THREADS)), arguments, (x,), (y,))
 
 

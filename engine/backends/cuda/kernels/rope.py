@@ -146,14 +146,14 @@ def _write_rotated(
 def _rope(
     x0: int, x_stride0: int, y0: int, y_stride0: int, weight0: int, bias0: int, first0: int, heads0: int,
     step0: int, eps0: float, x1: int, x_stride1: int, y1: int, y_stride1: int, weight1: int, bias1: int,
-    first1: int, heads1: int, step1: int, eps1: float, cos: int, sin: int, position: int, half: int,
+    first1: int, heads1: int, step1: int, eps1: float, cos: int, sin: int, positions: int, half: int,
     width: int, inverse: float,
 ) -> None:  # fmt: skip
     """Rotate the heads of two inputs: (a cos - b sin, b cos + a sin) for the first `half` pairs (a, b).
 
     Each input (0: queries, 1: keys): x and y with strides in bytes, norm weight and bias (0 for none),
     `first` column in x, number of heads, `step` bytes from a head's weights to the next head's, epsilon.
-    Shared: cos, sin float32 (positions, half), the address of row 0's position, `half`, `width` columns per
+    Shared: cos, sin float32 (positions, half), address of the rows' positions, `half`, `width` columns per
     head, `inverse` = 1 / width. Grid (row, chunk of WARPS heads).
     """
     row, lane = int64(block_x()), int32(int32(thread()) & 31)
@@ -189,7 +189,7 @@ def _rope(
                 if column < width:
                     w_rest[k] = ldg_f32(weight + 4 * int64(column))
         wait_for_others()
-        place = int64(ld_i32(position)) + row
+        place = int64(ld_i32(positions + 4 * row))
         for k in static(range(PAIRS)):
             i = int32(lane + 32 * k)
             if i < half:
@@ -244,7 +244,7 @@ def rope_call(
         arguments += [part.first, part.heads, 0 if norm.shared else 4 * width, norm.eps]
     if len(parts) == 1:
         arguments += [0] * 9 + [0.0]
-    arguments += [cos, sin, Runtime.POSITION, half, width, 1.0 / width]
+    arguments += [cos, sin, Runtime.POSITIONS, half, width, 1.0 / width]
     blocks = rows_first(-(-sum(part.heads for part in parts) // WARPS))
     kernel = rope_kernel(half, width, table.interleaved, kind)
     return Call(

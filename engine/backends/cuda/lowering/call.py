@@ -28,12 +28,18 @@ class Runtime(Enum):
     """int32: the rows of the call (the step's rows or its logit rows, times `copies`)."""
     FIRST_ROW = auto()
     """int32: the step's first row that needs logits."""
-    POSITION = auto()
-    """Address of an int32: the position of the step's first row."""
+    POSITIONS = auto()
+    """Address of int32 positions, one a row."""
     TOKENS = auto()
     """Address of int32 token ids, one a row."""
     PAGES = auto()
-    """Address of the int32 block table: page j holds positions 256 j .. 256 j + 255."""
+    """Address of the int32 block tables, one after the other: page j of a sequence holds its positions
+    256 j .. 256 j + 255.
+    """
+    RUNS = auto()
+    """0 in a step over one sequence; over several, the address of four int32 for each row: the first row of
+    its run (the rows of its sequence), the row after the last, where the run's block table begins in `PAGES`,
+    and 0."""
 
 
 Argument = int | float | Buffer | Runtime
@@ -46,7 +52,8 @@ class Call:
     """One kernel launch; a `Buffer` among the arguments becomes its address, and floats are float32.
 
     `reads` and `writes` name what it touches: buffers, and whatever else
-    orders calls, such as a layer's keys.
+    orders calls, such as a layer's keys. `several` is the call in steps over several sequences, if
+    that is another one.
     """
 
     kernel: Kernel
@@ -56,6 +63,7 @@ class Call:
     writes: tuple[object, ...]
     on_logit_rows: bool = False
     copies: int = 1
+    several: Call | None = None
 
 
 class Bound(Protocol):

@@ -60,8 +60,12 @@ class LoweredPass:
         """All kernels that may run on a device, each once."""
         found: dict[Kernel, None] = {}
         for at, step in [*self.small, *self.large]:
-            if at == device and not isinstance(step, PeerCopy):
-                found |= dict.fromkeys([step.kernel] if isinstance(step, Call) else step.kernels)
+            if at != device or isinstance(step, PeerCopy):
+                continue
+            if isinstance(step, TorchCall):
+                found |= dict.fromkeys(step.kernels)
+            else:
+                found |= dict.fromkeys(call.kernel for call in (step, step.several) if call is not None)
         return list(found)
 
     def scratch_sizes(self, device: int) -> dict[int, list[ScratchSize]]:

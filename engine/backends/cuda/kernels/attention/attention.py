@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 from engine.backends.base import AttentionShape
@@ -22,7 +23,7 @@ from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 
 MOST_SPLITS = 64
-PARAMETERS = "llllllll" + "ii" + "ff" + "i"
+PARAMETERS = "lllllllll" + "ii" + "ff" + "ii"
 """The signature of both forms of the first kernel."""
 
 
@@ -41,10 +42,14 @@ def takes_mma(kind: CacheType, head_dim: int) -> bool:
 
 
 @cache
-def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
-    """The first of the two kernels, `mma._attend` or `plain._attend_plain`."""
+def kernel_for(kind: CacheType, head_dim: int, several: bool = False) -> Kernel:
+    """The first of the two kernels, `mma._attend` or `plain._attend_plain`.
+
+    `several` is for steps over several sequences, where a block first has to find its run: the registers that
+    this takes would be missed in steps over one.
+    """
     if not takes_mma(kind, head_dim):
-        return _plain_kernel(kind, head_dim)
+        return _plain_kernel(kind, head_dim, several)
     groups = -(-head_dim // GROUP)
     width, blocks = GROUP * groups, -(-groups // 2)
     outputs = 4 * 8 * 64 * blocks
@@ -54,6 +59,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         "GROUPS": groups,
         "DP": width,
         "HADAMARD": int(transformed),
+        "SEVERAL": int(several),
         "COLUMNS": stage.COLUMNS,
         "KEYS": kind.keys,
         "VALUES": kind.values,
@@ -67,7 +73,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
-    name = f"attend_{kind.keys}_{kind.values}_{head_dim}"
+    name = f"attend_{kind.keys}_{kind.values}_{head_dim}{'_runs' * several}"
     few = head_dim <= 64
     return Kernel(
         name, mma._attend, PARAMETERS, stage.THREADS, 168 if few else 208 if head_dim <= 128 else 255,
@@ -75,7 +81,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
     )  # fmt: skip
 
 
-def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
+def _plain_kernel(kind: CacheType, head_dim: int, several: bool) -> Kernel:
     groups = -(-head_dim // GROUP)
     constants = {
         "D": head_dim,
@@ -86,11 +92,12 @@ def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
         "KEYS": kind.keys,
         "VALUES": kind.values,
         "HADAMARD": int(kind.keys in QUANTISED),
+        "SEVERAL": int(several),
         "Q_transform": hadamard if kind.keys in QUANTISED else attention_plain.no_transform,
         **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
-    name = f"attend_plain_{kind.keys}_{kind.values}_{head_dim}"
+    name = f"attend_plain_{kind.keys}_{kind.values}_{head_dim}{'_runs' * several}"
     return Kernel(name, attention_plain._attend_plain, PARAMETERS, attention_plain.THREADS, 255, constants)
 
 
@@ -145,33 +152,30 @@ def attention_calls(
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
     ratio, splits = heads // groups, splits_for(groups, sm_count)
     partial = Buffer(partial_numbers(shape, sm_count), q.on_logit_rows, q.copies)
-    kernel = kernel_for(kind, dim)
-    columns = kernel.constants["COLUMNS"]
-    given = (Runtime.POSITION, Runtime.PAGES, Runtime.ROWS)
-    attend = Call(
-        kernel,
-        lambda rows: (splits, groups, -(-rows * ratio // columns)),
-        (
-            *addresses,
-            q,
-            q.stride,
-            partial,
-            partial.stride,
-            *given,
-            ratio,
-            shape.scale,
-            shape.soft_cap,
-            shape.window,
-        ),
-        (q, *touched(addresses)),
-        (partial,),
-    )
+    columns = kernel_for(kind, dim).constants["COLUMNS"]
+    row_shift = (-(-ratio // columns) - 1).bit_length()
+
+    def attend(several: bool) -> Call:
+        def blocks(rows: int) -> tuple[int, int, int]:
+            return splits, groups, rows << row_shift if several else -(-rows * ratio // columns)
+
+        given = (Runtime.POSITIONS, Runtime.PAGES, Runtime.RUNS, Runtime.ROWS)
+        numbers = (ratio, shape.scale, shape.soft_cap, shape.window, row_shift)
+        return Call(
+            kernel_for(kind, dim, several),
+            blocks,
+            (*addresses, q, q.stride, partial, partial.stride, *given, *numbers),
+            (q, *touched(addresses)),
+            (partial,),
+        )
+
     combine = combine_kernel(dim, kind.values in QUANTISED, floats, packed[0] if packed is not None else "")
     blocks = -(-heads // combine.constants["HEADS"])
     name, target = packed if packed is not None else ("none", None)
     targets, written = output_arguments(name, y if floats else None, target)
-    arguments = (partial, partial.stride, *targets, sinks, Runtime.POSITION, heads, splits, shape.window)
-    return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
+    arguments = (partial, partial.stride, *targets, sinks, Runtime.POSITIONS, heads, splits, shape.window)
+    combined = Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
+    return replace(attend(False), several=attend(True)), combined
 
 
 def partial_numbers(shape: AttentionShape, sm_count: int) -> int:
@@ -187,11 +191,12 @@ def variants() -> Iterator[Kernel]:
         ("fp16", "fp16", 256),
         ("q8", "q8", 128),
         ("q8", "q4", 128),
+        ("q4", "q4", 128),
+        ("fp8", "fp8", 80),
+        ("fp32", "fp32", 128),
     ):
-        yield kernel_for(CacheType(keys, values), dim)
-    yield kernel_for(CacheType("q4", "q4"), 128)
-    yield kernel_for(CacheType("fp8", "fp8"), 80)
-    yield kernel_for(CacheType("fp32", "fp32"), 128)
+        for several in (False, True):
+            yield kernel_for(CacheType(keys, values), dim, several)
     for dim, transformed, floats, form in (
         (64, False, True, ""),
         (128, False, False, "fp16"),

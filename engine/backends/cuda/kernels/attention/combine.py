@@ -81,17 +81,17 @@ def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: flo
 
 def _combine(
     partial: int, partial_stride: int, y: int, y_stride: int, packed: int, packed_stride: int, sinks: int,
-    position: int, heads: int, splits: int, window: int,
+    positions: int, heads: int, splits: int, window: int,
 ) -> None:  # fmt: skip
     """Combine the splits of HEADS heads of a row. Grid (HEADS heads, row).
 
     Input: `partial`, stride in bytes. Outputs: y and the packed activations `packed`, strides in bytes.
-    `sinks`: address of float32 (heads,) or 0; `position`: address of row 0's position; `window`: 0 for none.
+    `sinks`: address of float32 (heads,) or 0; `positions`: that of the rows' positions; `window`: 0 for none.
     """
     wait_for_others()
     base = shared(4 * WIDTH)
     lane, warp, row = int32(thread() & 31), int32(thread() >> 5), int64(block_y())
-    own = int32(ld_i32(position) + block_y())
+    own = ld_i32(positions + 4 * row)
     low = int32(own - window)
     low = low if window > 0 and low > -1 else int32(-1)
     begin = int32(int32(low + 1) >> 6)

@@ -43,7 +43,7 @@ from engine.backends.cuda.kernels.attention.kv_read import (
     scale_word,
     times_scale,
 )
-from engine.backends.cuda.kernels.attention.parts import LOWEST, rows_maximum
+from engine.backends.cuda.kernels.attention.parts import LOWEST, rows_maximum, run_columns, sees
 from engine.backends.cuda.kernels.attention.stage import (
     COLUMNS,
     WARPS,
@@ -63,6 +63,8 @@ from engine.backends.cuda.kernels.attention.stage import (
 
 D, GROUPS, DP = 64, 2, 64
 HADAMARD = 0
+SEVERAL = 0
+"""1 for steps over several sequences; otherwise `runs` and `row_shift` are not used."""
 KEPT_FIRST = 0
 """1 if q4 stores a first key or value whole."""
 VBLOCKS, KP, VP = 1, 2, 1
@@ -191,20 +193,6 @@ def _softmax(
     return new_a, new_b, exp2(top_a - new_a), exp2(top_b - new_b), s0, s1, s2, s3
 
 
-def _sees(p0: int, low_a: int, own_a: int, low_b: int, own_b: int) -> int:
-    """Four bits: whether two columns see positions p0 and p0 + 8."""
-    p1 = int32(p0 + 8)
-    one, two = (
-        int32(1) if p0 > low_a and p0 <= own_a else int32(0),
-        int32(2) if p0 > low_b and p0 <= own_b else int32(0),
-    )
-    four, eight = (
-        int32(4) if p1 > low_a and p1 <= own_a else int32(0),
-        int32(8) if p1 > low_b and p1 <= own_b else int32(0),
-    )
-    return int32(int32(one | two) | int32(four | eight))
-
-
 def _begin(
     out: Any, base: int, block: int, cap: float, g: int, t: int, warp: int, low_a: int, low_b: int
 ) -> Any:
@@ -297,15 +285,15 @@ def _join(out: Any, base: int, g: int, t: int, warp: int) -> None:
 
 
 def _decode_loop(
-    out: Any, keys: int, values: int, pages: int, base: int, chunk: int, end: int, last: int, lane: int,
-    warp: int, low_a: int, own_a: int, low_b: int, own_b: int, factor_a: float, factor_b: float, cap: float,
-    top_a: float, top_b: float, sum_a: float, sum_b: float,
+    out: Any, keys: int, values: int, pages: int, table: int, base: int, chunk: int, end: int, last: int,
+    lane: int, warp: int, low_a: int, own_a: int, low_b: int, own_b: int, factor_a: float, factor_b: float,
+    cap: float, top_a: float, top_b: float, sum_a: float, sum_b: float,
 ) -> Any:  # fmt: skip
     """Process the split's chunks up to `end`, 16 positions per warp: adds to `out`, returns maxima and sums.
 
-    Cache: addresses of keys, values and the block table; `last` is the step's last position.
-    Of the two columns a and b: the last unseen position before the window, the row's own
-    position, score factor, maximum, sum.
+    Cache: addresses of keys, values and the block tables, where the run's begins at `table`; `last` is the
+    run's last position. Of the two columns a and b: the last unseen position before the window, the row's
+    own position, score factor, maximum, sum.
     """
     g, t = int32(lane >> 2), int32(lane & 3)
     kw = registers(uint32(0), 8 * KP)
@@ -315,7 +303,7 @@ def _decode_loop(
     s = registers(float32(0.0), 4)
     means = registers(float32(0.0), 4)
     while chunk <= end:
-        p0, place = int32(int32(int32(chunk << 6) + int32(warp << 4)) + g), block_of(pages, chunk)
+        p0, place = int32(int32(int32(chunk << 6) + int32(warp << 4)) + g), block_of(pages, table, chunk)
         key_block, value_block = keys + place * K_BLOCK, values + place * V_BLOCK
         # Positions past the step's last may never have been written: the last one is read instead, with
         # weight 0.
@@ -333,7 +321,7 @@ def _decode_loop(
             # anything.
             if p0 > 15:
                 s[0], s[1], s[2], s[3] = s[0] + means[0], s[1] + means[1], s[2] + means[0], s[3] + means[1]
-        seen = _sees(p0, low_a, own_a, low_b, own_b)
+        seen = sees(p0, low_a, own_a, low_b, own_b)
         top_a, top_b, less_a, less_b, s[0], s[1], s[2], s[3] = _softmax(
             s[0], s[1], s[2], s[3], factor_a, factor_b, cap, top_a, top_b, seen
         )
@@ -348,29 +336,34 @@ def _decode_loop(
 
 
 def _attend(
-    keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, position: int,
-    pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
+    keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, positions: int,
+    pages: int, runs: int, rows: int, ratio: int, scale: float, cap: float, window: int, row_shift: int,
 ) -> None:  # fmt: skip
     """Maximum, sum and output of each column over a split's positions. Grid (split, key/value head, columns).
 
-    Cache: addresses of keys, values, row 0's position and the block table. Input q float32 (rows, H D) and
-    output `partial`, strides in bytes. Numbers: rows, `ratio` query heads per key/value head, scale, soft cap
-    (0 for none), window (0 for none).
+    Cache: addresses of keys, values, the rows' positions and the block table; `runs` as `Runtime.RUNS`. Input
+    q float32 (rows, H D) and output `partial`, strides in bytes. Numbers: rows, `ratio` query heads per
+    key/value head, scale, soft cap (0 for none), window (0 for none), `row_shift` (see `parts`).
     """
     wait_for_others()
-    base, start = shared(SHARED), ld_i32(position)
+    base, table = shared(SHARED), int32(0)
+    if SEVERAL == 0:
+        start, first, stop = ld_i32(positions), int32(block_z() * COLUMNS), rows
+    else:
+        start, first, stop, table = run_columns(positions, runs, ratio, row_shift, int32(COLUMNS))
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     g, t = int32(lane >> 2), int32(lane & 3)
-    first = int32(block_z() * COLUMNS)
-    count = int32(min(int32(int32(rows * ratio) - first), int32(COLUMNS)))
-    last = int32(start + int32(rows - 1))
+    count = int32(min(int32(int32(stop * ratio) - first), int32(COLUMNS)))
+    last = int32(start + int32(stop - 1))
     lowest = unseen(own_position(int32(0), first, count, start, ratio), window)
     chunk = int32(int32(lowest + 1) >> 6)
     chunk = int32(chunk + int32(int32(block_x() - chunk) & int32(blocks_x() - 1)))
     end = int32(own_position(int32(COLUMNS), first, count, start, ratio) >> 6)
+    if SEVERAL == 1:
+        end = end if count > 0 else int32(-1)
     if chunk <= end:
         begins = int32(1) if chunk == 0 and lowest < 0 else int32(0)
-        place = block_of(pages, chunk)
+        place = block_of(pages, table, chunk)
         stage(base, q, q_stride, first, count, ratio, scale, keys + place * K_BLOCK, begins)
         barrier()
         fragments(base)
@@ -388,7 +381,7 @@ def _attend(
             low_a, low_b = int32(max(low_a, int32(0))), int32(max(low_b, int32(0)))
         barrier()
         top_a, top_b, sum_a, sum_b = _decode_loop(
-            out, keys, values, pages, base, chunk, end, last, lane, warp, low_a, own_a, low_b, own_b,
+            out, keys, values, pages, table, base, chunk, end, last, lane, warp, low_a, own_a, low_b, own_b,
             factor_a, factor_b, cap, top_a, top_b, sum_a, sum_b,
         )  # fmt: skip
         barrier()

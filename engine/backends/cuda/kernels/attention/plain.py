@@ -26,7 +26,7 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.attention.kv_read import element_fp32
-from engine.backends.cuda.kernels.attention.parts import HEAD, LOWEST, row_of
+from engine.backends.cuda.kernels.attention.parts import HEAD, LOWEST, row_of, run_columns
 from engine.backends.cuda.kernels.attention.stage import base_two, block_of, own_position, unseen
 from engine.backends.cuda.kernels.common import hadamard, warp_sum
 
@@ -35,6 +35,8 @@ COLUMNS = 4
 AT_ONCE = 4
 D, GROUPS, DP = 64, 2, 64
 HADAMARD = 0
+SEVERAL = 0
+"""1 for steps over several sequences; otherwise `runs` and `row_shift` are not used."""
 K_BLOCK = K_ROW = K_SCALES = K_LIMIT = V_BLOCK = V_ROW = V_SCALES = V_LIMIT = 0
 K_number: Any = element_fp32
 V_number: Any = element_fp32
@@ -88,23 +90,28 @@ def _store(partial: int, partial_stride: int, index: int, ratio: int) -> int:
 
 
 def _attend_plain(
-    keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, position: int,
-    pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
+    keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, positions: int,
+    pages: int, runs: int, rows: int, ratio: int, scale: float, cap: float, window: int, row_shift: int,
 ) -> None:  # fmt: skip
     """Maximum, sum and output of each column over a split's positions. Grid (split, key/value head, columns).
 
-    Cache: addresses of keys, values, row 0's position and the block table. Input q float32 (rows, H D) and
-    output `partial`, strides in bytes. Numbers: rows, `ratio` query heads per key/value head, scale, soft cap
-    (0 for none), window (0 for none).
+    Cache: addresses of keys, values, the rows' positions and the block table; `runs` as `Runtime.RUNS`. Input
+    q float32 (rows, H D) and output `partial`, strides in bytes. Numbers: rows, `ratio` query heads per
+    key/value head, scale, soft cap (0 for none), window (0 for none), `row_shift` (see `parts`).
     """
     wait_for_others()
-    lane, start = thread(), ld_i32(position)
-    first = int32(block_z() * COLUMNS)
-    count = int32(min(int32(int32(rows * ratio) - first), int32(COLUMNS)))
-    last = int32(start + int32(rows - 1))
+    lane, table = thread(), int32(0)
+    if SEVERAL == 0:
+        start, first, stop = ld_i32(positions), int32(block_z() * COLUMNS), rows
+    else:
+        start, first, stop, table = run_columns(positions, runs, ratio, row_shift, int32(COLUMNS))
+    count = int32(min(int32(int32(stop * ratio) - first), int32(COLUMNS)))
+    last = int32(start + int32(stop - 1))
     chunk = int32(int32(unseen(own_position(int32(0), first, count, start, ratio), window) + 1) >> 6)
     chunk = int32(chunk + int32(int32(block_x() - chunk) & int32(blocks_x() - 1)))
     end = int32(own_position(int32(COLUMNS), first, count, start, ratio) >> 6)
+    if SEVERAL == 1:
+        end = end if count > 0 else int32(-1)
     x = registers(float32(0.0), COLUMNS * GROUPS)
     out = registers(float32(0.0), COLUMNS * GROUPS)
     top = registers(float32(LOWEST), COLUMNS)
@@ -119,7 +126,7 @@ def _attend_plain(
                     q, q_stride, int32(first + min(int32(count - 1), int32(c))), ratio, int32(lane + 32 * i)
                 )
         while chunk <= end:
-            place, tile = block_of(pages, chunk), int32(chunk << 6)
+            place, tile = block_of(pages, table, chunk), int32(chunk << 6)
             stop = int32(min(int32(tile + 63), last))
             while tile <= stop:
                 for u in static(range(AT_ONCE)):

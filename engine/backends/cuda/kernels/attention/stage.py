@@ -222,9 +222,13 @@ def unseen(own: int, window: int) -> int:
     return low if window > 0 and low > -1 else int32(-1)
 
 
-def block_of(pages: int, chunk: int) -> int:
-    """The index of the cache block that holds a chunk of this key/value head."""
-    return int64(int32(ld_i32(pages + 4 * int64(chunk >> 2)) * blocks_y()) + block_y())
+def block_of(pages: int, table: int, chunk: int) -> int:
+    """The index of the cache block that holds a chunk of this key/value head.
+
+    `table` is where the sequence's block table begins in `pages`.
+    """
+    entry = int32(int32(chunk >> 2) + table)
+    return int64(int32(ld_i32(pages + 4 * int64(entry)) * blocks_y()) + block_y())
 
 
 def begun(base: int, cap: float, t: int, warp: int, low_a: int, low_b: int) -> Any:

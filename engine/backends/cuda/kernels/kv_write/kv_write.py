@@ -37,7 +37,7 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
-from engine.backends.cuda.kernels.common import hadamard, warp_sum
+from engine.backends.cuda.kernels.common import hadamard, run_of, warp_sum
 from engine.backends.cuda.kernels.kv_write.codes import e4m3_byte, limited
 from engine.backends.cuda.kernels.kv_write.mean import (
     key_mean_call,
@@ -72,9 +72,9 @@ def _element(vector: Any, dim: Any) -> Any:
     return x if dim < DIM else float32(0.0)
 
 
-def _block(base: Any, pages: Any, position: Any, size: Any) -> Any:
-    """The address of the block that holds a position of this warp's head."""
-    page = int64(ld_i32(pages + int64(4 * int32(position >> 8))))
+def _block(base: Any, pages: Any, number: Any, size: Any) -> Any:
+    """The address of this warp's head's block in the page that is `number` in the block table."""
+    page = int64(ld_i32(pages + int64(4 * number)))
     return base + (page * int64(blocks_x()) + int64(block_x())) * int64(size)
 
 
@@ -190,47 +190,59 @@ def _take_value(v: Any, block: Any, position: Any, entries: Any) -> None:
                 sts_f32(int32(entries + TAILS + ENTRY * j), float32(1.0))
 
 
-def _means(keys: Any, pages: Any, position: Any, groups: Any) -> None:
-    """Compute the mean for the page of `position` from the page before it, with this block alone."""
+def _means(keys: Any, pages: Any, table: Any, position: Any, groups: Any) -> None:
+    """Compute the mean for the page of `position` from the page before it, with this block alone.
+
+    `table` is where the block table begins in `pages`.
+    """
     page = int32(position >> 8)
-    here = _block(keys, pages, position, K_BLOCK)
-    before = _block(keys, pages, int32(position - PAGE_TOKENS), K_BLOCK) if page > 0 else here
+    here = _block(keys, pages, int32(table + page), K_BLOCK)
+    before = _block(keys, pages, int32(table + page - 1), K_BLOCK) if page > 0 else here
     for group in range(groups):
         mean_of_group(before, here, int32(group), page)
 
 
 def _kv_write(
-    q: int, q_stride: int, k: int, k_stride: int, v: int, v_stride: int, keys: int, values: int, start: int,
-    pages: int, ratio: int, groups: int, first: int, alone: int,
+    q: int, q_stride: int, k: int, k_stride: int, v: int, v_stride: int, keys: int, values: int,
+    positions: int, pages: int, runs: int, ratio: int, groups: int, first: int, alone: int,
 ) -> None:  # fmt: skip
     """Write keys and values of a step's rows from `first` on. Grid (head, row, side), one warp each.
 
     Inputs: q, k, v float32, strides in bytes. Cache: addresses of the layer's keys and values,
-    of row 0's position (`start`) and of the block table. Sizes: `ratio` query heads per
-    key/value head, `groups` of 32 dimensions.
+    of the rows' positions and of the block table; `runs` as `Runtime.RUNS`. Sizes: `ratio` query
+    heads per key/value head, `groups` of 32 dimensions.
 
     `alone`: no other launch has computed the mean that this step's q4 keys may need. A row past a page's
-    start then first takes the step's rows before that start again and computes the mean. All blocks that do
+    start then first takes its run's rows before that start again and computes the mean. All blocks that do
     so write the same bytes to the same places.
     """
     wait_for_others()
     let_others_start()
-    begin, row, head, side = ld_i32(start), int32(first + block_y()), int64(block_x()), block_z()
-    position, before, entries = int32(begin + row), int32(0), shared(SHARED)
-    since = int32(WHOLE_KEYS) if position < PAGE_TOKENS else int32(position & ~255)
-    lacks = KEYS_Q4 and side == 0 and alone != 0 and position >= WHOLE_KEYS and since >= begin
-    if lacks:
-        before = int32(since - begin)
-    for i in range(before + 1):
-        own = int32(i) if i < before else row
-        if KEYS_Q4:  # the outer condition is a constant, the inner one is not
-            again = lacks and i == before
-            if again:
+    row, head, side = int32(first + block_y()), int64(block_x()), block_z()
+    position, entries = ld_i32(positions + 4 * int64(row)), shared(SHARED)
+    own, later = row, int32(-1)  # the next row to write, and the first that needs a mean
+    if KEYS_Q4:  # noqa: SIM102 - the outer condition is constant
+        if side == 0 and alone != 0 and position >= WHOLE_KEYS:
+            since = int32(WHOLE_KEYS) if position < PAGE_TOKENS else int32(position & ~255)
+            later, run = int32(row - int32(position - since)), int32(0)
+            if runs != 0:
+                run, _, _ = run_of(runs, row)
+            own = run if later >= run else row
+    last = False
+    while not last:
+        table = int32(0)
+        if runs != 0:
+            _, _, table = run_of(runs, row)
+        if KEYS_Q4:  # noqa: SIM102 - the outer condition is constant
+            if own == later:
                 barrier()
-                _means(keys, pages, position, groups)
+                _means(keys, pages, table, position, groups)
                 barrier()
-        place = int32(begin + own)
-        block = _block(values if side else keys, pages, place, V_BLOCK if side else K_BLOCK)
+                own = row
+        last = own == row
+        place = int32(position - int32(row - own))
+        number = int32(table + int32(place >> 8))
+        block = _block(values if side else keys, pages, number, V_BLOCK if side else K_BLOCK)
         if side:
             _take_value(v + int64(own) * v_stride + head * int64(4 * DIM), block, place, entries)
         else:
@@ -247,6 +259,7 @@ def _kv_write(
             turns = (KEYS_Q4 and not side) or (VALUES_Q4 and side)
             if turns:
                 keep_q4(entries, groups, int32(entries + TAILS), int32(entries + WORDS), codes, scales)
+        own = int32(own + 1)
 
 
 @cache
@@ -266,7 +279,7 @@ def kv_write_kernel(keys: str, values: str, head_dim: int) -> Kernel:
     if k.groups > 8 and most > 64:
         most, blocks = 248, 8
     return Kernel(
-        f"kv_write_{keys}_{values}_{head_dim}", _kv_write, "lllllllllliiii", 32, most, constants, blocks
+        f"kv_write_{keys}_{values}_{head_dim}", _kv_write, "l" * 11 + "iiii", 32, most, constants, blocks
     )
 
 
@@ -280,12 +293,12 @@ def kv_write_calls(
 
     def call(first: int, count: int | None) -> Call:
         """All rows of a small batch, or `count` rows of a large one from `first` on."""
-        arguments = (q, q.stride, k, k.stride, v, v.stride, *addresses, Runtime.POSITION, Runtime.PAGES)
+        arguments = (q, q.stride, k, k.stride, v, v.stride, *addresses, Runtime.POSITIONS, Runtime.PAGES)
         numbers = (shape.heads // shape.kv_heads, groups, first, int(count is None))
         return Call(
             kernel,
             lambda rows: (shape.kv_heads, rows if count is None else count, 2),
-            (*arguments, *numbers),
+            (*arguments, Runtime.RUNS, *numbers),
             reads,
             writes,
         )

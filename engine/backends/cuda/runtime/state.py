@@ -1,0 +1,63 @@
+"""A step's runtime arguments on a device: one block of memory, filled by one copy before the kernels run."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.base import Step
+from engine.backends.cuda.lowering.call import SMALL_BATCH
+from engine.backends.cuda.runtime.device import Device
+
+_ALIGNMENT = 64
+_RUN_WORDS = 4
+"""int32 numbers for each row of a small batch (`Runtime.RUNS`)."""
+
+
+class State:
+    """The runs of a step's rows, positions, token ids and block tables, on one device.
+
+    `staging` is the same in the host's memory, and `send` copies it to the device. `runs`, `positions`,
+    `tokens` and `pages` are addresses on the device; `parts` are the device memory of row 0's position, of
+    the tokens, and of the block table of one sequence, which has room for `pages` pages. A step over several
+    sequences has room for that many for each row of a small batch.
+    """
+
+    def __init__(self, device: Device, rows: int, pages: int) -> None:
+        self._device = device
+        sizes = _RUN_WORDS * SMALL_BATCH, rows, rows
+        starts = [0]
+        for size in sizes:
+            starts.append(starts[-1] + -(-4 * size // _ALIGNMENT) * _ALIGNMENT)
+        self._one = starts[-1] + 4 * pages
+        """The bytes that a step over one sequence needs."""
+        size = starts[-1] + 4 * pages * SMALL_BATCH
+        self.memory, self.staging = device.zeros(size), device.pinned(size)
+        address = int(self.memory.data_ptr())
+        self.runs, self.positions, self.tokens, self.pages = (address + start for start in starts)
+        _, positions, tokens, table = starts
+        self.parts = (
+            self.memory[positions : positions + 4],
+            self.memory[tokens:table],
+            self.memory[table : self._one],
+        )
+        words: npt.NDArray[np.int32] = self.staging.numpy().view(np.int32)
+        runs, self._positions, self._tokens, self._pages = np.split(words, [each // 4 for each in starts[1:]])
+        self._runs = runs.reshape(SMALL_BATCH, _RUN_WORDS)
+
+    def write(self, step: Step) -> None:
+        """Write a step to the staging memory, which no copy may be reading."""
+        count, pages = len(step.token_ids), len(step.pages)
+        assert pages <= len(self._pages)
+        self._positions[:count] = step.positions
+        self._tokens[:count] = step.token_ids
+        self._pages[:pages] = step.pages
+        row = page = 0
+        for rows, pages in step.runs:
+            self._runs[row : row + rows] = row, row + rows, page, 0
+            row, page = row + rows, page + pages
+
+    def send(self, several: bool) -> None:
+        """Copy a step to the device, in stream order; `several` says whether it is over several sequences."""
+        size = self.memory.nbytes if several else self._one
+        self._device.copy(self.staging[:size], self.memory[:size])
