@@ -143,12 +143,9 @@ class Scheduler:
         for job in self.active:
             assert job.opened is not None
             job.opened.runner.share(0 if alone else len(running))
-        if alone and running[0].waits_for is None:
-            self._advance(running[0], None, once=True)
-            running = []
-        for job in [job for job in self.active if job.waits_for is None and running]:
-            self._advance(job, None)  # which ends its decode loop
-        for batch in self._batches(running):
+        for job in [job for job in self.active if job.waits_for is None]:
+            self._advance(job, None, once=alone)  # its decode loop goes on if it is alone, or ends
+        for batch in self._batches([job for job in running if job.waits_for is not None]):
             parts = [part for _, found in batch for part in found]
             try:
                 started = time.perf_counter()
@@ -170,6 +167,8 @@ class Scheduler:
 
     def _running(self) -> list[Job]:
         """The jobs whose turn it is, those of the highest priority first; background jobs only alone."""
+        if len(self.active) < 2:
+            return self.active
         jobs = sorted(self.active, key=lambda job: (-job.priority, job.serial))
         return [job for job in jobs if job.priority >= 0] or jobs
 
@@ -178,7 +177,7 @@ class Scheduler:
     def _batches(self, running: Sequence[Job]) -> Sequence[Batch]:
         """What the next passes are for: a chunk of one prompt, or every reply, joined as far as they fit."""
         readers = [job for job in running if job.reads]
-        writers = [job for job in running if job.waits_for is not None and not job.reads]
+        writers = [job for job in running if not job.reads]
         self._read_last = bool(readers) and not (writers and self._read_last)
         if self._read_last:
             reader = min(readers, key=lambda job: (-job.priority, job.left, job.serial))
