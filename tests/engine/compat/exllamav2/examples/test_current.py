@@ -362,7 +362,7 @@ def test_inference_formatron(loaded, standing_in):
         prompts += [prompt, prompt]
         filters += [None, [create_formatter_filter(model, tokenizer, builder)]]
     outputs = generator.generate(
-        prompt=prompts, filters=filters, max_new_tokens=300, add_bos=True, completion_only=True,
+        prompt=prompts, filters=filters, max_new_tokens=900, add_bos=True, completion_only=True, seed=5,
         gen_settings=ExLlamaV2Sampler.Settings(token_repetition_penalty=1.3),
         stop_conditions=[tokenizer.eos_token_id],
     )  # fmt: skip
@@ -404,7 +404,7 @@ def test_inference_lmfe(loaded, standing_in):
         prefix = ExLlamaV2PrefixFilter(model, tokenizer, ["{", " {"])
         filters += [None, [Enforcer(model, tokenizer, parser), prefix]]
     outputs = generator.generate(
-        prompt=prompts, filters=filters, filter_prefer_eos=True, max_new_tokens=300, add_bos=True, seed=5,
+        prompt=prompts, filters=filters, filter_prefer_eos=True, max_new_tokens=900, add_bos=True, seed=5,
         stop_conditions=[tokenizer.eos_token_id], completion_only=True,
     )  # fmt: skip
     for text in outputs[1::2]:
@@ -491,7 +491,7 @@ def test_minimal_chat(loaded):
         before = context.shape[-1]
         generator.enqueue(
             ExLlamaV2DynamicJob(
-                input_ids=context, max_new_tokens=24, stop_conditions=[tokenizer.eos_token_id]
+                input_ids=context, max_new_tokens=24, stop_conditions=[tokenizer.eos_token_id], seed=1
             )
         )
         eos = False

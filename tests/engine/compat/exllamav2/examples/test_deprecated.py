@@ -157,12 +157,14 @@ def test_lm_format_enforcer(loaded):
     def completion(prompt, filters):
         settings = own_settings(temperature=0.75, top_k=0, top_p=0.5, token_repetition_penalty=1.3)
         generator.set_stop_conditions([tokenizer.eos_token_id])
-        generator.begin_stream_ex(tokenizer.encode(prompt), settings, filters=filters, filter_prefer_eos=True)
+        generator.begin_stream_ex(
+            tokenizer.encode(prompt), settings, filters=filters, filter_prefer_eos=True, seed=5
+        )
         text, count = "", 0
         while True:
             result = generator.stream_ex()
             text, count = text + result["chunk"], count + 1
-            if result["eos"] or count == 300:
+            if result["eos"] or count == 900:
                 return text
 
     for prompt in ("About the dog:\n", "About the fox:\n"):
@@ -210,7 +212,7 @@ def test_minimal_chat(loaded):
         ids = tokenizer.encode(f"[INST] {instruction} [/INST]", add_bos=True)
         if generator.sequence_ids is not None:
             ids = torch.cat([generator.sequence_ids, ids], dim=-1)
-        generator.begin_stream_ex(ids, ExLlamaV2Sampler.Settings())
+        generator.begin_stream_ex(ids, ExLlamaV2Sampler.Settings(), seed=1)
         for _ in range(20):
             if generator.stream_ex()["eos"]:
                 break
