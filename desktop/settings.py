@@ -76,7 +76,7 @@ class Behaviour(Settings):
     trash_days: int = setting(
         30,
         "Keep deleted chats",
-        "Chats are deleted for good after so many days in the trash; 0 keeps them until you empty it.",
+        "Chats are deleted for good after this many days in the trash; 0 keeps them until you empty it.",
         low=0,
         high=365,
         step=1,
@@ -92,7 +92,8 @@ class Behaviour(Settings):
     notify_after: int = setting(
         20,
         "Tell of long replies",
-        "A notification tells of a reply that took so long and ended while the window was behind others.",
+        "A notification appears when a reply that took at least this long ends while the window is in the "
+        "background.",
         low=0,
         high=3600,
         slider_high=120,

@@ -36,7 +36,7 @@ lowering: turning the nodes of a recorded pass into the kernel calls that a back
 node: one operation of a recorded pass before it is lowered; fusion makes one node of several.
 page: the keys and values of 256 consecutive positions.
 pass: one run of the whole model over some rows, each a position of a sequence.
-prefill: reading the prompt, in passes of many rows.
+prefill: reading the prompt, in large batches of rows.
 prefix index: finds the pages that already hold the beginning of a prompt.
 program: a recorded pass, ready to be replayed.
 proposal: a guessed token, with the distribution that it was sampled from.

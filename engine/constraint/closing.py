@@ -17,7 +17,7 @@ import numpy as np
 from engine.constraint.vocabulary import Mask, Vocabulary
 
 _LONGEST_NAME = 64
-"""Of a property's name so many bytes are kept, which tell it from others."""
+"""This many bytes of a property's name are kept, which tell it from others."""
 
 
 Open = int | bytes | tuple[str, bytes]

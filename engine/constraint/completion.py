@@ -27,7 +27,7 @@ MIN_STEPS = 500
 this; a good one adds it.
 """
 _TURN = 16
-"""One way in so many is one that had to wait."""
+"""One way in this many is one that had to wait."""
 _MANY = 24
 """Where more bytes than this are allowed, most of them wait."""
 _NAMES = 12

@@ -1,4 +1,4 @@
-"""Overlapped decode: a device that samples by itself runs one step ahead of the host.
+"""Overlapped decode: a device that can sample runs one step ahead of the host.
 
 The host (`engine.generator.decode`) decides whatever is unusual, and takes over wherever the device cannot go
 on. Both give the same text; overlapping only keeps the device from waiting.

@@ -140,7 +140,7 @@ class TokenSequence:
             if mask is not None and not mask[token // 32] >> (token % 32) & 1:
                 raise BadSetting(
                     f"The reply so far ({self._tokenizer.decode(given)[:40]!r}) does not fit the format "
-                    "that is asked for; write it anew, or set the format to free."
+                    "that is asked for; rewrite it, or set the format to free."
                 )
             self._filters.accept(token)
         check_budget(self._filters, self.params.rules.max_tokens, self.context_length + 1 - len(self.ids))

@@ -80,7 +80,7 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
         if needed + SPARE_DISK_BYTES > free:
             return (
                 f"The conversations' cache was not saved: it takes {size_text(needed)}, but "
-                f"{size_text(free)} of disk space are free; the conversations will be read anew."
+                f"{size_text(free)} of disk space are free; the conversations will be read again."
             )
 
         def read(page: Kept) -> Bytes | None:
@@ -97,7 +97,7 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     except OSError as error:
         return (
             f"The conversations' cache was not saved ({error.strerror or error}); the conversations will be "
-            "read anew."
+            "read again."
         )
     return ""
 
@@ -121,12 +121,12 @@ def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     except Unusable as error:
         return (
             f"The saved cache of the conversations was left aside: {error}; the conversations will be read "
-            "anew."
+            "again."
         )
     except OSError as error:
         return (
             f"The saved cache of the conversations cannot be read ({error.strerror or error}); the "
-            "conversations will be read anew."
+            "conversations will be read again."
         )
     if not take_up(cache.table, file.entries):
         file.close()

@@ -1,4 +1,4 @@
-"""Sampler steps, in their default order.
+"""Sampler steps (elsewhere: logits processors or warpers), in their default order.
 
 `engine.sampling.sampler.Sampler` applies them. To add a step, write a `SamplerStep` in one of the modules
 imported below and add its name and settings to `engine/settings/sampler.py`.

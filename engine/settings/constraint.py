@@ -65,7 +65,7 @@ class ConstraintSettings(Settings):
     heal: bool = setting(
         False,
         "Token healing",
-        "When a reply is continued, its last token is chosen anew, so that a word cut short can be "
+        "When a reply is continued, its last token is chosen again, so that a word cut short can be "
         "completed well.",
         neutral=False,
         advanced=True,

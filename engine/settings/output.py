@@ -21,7 +21,7 @@ class OutputSettings(Settings):
     stream_interval: int = setting(
         1,
         "Stream interval",
-        "The text is handed on every so many tokens.",
+        "Text is shown every this many tokens.",
         **within(1, 100, step=1, slider_high=20),
         unit="tokens",
         advanced=True,

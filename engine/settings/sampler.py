@@ -83,7 +83,7 @@ class SamplerSettings(Settings):
     repetition_decay: int = setting(
         0,
         "Repeat fade",
-        "Over so many tokens before the repeat window the penalties fade to nothing.",
+        "Before the repeat window, the penalties fade to nothing over this many tokens.",
         **within(0, 1 << 20, step=1, slider_high=4096),
         neutral=0,
         unit="tokens",
@@ -126,7 +126,7 @@ class SamplerSettings(Settings):
     dry_allowed_length: int = setting(
         2,
         "DRY allowed length",
-        "Passages of up to so many tokens may be repeated freely.",
+        "Passages of up to this many tokens may be repeated freely.",
         **within(1, 1 << 20, step=1, slider_high=20),
         unit="tokens",
         group=_REPETITION,
@@ -198,7 +198,7 @@ class SamplerSettings(Settings):
     top_n_sigma: float = setting(
         0.0,
         "Top N sigma",
-        "Only tokens whose score is within so many standard deviations of the best stay.",
+        "Only tokens whose score is within this many standard deviations of the best stay.",
         **within(0.0, 20.0, step=0.05, slider_high=5.0),
         neutral=0.0,
         group=_TRUNCATION,

@@ -22,7 +22,7 @@ class StopSettings(Settings):
     min_tokens: int = setting(
         0,
         "Min tokens",
-        "Before so many tokens the model's own end-of-turn tokens cannot be drawn.",
+        "The model's own end-of-turn tokens cannot be sampled before this many tokens.",
         **within(0, 1 << 20, step=1, slider_high=1024),
         neutral=0,
         unit="tokens",
@@ -51,7 +51,7 @@ class StopSettings(Settings):
     loop_window: int = setting(
         0,
         "Loop window",
-        "The reply ends when its last so many tokens are one passage over and over.",
+        "The reply ends when its last this many tokens repeat one passage over and over.",
         **within(0, 1 << 16, step=8, slider_high=512),
         neutral=0,
         unit="tokens",

@@ -1,4 +1,4 @@
-"""Whole models on the CUDA backend, whose device is the fake one: every architecture, in steps of few rows
+"""Whole models on the CUDA backend, whose device is the fake one: every architecture, in small batches
 and of many, in any cut.
 """
 

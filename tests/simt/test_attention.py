@@ -1,4 +1,4 @@
-"""Attention of few rows: the kernels' bodies against their models, and these against the reference
+"""Attention of small batches: the kernels' bodies against their models, and these against the reference
 backend.
 """
 

@@ -1,4 +1,4 @@
-"""Attention of many rows, on the device that is none, against the reference backend."""
+"""Attention of large batches, on the fake device, against the reference backend."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def notice(message: StoredMessage) -> str:
 
 
 def trimmed_text(count: int, tokens: int = 0) -> str:
-    """That the oldest messages, or so many tokens of a document's beginning, were left out of the prompt;
+    """That the oldest messages, or a number of tokens at a document's beginning, were left out of the prompt;
     empty for nothing.
     """
     if tokens > 0:

@@ -93,7 +93,7 @@ def prompt_words(prompt: Rendered | None) -> str:
     if prompt.given:
         words += f"; the last {prompt.given:,} are the beginning of the reply"
     if prompt.heal:
-        words += "; the last one was chosen anew"
+        words += "; the last one was chosen again"
     return f"{words}."
 
 
@@ -136,7 +136,7 @@ def value_words(cls: type[Settings], name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if value is None:
-        return "automatic" if name != "seed" else "drawn anew"
+        return "automatic" if name != "seed" else "random"
     choices = dict(info.choices or ())
     if isinstance(value, list | tuple):
         return ", ".join(choices.get(str(part), str(part)) for part in value) or "none"

@@ -140,7 +140,7 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
             "can be attached."
         )
     broken = (
-        f"“{path.name}” is damaged: its PDF pages cannot be read. Save it anew in the program it comes "
+        f"“{path.name}” is damaged: its PDF pages cannot be read. Save it again in the program it comes "
         "from, then attach it again."
     )
     answer = _ask_reader(path, stop)

@@ -24,7 +24,7 @@ __all__ = ["LOG_FILE", "ApplicationController", "make_notifier"]
 
 LOG_FILE = "logs/inglenook.log"
 CRASHED = "The last run of Inglenook ended in a crash. What was written until then is saved."
-NOT_LOADED = " The model was not loaded by itself this time, in case it was the reason."
+NOT_LOADED = " The model was not loaded automatically this time, in case it was the reason."
 CUT_OFF = (
     "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then is "
     "saved."

@@ -17,7 +17,7 @@ __all__ = ["ErrorReportDialog"]
 
 _PROMISE = (
     "This is the whole report: versions, the model's name, the last lines of the log, and nothing that was "
-    "written in a chat. It goes nowhere by itself: copy it, and paste it where you report the error."
+    "written in a chat. It is not sent anywhere: copy it, and paste it where you report the error."
 )
 
 

@@ -65,7 +65,7 @@ class HubPage(QWidget):
             _list("Quantisations to choose from", self.choices),
         )
         EmptyState(self.results, "The models that are found will be here.")
-        EmptyState(self.options, "Choose a model: what there is of it will be here.")
+        EmptyState(self.options, "Choose a model to see its files here.")
         self.about = text_label(tone="muted", wraps=True, plain=True)
         self.about.hide()
         self.get = QPushButton("Download")
@@ -146,7 +146,7 @@ class HubPage(QWidget):
         about = f" for “{query}”" if query else ""
         count = f"{len(models)} model{'' if len(models) == 1 else 's'}"
         if models:
-            self._say(f"{count}{about}. Choose one to see what there is of it.")
+            self._say(f"{count}{about}. Choose one to see its files.")
             self.results.setFocus()
         else:
             self._say(f"The hub has no text model{about} that could run here.")

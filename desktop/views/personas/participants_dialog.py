@@ -43,7 +43,7 @@ __all__ = ["ParticipantsDialog"]
 
 Draw = Callable[[int, str, int], QPixmap]
 _TURNS = (("turn", "Each in turn"), ("named", "Whoever was named last"), ("hand", "Whom I choose"))
-_HINT = "So many more follow each reply by themselves before it is your turn; Esc ends them."
+_HINT = "This many more replies follow automatically before it is your turn; Esc ends them."
 _NOTHING = (
     "Nobody takes part yet: the model answers as itself. Add personas, or others with a name and a few "
     "words about them."

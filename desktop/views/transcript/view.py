@@ -60,7 +60,7 @@ _STYLE_CHANGES = (QEvent.Type.PaletteChange, QEvent.Type.FontChange, QEvent.Type
 class TranscriptView(QAbstractScrollArea):
     """Shows `model`.
 
-    The view follows the end of the conversation while it is there and never moves by itself otherwise.
+    The view follows the end of the conversation while it is there and otherwise never moves unasked.
     `edit_words(message id)` is a sentence about what editing a message costs; `why_not` is that of
     `TokenInspector`.
 
@@ -205,7 +205,7 @@ class TranscriptView(QAbstractScrollArea):
             self.flush()
 
     def flush(self) -> None:
-        """Show the model as it is now. Happens by itself within a frame of each change."""
+        """Show the model as it is now. Happens automatically within a frame of each change."""
         self._flush.stop()
         # what asks for the next frame while this one is made waits for its time
         self._waits, self._last = False, perf_counter()

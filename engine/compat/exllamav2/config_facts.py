@@ -36,7 +36,7 @@ MISSING: Mapping[str, str] = (
         _POSITIONS,
         "it is read from the model's files; set scale_pos_emb, scale_alpha_value or yarn_rope_factor",
     )
-    | dict.fromkeys(_FILES, "the engine reads the model's files by itself")
+    | dict.fromkeys(_FILES, "the engine finds the model's files without it")
 )
 """Attributes of ExLlamaV2's configuration that are not here -> why."""
 

@@ -18,7 +18,7 @@ DEFAULT_CONTEXT = 8192
 SPARE_PAGES = 2
 """Pages a cache has beyond the tokens asked for: copies for conversations that fork within a page."""
 FURTHER_CONTEXTS, FREE_SHARE = 3, 8
-"""The automatic room for conversations beyond one context: so many contexts at most, and this part of the
+"""The automatic room for conversations beyond one context: this many contexts at most, and this part of the
 free memory (1/8).
 """
 
@@ -29,8 +29,8 @@ class CacheEstimate:
 
     `context_bytes` is one context's share of the `total_bytes` that all conversations have.
 
-    `free_bytes` are free now; the cache `fits` when that is enough. `sentence` says it all for people. Bytes
-    are reserved, but taken by the system only as conversations fill them.
+    `free_bytes` are free now; the cache `fits` when that is enough. `sentence` says all this for display.
+    Bytes are reserved, but taken by the system only as conversations fill them.
     """
 
     context_length: int
@@ -43,7 +43,7 @@ class CacheEstimate:
 
 
 def chosen_context(settings: CacheSettings, model_length: int, advised: int = 0) -> int:
-    """The context length in tokens: by itself at most `advised`, where the model gets worse beyond.
+    """The context length in tokens: by default at most `advised`, where the model gets worse beyond.
 
     Raises `BadSetting` for more than the model can address.
     """

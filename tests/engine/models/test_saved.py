@@ -151,7 +151,7 @@ def test_a_foreign_file_in_its_place(tmp_path: Path) -> None:
     notice = restore_cache(cache, "me", mine.parent)
     assert notice == (
         "The saved cache of the conversations was left aside: it was written for another model, cache type "
-        "or version; the conversations will be read anew."
+        "or version; the conversations will be read again."
     )
     assert run(cache, A) == 0
     assert save_cache(cache, "me", mine.parent) == ""
@@ -235,7 +235,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(list(tmp_path.iterdir())) == fits
         if not fits:
             assert notice.endswith(
-                "it takes 6.14 kB, but 268 MB of disk space are free; the conversations will be read anew."
+                "it takes 6.14 kB, but 268 MB of disk space are free; the conversations will be read again."
             )
 
 

@@ -1,4 +1,4 @@
-"""Products of few rows with plain matrices, their unpacking and rows by number, as NumPy has them: in
+"""Products of small batches with plain matrices, their unpacking and rows by number, as NumPy has them: in
 float64, rounded once.
 """
 

@@ -59,7 +59,7 @@ class IdleRunner(QObject):
 
     def rest(self) -> None:
         """Do nothing for a moment, because the next frames need all of the time."""
-        self._timer.setInterval(_REST_MS)  # a timer that runs begins anew
+        self._timer.setInterval(_REST_MS)  # starting a running timer restarts it
 
     def idle(self) -> bool:
         """Whether nothing is left to do."""

@@ -49,7 +49,7 @@ def build(kernel: Kernel, capabilities: Sequence[int] = CAPABILITIES) -> dict[in
     if getattr(cuda, "implementation", "") != "NVIDIA":
         raise BuildError(
             "Numba's own old CUDA target was found in place of numba-cuda; install the package with its "
-            "gpu extra anew."
+            "gpu extra again."
         )
     supported = [capability for capability in capabilities if capability >= kernel.min_capability]
     if not supported:

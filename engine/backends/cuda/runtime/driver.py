@@ -126,7 +126,7 @@ class Driver:
 def lost(what: str) -> DeviceLost:
     """The exception for a GPU that failed with the message `what`. A process cannot recover such a device."""
     return DeviceLost(
-        f"The GPU stopped working: {what}. Start the program anew and load the model again, or load it on "
+        f"The GPU stopped working: {what}. Restart the program and load the model again, or load it on "
         "the CPU."
     )
 
@@ -296,7 +296,7 @@ def _program_trouble() -> str:
     """What this installation lacks to use a GPU, or ""."""
     built_for = torch_build()
     if built_for is None:
-        return "A GPU was found, but PyTorch is not installed; install the program anew."
+        return "A GPU was found, but PyTorch is not installed; reinstall the program."
     if not built_for:
         return (
             "A GPU was found, but this installation of PyTorch is the CPU build; install its CUDA 13 build "

@@ -69,7 +69,7 @@ def test_a_core_stays_free_until_the_user_pauses(qtbot: QtBot, reported: list[st
         asker.begin()
         qtbot.waitUntil(lambda: not asker._turns)
     assert reported == ["asked"], "one request for all actions that follow each other"
-    asker._held.setInterval(1)  # a running timer begins anew
+    asker._held.setInterval(1)  # starting a running timer restarts it
     qtbot.waitUntil(lambda: len(reported) > 1)
     assert reported == ["asked", "given back"]
     asker.hold()

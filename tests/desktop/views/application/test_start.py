@@ -132,7 +132,7 @@ def test_a_crash_of_the_last_run_is_reported_and_its_model_not_loaded(hand) -> N
     banner = hand.window.chat.banner
     hand.qtbot.waitUntil(banner.isVisible)
     assert "ended in a crash" in banner.text.text()
-    assert "not loaded by itself" in banner.text.text()
+    assert "not loaded automatically" in banner.text.text()
     assert hand.session.state == "no_model"
     assert len(hand.echo.opened) == 1
     hand.click("Show report")

@@ -1,4 +1,4 @@
-"""Each CPU kernel against exact float64 arithmetic, on odd shapes, for few and for many rows."""
+"""Each CPU kernel against exact float64 arithmetic, on odd shapes, for small and large batches."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def refused(thing, name, value=None):
     [
         ("vision_head_dim", "pictures"),
         ("scale_long_factor", "scale_pos_emb"),
-        ("tensor_file_map", "by itself"),
+        ("tensor_file_map", "without it"),
         ("max_seq_length", "no such attribute"),
     ],
 )

@@ -1,4 +1,4 @@
-"""y = x W^T (+ bias) (+ residual): the matrix product, compiled for each weight layout.
+"""y = x W^T with an epilogue (+ bias, + residual): the matrix product, compiled for each weight layout.
 
 Small batch (one to eight rows: decoding, verifying drafts): every packed block is read once and multiplied by
 all rows. Each row is summed in the same order whatever the other rows are, so a drafted token gets exactly
