@@ -106,9 +106,9 @@ def test_a_frame_makes_no_more_rows_than_its_effort_allows(
     assert sum(map(len, frames)) > 10
     for made in frames:
         assert len(made) <= 1 or sum(made) <= EFFORT
-    rows_now = view._messages.layout.rows
+    rows_now = view.messages.layout.rows
     top, height = view.verticalScrollBar().value(), view.viewport().height()
-    place = view._messages.layout.top
+    place = view.messages.layout.top
     seen = [row for row in rows_now if top < place(row) + row.height and place(row) < top + height]
     assert all(view.pool.fitted(row) is not None for row in seen), "in the end all that is seen is there"
 
@@ -116,14 +116,14 @@ def test_a_frame_makes_no_more_rows_than_its_effort_allows(
 def test_code_in_several_rows_is_one_block_to_the_reader(show: Show, qtbot: QtBot) -> None:
     code = "".join(f"line {number}\n" for number in range(3 * CODE_LINES))
     view, _ = show([MessageItem(1, "assistant", f"```python\n{code}```\n\nwords")])
-    parts = [row for row in view._messages.layout.rows if row.kind is RowKind.CODE]
+    parts = [row for row in view.messages.layout.rows if row.kind is RowKind.CODE]
     assert [(row.first, row.last) for row in parts] == [
         (True, False),
         (False, False),
         (False, False),
         (False, True),
     ]
-    assert view._messages.code(parts[0]) == code.removesuffix("\n")
+    assert view.messages.code(parts[0]) == code.removesuffix("\n")
     assert "".join(f"{row.text}\n" for row in parts if row.text) == code
     assert {row.block.language for row in parts if row.block is not None} == {"python"}
     view._wrap_code(parts[0])
@@ -135,14 +135,14 @@ def test_code_in_several_rows_is_one_block_to_the_reader(show: Show, qtbot: QtBo
 
 def test_the_button_below_a_long_message_shows_more(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", bomb("headings", 12_000))])
-    before = len(view._messages.layout.rows)
+    before = len(view.messages.layout.rows)
     qtbot.waitUntil(view.settled)
     view.scroll_to_end()
     view.flush()
     [more] = [widget for row, widget in view.pool.live.items() if row.kind is RowKind.MORE]
     more.findChild(QPushButton).click()
     qtbot.waitUntil(view.settled)
-    assert len(view._messages.layout.rows) > before + 500
+    assert len(view.messages.layout.rows) > before + 500
 
 
 def test_links_find_addresses_that_come_later(show: Show, qtbot: QtBot) -> None:

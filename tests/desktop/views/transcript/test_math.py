@@ -178,9 +178,9 @@ def test_drawing_formulas_above_does_not_move_the_text_on_the_screen(show: Show,
         f"$$\n\\begin{{pmatrix}}{i}\\\\2\\\\3\\\\4\\\\5\\end{{pmatrix}}\n$$" for i in range(40)
     )
     view, _ = show([MessageItem(1, "assistant", maths + "\n\nHere.\n\n" + maths)], 500, 400)
-    here = next(r for r in view._messages.layout.rows if r.text.strip() == "Here.")
+    here = next(r for r in view.messages.layout.rows if r.text.strip() == "Here.")
     view.scrolling.hold(here)
-    view.verticalScrollBar().setValue(view._messages.layout.top(here) - 100)
+    view.verticalScrollBar().setValue(view.messages.layout.top(here) - 100)
     at = view.pool.widget(here)
     assert at is not None
     place = at.mapTo(view, QPoint(0, 0)).y()

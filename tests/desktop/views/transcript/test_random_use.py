@@ -93,9 +93,9 @@ class Use:
 
 
 def check(view: TranscriptView, model: MessagesModel) -> None:
-    layout = view._messages.layout
-    assert [message.item for message in view._messages.all] == list(model.items())
-    assert [row for message in view._messages.all for row in message.rows] == layout.rows
+    layout = view.messages.layout
+    assert [message.item for message in view.messages.all] == list(model.items())
+    assert [row for message in view.messages.all for row in message.rows] == layout.rows
     top = 0
     for index, row in enumerate(layout.rows):
         assert (row.index, layout.top(row)) == (index, top)
