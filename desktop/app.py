@@ -360,9 +360,7 @@ def run(
     desktop.closed.connect(diagnostics.ends_well)
     app.file_opened.connect(lambda path: desktop.asked(Request((Path(path),))))
     signal_handler = SignalHandler(desktop.end_requested.emit, diagnostics.ends_well)
-    collector = GarbageCollector(
-        lambda: desktop.session.state not in ("idle", "no_model"), lambda: desktop.acting
-    )
+    collector = GarbageCollector(lambda: desktop.session.busy, lambda: desktop.acting)
     desktop.start(model, starter, absolute(files), diagnostics.last_run)
     while not (desktop.painted or desktop.ended):
         app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)

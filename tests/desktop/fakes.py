@@ -28,6 +28,7 @@ from engine.core import (
     Text,
     TokenInfo,
     Trimmed,
+    Waiting,
 )
 from engine.errors import BadCheckpoint, Cancelled, EngineError, ModelNotFound
 from engine.settings import CacheSettings, LoadSettings
@@ -58,16 +59,17 @@ ECHO_INFO = ModelInfo(
 class EchoChat:
     """Streams the last user text back, one word with its white space for each `Text`.
 
+    Several streams may be open, as of a model: while one waits, it has `Waiting`, so that the others go on.
     `delay_s` passes before each word and `prefill_delay_s` between the `prefill_steps` progress events; both
     end at once when the stop event is set. `reply` (if any) is said instead; `error` is raised after
-    `error_after` words; `trimmed` oldest messages are said to be left out; `hold` blocks the stream before
-    its first word until it is set. Continuing goes on with what the reply still lacks (as many words as it
-    has are left out when it has others). `suppressed` maps the number of a word to a text that is taken back
-    before it; `running_every` words `Running` tells the figures; `ending` is the (reason, trigger) of a reply
-    that was said whole. The request's wishes are followed: each token has the alternatives asked for, which
-    the likeliest leads; with drafting, `accepted` of 4 drafted tokens are kept in each pass, and with the
-    method "model" `draft_error` is raised if there is one, while the draft model is being loaded. Every
-    request is kept in `requests`; `threads` are the threads that used it.
+    `error_after` words; `trimmed` oldest messages are said to be left out; `hold`, as it is when the stream
+    begins, keeps it from its first word until it is set. Continuing goes on with what the reply still lacks
+    (as many words as it has are left out when it has others). `suppressed` maps the number of a word to a
+    text that is taken back before it; `running_every` words `Running` tells the figures; `ending` is the
+    (reason, trigger) of a reply that was said whole. The request's wishes are followed: each token has the
+    alternatives asked for, which the likeliest leads; with drafting, `accepted` of 4 drafted tokens are kept
+    in each pass, and with the method "model" `draft_error` is raised if there is one, while the draft model
+    is being loaded. Every request is kept in `requests`; `threads` are the threads that used it.
     """
 
     info: ModelInfo = ECHO_INFO
@@ -98,9 +100,9 @@ class EchoChat:
         started = time.perf_counter()
         if self.draft_error is not None and request.speculation.method == "model":
             yield Loading("Draft model: weights", 1, 2)
-            while hold is not None and not hold.wait(0.005):
-                if stop.is_set():
-                    raise Cancelled("Loading the draft model was stopped.")
+            yield from _waiting(hold, stop)
+            if stop.is_set():
+                raise Cancelled("Loading the draft model was stopped.")
             raise self.draft_error
         prompt = sum(len(message.content.split()) for message in request.messages)
         if self.trimmed:
@@ -108,19 +110,19 @@ class EchoChat:
         if request.report_prompt:
             yield rendered(request)
         for step in range(1, self.prefill_steps + 1):
-            stop.wait(self.prefill_delay_s)
+            yield from _passing(self.prefill_delay_s, stop)
             yield Prefill(prompt * step // self.prefill_steps, prompt, 0)
             if stop.is_set():
                 break
-        while hold is not None and not hold.wait(0.005) and not stop.is_set():
-            pass
+        yield from _waiting(hold, stop)
         prefilled = time.perf_counter()
         count = 0
         reason, trigger = self.ending
         for word in self._words(request):
             if self.error is not None and count == self.error_after:
                 raise self.error
-            if stop.wait(self.delay_s) if self.delay_s else stop.is_set():
+            yield from _passing(self.delay_s, stop)
+            if stop.is_set():
                 break
             if request.stops.max_tokens and count == request.stops.max_tokens:
                 reason, trigger = "max_tokens", ""
@@ -190,6 +192,21 @@ class EchoChat:
         if text.startswith(begun):
             return re.findall(r"\s*\S+|\s+$", text.removeprefix(begun))
         return words[len(begun.split()) :]
+
+
+def _waiting(hold: threading.Event | None, stop: threading.Event) -> Iterator[Waiting]:
+    """Until the hold or the stop event is set."""
+    while hold is not None and not hold.is_set() and not stop.is_set():
+        stop.wait(0.002)
+        yield Waiting()
+
+
+def _passing(seconds: float, stop: threading.Event) -> Iterator[Waiting]:
+    """So many seconds, or until the stop event is set."""
+    until = time.perf_counter() + seconds
+    while (left := until - time.perf_counter()) > 0 and not stop.is_set():
+        stop.wait(min(left, 0.002))
+        yield Waiting()
 
 
 def rendered(request: ChatRequest) -> Rendered:

@@ -94,7 +94,7 @@ class ChatListModel(RowsModel[ChatListRow]):
         self._counts: dict[int, int] = {}
         self._open: frozenset[int] = frozenset()
         self._drafts: frozenset[int] = frozenset()
-        self._running = 0
+        self._running: frozenset[int] = frozenset()
         self._day = today()
         for signal in (chats.modelReset, chats.rowsInserted, chats.rowsRemoved, chats.rowsMoved):
             signal.connect(self._arrange)
@@ -120,11 +120,11 @@ class ChatListModel(RowsModel[ChatListRow]):
         changed, self._drafts = self._drafts ^ ids, ids
         self._emit_chats(changed)
 
-    def set_running(self, conversation: int) -> None:
-        """Set the chat whose reply is being written; 0 for none."""
-        if conversation != self._running:
-            changed, self._running = {self._running, conversation}, conversation
-            self._emit_chats(changed)
+    def set_running(self, ids: Iterable[int]) -> None:
+        """Set the chats whose replies are being written."""
+        now = frozenset(ids)
+        changed, self._running = self._running ^ now, now
+        self._emit_chats(changed)
 
     def refresh_dates(self) -> None:
         """Arrange the rows by date again after midnight."""
@@ -202,7 +202,7 @@ class ChatListModel(RowsModel[ChatListRow]):
         if role == Qt.ItemDataRole.EditRole:
             return chat.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            running, draft = row.number == self._running, row.number in self._drafts
+            running, draft = row.number in self._running, row.number in self._drafts
             states = (
                 (chat.kind == NOTEBOOK, "notebook"),
                 (row.text == _PINNED, "pinned"),
@@ -222,7 +222,7 @@ class ChatListModel(RowsModel[ChatListRow]):
         if role == PINNED_ROLE:
             return bool(chat.pinned)
         if role == RUNNING_ROLE:
-            return row.number == self._running
+            return row.number in self._running
         if role == NOTEBOOK_ROLE:
             return chat.kind == NOTEBOOK
         return row.number in self._drafts if role == DRAFT_ROLE else None

@@ -1,4 +1,4 @@
-"""MessageQueue: messages that wait for the running reply, each sent when the reply before is complete."""
+"""MessageQueue: messages that wait for the reply in their chat; each is sent when that is complete."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ class MessageQueue(QObject):
         self._all: list[Queued] = []
         self._held: set[int] = set()
         self._not_stopped: set[int] = set()
-        self._ended: tuple[int, int] | None = None
+        self._ended: dict[int, int] = {}  # by chat, the message of the reply
         self._sending = 0
         self._sent: set[int] = set()
         self._turn = QueueTurn(session, self)
         self._turn.ready.connect(self._on_ready)
         self._turn.too_long.connect(self._on_too_long)
+        self._turn.too_late.connect(self._go_on)
         self._read()
         self._held = {waiting.conversation_id for waiting in self._all}
         session.reply_ended.connect(self._on_ended)
-        session.state_changed.connect(self._on_state)
+        session.became_free.connect(self._on_free)
         session.conversation_changed.connect(self.changed)
 
     def waiting(self, conversation: int) -> Sequence[Queued]:
@@ -90,7 +91,7 @@ class MessageQueue(QObject):
     def send(self, number: int) -> None:
         """Send a message now if it fits; the rest of its queue follows after its reply."""
         found = self._found(number)
-        if found is not None and self._session.state == "idle":
+        if found is not None and self._is_free(found):
             self._turn.begin(found, by_user=True)
         elif found is not None:
             self._send(found)  # which reports why it cannot be sent
@@ -131,17 +132,16 @@ class MessageQueue(QObject):
 
     @Slot(int, int)
     def _on_ended(self, conversation: int, message: int) -> None:
-        self._ended = (conversation, message)
+        self._ended[conversation] = message
 
-    @Slot(str)
-    def _on_state(self, state: str) -> None:
-        if state != "idle" or self._sending or not (self._all or self._sent):
+    @Slot()
+    def _on_free(self) -> None:
+        ended, self._ended = self._ended, {}
+        if self._sending or not (self._all or self._sent):
             return
         self._forget_sent()
         self._read()  # a chat may have been deleted
-        if self._ended is not None:
-            conversation, message = self._ended
-            self._ended = None
+        for conversation, message in ended.items():
             complete = self._is_complete(message)
             if not complete and conversation not in self._not_stopped:
                 self._held.add(conversation)
@@ -158,8 +158,14 @@ class MessageQueue(QObject):
             self._session.notice.emit(str(error), "error")
             return False
 
+    def _is_free(self, waiting: Queued) -> bool:
+        return self._session.state_in(waiting.conversation_id) == "idle"
+
+    @Slot()
     def _go_on(self) -> None:
-        free = next((waiting for waiting in self._all if waiting.conversation_id not in self._held), None)
+        """Send the first message that need not wait any longer; the next chat's follows it."""
+        ready = (waiting for waiting in self._all if waiting.conversation_id not in self._held)
+        free = next(filter(self._is_free, ready), None)
         if free is not None:
             self._turn.begin(free)
 
@@ -174,9 +180,7 @@ class MessageQueue(QObject):
                 "The files of the waiting message were cut to their beginnings, so that it fits.", "info"
             )
         self._send(waiting)
-        # nobody answers it, or it was refused: other queues continue
-        if self._session.state == "idle":
-            self._go_on()
+        self._go_on()
         self.changed.emit()
 
     @Slot(object, str)

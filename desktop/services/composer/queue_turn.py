@@ -26,10 +26,12 @@ class QueueTurn(QObject):
     Signals:
         ready(object waiting, bool cut): the `Queued` to send, with its files cut if they were too long.
         too_long(object waiting, str sentence): it does not fit, even if they are cut.
+        too_late(): another reply has begun in its chat meanwhile.
     """
 
     ready = Signal(object, bool)
     too_long = Signal(object, str)
+    too_late = Signal()
 
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -78,8 +80,11 @@ class QueueTurn(QObject):
         self._session.ask(question, lambda answer: self._on_answer(number, waiting, answer))
 
     def _on_answer(self, number: int, waiting: Queued, answer: object) -> None:
-        if number != self._number or self._session.state != "idle":
-            return  # something else has begun meanwhile: its end asks again
+        if number != self._number:
+            return
+        if self._session.state_in(waiting.conversation_id) != "idle":
+            self.too_late.emit()
+            return
         files, place = split(waiting.text)
         if isinstance(answer, tuple):
             self._count(waiting._replace(text=join(answer, waiting.text[place:])))

@@ -84,7 +84,7 @@ class ChatList(QObject):
             session.conversations.rowsInserted,
         ):
             signal.connect(self._count_trash)
-        for signal in (session.state_changed, session.conversations.dataChanged):
+        for signal in (session.engine_changed, session.conversations.dataChanged):
             signal.connect(self._show_running)
         self._trashed = -1
 

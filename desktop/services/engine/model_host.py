@@ -68,6 +68,8 @@ class ModelHost:
         self._open_chat = open_chat
         self._describe = describe
         self._source: ChatSource | None = None
+        self._streams: list[Iterator[ChatEvent]] = []
+        self._lost: DeviceLost | None = None
         self.info: ModelInfo | None = None
         self.needs_reload = False
 
@@ -95,18 +97,27 @@ class ModelHost:
             return None
         self._release()
         title = known_title(path)
-        self._source = source
+        self._source, self._lost = source, None
         self.info = dataclasses.replace(source.info, name=title) if title else source.info
         return self.info
 
     def answer(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of one reply; no `Done` if `stop` was set before it began. Raises `EngineError` if no
-        model is loaded.
+        """The events of one reply; several may be open. Raises `EngineError` if no model is loaded, and
+        `DeviceLost` when another reply has lost the device.
         """
         if self._source is None:
             raise EngineError("No model is loaded: open one, then send again.")
         self.needs_reload = False
-        return self._source.stream(request, stop)
+        events = self._source.stream(request, stop)
+        self._streams.append(events)
+        try:
+            for event in events:
+                yield event
+                if self._lost is not None:
+                    raise DeviceLost(str(self._lost), self._lost.report)
+        finally:
+            self._streams.remove(events)
+            _close(events)
 
     def ask(self, work: AskModel, stop: threading.Event) -> Generator[Any, None, Any]:
         """What `work` does with the loaded model. Raises `EngineError` if none is loaded."""
@@ -125,9 +136,17 @@ class ModelHost:
             error, DeviceLost | NotEnoughMemory
         )
         if isinstance(error, DeviceLost):
+            self._lost = error
             self._release()
 
     def _release(self) -> None:
         source, self._source, self.info = self._source, None, None
+        for events in self._streams:
+            _close(events)
         if source is not None:
             source.close()
+
+
+def _close(events: Iterator[Any]) -> None:
+    if isinstance(events, Generator):
+        events.close()

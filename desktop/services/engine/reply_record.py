@@ -25,7 +25,7 @@ _STOPPED = {
     "load": "stopped to load a model", "unload": "stopped to unload the model",
     "close": "stopped when Inglenook was closed",
 }  # fmt: skip
-"""Words for replies that something else than the user's word ended; see `EngineController.stopped_by`."""
+"""Words for replies that something else than the user's word ended; see `EngineController.answer`."""
 _TRIGGERED = {
     "stop_token": ("finished", "stopped at {}"),
     "stop_string": ("stopped at a stop string", "stopped at “{}”"),

@@ -1,4 +1,4 @@
-"""ReplyRunner: the one reply that runs, from the request to its last write in the store."""
+"""ReplyRunner: the replies that run, from the request to the last write in the store."""
 
 from __future__ import annotations
 
@@ -19,37 +19,27 @@ from desktop.store.conversations.conversations import StoredMessage
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from desktop.store.database.database import StoreError
-from engine.core import (
-    ChatEvent,
-    ChatRequest,
-    Done,
-    Loading,
-    Prefill,
-    Rendered,
-    Running,
-    Stats,
-    Text,
-    Trimmed,
-)
+from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Rendered, Running, Text, Trimmed
 
 __all__ = ["ReplyRunner"]
 
 
 class ReplyRunner(QObject):
-    """Runs one reply at a time, appends its text to `messages` if it is shown there, and saves it into its
-    own message: five times a second while it grows, and at its end. Closes `engine` with itself.
+    """Runs one reply at a time in each chat, appends its text to `messages` if it is shown there, and saves
+    it into its own message: five times a second while it grows, and at its end. Closes `engine` with itself.
 
     Signals:
         begun(int message, object request, int known): a reply begins; `known` tokens of its trace exist
             already.
         rendered(int message, object prompt): the exact prompt (`Rendered`) that is about to be read.
         document_grown(int message, str text): text has arrived in a notebook's document.
-        changed(int message): the running reply has another notice or footer.
-        ran(int conversation, object stats): the `Stats` of the running reply so far, a few times a second.
+        changed(int message): a running reply has another notice or footer.
+        ran(int conversation, object stats): the `Stats` of its running reply so far, a few times a second.
         avoided(int conversation, int count, str text): a banned text was taken back, the reply's `count`-th.
         draft_failed(int conversation, str sentence): the reply failed because its draft model could not be
             loaded.
-        ended(int conversation, int message): it is over and saved.
+        ended(int conversation, int message, bool stopped): it is over and saved. `stopped`: it was asked to
+            end, even if it was complete by then.
         trouble(str sentence, str details): saving failed.
         saved_again(): what could not be saved is saved now.
         engine_failed(str sentence, str details): memory, the device or a bug ended the reply.
@@ -62,7 +52,7 @@ class ReplyRunner(QObject):
     ran = Signal(int, object)
     avoided = Signal(int, int, str)
     draft_failed = Signal(int, str)
-    ended = Signal(int, int)
+    ended = Signal(int, int, bool)
     trouble = Signal(str, str)
     saved_again = Signal()
     engine_failed = Signal(str, str)
@@ -79,45 +69,33 @@ class ReplyRunner(QObject):
         self.engine = EngineController(open_chat, describe, self)
         self.engine.yielded.connect(self._take)
         self._stores, self._messages = stores, messages
-        self._reply: RunningReply | None = None
-        self._model_name = ""
+        self._replies: dict[int, RunningReply] = {}
         self.unsaved = UnsavedReplies(stores, self)
         self.unsaved.trouble.connect(self._on_unsaved)
         self.unsaved.saved_again.connect(self.saved_again)
         self._traces = TokenCache(stores)
 
     @property
-    def message_id(self) -> int:
-        """The message that grows; 0 for none."""
-        return self._reply.message_id if self._reply is not None else 0
+    def conversations(self) -> tuple[int, ...]:
+        """The chats in which a reply runs, in the order in which they began."""
+        return tuple(reply.conversation_id for reply in self._replies.values())
 
-    @property
-    def conversation_id(self) -> int:
-        """Its conversation; 0 for none."""
-        return self._reply.conversation_id if self._reply is not None else 0
+    def growing(self, message_id: int) -> RunningReply | None:
+        """The reply that runs in this message."""
+        return self._replies.get(message_id)
 
-    @property
-    def text(self) -> str:
-        """Its text so far; "" for none."""
-        return self._reply.whole if self._reply is not None else ""
-
-    @property
-    def stats(self) -> Stats | None:
-        """The latest figures of the running reply, if any."""
-        return self._reply.stats if self._reply is not None else None
-
-    @property
-    def avoided_count(self) -> int:
-        """How often a banned text was taken back in the running reply."""
-        return self._reply.avoided if self._reply is not None else 0
+    def growing_in(self, conversation_id: int) -> RunningReply | None:
+        """The reply that runs in this chat."""
+        found = (each for each in self._replies.values() if each.conversation_id == conversation_id)
+        return next(found, None)
 
     def begin(
         self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None,
         leading: LeadingName | None = None, tail: str = "",
-    ) -> ChatRequest:  # fmt: skip
-        """Make ready for a reply into `message` (state "running" in the store), after the text it has;
-        returns the request for the engine, whose `ended` is `end`. Only while the engine is
-        idle. Raises `StoreError` if the tokens of that text cannot be read: no reply runs then.
+    ) -> None:  # fmt: skip
+        """Run a reply into `message` (state "running" in the store), after the text it has. Only while the
+        state in its chat is "idle". Raises `StoreError` if the tokens of that text cannot be read: no reply
+        runs then.
 
         `source` is the reply that the text comes from: the message as it was, or another one that it was
         branched off. `leading` removes the author's name from the beginning. `tail` is the rest of a
@@ -128,38 +106,37 @@ class ReplyRunner(QObject):
         if tail and source is not None:
             rest = self._traces.rest_of(source, message.text, tail)
         tokens = self._traces.begin(message, source, request.continue_ids, model_key(self.engine.model))
-        self._reply = RunningReply(message.conversation_id, message.id, message.text, self)
+        reply = RunningReply(message.conversation_id, message.id, message.text, self)
         if tail and source is not None:
-            self._reply.tail, self._reply.tail_tokens = tail, rest
-        self._reply.tokens = tokens
-        self._reply.opened = (
+            reply.tail, reply.tail_tokens = tail, rest
+        reply.tokens, reply.known = tokens, len(tokens)
+        reply.opened = (
             "" if request.plain else leading.opened if leading is not None else self._opened(message, source)
         )
-        self._reply.leading = leading
-        self._reply.is_document = request.plain
-        self._note_opened()
-        self._reply.checkpoint_due.connect(self._checkpoint)
-        self._model_name = self.engine.model.name if self.engine.model is not None else ""
+        reply.leading, reply.is_document = leading, request.plain
+        reply.model_name = self.engine.model.name if self.engine.model is not None else ""
+        self._replies[message.id] = reply
+        self._note_opened(reply)
+        reply.checkpoint_due.connect(self._checkpoint)
         request = dataclasses.replace(request, report_prompt=True)
-        self._reply.known = len(self._reply.tokens)
-        self.begun.emit(message.id, request, len(self._reply.tokens))
-        return request
+        self.begun.emit(message.id, request, reply.known)
+        reply.job = self.engine.answer(reply.conversation_id, request, lambda *how: self._end(reply, *how))
 
     def item(self, message: StoredMessage) -> MessageItem:
         """A stored message as the transcript shows it; with the text that is not in the store yet."""
         if (ended := self.unsaved.find(message.id)) is not None:
             message = dataclasses.replace(message, text=ended.text, state=ended.state, stats=ended.stats)
         item = message_item(message)
-        if self._reply is None or message.id != self._reply.message_id:
+        reply = self._replies.get(message.id)
+        if reply is None:
             return item
-        notice = trimmed_text(self._reply.trimmed, self._reply.cut_tokens)
         return dataclasses.replace(
             item,
-            text=self._reply.whole,
+            text=reply.whole,
             running=True,
-            footer=avoided_text(self._reply.avoided),
-            notice=notice,
-            opened=self._reply.opened,
+            footer=avoided_text(reply.avoided),
+            notice=trimmed_text(reply.trimmed, reply.cut_tokens),
+            opened=reply.opened,
         )
 
     def _opened(self, message: StoredMessage, source: StoredMessage | None) -> str:
@@ -168,18 +145,18 @@ class ReplyRunner(QObject):
             return str(source.stats.get("opened", ""))
         return self.engine.model.opens_thought if self.engine.model is not None else ""
 
-    def _note_opened(self) -> None:
-        if self._reply is None or not self._reply.opened:
+    def _note_opened(self, reply: RunningReply) -> None:
+        if not reply.opened:
             return
         try:
-            self._stores.of(self._reply.message_id).note_opened(self._reply.message_id, self._reply.opened)
+            self._stores.of(reply.message_id).note_opened(reply.message_id, reply.opened)
         except StoreError as error:
             self.unsaved.report(error)  # the end of the reply is saved with it
 
     def tokens(self, message_id: int) -> TokenTrace | None:
         """The tokens of a reply, those so far if it runs; None if not known. Raises `StoreError`."""
-        if self._reply is not None and message_id == self._reply.message_id:
-            return self._reply.tokens
+        if (reply := self._replies.get(message_id)) is not None:
+            return reply.tokens
         if (ended := self.unsaved.find(message_id)) is not None:
             return ended.tokens
         return self._traces.trace(self._stores.of(message_id).message(message_id))
@@ -187,12 +164,12 @@ class ReplyRunner(QObject):
     def save_replies(self) -> dict[int, str]:
         """Save what could not be saved before; returns the whole texts of what still cannot, by message id.
 
-        A running reply is among them if its last save failed.
+        Running replies are among them if the last save failed.
         """
         self.unsaved.save()
         found = self.unsaved.waiting
-        if self._reply is not None and self.unsaved.in_trouble:
-            found[self._reply.message_id] = self._reply.whole
+        if self.unsaved.in_trouble:
+            found.update((id, reply.whole) for id, reply in self._replies.items())
         return found
 
     def put_tokens(self, message_id: int, trace: TokenTrace) -> None:
@@ -200,10 +177,14 @@ class ReplyRunner(QObject):
         self._traces.put(message_id, trace)
 
     def close(self) -> bool:
-        """Save what is there, stop the reply, end the engine's thread; False if that did not end in time."""
-        self._checkpoint()
+        """Save what is there, stop all replies, end the engine's thread; False if that did not end in
+        time.
+        """
+        for message_id in self._replies:
+            self._checkpoint(message_id)
         in_time = self.engine.close()
-        self.end("", "")
+        for reply in tuple(self._replies.values()):
+            self._end(reply, "", "", "close")
         self.unsaved.close()
         return in_time
 
@@ -211,12 +192,12 @@ class ReplyRunner(QObject):
     def _on_unsaved(self, sentence: str) -> None:
         self.trouble.emit(sentence, "")
 
-    @Slot()
-    def _checkpoint(self) -> None:
-        if self._reply is None:
+    @Slot(int)
+    def _checkpoint(self, message_id: int) -> None:
+        if (reply := self._replies.get(message_id)) is None:
             return
         try:
-            self._stores.of(self._reply.message_id).checkpoint(self._reply.message_id, self._reply.whole)
+            self._stores.of(message_id).checkpoint(message_id, reply.whole)
         except StoreError as error:
             self.unsaved.report(error)  # the next checkpoint tries again
         else:
@@ -224,39 +205,35 @@ class ReplyRunner(QObject):
 
     @Slot(int, object)
     def _take(self, job: int, event: ChatEvent) -> None:
-        """Handle an event of the running reply."""
-        if self._reply is None or job != self.engine.reply:
+        """Handle an event of a running reply."""
+        reply = next((each for each in self._replies.values() if each.job == job), None)
+        if reply is None:
             return
         if isinstance(event, Text):
-            if text := self._reply.take(event):
-                self._show(self._reply, text)
+            if text := reply.take(event):
+                self._show(reply, text)
             if event.suppressed:
-                self._reply.avoided += 1
-                self.avoided.emit(self._reply.conversation_id, self._reply.avoided, event.suppressed)
-                self.changed.emit(self._reply.message_id)
+                reply.avoided += 1
+                self.avoided.emit(reply.conversation_id, reply.avoided, event.suppressed)
+                self.changed.emit(reply.message_id)
         elif isinstance(event, Loading | Prefill):
-            self._reply.loads_draft = isinstance(event, Loading) and event.of_draft
+            reply.loads_draft = isinstance(event, Loading) and event.of_draft
         elif isinstance(event, Rendered):
-            self.rendered.emit(self._reply.message_id, event)
+            self.rendered.emit(reply.message_id, event)
         elif isinstance(event, Trimmed):
-            self._reply.trimmed, self._reply.cut_tokens = event.dropped_messages, event.dropped_tokens
-            self.changed.emit(self._reply.message_id)
+            reply.trimmed, reply.cut_tokens = event.dropped_messages, event.dropped_tokens
+            self.changed.emit(reply.message_id)
         elif isinstance(event, Running):
-            self._reply.stats = event.stats
-            self.ran.emit(self._reply.conversation_id, event.stats)
+            reply.stats = event.stats
+            self.ran.emit(reply.conversation_id, event.stats)
         elif isinstance(event, Done):
-            self._reply.done = event
+            reply.done = event
 
     def _show(self, reply: RunningReply, text: str) -> None:
         if reply.is_document:
             self.document_grown.emit(reply.message_id, text)
         elif find_item(self._messages, reply.message_id) is not None:
             self._messages.append_text(reply.message_id, text)
-
-    @property
-    def growing(self) -> RunningReply | None:
-        """The reply that runs."""
-        return self._reply
 
     def _whole_document(self, reply: RunningReply) -> None:
         """Join the tokens of the tail; only a part of a token that was cut short is in the document."""
@@ -266,22 +243,19 @@ class ReplyRunner(QObject):
         reply.tokens.join(reply.tail_tokens)
         self._traces.put(reply.message_id, reply.tokens)
 
-    def end(self, sentence: str, details: str) -> None:
-        """The reply is over, with the sentence and the details of an error if there was one.
+    def _end(self, reply: RunningReply, sentence: str, details: str, stopped_by: str) -> None:
+        """A reply is over, with the sentence and the details of an error if there was one.
 
         Without `Done` and without an error, it was stopped before it began, or the window closes.
         """
-        reply = self._reply
-        if reply is None:
-            return
         if rest := reply.end():
             self._show(reply, rest)
-        self._reply = None
+        del self._replies[reply.message_id]
         cancelled = reply.done is None or reply.done.reason == "cancelled"
         state = "failed" if sentence else "stopped" if cancelled else "complete"
-        saved = record(reply.done, reply.trimmed, sentence, self._model_name, reply.avoided)
-        if cancelled and not sentence and self.engine.stopped_by not in ("", "user"):
-            saved["stopped_by"] = self.engine.stopped_by
+        saved = record(reply.done, reply.trimmed, sentence, reply.model_name, reply.avoided)
+        if cancelled and not sentence and stopped_by not in ("", "user"):
+            saved["stopped_by"] = stopped_by
         if reply.opened:
             saved["opened"] = reply.opened
         if reply.cut_tokens:
@@ -296,4 +270,4 @@ class ReplyRunner(QObject):
             self.draft_failed.emit(reply.conversation_id, sentence)
         elif sentence and (details or self.engine.needs_reload):
             self.engine_failed.emit(sentence, details)
-        self.ended.emit(reply.conversation_id, reply.message_id)
+        self.ended.emit(reply.conversation_id, reply.message_id, bool(stopped_by))

@@ -1,4 +1,4 @@
-"""The text of the reply that runs, which is due on the disk a few times a second."""
+"""The text of a reply that runs, which is due on the disk a few times a second."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class RunningReply(QObject):
     the prompt left open. In a document it is written before `tail`; `begun` characters were there before.
 
     Signals:
-        checkpoint_due(): at most `CHECKPOINT_MS` after text that is not saved yet; at once with text that
-            arrives that long after the last time, because the GUI thread is awake then anyway.
+        checkpoint_due(int message): at most `CHECKPOINT_MS` after text that is not saved yet; at once with
+            text that arrives that long after the last time, because the GUI thread is awake then anyway.
     """
 
-    checkpoint_due = Signal()
+    checkpoint_due = Signal(int)
 
     def __init__(
         self, conversation_id: int, message_id: int, text: str = "", parent: QObject | None = None
@@ -36,6 +36,8 @@ class RunningReply(QObject):
         super().__init__(parent)
         self.conversation_id = conversation_id
         self.message_id = message_id
+        self.job = 0
+        self.model_name = ""
         self.trimmed = 0
         self.avoided = 0
         self.loads_draft = False
@@ -116,4 +118,4 @@ class RunningReply(QObject):
     @Slot()
     def _on_checkpoint(self) -> None:
         self._asked_to_save = time.monotonic()
-        self.checkpoint_due.emit()
+        self.checkpoint_due.emit(self.message_id)

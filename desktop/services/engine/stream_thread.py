@@ -1,4 +1,4 @@
-"""StreamThread: runs plain Python generators, one at a time, on one thread of its own.
+"""StreamThread: runs plain Python generators on one thread of its own, one at a time or in turns.
 
 The thread rules of the program:
 
@@ -18,7 +18,7 @@ The thread rules of the program:
 
 Order of signals for each job: any number of `yielded`, then exactly one of `finished` and `failed`, whatever
 the job raises, also what is not an `Exception` (a panic of a Rust library). A thread that dies is replaced by
-one that continues with the queue.
+one that continues with the queue; the jobs that had begun fail with it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ MakeGenerator = Callable[[threading.Event], Iterator[Any]]
 
 class Coalescing(NamedTuple):
     """`takes`: events that may cross together; `join` makes one of several. `waits`: events that may cross
-    with the next of those; only the last of them does.
+    with the next of those; only the last of them does. `stays`: events that do not cross.
     """
 
     takes: Callable[[Any], bool]
     join: Callable[[list[Any]], Any]
     waits: Callable[[Any], bool] = lambda event: False
+    stays: Callable[[Any], bool] = lambda event: False
 
 
 class _Crossing(NamedTuple):
@@ -112,13 +113,14 @@ def _traceback() -> str:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """The handle of one started generator.
+    """The handle of one started generator; `in_turns`: it runs beside others of its kind.
 
     `stop` asks it to end soon; it still ends with `finished` or `failed`.
     """
 
     id: int
     make_generator: MakeGenerator
+    in_turns: bool = False
     stop_event: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
@@ -131,10 +133,17 @@ class Job:
         return self.stop_event.is_set()
 
 
-class StreamThread(QObject):
-    """Runs jobs in the order they were started. `on_error` gets what a job raises, on the worker's thread.
+_END = Job(0, lambda stop: iter(()))
+"""Ends the thread; none of a StreamThread's own jobs."""
 
-    Events that `coalescing` takes cross joined; all events stay in order. `backoff` is `CROWDED` or `ROOMY`.
+
+class StreamThread(QObject):
+    """Begins jobs in the order they were started. A job runs alone, unless it is `in_turns`: then it begins
+    beside those that are, and each of them is asked for an event in turn. `on_error` gets what a job raises,
+    on the worker's thread.
+
+    Events that `coalescing` takes cross joined; the events of a job stay in order. `backoff` is `CROWDED` or
+    `ROOMY`.
 
     Signals (delivered on the thread that made this object):
         yielded(int job, object event): one event of the generator.
@@ -168,7 +177,9 @@ class StreamThread(QObject):
         self._again = debounce(self, self._look)
         self._again.setTimerType(Qt.TimerType.PreciseTimer)
         self._numbers = itertools.count(1)
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._next: Job | None = None  # taken from the queue, and waits for those that run
+        self._begun: deque[tuple[Job, Iterator[Any]]] = deque()
         self._open: dict[int, Job] = {}
         self._closed = False
         self._name = name
@@ -181,11 +192,11 @@ class StreamThread(QObject):
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
 
-    def start(self, make_generator: MakeGenerator) -> Job:
+    def start(self, make_generator: MakeGenerator, in_turns: bool = False) -> Job:
         """Queue a generator. Raises RuntimeError after `close`."""
         if self._closed:
             raise RuntimeError("This StreamThread is closed; make a new one.")
-        job = Job(next(self._numbers), make_generator)
+        job = Job(next(self._numbers), make_generator, in_turns)
         self._open[job.id] = job
         self._jobs.put(job)
         return job
@@ -201,7 +212,7 @@ class StreamThread(QObject):
                 job.stop()
             if last is not None:
                 self._jobs.put(Job(next(self._numbers), last))
-            self._jobs.put(None)
+            self._jobs.put(_END)
         self._again.stop()  # the caller may still `deliver` what has crossed
         until = time.monotonic() + timeout_s
         while (thread := self._now()).is_alive() and (left := until - time.monotonic()) > 0:
@@ -219,6 +230,14 @@ class StreamThread(QObject):
         """Emit what has crossed. On the GUI thread."""
         if self._worked is None:
             self._worked = time.thread_time()
+        with self._lock:  # job by job, so that what may cross together stands together
+            first_come = {crossing.job: 0 for crossing in self._waiting}
+            if len(first_come) > 1:
+                for place, job in enumerate(first_come):
+                    first_come[job] = place
+                ordered = sorted(self._waiting, key=lambda crossing: first_come[crossing.job])
+                self._waiting.clear()
+                self._waiting.extend(ordered)
         end = self._taken + len(self._waiting)  # what comes meanwhile waits for the next call
         # group by group: a receiver may run its own event loop
         while self._waiting and self._taken < end:
@@ -279,29 +298,46 @@ class StreamThread(QObject):
             self._arrived.emit()
 
     def _work(self) -> None:
-        job: Job | None = None
         try:
-            while (job := self._jobs.get()) is not None:
-                self._run(job)
-                self._open.pop(job.id, None)
-                job = None  # its generator may hold a model
+            while self._next is not _END or self._begun:
+                self._begin_next()
+                for _ in range(len(self._begun)):
+                    self._go_on()
         # raised into the thread from outside, between two jobs or while a signal was sent
         except BaseException as error:
             log.exception("thread %s died and is replaced", self._name)
+            begun, self._begun = self._begun, deque()
             self._begin()
-            if job is not None and self._open.pop(job.id, None) is not None:
-                with contextlib.suppress(RuntimeError):  # this object is gone, with its listeners
-                    self._cross(self.failed, job.id, UNEXPECTED.format(kind=type(error).__name__), "")
+            for job, events in begun:
+                _close(events)
+                if self._open.pop(job.id, None) is not None:
+                    with contextlib.suppress(RuntimeError):  # this object is gone, with its listeners
+                        self._cross(self.failed, job.id, UNEXPECTED.format(kind=type(error).__name__), "")
 
-    def _run(self, job: Job) -> None:
-        if job.stopping:
-            self._cross(self.finished, job.id, None)
-            return
+    def _begin_next(self) -> None:
+        """Begin the next job if that can be now; it is waited for if none runs."""
+        if self._next is None:
+            try:
+                self._next = self._jobs.get(block=not self._begun)
+            except queue.Empty:
+                return
+        job, beside = self._next, self._begun[0][0] if self._begun else None
+        if job is not _END and (beside is None or (job.in_turns and beside.in_turns)):
+            self._begun.append((job, _events(job)))
+            self._next = None
+
+    def _go_on(self) -> None:
+        """Ask the job whose turn it is for an event; it is the last one then, unless it has ended."""
+        job, events = self._begun[0]
         # The one broad except of the program: a bug that escaped here would end the thread silently, and the
         # window would wait for ever. It is logged and reported; the exception itself does not cross (rule 4).
         signal, values = self.finished, tuple[object, ...]()
         try:
-            values = (self._drive(job),)
+            event = next(events)
+            if self._coalescing is None or not self._coalescing.stays(event):
+                self._cross(self.yielded, job.id, event)
+        except StopIteration as end:
+            values = (end.value,)
         except EngineError as error:
             self._on_error(error)
             if isinstance(error, Cancelled) and job.stop_event.is_set():
@@ -316,16 +352,33 @@ class StreamThread(QObject):
             log.error("job %d failed\n%s", job.id, details)
             sentence = NO_MEMORY if is_no_memory(error) else UNEXPECTED.format(kind=type(error).__name__)
             signal, values = self.failed, (sentence, details)
+        else:
+            self._begun.rotate(-1)
+            return
+        _close(events)
+        self._begun.popleft()
         self._open.pop(job.id, None)
         self._cross(signal, job.id, *values)
 
-    def _drive(self, job: Job) -> object:
-        generator = job.make_generator(job.stop_event)
-        try:
-            while True:
-                self._cross(self.yielded, job.id, next(generator))
-        except StopIteration as end:
-            return end.value
-        finally:
-            if isinstance(generator, Generator):
-                generator.close()
+
+def _events(job: Job) -> Generator[Any, None, Any]:
+    """A job's events, and its result; its generator is made when the first one is asked for, and never if it
+    was stopped by then.
+    """
+    if job.stopping:
+        return None
+    made = job.make_generator(job.stop_event)
+    try:
+        while True:
+            try:
+                event = next(made)
+            except StopIteration as end:
+                return end.value
+            yield event
+    finally:
+        _close(made)
+
+
+def _close(events: Iterator[Any]) -> None:
+    if isinstance(events, Generator):
+        events.close()

@@ -42,7 +42,7 @@ class HashService(QObject):
         self._free.set()
         self._soon = debounce(self, self._look, _AFTER_LOADING_MS)
         session.model_changed.connect(self._on_model)
-        session.state_changed.connect(self._on_state)
+        session.engine_changed.connect(self._on_engine)
 
     def hash_of(self, path: str, key: str = "") -> str:
         """The hash of a model's files, or of those with the identity `key`; "" while it is not known."""
@@ -74,9 +74,9 @@ class HashService(QObject):
         if self._session.model is not None:
             self.compute(self._session.model.path)
 
-    @Slot(str)
-    def _on_state(self, state: str) -> None:
-        self._free.set() if state in ("idle", "no_model") else self._free.clear()
+    @Slot()
+    def _on_engine(self) -> None:
+        self._free.clear() if self._session.busy else self._free.set()
 
     def _on_progress(self, path: str, key: str, done: int, total: int, found: str) -> None:
         if found:

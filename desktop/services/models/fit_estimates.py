@@ -107,7 +107,7 @@ class LibraryService(QObject):
         catalogue.changed.connect(self._later)
         session.model_changed.connect(self._later)
         session.settings_changed.connect(self._on_settings)
-        session.state_changed.connect(self._measure_when_free)
+        session.engine_changed.connect(self._measure_when_free)
 
     @property
     def bandwidth(self) -> float:
@@ -139,12 +139,7 @@ class LibraryService(QObject):
 
     @Slot()
     def _measure_when_free(self) -> None:
-        if (
-            self._active
-            and self._bandwidth is None
-            and not self._measuring
-            and self._session.state in ("idle", "no_model")
-        ):
+        if self._active and self._bandwidth is None and not self._measuring and not self._session.busy:
             self._measuring = True
             threads, measure = self._session.settings(LoadSettings).threads, self._measure
             self._session.measure(lambda stop: _measured(measure, threads), self._on_measured)

@@ -140,8 +140,8 @@ def replay_request(reply: ReplyProvenance) -> ChatRequest:
     )
 
 
-def why_not(reply: ReplyProvenance, model: ModelInfo | None, state: str) -> str:
-    """Why the reply cannot be replayed now; "" if it can."""
+def why_not(reply: ReplyProvenance, model: ModelInfo | None, busy: bool) -> str:
+    """Why the reply cannot be replayed now; "" if it can. `busy`: the engine loads or answers."""
     if reply.message.state == "running":
         return "This reply is still being written."
     if reply.provenance is None or reply.provenance.prompt is None or stats_of(reply.message.stats) is None:
@@ -154,7 +154,7 @@ def why_not(reply: ReplyProvenance, model: ModelInfo | None, state: str) -> str:
         return f"A setting of this reply is not understood any more: {error}"
     if model is None:
         return "Load the model first."
-    return "" if state == "idle" else "Wait until the engine is free."
+    return "Wait until the engine is free." if busy else ""
 
 
 def doubts(

@@ -17,24 +17,24 @@ class AutomaticTurns(QObject):
     def __init__(self, session: ChatSession, queue: MessageQueue, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session, self._queue = session, queue
-        self._ended: tuple[int, int] | None = None
-        self._stopped = False
+        self._ended: dict[int, int] = {}  # by chat, the message of the reply
         session.reply_ended.connect(self._on_ended)
-        session.state_changed.connect(self._on_state)
+        session.became_free.connect(self._on_free)
 
-    @Slot(int, int)
-    def _on_ended(self, conversation: int, message: int) -> None:
-        self._ended = (conversation, message)
+    @Slot(int, int, bool)
+    def _on_ended(self, conversation: int, message: int, stopped: bool) -> None:
+        self._ended.pop(conversation, None)
+        if not stopped:
+            self._ended[conversation] = message
 
-    @Slot(str)
-    def _on_state(self, state: str) -> None:
-        # even if the reply was complete by then
-        self._stopped = state == "stopping" or (self._stopped and state != "prefill")
-        if state != "idle" or self._ended is None or self._session.state != "idle":
-            return
-        (conversation, message), self._ended = self._ended, None
-        stopped, self._stopped = self._stopped, False
-        if stopped or self._queue.waiting(conversation):
+    @Slot()
+    def _on_free(self) -> None:
+        ended, self._ended = self._ended, {}
+        for conversation, message in ended.items():
+            self._go_on(conversation, message)
+
+    def _go_on(self, conversation: int, message: int) -> None:
+        if self._session.state_in(conversation) != "idle" or self._queue.waiting(conversation):
             return
         try:
             found = self._session.stores.of(message).message(message)

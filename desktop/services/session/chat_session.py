@@ -2,7 +2,8 @@
 
 One turn: `submit` saves the user's message and shows it, adds an empty running reply, and asks the engine.
 What arrives goes to the item model, and a few times a second to the store (`reply_runner.py`); the end is
-saved with its statistics. A reply belongs to its own chat: another one may be open meanwhile.
+saved with its statistics. A reply belongs to its own chat: another one may be open meanwhile, with a reply of
+its own.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class ChatSession(SessionSignals):
         self.stores, self.preferences = stores, preferences
         self.messages = MessagesModel(self)
         self.replies = runner = ReplyRunner(stores, self.messages, open_chat, describe, self)
+        self._state = self._emitted_state = "no_model"
+        self._emitting_state = False
         self._visible = visible = VisibleChat(self, stores, preferences, runner, self.messages)
         self.conversations = visible.listed
         self.messages.trace = visible.tokens
@@ -69,7 +72,12 @@ class ChatSession(SessionSignals):
         self._chats = Conversations(self, stores, preferences, runner, visible)
         self._offer_actions()
         self._settings.was_set.connect(self._on_set)
+        self.conversation_changed.connect(self._look_at_state)
         self.conversation_changed.connect(self._drafting.check)
+        runner.engine.changed.connect(self._look_at_state)
+        runner.engine.changed.connect(self.engine_changed)
+        runner.engine.became_free.connect(self.became_free)
+        runner.engine.progress.connect(self._on_progress)
         runner.ran.connect(self._on_ran)
         runner.avoided.connect(self._on_avoided)
         runner.changed.connect(visible.replace_row)
@@ -119,8 +127,10 @@ class ChatSession(SessionSignals):
         self.set_settings, self.reset_setting = settings.set_settings, settings.reset_setting
         self.save_as_defaults, self.keep_for_model = settings.save_as_defaults, settings.keep_for_model
         self.choose_preset, self.presets_edited = settings.choose_preset, settings.presets_edited
-        self.stop, self.measure = runner.engine.stop, runner.engine.run_in_background
-        self.make_room, self.save_replies = runner.engine.make_room, runner.save_replies
+        self.stop_all, self.measure = runner.engine.stop, runner.engine.run_in_background
+        self.state_in, self.make_room, self.save_replies = (
+            runner.engine.state_in, runner.engine.make_room, runner.save_replies,
+        )  # fmt: skip
 
     def close(self) -> bool:
         """Save what runs, release the model, end the engine's thread; False if that did not end in time."""
@@ -207,8 +217,20 @@ class ChatSession(SessionSignals):
 
     @property
     def state(self) -> str:
-        """One of `engine_controller.STATES`."""
-        return self.replies.engine.state
+        """One of `engine_controller.STATES`, as it is for the open chat."""
+        return self._state
+
+    @property
+    def busy(self) -> bool:
+        """Whether the engine does something that takes long, in whichever chat."""
+        return self.replies.engine.state not in ("idle", "no_model")
+
+    def stop(self) -> None:
+        """Stop the reply of the open chat, or the loading of a model."""
+        if self.conversation in self.replying_in:
+            self.replies.engine.stop_in(self.conversation)
+        elif self.state == "loading":
+            self.stop_all()
 
     @property
     def model(self) -> ModelInfo | None:
@@ -231,14 +253,15 @@ class ChatSession(SessionSignals):
         return self._model.loaded_with
 
     @property
-    def replying_in(self) -> int:
-        """The chat whose reply runs; 0 for none."""
-        return self.replies.conversation_id
+    def replying_in(self) -> tuple[int, ...]:
+        """The chats in which a reply runs."""
+        return self.replies.conversations
 
     @property
     def avoided_count(self) -> int:
         """How often a banned text was taken back in the reply that runs in the open chat."""
-        return self.replies.avoided_count if self.replying_in == self.conversation else 0
+        running = self.replies.growing_in(self.conversation)
+        return running.avoided if running is not None else 0
 
     @property
     def refused(self) -> tuple[str, str]:
@@ -272,14 +295,37 @@ class ChatSession(SessionSignals):
         if conversation_id == self.conversation:
             self.draft_refused.emit(sentence)
 
-    @Slot(int, int)
-    def _on_ended(self, conversation_id: int, message_id: int) -> None:
+    @Slot()
+    def _look_at_state(self) -> None:
+        """Emit the state of the open chat if it has changed.
+
+        A listener may cause the next one: that is emitted after all listeners have heard of the first, or the
+        last of them would hear them in reverse.
+        """
+        self._state = self.replies.engine.state_in(self.conversation)
+        if self._emitting_state:
+            return
+        self._emitting_state = True
+        try:
+            while self._state != self._emitted_state:
+                self._emitted_state = self._state
+                self.state_changed.emit(self._emitted_state)
+        finally:
+            self._emitting_state = False
+
+    @Slot(int, str, int, int)
+    def _on_progress(self, conversation_id: int, stage: str, done: int, total: int) -> None:
+        if conversation_id in (0, self.conversation):
+            self.progress.emit(stage, done, total)
+
+    @Slot(int, int, bool)
+    def _on_ended(self, conversation_id: int, message_id: int, stopped: bool) -> None:
         self._notebook.name_document(message_id)
         self._visible.refresh(conversation_id)
         if conversation_id == self.conversation and self.notebook:
             self.document_shown.emit()
         self._drafting.check()
-        self.reply_ended.emit(conversation_id, message_id)
+        self.reply_ended.emit(conversation_id, message_id, stopped)
 
     @Slot()
     def _on_saved_again(self) -> None:

@@ -21,7 +21,7 @@ __all__ = ["Conversations"]
 
 
 class Conversations:
-    """The list of chats and its actions; deletions can be undone. A reply that runs in a chat goes on while
+    """The list of chats and its actions; deletions can be undone. Replies that run in chats go on while
     another one is open.
     """
 
@@ -105,7 +105,7 @@ class Conversations:
         before = self._visible.id
         if not is_temporary(before):
             return False
-        if self._runner.conversation_id == before:
+        if before in self._runner.conversations:
             self._signals.notice.emit(
                 "A reply is still being written here: stop it with Esc or wait, then keep the chat.",
                 "warning",
@@ -153,9 +153,9 @@ class Conversations:
 
     @reports_store_errors
     def delete_conversations(self, ids: Collection[int]) -> bool:
-        """Delete several chats with one undo; a reply that runs in one of them is stopped."""
-        if self._runner.conversation_id in ids:
-            self._runner.engine.stop()
+        """Delete several chats with one undo; replies that run in them are stopped."""
+        for number in ids:
+            self._runner.engine.stop_in(number)
         if self._visible.id in ids and is_temporary(self._visible.id):
             return self.new_conversation()  # which forgets it
         with self._stores.database.transaction():  # all of them or none
@@ -170,8 +170,8 @@ class Conversations:
     def delete_message(self, message_id: int) -> bool:
         """Delete a message and what follows it (undoable); a reply that runs among them is stopped."""
         ids = [item.id for item in self._visible.messages.items()]
-        if message_id in ids and self._runner.message_id in ids[ids.index(message_id) :]:
-            self._runner.engine.stop()
+        if message_id in ids and any(map(self._runner.growing, ids[ids.index(message_id) :])):
+            self._runner.engine.stop_in(self._visible.id)
         self._stores.of(message_id).delete_message(message_id)
         self.undo_stack.push("delete message", lambda: self._restore_message(message_id))
         self._visible.show_path()
@@ -199,9 +199,9 @@ class Conversations:
     @reports_store_errors
     def reload_conversations(self) -> bool:
         """Read the list again: many chats came, went or moved without this session."""
-        running = self._runner.conversation_id
-        if running and self._stores.of(running).get(running).deleted:
-            self._runner.engine.stop()
+        for running in self._runner.conversations:
+            if self._stores.of(running).get(running).deleted:
+                self._runner.engine.stop_in(running)
         return self.list_all() and self._leave_deleted()
 
     @reports_store_errors
@@ -254,8 +254,7 @@ class Conversations:
         return self._visible.open(newest.id) if newest is not None else self.new_conversation()
 
     def _unfork(self, made: int, source: int) -> None:
-        if self._runner.conversation_id == made:
-            self._runner.engine.stop()
+        self._runner.engine.stop_in(made)
         self._stores.of(made).delete(made)
         self._visible.listed.remove(made)
         if self._visible.id == made:

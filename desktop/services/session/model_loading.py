@@ -44,8 +44,7 @@ class ModelLoading(QObject):
         self._reported_outdated, self._asked_path = False, ""
         self._has_own_template = False
         settings.was_set.connect(self._on_set)
-        engine.state_changed.connect(self._on_state)
-        engine.progress.connect(signals.progress)
+        engine.changed.connect(self._on_engine)
         engine.model_changed.connect(self._on_model)
         engine.load_failed.connect(self._on_load_failed)
 
@@ -94,7 +93,7 @@ class ModelLoading(QObject):
             self._engine.stop()
 
     def ask(self, question: Callable[[ChatSource], Any], answered: Callable[[Any], object]) -> None:
-        """Ask the loaded model something small, on its thread, once nothing runs there. `answered` gets the
+        """Ask the loaded model something small, on its thread, in turn with the replies. `answered` gets the
         answer; None if that failed, was stopped, or no model is loaded.
         """
 
@@ -104,12 +103,11 @@ class ModelLoading(QObject):
 
         self._engine.ask(work, lambda _: None, lambda answer, _: answered(answer))
 
-    @Slot(str)
-    def _on_state(self, state: str) -> None:
+    @Slot()
+    def _on_engine(self) -> None:
         # a model that failed to load leaves its settings behind
-        if state in ("idle", "no_model"):
+        if self._engine.state in ("idle", "no_model"):
             self._use(self._engine.model)
-        self._signals.state_changed.emit(state)
 
     @Slot(object)
     def _on_model(self, info: ModelInfo | None) -> None:

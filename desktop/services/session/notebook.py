@@ -67,8 +67,8 @@ class Notebook:
             return None
 
     def _document_of(self, message: StoredMessage) -> Document:
-        reply = self._runner.growing
-        if reply is not None and reply.message_id == message.id:
+        reply = self._runner.growing(message.id)
+        if reply is not None:
             item = self._runner.item(message)
             return Document(
                 message.id,
@@ -104,7 +104,7 @@ class Notebook:
         """Save what was typed, unless a reply is written into it; False, without a notice, if that is not
         possible now. Only a `settled` or short text can be found by a search.
         """
-        if self._runner.message_id == message_id:
+        if self._runner.growing(message_id) is not None:
             return True
         unsaved = self._runner.unsaved
         try:
@@ -156,8 +156,7 @@ class Notebook:
             context.store.set_model_path(context.id, model.path)
         context.store.resume(source.id)
         begun = dataclasses.replace(source, text=head)
-        request = self._turns.prepare(context, request, begun, source, tail=tail)
-        self._runner.engine.answer(request, self._runner.end)
+        self._turns.start(context, request, begun, source, tail=tail)
         return self._turns.show(context) or True
 
     def document_request(self, head: str, ids: Sequence[int] = ()) -> ChatRequest:

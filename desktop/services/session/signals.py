@@ -32,13 +32,16 @@ class SessionSignals(QObject):
         title_changed(str): the open chat's title.
         undo_available(bool, str what)
         library_changed(): chats and folders were changed by something else than this session.
-        state_changed(str): one of `engine_controller.STATES`.
+        state_changed(str): one of `engine_controller.STATES`, as it is for the open chat.
+        engine_changed(): the state of the engine, or of any chat, is another one.
+        became_free(): a chat in which no reply runs can begin one, as something else has ended.
         draft_refused(str sentence): the chosen draft model cannot draft for the loaded one.
-        reply_ended(int conversation, int message): a reply has ended and is saved; the state is not yet
-            "idle".
+        reply_ended(int conversation, int message, bool stopped): a reply has ended and is saved; the state
+            there is not yet "idle". `stopped`: it was asked to end, even if it was complete by then.
         document_shown(): another notebook is open, or its document was changed by something else than its
             page.
-        progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
+        progress(str stage, int done, int total): of loading and of reading the open chat's prompt; total 0
+            is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
     """
 
@@ -55,8 +58,10 @@ class SessionSignals(QObject):
     undo_available = Signal(bool, str)
     library_changed = Signal()
     state_changed = Signal(str)
+    engine_changed = Signal()
+    became_free = Signal()
     draft_refused = Signal(str)
-    reply_ended = Signal(int, int)
+    reply_ended = Signal(int, int, bool)
     document_shown = Signal()
     progress = Signal(str, int, int)
     model_changed = Signal(object)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,8 +34,8 @@ _REFUSALS = {
     "no_model": "No model is loaded: open one first, then {verb} again. Your text is kept.",
     "loading": "The model is still loading: {verb} again when it is ready. Your text is kept.",
     "stopping": "The last task is still being stopped: {verb} again in a moment. Your text is kept.",
-    "prefill": "A reply is still being prepared{where}: stop it with Esc or wait. Your text is kept.",
-    "answering": "A reply is still being written{where}: stop it with Esc or wait. Your text is kept.",
+    "prefill": "A reply is still being prepared: stop it with Esc or wait. Your text is kept.",
+    "answering": "A reply is still being written: stop it with Esc or wait. Your text is kept.",
 }
 
 
@@ -49,8 +50,8 @@ class _Beginning(NamedTuple):
 
 
 class Turns:
-    """Starts replies, one at a time. Those that name a chat act in any chat, open or not, and leave the open
-    one as it is.
+    """Starts replies, one at a time in each chat. Those that name a chat act in any chat, open or not, and
+    leave the open one as it is.
 
     `refused` is the state in which the last reply was refused, and how.
     """
@@ -192,7 +193,7 @@ class Turns:
         """Add another version of a message; a user's message gets a new reply if `answer`."""
         context = self._visible.context
         message = context.store.message(message_id)
-        if self._runner.message_id == message_id:
+        if self._runner.growing(message_id) is not None:
             self._signals.notice.emit("This reply is still being written: stop it before editing.", "warning")
             return False
         answer = answer and message.role == "user"
@@ -216,22 +217,18 @@ class Turns:
 
     def may_begin(self, context: ConversationContext) -> bool:
         """Whether a reply can start in a chat; if not, says why."""
-        if self._engine.state == "idle" and context.id:
+        state = self._engine.state_in(context.id)
+        if state == "idle" and context.id:
             trouble = self._drafts.problem_in(context)
             if trouble:
                 self._signals.draft_refused.emit(f"{trouble} Your text is kept.")
             return not trouble
-        running = self._runner.conversation_id
-        where = (
-            f" in “{self._stores.of(running).get(running).title}”" if running not in (0, context.id) else ""
-        )
-        sentence = _REFUSALS.get(self._engine.state, _REFUSALS["stopping"])
-        verb = "try" if context.is_notebook else "send"
-        self.refused = (self._engine.state, sentence.format(where=where, verb=verb))
+        sentence = _REFUSALS.get(state, _REFUSALS["stopping"])
+        self.refused = (state, sentence.format(verb="try" if context.is_notebook else "send"))
         self._signals.notice.emit(self.refused[1], "warning")
         return False
 
-    def prepare(
+    def start(
         self,
         context: ConversationContext,
         request: ChatRequest,
@@ -239,13 +236,14 @@ class Turns:
         source: StoredMessage | None = None,
         leading: LeadingName | None = None,
         tail: str = "",
-    ) -> ChatRequest:
-        """Make ready for a reply into `message`, as `ReplyRunner.begin`; returns the request for the engine.
+    ) -> None:
+        """Run a reply into `message`, as `ReplyRunner.begin`; that of the open chat goes before others.
 
         Raises `StoreError`: the message is over then.
         """
+        request = dataclasses.replace(request, priority=int(context.id == self._visible.id))
         try:
-            return self._runner.begin(request, message, source, leading, tail)
+            self._runner.begin(request, message, source, leading, tail)
         except StoreError:
             with contextlib.suppress(StoreError):  # else the next start ends it
                 state = "complete" if request.plain else "stopped"
@@ -306,6 +304,5 @@ class Turns:
             context.store.resume(continued.id)
             message = continued
         source = (beginning.source or beginning.message) if beginning is not None else None
-        request = self.prepare(context, request, message, source, leading)
-        self._engine.answer(request, self._runner.end)
+        self.start(context, request, message, source, leading)
         return self.show(context) or True

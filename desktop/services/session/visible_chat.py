@@ -104,7 +104,7 @@ class VisibleChat:
 
     def forget_left(self, conversation_id: int) -> None:
         """Drop a temporary chat that is not open, unless a reply runs in it."""
-        if is_temporary(conversation_id) and conversation_id not in (self.id, self._runner.conversation_id):
+        if is_temporary(conversation_id) and conversation_id not in (self.id, *self._runner.conversations):
             self._stores.forget(conversation_id)
 
     def _report_unusable(self, context: ConversationContext) -> None:
@@ -214,8 +214,9 @@ class VisibleChat:
         path = self.context.path()
         saved = next((message.stats for message in reversed(path) if message.role == "assistant"), {})
         self._signals.stats_changed.emit(stats_of(saved), reason_text(saved))
-        if self._runner.conversation_id == self.id and self._runner.stats is not None:
-            self._signals.running_changed.emit(self._runner.stats)
+        running = self._runner.growing_in(self.id)
+        if running is not None and running.stats is not None:
+            self._signals.running_changed.emit(running.stats)
 
     @reports_store_errors
     def refresh(self, ended_in: int = 0) -> bool:

@@ -115,7 +115,7 @@ class BackupService(QObject):
         elif answer.kind == "ready":
             self._part = answer.value
             if self._session.replying_in:
-                self._session.stop()
+                self._session.stop_all()
             self._put_in_place()
         elif answer.kind == "list":
             self.listed.emit(answer.value)

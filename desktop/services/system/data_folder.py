@@ -85,8 +85,14 @@ class DataFolder(QObject):
             if path.exists() or not self._is_unreadable():
                 return str(error)
             if self._session.replying_in:
-                self._session.stop()
-                return "The reply that was being written is stopped now: choose the folder again."
+                several = len(self._session.replying_in) > 1
+                self._session.stop_all()
+                what = (
+                    "The replies that were being written are"
+                    if several
+                    else "The reply that was being written is"
+                )
+                return f"{what} stopped now: choose the folder again."
             try:
                 private_folder(folder)
                 self._save_shown(path)

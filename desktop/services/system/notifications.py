@@ -153,8 +153,8 @@ class ReplyWatch(QObject):
         super().__init__(parent)
         self._session, self._make, self._in_front = session, make_notifier, in_front
         self._notifier: Notifier | None = None
-        self._began, self.clock = 0.0, time.monotonic
-        session.state_changed.connect(self._on_state)
+        self._began, self.clock = dict[int, float](), time.monotonic
+        session.replies.begun.connect(self._on_begun)
         session.reply_ended.connect(self._on_ended)
 
     def close(self) -> None:
@@ -162,15 +162,15 @@ class ReplyWatch(QObject):
         if self._notifier is not None:
             self._notifier.close()
 
-    @Slot(str)
-    def _on_state(self, state: str) -> None:
-        if state == "prefill":
-            self._began = self.clock()
+    @Slot(int)
+    def _on_begun(self, message: int) -> None:
+        self._began[message] = self.clock()
 
     @Slot(int, int)
     def _on_ended(self, conversation: int, message: int) -> None:
         least = self._session.settings(Behaviour).notify_after
-        seconds = self.clock() - self._began
+        now = self.clock()
+        seconds = now - self._began.pop(message, now)
         if not least or seconds < least or self._in_front():
             return
         try:

@@ -119,7 +119,7 @@ class ChatPane(QWidget):
     # -- what the session says
 
     def show_state(self, state: str) -> None:
-        """Show what the engine is doing."""
+        """Show what the engine is doing for the open chat."""
         busy = state in BUSY
         refused_in, sentence = self._session.refused
         if state != refused_in and sentence:
@@ -129,9 +129,6 @@ class ChatPane(QWidget):
             self.status.show_stats(None, "")  # the figures of the last reply
             self._awaited = True
             announce(self, "Generating the reply")
-        elsewhere = (
-            bool(self._session.replying_in) and self._session.replying_in != self._session.conversation
-        )
         if state in ("no_model", "idle", "answering", "stopping"):
             words = {
                 "no_model": "No model loaded",
@@ -140,13 +137,7 @@ class ChatPane(QWidget):
                 "stopping": "Stopping",
             }[state]
             avoided = avoided_text(self._session.avoided_count) if busy else ""
-            self.status.show_state(
-                f"{words} in another chat"
-                if elsewhere and busy
-                else f"{words}, {avoided}"
-                if avoided
-                else words
-            )
+            self.status.show_state(f"{words}, {avoided}" if avoided else words)
         else:
             self.status.show_progress(
                 {"loading": "Loading the model", "prefill": "Reading the prompt"}[state], 0, 0
@@ -163,7 +154,8 @@ class ChatPane(QWidget):
 
     def _show_stats(self, stats: Stats | None, reason: str) -> None:
         self.status.show_stats(stats, reason)
-        if self._awaited and stats is not None:
+        ended = self._session.conversation not in self._session.replying_in
+        if self._awaited and ended and stats is not None:
             self._awaited = False
             announce(self, f"Done, {stats.decode_tokens_per_second:.0f} tokens per second, {reason}")
 
@@ -219,6 +211,7 @@ class ChatPane(QWidget):
     def _show_conversation(self, conversation: int) -> None:
         self.composer.switch_conversation(conversation)
         self.show_state(self._session.state)
+        self._awaited = self._session.state in BUSY
         self._explain_base_model()
         if self.isVisible():
             self.composer.setFocus()

@@ -33,7 +33,7 @@ class ReplyDetailsController(QObject):
         self._replay: Replay | None = None
         provenance.hashes.found.connect(self._on_hash)
         provenance.hashes.progress.connect(self._on_hashing)
-        session.state_changed.connect(self._look_again)
+        session.engine_changed.connect(self._look_again)
         session.model_changed.connect(self._look_again)
 
     def commands(self) -> dict[str, Callable[[], object]]:
@@ -81,7 +81,7 @@ class ReplyDetailsController(QObject):
             return
         from desktop.services.provenance.replay import doubts, why_not  # with the dialog
 
-        trouble = why_not(reply, model, self._session.state)
+        trouble = why_not(reply, model, self._session.busy)
         if trouble:
             self.dialog.show_replay(trouble, False)
             return
@@ -99,7 +99,7 @@ class ReplyDetailsController(QObject):
         reply, session = self._reply(), self._session
         if reply is None or self.dialog is None or self._replay is not None:
             return
-        if why_not(reply, session.model, session.state):
+        if why_not(reply, session.model, session.busy):
             return
         self._replay = Replay(session, reply, self)
         self._replay.progress.connect(self._on_progress)

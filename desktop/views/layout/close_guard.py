@@ -30,7 +30,7 @@ class CloseGuard(QObject):
             return False
         if not self._session.save_replies():
             return True
-        self._session.stop()
+        self._session.stop_all()
         if self.box is None:
             self._ask()
         return False

@@ -108,31 +108,38 @@ class ModelController(QObject):
     @flow
     async def load(self, path: str | Path) -> None:
         """Load the model at exactly this path; ask first if that ends a reply."""
-        if await self._may_end_reply(f"Load {model_name(path)}?", "Stop the reply and load"):
+        if await self._may_end_reply(f"Load {model_name(path)}?", "load"):
             self._session.open_model(path)
 
     @flow
     async def unload(self) -> None:
         """Release the model; ask first if that ends a reply."""
-        if await self._may_end_reply("Unload the model?", "Stop the reply and unload"):
+        if await self._may_end_reply("Unload the model?", "unload"):
             self._session.unload_model()
 
     @flow
     async def reload(self) -> None:
         """Load the present model again; ask first if that ends a reply."""
-        if await self._may_end_reply("Load the model again?", "Stop the reply and load"):
+        if await self._may_end_reply("Load the model again?", "load"):
             self._session.reload_model()
 
     async def _may_end_reply(self, question: str, stop: str) -> bool:
-        if self._session.state not in ("prefill", "answering"):
+        session = self._session
+        count = sum(session.state_in(chat) in ("prefill", "answering") for chat in session.replying_in)
+        if not count:
             return True
         plain = QMessageBox.StandardButton.NoButton
         box = QMessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, QApplication.activeWindow())
         box.setObjectName("endsReply")
         box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText("A reply is being written. It would end here; what it has so far is kept.")
-        button = box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
-        box.setDefaultButton(box.addButton("Keep the reply", QMessageBox.ButtonRole.RejectRole))
+        box.setInformativeText(
+            "A reply is being written. It would end here; what it has so far is kept."
+            if count == 1
+            else f"{count} replies are being written. They would end here; what they have so far is kept."
+        )
+        reply = "the reply" if count == 1 else "the replies"
+        button = box.addButton(f"Stop {reply} and {stop}", QMessageBox.ButtonRole.DestructiveRole)
+        box.setDefaultButton(box.addButton(f"Keep {reply}", QMessageBox.ButtonRole.RejectRole))
         return await answer(box) is button
 
     @flow

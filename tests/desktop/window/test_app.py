@@ -696,7 +696,7 @@ def test_while_the_user_types_the_model_leaves_a_core_and_garbage_waits(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(CpuYield, "begin", lambda room: asked.append(True))
+    monkeypatch.setattr(CpuYield, "hold", lambda room: asked.append(True))
     QTest.keyClick(hand.window.windowHandle(), Key.Key_A)
     assert hand.desktop.acting
     assert asked == [True]

@@ -62,7 +62,7 @@ def say(hand: Hand) -> None:
     hand.type("the dog and the fox")
     hand.press(Qt.Key.Key_Return)
     hand.qtbot.waitUntil(
-        lambda: hand.session.replying_in == 0 and hand.session.state != "replying", timeout=MS
+        lambda: not hand.session.replying_in and hand.session.state != "replying", timeout=MS
     )
 
 

@@ -164,7 +164,7 @@ def test_it_writes_again_with_another_seed_and_in_the_background(hand) -> None:
     keys(hand, "no key is taken")
     hand.window.navigation.new_chat()
     hand.echo.chat.hold.set()
-    hand.wait_for("idle")
+    hand.qtbot.waitUntil(lambda: not hand.session.busy)
     hand.window.navigation.open_chat(notebook)
     assert editor(hand).text() == "Go far away left"
     assert page(hand).written_text() == " far away"

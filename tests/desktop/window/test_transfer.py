@@ -139,7 +139,7 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     hand.echo.chat.delay_s, hand.echo.chat.reply = 0.01, "word " * 400
     hand.type("Go on")
     hand.press(Qt.Key.Key_Return)
-    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    hand.qtbot.waitUntil(lambda: bool(hand.session.replying_in))
     talk = hand.session.conversation
     chats = [chatgpt(number) for number in range(30)]
     path = written(
@@ -168,7 +168,7 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
         hand.session.conversations.index(row).data() for row in range(hand.session.conversations.rowCount())
     ]
     assert {f"Sky {number}" for number in range(30)} <= set(titles)
-    assert hand.session.replying_in == talk
+    assert hand.session.replying_in == (talk,)
     hand.click("Open the first chat", window)
     assert hand.texts() == ["Why is the sky blue?", "Rayleigh scattering.", "Thanks", "Gladly."]
     hand.session.stop()
@@ -218,7 +218,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     hand.echo.chat.delay_s, hand.echo.chat.reply = 0.01, "word " * 1000
     hand.type("Written later")
     QTest.keyClick(hand.box, Qt.Key.Key_Return)
-    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    hand.qtbot.waitUntil(lambda: bool(hand.session.replying_in))
     hand.click("Restore…", dialog)
     box = hand.window.findChild(QMessageBox, "restoreQuestion")
     hand.click("Restore", box)
@@ -259,7 +259,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.echo.chat.delay_s, hand.echo.chat.reply = 0.002, LONG
     hand.type("Now it is full")
     hand.press(Qt.Key.Key_Return)
-    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    hand.qtbot.waitUntil(lambda: bool(hand.session.replying_in))
     database = hand.session.stores.database
     database.execute("UPDATE conversations SET title = title")
     full(database)
@@ -287,7 +287,7 @@ def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> 
     hand.echo.chat.delay_s, hand.echo.chat.reply = 0.001, LONG
     hand.type("Now it is full")
     hand.press(Qt.Key.Key_Return)
-    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    hand.qtbot.waitUntil(lambda: bool(hand.session.replying_in))
     database, talk = hand.session.stores.database, hand.session.conversation
     full(database)
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
@@ -327,7 +327,7 @@ def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
     hand.echo.chat.delay_s, hand.echo.chat.reply = 0.001, LONG
     hand.type("Now it is full")
     hand.press(Qt.Key.Key_Return)
-    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    hand.qtbot.waitUntil(lambda: bool(hand.session.replying_in))
     database, talk = hand.session.stores.database, hand.session.conversation
     full(database)
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)

@@ -71,7 +71,7 @@ def test_running_replies_and_drafts_are_announced(chat_list: ChatListModel) -> N
     reported: list[int] = []
     chat_list.dataChanged.connect(lambda first, _last: reported.append(first.data(ID_ROLE)))
     chat_list.set_drafts(frozenset({1, 4}))
-    chat_list.set_running(4)
+    chat_list.set_running((4,))
     assert reported == [4, 1, 4]
     assert (
         chat_list.index(1).data(Qt.ItemDataRole.AccessibleTextRole)

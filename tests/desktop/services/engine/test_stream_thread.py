@@ -16,6 +16,7 @@ from PySide6.QtCore import QCoreApplication, QObject, QThread, Slot
 from pytestqt.qtbot import QtBot
 
 from desktop.services.engine.stream_thread import (
+    _END,
     CROWDED,
     ROOMY,
     SHORTEST_MS,
@@ -376,7 +377,7 @@ def test_events_that_crossed_are_delivered_after_closing(qtbot: QtBot) -> None:
     )
     listener = Listener(worker)
     job = worker.start(lambda stop: (part for part in ("a", "b")))
-    worker._jobs.put(None)  # as `close` does, which would stop the job
+    worker._jobs.put(_END)  # as `close` does, which would stop the job
     worker._thread.join(5)
     assert worker.close(timeout_s=5)
     worker.deliver()

@@ -11,7 +11,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
-from desktop.services.engine.stream_thread import Coalescing, Job, StreamThread
+from desktop.services.engine.stream_thread import Coalescing, StreamThread
 from engine.errors import BadCheckpoint, EngineError
 from tests.desktop.services.engine.test_stream_thread import Listener, counting
 
@@ -97,14 +97,14 @@ def test_a_dead_thread_is_replaced_and_the_queue_continues(
     qtbot: QtBot, worker: StreamThread, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed from outside at the worst moment: just before it runs a job."""
-    listener, run = Listener(worker), worker._run
+    listener, go_on = Listener(worker), worker._go_on
 
-    def die(job: Job) -> None:
-        if job.id == 2:
+    def die() -> None:
+        if worker._begun[0][0].id == 2:
             raise Panic
-        run(job)
+        go_on()
 
-    monkeypatch.setattr(worker, "_run", die)
+    monkeypatch.setattr(worker, "_go_on", die)
     with caplog.at_level(logging.ERROR):
         jobs = [worker.start(counting(1, number)) for number in range(3)]
         qtbot.waitUntil(lambda: listener.ended(jobs[2].id))
@@ -120,10 +120,10 @@ def test_a_dead_thread_is_replaced_and_the_queue_continues(
 def test_close_still_ends_a_replaced_thread(qapp: QCoreApplication, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = StreamThread("dying")
 
-    def die(job: object) -> None:
+    def die() -> None:
         raise Panic
 
-    monkeypatch.setattr(worker, "_run", die)
+    monkeypatch.setattr(worker, "_go_on", die)
     for _ in range(5):
         worker.start(counting(1))
     assert worker.close(timeout_s=5)
