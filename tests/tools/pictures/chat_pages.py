@@ -252,6 +252,32 @@ def queue_held(stage: Stage) -> QWidget:
 
 
 @page
+def several_chats(stage: Stage) -> QWidget:
+    """Three chats are answered; the one in front has a reply of its own."""
+    for chat in stage.session.conversations.summaries()[2:4]:
+        stage.session.open_conversation(chat.id)
+        stage.begin_reply()
+    stage.open_talk()
+    stage.show_sidebar()
+    stage.begin_reply()
+    return stage.window
+
+
+@page
+def several_chats_one_stopped(stage: Stage) -> QWidget:
+    stage.end_reply()
+    assert len(stage.session.replying_in) == 2
+    return stage.window
+
+
+@page
+def several_chats_ended(stage: Stage) -> QWidget:
+    stage.session.stop_all()
+    stage.until(lambda: not stage.session.busy)
+    return stage.window
+
+
+@page
 def slash_popup(stage: Stage) -> QWidget:
     queue = stage.window.services.composer.queue
     for waiting in queue.waiting(stage.session.conversation):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
-from desktop.services.engine.stream_thread import Coalescing, StreamThread
-from engine.core import Waiting
+from desktop.services.engine.model_host import ModelHost
+from desktop.services.engine.stream_thread import Coalescing, Job, MakeGenerator, StreamThread
+from engine.core import ChatRequest, Message, Text, Waiting
+from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from tests.desktop.services.engine.test_stream_thread import Listener, counting
+from tests.engine.models.oracle import finish
+from tests.tiny import write_gguf
 
 
 @pytest.fixture
@@ -140,3 +145,44 @@ def test_texts_of_jobs_in_turns_cross_together_job_by_job(qtbot: QtBot) -> None:
     for job in jobs:
         assert listener.events(job.id) == ["abcdef", 7]
     assert worker.close(timeout_s=5)
+
+
+def test_a_real_model_writes_in_turns_what_it_writes_alone(
+    qtbot: QtBot, worker: StreamThread, tmp_path: Path
+) -> None:
+    host = ModelHost()
+    finish(
+        host.load(
+            write_gguf(tmp_path / "tiny.gguf"),
+            LoadSettings(backend="reference"),
+            CacheSettings(context_length=512, memory=1),
+            threading.Event(),
+        )
+    )
+    listener, gate = Listener(worker), threading.Event()
+
+    def reply(words: str) -> MakeGenerator:
+        request = ChatRequest(
+            (Message("user", words),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=12)
+        )
+        return lambda stop: host.answer(request, stop)
+
+    def holding(stop: threading.Event) -> Iterator[str]:
+        yield "held"
+        assert gate.wait(10)
+
+    def written(job: Job) -> str:
+        return "".join(event.text for event in listener.events(job.id) if isinstance(event, Text))
+
+    alone = [worker.start(reply(words)) for words in ("Hello", "What now?", "One more")]
+    worker.start(holding)  # so that all of them begin together
+    together = [worker.start(reply(words), in_turns=True) for words in ("Hello", "What now?", "One more")]
+    gate.set()
+    qtbot.waitUntil(lambda: all(listener.ended(job.id) for job in together), timeout=30_000)
+    assert [written(job) for job in together] == [written(job) for job in alone]
+    assert all(written(job) for job in together)
+    order = [what[1] for what in listener.seen if what[0] == "yielded" and isinstance(what[2], Text)]
+    first, second = together[0].id, together[1].id
+    assert order.index(second) < len(order) - order[::-1].index(first), "neither waited for the other's end"
+    assert any(isinstance(event, Waiting) for job in together for event in listener.events(job.id))
+    finish(host.unload(threading.Event()))
