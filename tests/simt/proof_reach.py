@@ -127,7 +127,8 @@ def reach(large: Large, monkeypatch: pytest.MonkeyPatch) -> Reach:
         nonlocal multiplications
         if not isinstance(backend, ReferenceBackend):
             return run(case, backend, tensors)
-        multiplications += sum(case.steps) * sum(int(np.prod(tensor.shape)) for tensor in tensors)
+        rows = sum(case.steps) + sum(map(sum, case.batches))
+        multiplications += rows * sum(int(np.prod(tensor.shape)) for tensor in tensors)
         return np.zeros(1, np.float32)
 
     opened = _Opened(large)
