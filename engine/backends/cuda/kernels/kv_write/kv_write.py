@@ -239,7 +239,7 @@ def _kv_write(
                 _means(keys, pages, table, position, groups)
                 barrier()
                 own = row
-        last = own == row
+        last = own == row if KEYS_Q4 else True
         place = int32(position - int32(row - own))
         number = int32(table + int32(place >> 8))
         block = _block(values if side else keys, pages, number, V_BLOCK if side else K_BLOCK)
