@@ -48,7 +48,8 @@ class DynamicGenerator:
     `enqueue` jobs, then call `iterate` until `num_remaining_jobs` is 0: each call runs what is next and
     returns what happened. Pages of the cache are taken when they are needed, full ones shared between jobs
     with equal beginnings. Up to `max_batch_size` jobs run at a time; a prompt is read in chunks of at most
-    `max_chunk_size` tokens (0: as suits the device and what else runs). One thread uses a generator.
+    `max_chunk_size` tokens (0: as suits the device and what else runs). `drafters`
+    may be those of another generator with the same cache. One thread uses a generator.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class DynamicGenerator:
         model: Model,
         cache: PagedCache,
         tokenizer: Tokenizer,
+        drafters: Drafters | None = None,
         *,
         max_batch_size: int = MOST_JOBS,
         max_chunk_size: int = 0,
@@ -71,7 +73,7 @@ class DynamicGenerator:
         self.model = model
         self.cache = cache
         self.tokenizer = tokenizer
-        self.drafters = Drafters(cache, tokenizer.vocab_size)
+        self.drafters = drafters or Drafters(cache, tokenizer.vocab_size)
         self._scheduler = Scheduler(
             cache, tokenizer, self.drafters, max_batch_size, min(max_chunk_size, cache.rows)
         )

@@ -16,6 +16,9 @@ from engine.compat.exllamav2.model import ExLlamaV2
 from engine.compat.exllamav2.settings import Settings
 from engine.compat.exllamav2.step_by_step import StepByStep
 from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
+from engine.core import Text
+from engine.generator.dynamic import DynamicGenerator
+from engine.generator.job import Failed, Job
 from engine.generator.request import GenerationRequest
 from engine.generator.streaming import StreamingGenerator
 from engine.settings import OutputSettings, SpeculationSettings
@@ -89,34 +92,61 @@ class ExLlamaV2BaseGenerator(Declared):
         filters: Sequence[Any] | None = None,
         filter_prefer_eos: bool = False,
     ) -> Any:
-        """One whole reply, or a list for a list of prompts; the prompt comes first unless `completion_only`.
+        """One whole reply, or a list for a list of prompts, which are answered together; the prompt comes
+        first unless `completion_only`.
 
         `stop_token` -1 means the tokenizer's stop tokens, None never stops. Stop conditions are ignored.
         """
-        if not isinstance(prompt, str):
-            return [
-                self.generate_simple(
-                    part, gen_settings, num_tokens, seed, token_healing, encode_special_tokens,
-                    decode_special_tokens, loras, stop_token,
-                    add_bos, abort_event, input_embeddings, completion_only, filters, filter_prefer_eos,
-                )
-                for part in prompt
-            ]  # fmt: skip
-        ids = self.tokenizer.engine_tokenizer.encode(prompt, special=encode_special_tokens, add_bos=add_bos)
         own = self.tokenizer.engine_tokenizer.stop_token_ids
         ends = own if stop_token == -1 else () if stop_token is None else (stop_token,)
-        request = GenerationRequest(
-            ids, stops=StopRules.from_conditions(ends), output=output_settings(decode_special_tokens),
-            filters=engine_filters(filters, self.tokenizer.engine_tokenizer), prefer_end=filter_prefer_eos,
-            heal=token_healing, seed=seed,
-        )  # fmt: skip
-        self._begin(request, gen_settings, loras, num_tokens, abort_event, input_embeddings=input_embeddings)
-        text = "" if completion_only else prompt
-        while True:
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        requests = [
+            GenerationRequest(
+                self.tokenizer.engine_tokenizer.encode(text, special=encode_special_tokens, add_bos=add_bos),
+                stops=StopRules.from_conditions(ends), output=output_settings(decode_special_tokens),
+                filters=engine_filters(filters, self.tokenizer.engine_tokenizer),
+                prefer_end=filter_prefer_eos, heal=token_healing, seed=seed,
+            )
+            for text in prompts
+        ]  # fmt: skip
+        whole = [
+            self._ready(request, gen_settings, loras, num_tokens, abort_event, input_embeddings)
+            for request in requests
+        ]
+        if filters or len(prompts) == 1:  # a filter follows one text at a time
+            found = [self._alone(request, abort_event) for request in whole]
+        else:
+            found = self._together(whole, abort_event)
+        if not completion_only:
+            found = [text + reply for text, reply in zip(prompts, found, strict=True)]
+        return found[0] if isinstance(prompt, str) else found
+
+    def _alone(self, request: GenerationRequest, abort: threading.Event | None) -> str:
+        """A whole reply."""
+        self._steps.begin(request, abort)
+        text, ended = "", False
+        while not ended:
             result = self._steps.step()
-            text += result["chunk"]
-            if result["eos"]:
-                return text
+            text, ended = text + str(result["chunk"]), bool(result["eos"])
+        return text
+
+    def _together(self, requests: Sequence[GenerationRequest], abort: threading.Event | None) -> list[str]:
+        """Whole replies, written at the same time."""
+        self._steps.close()
+        generator = self._generator
+        dynamic = DynamicGenerator(generator.model, generator.cache, generator.tokenizer, generator.drafters)
+        jobs = [Job(request, stop=abort) for request in requests]
+        texts = dict.fromkeys(jobs, "")
+        dynamic.enqueue(jobs)
+        try:
+            while dynamic.num_remaining_jobs:
+                for job, event, _ in dynamic.iterate():
+                    if isinstance(event, Failed):
+                        raise event.error
+                    texts[job] += event.text if isinstance(event, Text) else ""
+        finally:
+            dynamic.close()
+        return list(texts.values())
 
     def _begin(
         self, request: GenerationRequest, gen_settings: Settings, loras: Any, max_new_tokens: int | None,
@@ -127,6 +157,14 @@ class ExLlamaV2BaseGenerator(Declared):
         Raises `NotSupportedYet` for embeddings as input, and what `StreamingGenerator.stream` and opening an
         adapter raise.
         """
+        request = self._ready(request, gen_settings, loras, max_new_tokens, abort, input_embeddings)
+        self._steps.begin(request, abort, probabilities=probabilities)
+
+    def _ready(
+        self, request: GenerationRequest, gen_settings: Settings, loras: Any, max_new_tokens: int | None,
+        abort: threading.Event | None, input_embeddings: Any,
+    ) -> GenerationRequest:  # fmt: skip
+        """The request with these settings; the cache is this generator's, the adapters are on the model."""
         check_settings(gen_settings)
         if input_embeddings is not None:
             refuse("input_embeddings", "given", None, "a prompt is made of tokens only")
@@ -135,13 +173,12 @@ class ExLlamaV2BaseGenerator(Declared):
         self._steps.use_adapters(adapters_of(loras))
         rules = request.stops
         assert isinstance(rules, StopRules)
-        request = replace(
+        return replace(
             request, sampler=gen_settings.frozen(),
             tables=gen_settings.tables(self.tokenizer.engine_tokenizer),
             stops=replace(rules, max_tokens=max_new_tokens) if max_new_tokens else rules,
             speculation=self._speculation(),
         )  # fmt: skip
-        self._steps.begin(request, abort, probabilities=probabilities)
 
     def _speculation(self) -> SpeculationSettings:
         """The drafting settings of a sequence."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -305,6 +306,13 @@ def test_several_prompts_and_wrong_batches(parts):
     texts = generator.generate_simple(["the cat", "the dog"], GREEDY, 5, stop_token=None)
     assert [text[:7] for text in texts] == ["the cat", "the dog"]
     assert texts[0] == generator.generate_simple("the cat", GREEDY, 5, stop_token=None)
+    passes: list[Any] = []
+    run = cache.paged.program.run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache.paged.program, "run", lambda step: (passes.append(step), run(step))[1])
+        together = generator.generate_simple(["the cat", "the dog"], GREEDY, 5, stop_token=None)
+    assert together == texts
+    assert sum(len(step.runs) == 2 for step in passes) == 3  # the first reply is a token ahead
     with pytest.raises(ValueError, match="batch_size"):
         ExLlamaV2Cache(model, batch_size=0)
     with pytest.raises(ValueError, match="loras"):
