@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numba import types
 
+from engine.backends.cpu.kernels.attention.attention import SPLITS, SPREAD
 from engine.backends.cpu.kernels.attention.softmax import row_exp, row_mask, row_max, row_times
 from engine.backends.cpu.kernels.attention.tiles import ROW_STEPS, rows_at_once
 
@@ -77,3 +78,12 @@ def test_tiles_take_all_queries() -> None:
             assert taken in ROW_STEPS
             assert 0 < taken <= left
             left -= taken
+
+
+def test_the_first_pages_of_eight_sequences_go_to_all_tiles_evenly() -> None:
+    """Threads begin with neighbouring tiles: two or four of them find equally many first pages."""
+    tiles = [next(part for part in range(SPLITS) if (part + SPREAD * r) % SPLITS == 0) for r in range(8)]
+    for threads in (2, 4):
+        shares = [sum(tile * threads // SPLITS == thread for tile in tiles) for thread in range(threads)]
+        assert shares == [8 // threads] * threads
+    assert len(set(tiles)) == 8

@@ -59,7 +59,7 @@ from engine.core import PAGE_TOKENS
 
 SPLITS = 16
 """Tiles among which a small batch divides the pages of each sequence, for each key/value head."""
-SPREAD = 9
+SPREAD = 7
 """A tile's split of the next run is so much further on: short sequences, whose pages are all in the first
 splits, go to different tiles, every other one to the other half of them, where another thread begins.
 """
