@@ -126,6 +126,15 @@ class EngineController(QObject):
         return self._host.needs_reload
 
     @property
+    def lost(self) -> tuple[str, str]:
+        """The sentence and the report of a lost device, until a model is loaded again; else empty."""
+        return self._host.lost
+
+    def chat_of(self, job: int) -> int:
+        """The chat in which a job's reply is written; 0 if it has ended."""
+        return self._tasks[job].chat if job in self._tasks else 0
+
+    @property
     def model(self) -> ModelInfo | None:
         """The loaded model."""
         return self._model
@@ -152,11 +161,11 @@ class EngineController(QObject):
         self._stop("unload")
         self._start(_UNLOAD, self._host.unload, lambda *_: None)
 
-    def answer(self, chat: int, request: ChatRequest, ended: Callable[[str, str, str], None]) -> int:
-        """Run a reply beside those of other chats, only while the state in its own is "idle"; returns its
-        job. Its events come by `yielded`, texts that came soon after each other as one; then `ended` gets the
-        sentence and the details of an error, both empty if there was none, and what ended the reply before
-        its time: "user", "load", "unload" or "close"; "" for nothing.
+    def answer(self, chat: int, request: ChatRequest, ended: Callable[[str, str, str], None]) -> None:
+        """Run a reply beside those of other chats, only while the state in its own is "idle". Its events come
+        by `yielded`, texts that came soon after each other as one; then `ended` gets the sentence and the
+        details of an error, both empty if there was none, and what ended the reply before its time: "user",
+        "load", "unload" or "close"; "" for nothing.
         """
         if (state := self.state_in(chat)) != "idle":
             raise RuntimeError(f"A reply cannot start in state {state!r}.")
@@ -168,7 +177,6 @@ class EngineController(QObject):
         job = self._worker.start(lambda stop: self._host.answer(request, stop), in_turns=True)
         self._tasks[job.id] = task = _Task(_ANSWER, job, end, chat=chat)
         self._update()
-        return job.id
 
     def run_in_background(self, make_generator: MakeGenerator, ended: Callable[[Any], object]) -> None:
         """Run a short task that needs the machine for itself, such as a measurement, without showing it in

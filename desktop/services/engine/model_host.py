@@ -1,9 +1,10 @@
-"""The loaded model, on the engine's thread. The GUI thread reads only `info`, which is frozen."""
+"""The loaded model, on the engine's thread. The GUI thread reads only `info` and `lost`, which are frozen."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,9 @@ class ModelHost:
         self._open_chat = open_chat
         self._describe = describe
         self._source: ChatSource | None = None
-        self._streams: list[Iterator[ChatEvent]] = []
-        self._lost: DeviceLost | None = None
+        self._streams: weakref.WeakSet[Generator[ChatEvent, None, None]] = weakref.WeakSet()
+        self.lost = ("", "")
+        """After a `DeviceLost`, until a model is loaded again: its sentence and its report."""
         self.info: ModelInfo | None = None
         self.needs_reload = False
 
@@ -97,27 +99,21 @@ class ModelHost:
             return None
         self._release()
         title = known_title(path)
-        self._source, self._lost = source, None
+        self._source, self.lost = source, ("", "")
         self.info = dataclasses.replace(source.info, name=title) if title else source.info
         return self.info
 
     def answer(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of one reply; several may be open. Raises `EngineError` if no model is loaded, and
-        `DeviceLost` when another reply has lost the device.
+        """The events of one reply; several may be open. They end without `Done` when another one has lost the
+        device. Raises `EngineError` if no model is loaded.
         """
         if self._source is None:
             raise EngineError("No model is loaded: open one, then send again.")
         self.needs_reload = False
         events = self._source.stream(request, stop)
-        self._streams.append(events)
-        try:
-            for event in events:
-                yield event
-                if self._lost is not None:
-                    raise DeviceLost(str(self._lost), self._lost.report)
-        finally:
-            self._streams.remove(events)
-            _close(events)
+        if isinstance(events, Generator):
+            self._streams.add(events)
+        return events
 
     def ask(self, work: AskModel, stop: threading.Event) -> Generator[Any, None, Any]:
         """What `work` does with the loaded model. Raises `EngineError` if none is loaded."""
@@ -136,17 +132,12 @@ class ModelHost:
             error, DeviceLost | NotEnoughMemory
         )
         if isinstance(error, DeviceLost):
-            self._lost = error
+            self.lost = (str(error), error.report)
             self._release()
 
     def _release(self) -> None:
         source, self._source, self.info = self._source, None, None
-        for events in self._streams:
-            _close(events)
+        for events in tuple(self._streams):
+            events.close()
         if source is not None:
             source.close()
-
-
-def _close(events: Iterator[Any]) -> None:
-    if isinstance(events, Generator):
-        events.close()

@@ -92,9 +92,10 @@ class ReplyRunner(QObject):
     def begin(
         self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None,
         leading: LeadingName | None = None, tail: str = "",
-    ) -> None:  # fmt: skip
-        """Run a reply into `message` (state "running" in the store), after the text it has. Only while the
-        state in its chat is "idle". Raises `StoreError` if the tokens of that text cannot be read: no reply
+    ) -> ChatRequest:  # fmt: skip
+        """Make ready for a reply into `message` (state "running" in the store), after the text it has;
+        returns the request for the engine, whose `ended` is `end` for this message. Only while the state in
+        its chat is "idle". Raises `StoreError` if the tokens of that text cannot be read: no reply
         runs then.
 
         `source` is the reply that the text comes from: the message as it was, or another one that it was
@@ -120,7 +121,7 @@ class ReplyRunner(QObject):
         reply.checkpoint_due.connect(self._checkpoint)
         request = dataclasses.replace(request, report_prompt=True)
         self.begun.emit(message.id, request, reply.known)
-        reply.job = self.engine.answer(reply.conversation_id, request, lambda *how: self._end(reply, *how))
+        return request
 
     def item(self, message: StoredMessage) -> MessageItem:
         """A stored message as the transcript shows it; with the text that is not in the store yet."""
@@ -183,8 +184,8 @@ class ReplyRunner(QObject):
         for message_id in self._replies:
             self._checkpoint(message_id)
         in_time = self.engine.close()
-        for reply in tuple(self._replies.values()):
-            self._end(reply, "", "", "close")
+        for message_id in tuple(self._replies):
+            self.end(message_id, "", "", "close")
         self.unsaved.close()
         return in_time
 
@@ -206,7 +207,7 @@ class ReplyRunner(QObject):
     @Slot(int, object)
     def _take(self, job: int, event: ChatEvent) -> None:
         """Handle an event of a running reply."""
-        reply = next((each for each in self._replies.values() if each.job == job), None)
+        reply = self.growing_in(self.engine.chat_of(job))
         if reply is None:
             return
         if isinstance(event, Text):
@@ -243,11 +244,17 @@ class ReplyRunner(QObject):
         reply.tokens.join(reply.tail_tokens)
         self._traces.put(reply.message_id, reply.tokens)
 
-    def _end(self, reply: RunningReply, sentence: str, details: str, stopped_by: str) -> None:
+    def end(self, message_id: int, sentence: str, details: str, stopped_by: str) -> None:
         """A reply is over, with the sentence and the details of an error if there was one.
 
-        Without `Done` and without an error, it was stopped before it began, or the window closes.
+        Without `Done` and without an error, it was stopped before it began, or the window closes, or another
+        reply has lost the device.
         """
+        reply = self._replies.get(message_id)
+        if reply is None:
+            return
+        if reply.done is None and not sentence and not stopped_by:
+            sentence, details = self.engine.lost
         if rest := reply.end():
             self._show(reply, rest)
         del self._replies[reply.message_id]

@@ -36,7 +36,6 @@ class RunningReply(QObject):
         super().__init__(parent)
         self.conversation_id = conversation_id
         self.message_id = message_id
-        self.job = 0
         self.model_name = ""
         self.trimmed = 0
         self.avoided = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -237,18 +238,19 @@ class Turns:
         leading: LeadingName | None = None,
         tail: str = "",
     ) -> None:
-        """Run a reply into `message`, as `ReplyRunner.begin`; that of the open chat goes before others.
+        """Run a reply into `message`, as `ReplyRunner.begin`. That of the open chat goes before others.
 
         Raises `StoreError`: the message is over then.
         """
         request = dataclasses.replace(request, priority=int(context.id == self._visible.id))
         try:
-            self._runner.begin(request, message, source, leading, tail)
+            request = self._runner.begin(request, message, source, leading, tail)
         except StoreError:
             with contextlib.suppress(StoreError):  # else the next start ends it
                 state = "complete" if request.plain else "stopped"
                 context.store.finish(message.id, message.text + tail, state, message.stats)
             raise
+        self._engine.answer(context.id, request, functools.partial(self._runner.end, message.id))
 
     @reports_store_errors
     def show(self, context: ConversationContext) -> bool:

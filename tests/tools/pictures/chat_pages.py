@@ -265,8 +265,8 @@ def several_chats(stage: Stage) -> QWidget:
 
 @page
 def several_chats_one_stopped(stage: Stage) -> QWidget:
-    stage.end_reply()
-    assert len(stage.session.replying_in) == 2
+    stage.session.stop()
+    stage.until(lambda: stage.session.state == "idle")
     return stage.window
 
 
@@ -274,6 +274,7 @@ def several_chats_one_stopped(stage: Stage) -> QWidget:
 def several_chats_ended(stage: Stage) -> QWidget:
     stage.session.stop_all()
     stage.until(lambda: not stage.session.busy)
+    stage.echo.chat.delay_s = 0.0
     return stage.window
 
 
