@@ -18,7 +18,7 @@ from engine.backends.cpu.codegen.memory_ops import atomic_add, ld_i64
 from engine.backends.cpu.runtime.clock import ticks, ticks_per_second
 from engine.backends.cpu.runtime.contention import ACTIVE, DEBT, INTERVAL, NEXT, PARKINGS, WORDS, prepare
 from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
-from engine.backends.cpu.runtime.work_stealing import Words
+from engine.backends.cpu.runtime.work_stealing import CONTENTION, PARKED, Words
 from engine.platform import core_yield
 
 MS = 1000
@@ -166,9 +166,7 @@ def _count(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def _slow_in_helpers(args: int, step: int, tile: int, scratch: int) -> None:
-    """A tile of 20 microseconds (`args[1]` ticks); of 5 ms (`args[2]`) in a helper while `args[3]` is set,
-    as if it lost its core.
-    """
+    """A tile of `args[1]` ticks; of `args[2]` in a helper while `args[3]` is set, as if it lost its core."""
     mine = ld_i64(scratch)
     until = ticks() + ld_i64(args + 8 * (2 if mine and ld_i64(args + 24) else 1))
     while ticks() < until:
@@ -212,9 +210,11 @@ def test_a_helper_that_never_gets_a_core_stops_nobody() -> None:
 
 
 def test_a_helper_that_keeps_losing_its_core_is_left_out_and_taken_back() -> None:
-    rate = _rate()
-    argument = np.array([0, rate * 20e-6, rate * 5e-3, 1], np.int64)
-    with _pool(numba.cfunc(SIGNATURE)(_slow_in_helpers), argument, 4, 50, KERNELS.pool, 2) as (pool, replay):
+    """The thread pool's milliseconds are twenty here, beside which those that other programs take are few."""
+    rate = 20 * _rate()
+    argument = np.array([0, rate * 20e-6, rate * 2.5e-3, 1], np.int64)
+    with _pool(numba.cfunc(SIGNATURE)(_slow_in_helpers), argument, 4, 10, KERNELS.pool, 2) as (pool, replay):
+        prepare(pool._words[CONTENTION:PARKED], 2, rate)
         pool._scratch[1].view(np.int64)[0] = 1
         until = time.monotonic() + 20
         while pool.active == 2 and time.monotonic() < until:
