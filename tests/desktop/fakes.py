@@ -252,13 +252,15 @@ class EchoApi:
     `echo.describe`.
 
     `chat` is the source handed out (its `info` follows the opened path); `load_steps` progress events come
-    `load_delay_s` apart; `fail_with` is raised after them; a path named "missing..." has no headers, and one
-    named "other..." cannot draft. `opened` lists the opened paths.
+    `load_delay_s` apart, and the last step ends when `load_hold` is set; `fail_with` is raised after them; a
+    path named "missing..." has no headers, and one named "other..." cannot draft. `opened` lists the opened
+    paths.
     """
 
     chat: EchoChat = field(default_factory=EchoChat)
     load_steps: int = 2
     load_delay_s: float = 0.0
+    load_hold: threading.Event | None = None
     fail_with: Exception | None = None
     opened: list[Path] = field(default_factory=list)
     settings: list[tuple[LoadSettings, CacheSettings]] = field(default_factory=list)
@@ -290,6 +292,9 @@ class EchoApi:
         for step in range(self.load_steps):
             yield Loading("Loading weights", step, self.load_steps)
             if stop.wait(self.load_delay_s) if self.load_delay_s else stop.is_set():
+                raise EngineError(f"Loading {path.name} was stopped.")
+        while self.load_hold is not None and not self.load_hold.wait(0.01):
+            if stop.is_set():
                 raise EngineError(f"Loading {path.name} was stopped.")
         if self.fail_with is not None:
             raise self.fail_with

@@ -110,7 +110,7 @@ def test_the_question_is_moot_when_the_reply_is_over(hand) -> None:
 def notebook(hand):
     hand.press(Key.Key_K, Modifier.ControlModifier | Modifier.ShiftModifier)
     hand.window.notebooks.open_page.editor.insertPlainText("Once upon")
-    hand.echo.load_delay_s = 0.3
+    hand.echo.load_hold = threading.Event()
     hand.echo.chat.reply = " a time"
     return hand.window.notebooks.open_page
 
@@ -122,13 +122,13 @@ def test_a_notebook_continues_when_the_model_is_loaded(hand, notebook) -> None:
     assert "still loading" in notebook.bar.note.text()
     assert notebook.bar.stop_button.isVisible()
     assert not hand.window.chat.banner.isVisible()
+    hand.echo.load_hold.set()
     hand.qtbot.waitUntil(lambda: notebook.editor.text() == "Once upon a time")
 
 
 @pytest.mark.parametrize("act", ["stop", "escape", "leave", "fail"])
 def test_waiting_for_the_model_ends(hand, notebook, act: str) -> None:
     name = "bad.gguf" if act == "fail" else "other.gguf"
-    hand.echo.load_delay_s = 0.3
     hand.window.model_controller.open(hand.folder / name)
     hand.wait_for("loading")
     hand.press(Key.Key_Return, Modifier.ControlModifier)
@@ -139,6 +139,7 @@ def test_waiting_for_the_model_ends(hand, notebook, act: str) -> None:
         hand.press(Key.Key_Escape)
     elif act == "leave":
         hand.session.new_conversation()
+    hand.echo.load_hold.set()
     hand.wait_for("idle", "no_model")
     assert not hand.session.replying_in
     assert act == "leave" or "still loading" not in notebook.bar.note.text()
@@ -157,4 +158,5 @@ def test_writing_again_says_why_it_cannot(hand, notebook) -> None:
     assert banner.isVisible()
     assert banner.text.text() == "The model is still loading: try again when it is ready. Your text is kept."
     assert notebook.editor.text() == "Once upon a time"
+    hand.echo.load_hold.set()
     hand.wait_for("idle")

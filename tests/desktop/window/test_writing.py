@@ -384,13 +384,14 @@ def test_messages_wait_while_the_model_is_loaded_and_a_refusal_disappears(hand) 
     send(hand)
     banner = hand.window.chat.banner
     assert "No model is loaded" in banner.text.text()
-    hand.echo.load_delay_s = 0.4
+    hand.echo.load_hold = threading.Event()
     hand.window.model_controller.open(hand.folder / "echo.gguf")
     hand.wait_for("loading")
     assert not banner.isVisible()
     send(hand)
     assert hand.box.toPlainText() == ""
     assert harness(hand).rows.title.text() == "Sent when the model is loaded"
+    hand.echo.load_hold.set()
     hand.qtbot.waitUntil(lambda: hand.texts() == ["early", "early"])
     assert not harness(hand).rows.isVisible()
 
@@ -462,11 +463,12 @@ def test_a_full_chat_offers_to_drop_its_oldest_turns(hand) -> None:
 
 def test_a_reply_can_be_stopped_while_a_message_that_waited_is_read(hand) -> None:
     """Whoever hears late that the model is ready must not show it as the present state."""
-    hand.echo.load_delay_s, hand.echo.chat.hold = 0.2, threading.Event()
+    hand.echo.load_hold, hand.echo.chat.hold = threading.Event(), threading.Event()
     hand.window.model_controller.open(hand.folder / "echo.gguf")
     hand.wait_for("loading")
     hand.type("early")
     send(hand)
+    hand.echo.load_hold.set()
     hand.wait_for("prefill")
     assert hand.button("Stop the reply").isVisible()
     hand.type("later")

@@ -24,11 +24,14 @@ from desktop.services.system.single_instance import (
     take_lock,
 )
 from desktop.store.database.database import StoreError
+from tests.conftest import WAIT_MS
 
 FOUND = 4711
 
 
-def later(folder: Path, request: Request, wait_s: float = 3.0) -> tuple[threading.Thread, list[object]]:
+def later(
+    folder: Path, request: Request, wait_s: float = WAIT_MS / 1000
+) -> tuple[threading.Thread, list[object]]:
     """A later start, on a thread: what `hand_over` returned or raised is added to the list."""
     outcome: list[object] = []
 

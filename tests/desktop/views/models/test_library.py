@@ -211,12 +211,13 @@ def test_an_empty_library_says_what_to_do(make) -> None:
 
 def test_load_with_progress_and_unload(deck: Deck) -> None:
     local = deck.window.local
-    deck.shelf.load_steps, deck.shelf.load_delay_s = 4, 0.03
+    deck.shelf.load_steps, deck.shelf.load_hold = 4, threading.Event()
     deck.select("m1")
     local.details.load.click()
     deck.qtbot.waitUntil(
         lambda: local.bar.isVisible() and local.doing.text() == "Loading weights" and local.bar.value() > 0
     )
+    deck.shelf.load_hold.set()
     deck.hand.wait_for("idle")
     assert not local.bar.isVisible()
     assert deck.shown() == ["m0", "m1  (loaded)", "m2"]
