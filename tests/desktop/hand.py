@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 
 from desktop.app import Desktop, EngineApi
 from desktop.items.chats.messages import MessageItem
+from desktop.views.transcript.rendering.code_highlight import IdleRunner
 from engine.core import Downloaded, Downloading
 from tests.desktop.fakes import EchoApi
 
@@ -33,7 +34,11 @@ def settled(hand: Hand) -> bool:
     for each in waiting:
         if each.interval() > 1000:
             each.stop()
-    return not hand.desktop.services.local_models.searching and not any(each.isActive() for each in waiting)
+    return (
+        not hand.desktop.services.local_models.searching
+        and not any(each.isActive() for each in waiting)
+        and all(runner.idle() for runner in hand.window.findChildren(IdleRunner))
+    )
 
 
 class Hand:

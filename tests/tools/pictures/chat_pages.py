@@ -44,7 +44,7 @@ def first_run_trouble(stage: Stage) -> QWidget:
 @page
 def first_run_found(stage: Stage) -> QWidget:
     stage.window.model_controller.look_for_models()
-    stage.spin(0.5)
+    stage.until_found()
     stage.window.chat.welcome.end_download()
     return stage.window
 

@@ -86,7 +86,14 @@ class Stage:
         self.desktop.start()
         self.window.resize(*size)
         self.window.activateWindow()
+        self.until(lambda: self.desktop.painted)
+        self.until_found()
         self.spin(0.5)
+
+    def until_found(self) -> None:
+        """Wait for the search for models, which begins after the first paint."""
+        self.until(lambda: not self.desktop.services.local_models.searching)
+        self.spin()
 
     def show_theme(self, theme: str) -> None:
         """Switch to the light or dark theme."""
