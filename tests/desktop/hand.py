@@ -14,6 +14,7 @@ from desktop.app import Desktop, EngineApi
 from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript.rendering.code_highlight import IdleRunner
 from engine.core import Downloaded, Downloading
+from tests.conftest import WAIT_MS
 from tests.desktop.fakes import EchoApi
 
 __all__ = ["Hand", "no_fetch", "settled"]
@@ -76,7 +77,7 @@ class Hand:
         self.window.model_controller.open(path)
         self.wait_for("idle")
 
-    def wait_for(self, *states: str, timeout: int = 5000) -> None:
+    def wait_for(self, *states: str, timeout: int = WAIT_MS) -> None:
         self.qtbot.waitUntil(lambda: self.session.state in states, timeout=timeout)
 
     @property

@@ -263,7 +263,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     database = hand.session.stores.database
     database.execute("UPDATE conversations SET title = title")
     full(database)
-    hand.wait_for("idle", timeout=10_000)
+    hand.wait_for("idle")
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     assert hand.texts()[-1] == LONG  # it stays on screen
     assert sum("no room" in sentence for sentence in reported) == 1

@@ -118,7 +118,7 @@ def test_a_file_too_long_says_by_how_much_and_is_trimmed_between_lines(hand) -> 
     hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
     words = len(hand.items()[0].text.split())
     assert 4096 - 16 - 8 < words <= 4096 - 16
-    hand.wait_for("idle", timeout=20_000)
+    hand.wait_for("idle")
 
 
 def test_files_are_pasted_dropped_chosen_removed_and_refused_in_a_sentence(hand) -> None:
@@ -420,7 +420,7 @@ def test_a_waiting_message_is_counted_again_before_it_is_sent(hand) -> None:
     queue.add(f"Attached file: long.txt\n```\n{lines}\n```\n\nSum it up")
     queue.add("word " * 5000 + "end")
     chat.hold.set()
-    hand.qtbot.waitUntil(lambda: len(hand.items()) == 4 and not hand.session.replying_in, timeout=20_000)
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 4 and not hand.session.replying_in)
     ((_, file),), place = split(hand.items()[2].text)
     assert "of 900 lines" in file.note
     assert hand.items()[2].text[place:] == "Sum it up"

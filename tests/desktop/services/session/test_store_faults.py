@@ -109,7 +109,7 @@ def test_a_queued_message_at_every_call_of_the_store(
             said.clear()
         with failing(monkeypatch, call, visible_chat_is_untouched) as asked:
             queue.send(number)
-            harness.qtbot.waitUntil(partial(is_over, queue, number, second), timeout=10_000)
+            harness.qtbot.waitUntil(partial(is_over, queue, number, second))
         reached = asked() >= call
         assert session.save_replies() == {}
         waits = [waiting.text for waiting in queue.waiting(second)].count(text)

@@ -86,7 +86,7 @@ def test_the_engines_checks(
     service = make_service(**CHECKS)
     service.check(kind, good, at_once=True)
     service.check(kind, bad, at_once=True)
-    qtbot.waitUntil(lambda: len(service.said) == 2, timeout=20_000)
+    qtbot.waitUntil(lambda: len(service.said) == 2)
     assert service.said[0] == (kind, good, "")
     assert service.said[1][:2] == (kind, bad)
     assert word in service.said[1][2]

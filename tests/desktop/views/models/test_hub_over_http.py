@@ -43,11 +43,11 @@ def test_from_a_search_to_a_loaded_model(hand: Hand, hub: Hub, qtbot, tmp_path: 
 
     QTest.keyClicks(page.query, "tiny")
     QTest.keyClick(page.query, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: page.found.rowCount() == 1, timeout=20_000)
+    qtbot.waitUntil(lambda: page.found.rowCount() == 1)
     assert "4.3 k downloads" in page.found.index(0).data()
     assert "mit" in page.found.index(0).data()
     page.results.setCurrentIndex(page.found.index(0))
-    qtbot.waitUntil(lambda: page.choices.rowCount() == 2, timeout=20_000)
+    qtbot.waitUntil(lambda: page.choices.rowCount() == 2)
     row = next(row for row in range(2) if page.choices.index(row).data().startswith("Q4_1"))
     page.options.setCurrentIndex(page.choices.index(row))
     assert page.get.text() == "Download Q4_1"
@@ -56,20 +56,18 @@ def test_from_a_search_to_a_loaded_model(hand: Hand, hub: Hub, qtbot, tmp_path: 
     hub.stalling(400_000)
     page.get.click()
     key = ("maker/tiny-GGUF", "Q4_1")
-    qtbot.waitUntil(
-        lambda: bool(page.downloads._rows) and page.downloads.row(key).bar.value() > 0, timeout=20_000
-    )
+    qtbot.waitUntil(lambda: bool(page.downloads._rows) and page.downloads.row(key).bar.value() > 0)
     download = page.downloads.row(key)
     assert 0 < download.bar.value() < 1000
     download.pause.click()
-    qtbot.waitUntil(download.resume.isVisible, timeout=20_000)
+    qtbot.waitUntil(download.resume.isVisible)
     assert "Paused" in download.text.text()
     assert not list((tmp_path / "data" / "models").rglob("*.gguf")), "half a model is no model"
     hub.going_on()
     hub.chunk_pause = 0.0
 
     download.resume.click()
-    qtbot.waitUntil(download.load.isVisible, timeout=20_000)
+    qtbot.waitUntil(download.load.isVisible)
     ranges = hub.ranges_asked("tiny-Q4_1.gguf")
     assert any(each and each != "bytes=0-" for each in ranges), "it went on where it was"
     path = hand.desktop.services.hub.downloads[0].path

@@ -462,7 +462,7 @@ def test_a_narrow_window_puts_the_details_below(deck: Deck) -> None:
 def test_a_thousand_models(make) -> None:
     """A repaint, and scrolling, cost what the rows on screen cost, however many there are."""
     deck = make(1000)
-    deck.qtbot.waitUntil(lambda: len(deck.shown()) == 1000, timeout=20_000)
+    deck.qtbot.waitUntil(lambda: len(deck.shown()) == 1000)
     table = deck.window.local.table
     bar, rows = table.verticalScrollBar(), table.viewport().height() // table.rowHeight(0) + 2
     picture = QImage(table.viewport().size(), QImage.Format.Format_RGB32)

@@ -346,11 +346,11 @@ def test_a_format_applies_when_its_pattern_is_valid(hand, qtbot) -> None:
     assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="json")
     assert "insert an example" in note(hand, ConstraintSettings, "pattern")
     type_text(box, '{"type": "objekt"}')
-    qtbot.waitUntil(lambda: "schema" in note(hand, ConstraintSettings, "pattern"), timeout=20_000)
+    qtbot.waitUntil(lambda: "schema" in note(hand, ConstraintSettings, "pattern"))
     assert "replies stay as they were" in note(hand, ConstraintSettings, "pattern")
     assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="json")
     type_text(box, '{"type": "object"}')
-    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "json_schema", timeout=20_000)
+    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "json_schema")
     assert in_force(hand, ConstraintSettings).pattern == '{"type": "object"}'
     assert note(hand, ConstraintSettings, "pattern") == ""
     choose(combo, "Free")
@@ -365,14 +365,14 @@ def test_each_format_keeps_its_own_text(hand, qtbot) -> None:
     choose(combo, "One of these lines")
     assert form.row("pattern").label.text() == "The choices, one a line"
     type_text(box, "yes\nno")
-    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "choices", timeout=20_000)
+    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "choices")
     combo.setFocus()
     QTest.keyClick(combo, Key.Key_Up)  # the grammar
     assert box.toPlainText() == ""
     assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="choices", pattern="yes\nno")
     QTest.keyClick(combo, Key.Key_Down)
     assert box.toPlainText() == "yes\nno"
-    qtbot.waitUntil(lambda: note(hand, ConstraintSettings, "pattern") == "", timeout=20_000)
+    qtbot.waitUntil(lambda: note(hand, ConstraintSettings, "pattern") == "")
 
 
 def test_every_example_is_valid_and_comes_by_menu(hand, qtbot) -> None:
@@ -388,7 +388,7 @@ def test_every_example_is_valid_and_comes_by_menu(hand, qtbot) -> None:
     menu = hand.button("Insert an example").menu()
     menu.actions()[0].trigger()
     expected = _EXAMPLES["regex"][0][1]
-    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).pattern == expected, timeout=20_000)
+    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).pattern == expected)
     assert in_force(hand, ConstraintSettings).format == "regex"
 
 
@@ -402,13 +402,13 @@ def test_an_unfinished_pattern_waits_in_its_chat(hand, qtbot) -> None:
     )
     choose(combo, "Regular expression")
     type_text(box, "(half")
-    qtbot.waitUntil(lambda: "expression" in note(hand, ConstraintSettings, "pattern"), timeout=20_000)
+    qtbot.waitUntil(lambda: "expression" in note(hand, ConstraintSettings, "pattern"))
     hand.window.navigation.new_chat()
     assert (combo.currentText(), box.toPlainText(), box.isEnabled()) == ("Free", "", False)
     assert note(hand, ConstraintSettings, "pattern") == ""
     hand.window.navigation.open_chat(first)
     assert (combo.currentText(), box.toPlainText(), box.isEnabled()) == ("Regular expression", "(half", True)
-    qtbot.waitUntil(lambda: "expression" in note(hand, ConstraintSettings, "pattern"), timeout=20_000)
+    qtbot.waitUntil(lambda: "expression" in note(hand, ConstraintSettings, "pattern"))
     assert in_force(hand, ConstraintSettings).pattern == ""
 
 
@@ -454,7 +454,7 @@ def test_the_form_reaches_the_request(hand, qtbot) -> None:
     unfold(hand, "Constraints", "Stop conditions", "Guidance")
     choose(control(hand, QComboBox, "Format"), "One of these lines")
     type_text(inspector(hand).forms[ConstraintSettings].editor("pattern").box, "yes\nno")
-    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "choices", timeout=20_000)
+    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "choices")
     type_text(control(hand, QPlainTextEdit, "Banned strings"), "never\nthe end")
     type_text(control(hand, QPlainTextEdit, "Negative system prompt"), "rude")
     hand.say("well?")
