@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from functools import partial
 from statistics import median
 
-from engine.core import Text
 from engine.generator.dynamic import DynamicGenerator, Failed, Job
 from engine.generator.request import GenerationRequest, Guidance
 from engine.models.paged import PagedCache
@@ -32,19 +31,22 @@ def requests(ids: Sequence[int], count: int, tokens: int) -> list[GenerationRequ
 def decode_seconds(generator: DynamicGenerator, asked: Sequence[GenerationRequest]) -> float:
     """Seconds for each token and job, from when all replies have begun to when the first has ended."""
     generator.cache.table.forget()
-    jobs = {Job(each): 0 for each in asked}
+    jobs = [Job(each) for each in asked]
     generator.enqueue(jobs)
-    begun = first = 0.0
+    begun, first = 0.0, 0
     while len(generator.active) == len(jobs) or not begun:
-        for job, event, _ in generator.iterate():
-            assert not isinstance(event, Failed), event.error
-            if isinstance(event, Text):
-                jobs[job] += len(event.tokens)
-        if not begun and all(jobs.values()):
-            begun, first = time.perf_counter(), sum(jobs.values())
-    seconds = (time.perf_counter() - begun) / (sum(jobs.values()) - first)
+        failed = [event.error for _, event, _ in generator.iterate() if isinstance(event, Failed)]
+        assert not failed, failed
+        if not begun and all(map(_written, jobs)):
+            begun, first = time.perf_counter(), sum(map(_written, jobs))
+    seconds = (time.perf_counter() - begun) / (sum(map(_written, jobs)) - first)
     generator.clear_queue()
     return seconds
+
+
+def _written(job: Job) -> int:
+    """How many tokens a job has written."""
+    return job.opened.sequence.new_tokens if job.opened is not None else 0
 
 
 def batch(options: Options, work: str) -> Iterator[Line]:
@@ -130,15 +132,14 @@ def _first_token(
 ) -> float:
     """Seconds from enqueuing a job to its first token, while others are written."""
     generator.cache.table.forget()
-    others = {Job(each): 0 for each in beside}
+    others = [Job(each) for each in beside]
     generator.enqueue(others)
-    while not all(others.values()):
-        for job, event, _ in generator.iterate():
-            others[job] += isinstance(event, Text)
+    while not all(map(_written, others)):
+        generator.iterate()
     job, started = Job(asked), time.perf_counter()
     generator.enqueue(job)
-    while not any(each is job and isinstance(event, Text) for each, event, _ in generator.iterate()):
-        pass
+    while not _written(job):
+        generator.iterate()
     seconds = time.perf_counter() - started
     generator.clear_queue()
     return seconds
