@@ -32,12 +32,16 @@ def waits_for_a_reader(job: Job, active: Sequence[Job], cache: PagedCache) -> bo
     return False
 
 
-def fits(job: Job, active: Sequence[Job], cache: PagedCache) -> bool:
-    """Whether a job can start now: with its setup, and with pages for its prompt and for every reply."""
+def fits(job: Job, active: Sequence[Job], suspended: Sequence[Job], cache: PagedCache) -> bool:
+    """Whether a job can start now: with its setup, and with pages for its prompt and for every reply.
+
+    The model stays as it is while others run or are `suspended`, which go on with it later.
+    """
+    begun = active or any(other is not job for other in suspended)
+    if begun and job.setup is not None and not job.setup.holds():
+        return False
     if not active:
         return True
-    if job.setup is not None and not job.setup.holds():
-        return False
     table = cache.table
     negative = job.request.guidance.negative_ids if job.request.guidance is not None else ()
     texts = [ids for ids in (job.ids, negative) if ids]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +47,8 @@ class DynamicGenerator:
     `enqueue` jobs, then call `iterate` until `num_remaining_jobs` is 0: each call runs what is next and
     returns what happened. Pages of the cache are taken when they are needed, full ones shared between jobs
     with equal beginnings. Up to `max_batch_size` jobs run at a time; a prompt is read in chunks of at most
-    `max_chunk_size` tokens (0: as suits the device and what else runs). `drafters`
-    may be those of another generator with the same cache. One thread uses a generator.
+    `max_chunk_size` tokens (0: as suits the device and what else runs). `drafters` may be those of another
+    generator with the same cache. One thread uses a generator.
     """
 
     def __init__(
@@ -193,8 +192,8 @@ class DynamicGenerator:
         `request` is for all prompts or one for each; its ids are the prompt's. Prompt i has the seed of its
         request plus i if one request with a seed is for all. A pair is a prompt and its negative prompt, with
         the guidance scale of the request or `guidance_scale`. `adapters` has those of each prompt; prompts
-        with equal ones run together. Setting `abort_event` cancels all jobs and
-        returns None. What a job raises cancels the others and is raised.
+        with equal ones run together. Setting `abort_event` cancels all jobs and returns None. What a job
+        raises cancels the others and is raised.
         """
         one = isinstance(prompt, str | tuple)
         prompts: list[Prompt] = [prompt] if isinstance(prompt, str | tuple) else list(prompt)
@@ -251,6 +250,5 @@ class DynamicGenerator:
                         ends[job] = event
         finally:
             for job in jobs:
-                with suppress(ValueError):
-                    self.cancel(job)
+                self.cancel(job)
         return [Generated(texts[job], tuple(ids[job]), ends[job]) for job in jobs]

@@ -99,6 +99,9 @@ class OverlappedDecode:
 
         Call it once for each token that the host decided. Raises `ContextTooLong`.
         """
+        if not self._runner.single:
+            self._leave()
+            return None
         if not self._asked:
             self._asked = True
             self._device = self._find()
@@ -140,9 +143,17 @@ class OverlappedDecode:
             return False
         self._sequence.keep_logits()
         self.logits = output.retry
-        if output.retry is None and self._device is not None:
+        if not self._runner.single:
+            self._leave()
+        elif output.retry is None and self._device is not None:
             self._device.close()
         return True
+
+    def _leave(self) -> None:
+        """Give up the decode loop: other sequences run now, and one of them may take it with its own plan."""
+        if self._device is not None:
+            self._device.close()
+        self._device, self._asked = None, False
 
     def close(self) -> None:
         """The sequence is over."""

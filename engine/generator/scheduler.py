@@ -10,6 +10,7 @@ back, and later reads again what was lost of them.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Generator, Sequence
 
 from engine.core import Done, Loading, Prefill, Running, Stats, Text, Waiting
@@ -55,7 +56,7 @@ class Scheduler:
         self._read_last = False
         self._events: list[JobEvent] = []
         self._errors: list[BaseException] = []
-        self._streams: dict[Job, list[JobEvent]] = {}
+        self._streams: dict[Job, deque[JobEvent]] = {}
         self.unheard: list[JobEvent] = []
         """What happened to other jobs while a stream's next event was asked for."""
 
@@ -93,32 +94,38 @@ class Scheduler:
         Raises as `add`, and what the job raises. Closing it removes the job.
         """
         self.add(job)
-        self._streams[job] = []
+        self._streams[job] = deque()
         found = self._events_of(job)
         next(found)  # now it can be closed
         return found
 
     def _events_of(self, job: Job) -> Generator[StreamEvent, None, None]:
+        mine, unread = self._streams[job], 0
         try:
             yield Waiting()
             while True:
-                mine, self._streams[job] = self._streams[job], []
-                if not mine:
-                    if job.state == ENDED:
-                        return
-                    for happened in self.turn():
-                        self._streams.get(happened.job, self.unheard).append(happened)
-                    self._forget_frames()
-                    if not self._streams[job] and len(self.pending) + len(self.active) > 1:
-                        yield Waiting()
-                for _, event, _ in mine:
+                while mine:
+                    event = mine.popleft().event
                     if isinstance(event, Failed):
                         try:
                             raise event.error
                         finally:
-                            del mine, event  # or the error would hold itself, and with it the model's memory
+                            del event  # or the error would hold itself, and with it the model's memory
                     if not isinstance(event, Started):
                         yield event
+                if job.state == ENDED:
+                    return
+                # While the others' events are being read, no more are made: drafts may give several at once.
+                before, unread = unread, sum(map(len, self._streams.values()))
+                if unread and not 0 < before <= unread:
+                    yield Waiting()
+                    continue
+                unread = 0
+                for happened in self.turn():
+                    self._streams.get(happened.job, self.unheard).append(happened)
+                self._forget_frames()
+                if not mine and len(self.pending) + len(self.active) > 1:
+                    yield Waiting()
         finally:
             self._streams.pop(job, None)
             if job.state != ENDED:
@@ -289,8 +296,10 @@ class Scheduler:
     # -- the queue
 
     def _end_stopped(self) -> None:
-        """End the jobs whose stop event is set and that wait for the queue or for what they lost."""
-        waiting = [*self.pending, *(job for job in self.active if job.resuming is not None)]
+        """End the jobs whose stop event is set and that wait: in the queue, or for a pass, which a background
+        job may do for long.
+        """
+        waiting = [*self.pending, *(job for job in self.active if job.waits_for is not None)]
         for job in [job for job in waiting if job.stop.is_set()]:
             if job.opened is not None:
                 output = job.opened.sequence.finish("cancelled")
@@ -310,9 +319,9 @@ class Scheduler:
         for job in order[:_LOOK_AHEAD]:
             if len(self.active) >= self._most_jobs or self._setting_up is not None:
                 return
-            if not fits(job, self.active, self._cache):
-                if job.skips >= job.max_skips:
-                    return
+            if not fits(job, self.active, self._suspended, self._cache):
+                if job.skips >= job.max_skips and self.active:
+                    return  # without active jobs it is a suspended one that it waits for
                 behind.append(job)
                 continue
             if waits_for_a_reader(job, self.active, self._cache):
@@ -321,9 +330,13 @@ class Scheduler:
                 other.skips += 1
             self._start(job)
 
+    @property
+    def _suspended(self) -> list[Job]:
+        return [job for job in self.pending if job.state == SUSPENDED]
+
     def _start(self, job: Job) -> None:
         """Take a job out of the queue: its setup is brought about, or its sequence begins."""
-        if job.setup is not None and not self.active and job.state == PENDING:
+        if job.setup is not None and not self.active and not self._suspended:
             self._setting_up = job, job.setup.run(job.stop)
             self._set_up(*self._setting_up)
         else:

@@ -28,6 +28,7 @@ from engine.settings import (
 from tests.engine.generator.fakes import FakeModel, random_logits, tokenizer
 
 END = tokenizer().stop_token_ids
+GREEDY = SamplerSettings(temperature=0.0)
 
 
 class Said:
@@ -473,3 +474,82 @@ def test_jobs_wait_for_the_adapter_that_they_need_and_do_not_starve() -> None:
     # four jobs overtake the first that needs "b", and no more
     assert adapters.changes[:3] == ["a", "b", "a"]
     assert len(adapters.changes) <= 6
+
+
+@pytest.mark.parametrize("max_skips", [0, 4])
+def test_the_model_stays_as_a_suspended_job_needs_it(max_skips: int) -> None:
+    generator, _ = dynamic(pages=60)
+    adapters = Adapters()
+    held = Job(request(1, 20, 30), setup=adapters.setup("a"))
+    other = Job(request(2, 20, 30), setup=adapters.setup("b"), priority=1, max_skips=max_skips)
+    said = {held: Said(), other: Said()}
+    generator.enqueue(held)
+    for _ in range(10):
+        for job, event, _ in generator.iterate():
+            said[job].take(event)
+    generator._scheduler._suspend(held)
+    generator.enqueue(other)
+    for _ in range(200):
+        for job, event, _ in generator.iterate():
+            said[job].take(event)
+        assert adapters.now == "a" or said[held].done is not None
+    assert adapters.changes == ["a", "b"]
+    for job in said:
+        assert outcome(said[job]) == alone(job.request)
+
+
+def test_a_background_job_that_is_paused_can_be_stopped() -> None:
+    generator, _ = dynamic(pages=60)
+    background, front = Job(request(1, 20, 400), priority=-1), Job(request(2, 20, 400), priority=1)
+    generator.enqueue(background)
+    for _ in range(10):
+        generator.iterate()
+    generator.enqueue(front)
+    for _ in range(5):
+        generator.iterate()
+    background.stop.set()
+    ends = [(job, event.reason) for job, event, _ in generator.iterate() if isinstance(event, Done)]
+    assert ends == [(background, "cancelled")]
+    assert generator.active == (front,)
+
+
+def test_what_nobody_reads_does_not_pile_up() -> None:
+    """A reply whose drafts give several tokens a pass, beside one that gets one: both are read in turns."""
+
+    def repeating(sequence: list[int]) -> Any:
+        return np.eye(tokenizer().vocab_size, dtype=np.float32)[20 + len(sequence) % 7] * 9
+
+    model: Any = FakeModel(repeating)
+    generator = DynamicGenerator(model, PagedCache(model, CacheSettings(context_length=2048)), tokenizer())
+    drafting = SpeculationSettings(method="ngram", draft_tokens=4)
+    streams = [
+        generator.stream(request(1, 20, 300, sampler=GREEDY, speculation=drafting)),
+        generator.stream(request(2, 20, 300, sampler=GREEDY)),
+    ]
+    said, open_ones = [Said(), Said()], [0, 1]
+    most = 0
+    while open_ones:
+        for i in list(open_ones):
+            event = next(streams[i], None)
+            if event is None:
+                open_ones.remove(i)
+            else:
+                said[i].take(event)
+            most = max(most, *map(len, generator._scheduler._streams.values()), 0)
+    assert said[0].done is not None
+    assert said[0].done.stats.accepted_tokens > 100
+    assert most <= 8
+
+
+def test_a_stream_goes_on_though_another_is_not_read() -> None:
+    generator, _ = dynamic(pages=60)
+    left, read = generator.stream(request(1, 20, 60)), generator.stream(request(2, 20, 60))
+    next(left)
+    said = Said()
+    for event in read:
+        said.take(event)
+    assert outcome(said) == alone(request(2, 20, 60))
+    said = Said()
+    for event in left:
+        said.take(event)
+    assert outcome(said) == alone(request(1, 20, 60))
