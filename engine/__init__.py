@@ -58,10 +58,11 @@ from typing import Any
 
 _HOMES = {
     "engine.core": (
-        "Alternative", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Foreseen", "Loading", "Message",
+        "Alternative", "CallPiece", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Foreseen", "Loading",
+        "Message",
         "ModelInfo", "Prefill",
-        "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Trimmed",
-        "Waiting",
+        "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Tool", "ToolCall",
+        "Trimmed", "Waiting",
     ),
     "engine.settings": (
         "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings", "OutputSettings",

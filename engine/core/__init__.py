@@ -13,6 +13,7 @@ from engine.core.events import (
     DRAFT_STAGE,
     STOP_REASONS,
     Alternative,
+    CallPiece,
     ChatEvent,
     Done,
     Downloaded,
@@ -27,12 +28,22 @@ from engine.core.events import (
     Waiting,
 )
 from engine.core.model_info import ModelInfo, WorkSpace
-from engine.core.requests import ChatRequest, Foreseen, Message, PromptSize, Rendered
+from engine.core.requests import (
+    TOOL_CHOICES,
+    ChatRequest,
+    Foreseen,
+    Message,
+    PromptSize,
+    Rendered,
+    Tool,
+    ToolCall,
+)
 
 __all__ = [
-    "DRAFT_STAGE", "PAGE_TOKENS", "STOP_REASONS", "Alternative", "ChatEvent", "ChatRequest", "ChatSource",
+    "DRAFT_STAGE", "PAGE_TOKENS", "STOP_REASONS", "TOOL_CHOICES", "Alternative", "CallPiece", "ChatEvent",
+    "ChatRequest", "ChatSource",
     "Done", "Downloaded", "Downloading", "Foreseen", "Loading", "Message", "ModelInfo", "Prefill",
-    "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Trimmed",
+    "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Tool", "ToolCall", "Trimmed",
     "Waiting", "WorkSpace",
 ]  # fmt: skip
 

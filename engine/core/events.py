@@ -147,6 +147,21 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class CallPiece:
+    """A piece of a call that the reply makes, instead of text.
+
+    `index` counts the calls of a reply from 0. The first piece of each has its `id` and its whole `name`,
+    which are empty in later ones; the `arguments` of all its pieces together are the JSON text of an object.
+    The next call begins after the last piece of this one.
+    """
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Running:
     """Statistics of the reply so far, a few times a second."""
 
@@ -171,7 +186,7 @@ class Done:
     stats: Stats
 
 
-ChatEvent = Loading | Rendered | Waiting | Prefill | Trimmed | Text | Running | Done
+ChatEvent = Loading | Rendered | Waiting | Prefill | Trimmed | Text | CallPiece | Running | Done
 """What a chat source yields: any number of the other events, then one `Done`."""
 
 

@@ -14,13 +14,47 @@ from engine.settings import (
     StopSettings,
 )
 
+TOOL_CHOICES = ("auto", "none", "required")
+"""The values of `ChatRequest.tool_choice` that are not the name of a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call. `parameters` is the JSON schema of its arguments, as a JSON text;
+    empty for none.
+    """
+
+    name: str
+    description: str = ""
+    parameters: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool: `arguments` is the JSON text of an object, `id` what its result refers to."""
+
+    id: str
+    name: str
+    arguments: str
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation: `role` is "system", "user", "assistant" or "tool"."""
+    """One turn of a conversation: `role` is "system", "user", "assistant" or "tool".
+
+    Attributes:
+        tool_calls: the tools that this message of the assistant calls, after its `content`.
+        tool_call_id: the call that this message of a tool answers.
+        name: the tool that it is from.
+        reasoning: the thoughts before the assistant's `content`, for templates that repeat them.
+    """
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +94,12 @@ class ChatRequest:
         replayed: read this prompt, in its own passes and without the cache, and ignore the messages.
         priority: of several replies at a time, those of higher priority come first; those below 0 go on only
             while there is no other.
+        tools: what the model may call; calls are reported as `CallPiece`.
+        tool_choice: one of `TOOL_CHOICES`, or the name of the tool that must be called; with "none" the tools
+            are not offered.
+        parallel_tool_calls: whether one reply may hold several calls.
+        template_variables: further names for the chat template, as the JSON text of an object, such as
+            '{"enable_thinking": false}'.
     """
 
     messages: tuple[Message, ...]
@@ -76,6 +116,10 @@ class ChatRequest:
     report_prompt: bool = False
     replayed: Rendered | None = None
     priority: int = 0
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    parallel_tool_calls: bool = True
+    template_variables: str = ""
 
 
 @dataclass(frozen=True, slots=True)
