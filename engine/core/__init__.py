@@ -1,6 +1,7 @@
 """What crosses the engine's border: messages, requests, the events of a stream, and statistics.
 
-Everything here is frozen and holds only str, int, float and tuples, so that it can cross threads freely.
+Everything here is frozen and holds only str, int, float and tuples, so that it can cross threads freely; a
+`Priority` may be changed by any thread.
 
 Shape letters used in all docstrings: T rows (tokens of one step), V vocabulary, E model width, H query heads,
 G key/value heads, D head dimension, F feed-forward width, L layers, P pages, N out features, K in features.
@@ -33,6 +34,7 @@ from engine.core.requests import (
     ChatRequest,
     Foreseen,
     Message,
+    Priority,
     PromptSize,
     Rendered,
     Tool,
@@ -43,7 +45,8 @@ __all__ = [
     "DRAFT_STAGE", "PAGE_TOKENS", "STOP_REASONS", "TOOL_CHOICES", "Alternative", "CallPiece", "ChatEvent",
     "ChatRequest", "ChatSource",
     "Done", "Downloaded", "Downloading", "Foreseen", "Loading", "Message", "ModelInfo", "Prefill",
-    "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Tool", "ToolCall", "Trimmed",
+    "Priority", "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Tool", "ToolCall",
+    "Trimmed",
     "Waiting", "WorkSpace",
 ]  # fmt: skip
 

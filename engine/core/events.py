@@ -84,7 +84,12 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing new: other replies went on. A reply has such events only while others are written."""
+    """Nothing new: other replies went on. A reply has such events only while others are written.
+
+    `queued`: it does not run at all, because it waits for its turn, or for memory that others have.
+    """
+
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)

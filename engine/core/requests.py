@@ -81,6 +81,15 @@ class Rendered:
         return bool(self.passes) and all(rows for row in self.passes for _, rows in row)
 
 
+class Priority:
+    """A priority that may be changed, by any thread, while the reply is written."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """One request to a chat source.
@@ -93,7 +102,7 @@ class ChatRequest:
         report_prompt: report the prompt as `Rendered` before it is read.
         replayed: read this prompt, in its own passes and without the cache, and ignore the messages.
         priority: of several replies at a time, those of higher priority come first; those below 0 go on only
-            while there is no other.
+            while there is no other. A `Priority` may be changed meanwhile.
         tools: what the model may call; calls are reported as `CallPiece`.
         tool_choice: one of `TOOL_CHOICES`, or the name of the tool that must be called; with "none" the tools
             are not offered.
@@ -115,7 +124,7 @@ class ChatRequest:
     plain: bool = False
     report_prompt: bool = False
     replayed: Rendered | None = None
-    priority: int = 0
+    priority: int | Priority = 0
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     parallel_tool_calls: bool = True

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from engine.core import Done, Loading, Prefill, Running, Text
+from engine.core import Done, Loading, Prefill, Priority, Running, Text
 from engine.generator.opening import CheckedRequest, OpenSequence
 from engine.generator.request import GenerationRequest
 from engine.generator.runner import ModelPass
@@ -62,14 +62,14 @@ class Job:
         request: GenerationRequest,
         *,
         identifier: Any = None,
-        priority: int = 0,
+        priority: int | Priority = 0,
         max_skips: int = 4,
         stop: threading.Event | None = None,
         setup: Setup | None = None,
     ) -> None:
         self.request = request
         self.identifier = identifier
-        self.priority = priority
+        self._priority = priority if isinstance(priority, Priority) else Priority(priority)
         self.max_skips = max_skips
         self.stop = stop or threading.Event()
         self.setup = setup
@@ -86,6 +86,16 @@ class Job:
         self.skips = 0
         self.reading: tuple[tuple[tuple[int, int], ...], ...] = ()
         """As `StreamingGenerator.reading`, from its first `Prefill` on."""
+
+    @property
+    def priority(self) -> int:
+        """Its priority as it is now."""
+        return self._priority.value
+
+    @property
+    def queued(self) -> bool:
+        """Whether it waits in the queue, for the first time or because others needed its pages."""
+        return self.state in (PENDING, SUSPENDED)
 
     @property
     def ids(self) -> list[int]:

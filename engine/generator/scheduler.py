@@ -118,14 +118,14 @@ class Scheduler:
                 # While the others' events are being read, no more are made: drafts may give several at once.
                 before, unread = unread, sum(map(len, self._streams.values()))
                 if unread and not 0 < before <= unread:
-                    yield Waiting()
+                    yield Waiting(job.queued)
                     continue
                 unread = 0
                 for happened in self.turn():
                     self._streams.get(happened.job, self.unheard).append(happened)
                 self._forget_frames()
                 if not mine and len(self.pending) + len(self.active) > 1:
-                    yield Waiting()
+                    yield Waiting(job.queued)
         finally:
             self._streams.pop(job, None)
             if job.state != ENDED:

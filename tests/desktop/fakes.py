@@ -63,7 +63,9 @@ class EchoChat:
     `delay_s` passes before each word and `prefill_delay_s` between the `prefill_steps` progress events; both
     end at once when the stop event is set. `reply` (if any) is said instead; `error` is raised after
     `error_after` words; `trimmed` oldest messages are said to be left out; `hold`, as it is when the stream
-    begins, keeps it from its first word until it is set. Continuing goes on with what the reply still lacks
+    begins, keeps it from its first word until it is set, and `queue` from reading the prompt.
+
+    Continuing goes on with what the reply still lacks
     (as many words as it has are left out when it has others). `suppressed` maps the number of a word to a
     text that is taken back before it; `running_every` words `Running` tells the figures; `ending` is the
     (reason, trigger) of a reply that was said whole. The request's wishes are followed: each token has the
@@ -81,6 +83,7 @@ class EchoChat:
     error_after: int = 0
     trimmed: int = 0
     hold: threading.Event | None = None
+    queue: threading.Event | None = None
     suppressed: dict[int, str] = field(default_factory=dict)
     running_every: int = 0
     ending: tuple[str, str] = ("stop_token", "<|im_end|>")
@@ -105,6 +108,7 @@ class EchoChat:
                 raise Cancelled("Loading the draft model was stopped.")
             raise self.draft_error
         prompt = sum(len(message.content.split()) for message in request.messages)
+        yield from _waiting(self.queue, stop, queued=True)
         if self.trimmed:
             yield Trimmed(self.trimmed)
         if request.report_prompt:
@@ -194,11 +198,11 @@ class EchoChat:
         return words[len(begun.split()) :]
 
 
-def _waiting(hold: threading.Event | None, stop: threading.Event) -> Iterator[Waiting]:
+def _waiting(hold: threading.Event | None, stop: threading.Event, queued: bool = False) -> Iterator[Waiting]:
     """Until the hold or the stop event is set."""
     while hold is not None and not hold.is_set() and not stop.is_set():
         stop.wait(0.002)
-        yield Waiting()
+        yield Waiting(queued)
 
 
 def _passing(seconds: float, stop: threading.Event) -> Iterator[Waiting]:

@@ -1,15 +1,17 @@
 """The engine as the GUI thread sees it: its states, and jobs in order.
 
-States: "no_model", "loading" (or unloading), "idle", "prefill" (the prompt is read), "answering", "stopping".
-Replies of several chats run at the same time, and each chat has a state of its own: that of its reply, else
-that of the loading. The state of the engine is that of the oldest job that has not ended, so a model can be
-opened while replies are still being stopped.
+States: "no_model", "loading" (or unloading), "idle", "waiting" (a reply waits for its turn or for memory
+that others have), "prefill" (the prompt is read), "answering", "stopping". Several replies run at the same
+time, in one chat or in several, and each is known by the message that it is written into. Each chat has a
+state of its own: that of its replies, else that of the loading. The state of the engine is that of the oldest
+job that has not ended, so a model can be opened while replies are still being stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +20,14 @@ from PySide6.QtCore import QObject, Signal, Slot
 from desktop.services.engine.cpu_yield import CpuYield
 from desktop.services.engine.model_host import AskModel, Describe, ModelHost, OpenChat
 from desktop.services.engine.stream_thread import CROWDED, ROOMY, Coalescing, Job, MakeGenerator, StreamThread
-from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Running, Text, Waiting
+from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Priority, Running, Text, Waiting
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["STATES", "EngineController"]
 
-STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
+STATES = ("no_model", "loading", "idle", "waiting", "prefill", "answering", "stopping")
+_LIVELIEST = ("answering", "prefill", "waiting", "stopping")
+"""Which of its replies' states a chat has: the first of these."""
 
 _LOAD, _UNLOAD, _ANSWER, _BACKGROUND = "load", "unload", "answer", "aside"
 """Kinds of jobs; the last kind does not show in the state."""
@@ -41,6 +45,9 @@ class _Task:
     event: Callable[[Any], object] | None = None
     path: str = ""
     chat: int = 0
+    message: int = 0
+    priority: Priority = field(default_factory=Priority)
+    queued: bool = False
     has_text: bool = False
     stopped_by: str = ""
 
@@ -50,6 +57,8 @@ class _Task:
             return "stopping"
         if self.kind != _ANSWER:
             return "loading"
+        if self.queued:
+            return "waiting"
         return "answering" if self.has_text else "prefill"
 
 
@@ -58,11 +67,17 @@ class _Shown(NamedTuple):
 
     kind: str
     chat: int
+    message: int
     state: str
 
 
 def _is_text(event: object) -> bool:
     return isinstance(event, Text) and not event.suppressed
+
+
+def _stays(event: object, last: object) -> bool:
+    """Whether a reply only waits, as the window knows."""
+    return isinstance(event, Waiting) and (not event.queued or event == last)
 
 
 def _joined(texts: list[Text]) -> Text:
@@ -76,8 +91,8 @@ class EngineController(QObject):
     Signals:
         changed(): the state of the engine or of a chat is another one.
         became_free(): a job has ended, and a chat in which no reply runs can begin one; after `changed`.
-        progress(int chat, str stage, int done, int total): of reading the prompt of that chat's reply, or of
-            loading (0); total 0 is unknown.
+        progress(int message, str stage, int done, int total): of reading the prompt of the reply in that
+            message, or of loading (0); total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
         load_failed(str path, str sentence, str details)
     """
@@ -92,10 +107,7 @@ class EngineController(QObject):
         super().__init__(parent)
         self._host = ModelHost(open_chat, describe)
         coalescing = Coalescing(
-            _is_text,
-            _joined,
-            waits=lambda event: isinstance(event, Running),
-            stays=lambda event: isinstance(event, Waiting),
+            _is_text, _joined, waits=lambda event: isinstance(event, Running), stays=_stays
         )
         self._worker = StreamThread("engine", self, coalescing, self._host.failed)
         self.yielded = self._worker.yielded
@@ -106,6 +118,7 @@ class EngineController(QObject):
         self._room = CpuYield(self)
         self._tasks: dict[int, _Task] = {}
         self._shown: tuple[_Shown, ...] = ()
+        self._front = 0
         self._has_model = False
         self._model: ModelInfo | None = None
 
@@ -115,10 +128,24 @@ class EngineController(QObject):
         return self._shown[0].state if self._shown else "idle" if self._has_model else "no_model"
 
     def state_in(self, chat: int) -> str:
-        """One of `STATES`, as it is for a chat; others may be answered meanwhile."""
-        found = [shown for shown in self._shown if shown.kind == _ANSWER and shown.chat == chat]
-        found += [shown for shown in self._shown if shown.kind != _ANSWER]
-        return found[0].state if found else "idle" if self._has_model else "no_model"
+        """One of `STATES`, as it is for a chat; others may be answered meanwhile. Of several replies in it,
+        the liveliest counts.
+        """
+        states = {shown.state for shown in self._shown if shown.kind == _ANSWER and shown.chat == chat}
+        if states:
+            return next(state for state in _LIVELIEST if state in states)
+        if any(shown.kind != _ANSWER for shown in self._shown):
+            return next(shown.state for shown in self._shown if shown.kind != _ANSWER)
+        return "idle" if self._has_model else "no_model"
+
+    def state_of(self, message: int) -> str:
+        """The state of the reply that is written into a message; "idle" if none is."""
+        return next((shown.state for shown in self._shown if message and shown.message == message), "idle")
+
+    @property
+    def writing(self) -> int:
+        """How many replies run that nobody has stopped."""
+        return sum(shown.kind == _ANSWER and shown.state != "stopping" for shown in self._shown)
 
     @property
     def needs_reload(self) -> bool:
@@ -130,9 +157,9 @@ class EngineController(QObject):
         """The sentence and the report of a lost device, until a model is loaded again; else empty."""
         return self._host.lost
 
-    def chat_of(self, job: int) -> int:
-        """The chat in which a job's reply is written; 0 if it has ended."""
-        return self._tasks[job].chat if job in self._tasks else 0
+    def message_of(self, job: int) -> int:
+        """The message into which a job's reply is written; 0 if it has ended."""
+        return self._tasks[job].message if job in self._tasks else 0
 
     @property
     def model(self) -> ModelInfo | None:
@@ -161,22 +188,34 @@ class EngineController(QObject):
         self._stop("unload")
         self._start(_UNLOAD, self._host.unload, lambda *_: None)
 
-    def answer(self, chat: int, request: ChatRequest, ended: Callable[[str, str, str], None]) -> None:
-        """Run a reply beside those of other chats, only while the state in its own is "idle". Its events come
-        by `yielded`, texts that came soon after each other as one; then `ended` gets the sentence and the
-        details of an error, both empty if there was none, and what ended the reply before its time: "user",
-        "load", "unload" or "close"; "" for nothing.
+    def answer(
+        self, chat: int, message: int, request: ChatRequest, ended: Callable[[str, str, str], None]
+    ) -> None:
+        """Run a reply into a message of a chat, beside all others; only while a model is there, none is being
+        loaded, and no reply runs in that message. Its events come by `yielded`, texts that came soon after
+        each other as one; then `ended` gets the sentence and the details of an error, both empty if there was
+        none, and what ended the reply before its time: "user", "load", "unload" or "close"; "" for nothing.
         """
-        if (state := self.state_in(chat)) != "idle":
-            raise RuntimeError(f"A reply cannot start in state {state!r}.")
+        loads = any(shown.kind != _ANSWER for shown in self._shown)
+        if loads or not self._has_model or self.state_of(message) != "idle":
+            raise RuntimeError(f"A reply cannot start in state {self.state_in(chat)!r}.")
+        priority = Priority(int(chat == self._front))
+        request = dataclasses.replace(request, priority=priority)
         task: _Task
 
         def end(_result: object, sentence: str, details: str) -> None:
             ended(sentence, details, task.stopped_by)
 
         job = self._worker.start(lambda stop: self._host.answer(request, stop), in_turns=True)
-        self._tasks[job.id] = task = _Task(_ANSWER, job, end, chat=chat)
+        self._tasks[job.id] = task = _Task(_ANSWER, job, end, chat=chat, message=message, priority=priority)
         self._update()
+
+    @Slot(int)
+    def bring_forward(self, chat: int) -> None:
+        """The replies of this chat go before those of all others, those that run included."""
+        self._front = chat
+        for task in self._tasks.values():
+            task.priority.value = int(task.chat == chat)
 
     def run_in_background(self, make_generator: MakeGenerator, ended: Callable[[Any], object]) -> None:
         """Run a short task that needs the machine for itself, such as a measurement, without showing it in
@@ -207,12 +246,17 @@ class EngineController(QObject):
         self._stop("user")
 
     def stop_in(self, chat: int) -> None:
-        """Stop the reply of a chat."""
-        answers = [task for task in self._tasks.values() if task.kind == _ANSWER]
-        self._stop("user", [task for task in answers if task.chat == chat])
+        """Stop all replies of a chat."""
+        self._stop(
+            "user", (task for task in self._tasks.values() if task.kind == _ANSWER and task.chat == chat)
+        )
 
-    def _stop(self, cause: str, tasks: Sequence[_Task] | None = None) -> None:
-        for task in tuple(self._tasks.values()) if tasks is None else tasks:
+    def stop_reply(self, message: int) -> None:
+        """Stop the reply that is written into a message."""
+        self._stop("user", (task for task in self._tasks.values() if message and task.message == message))
+
+    def _stop(self, cause: str, tasks: Iterable[_Task] | None = None) -> None:
+        for task in tuple(self._tasks.values() if tasks is None else tasks):
             task.stopped_by = task.stopped_by or cause
             task.job.stop()
         self._update()
@@ -242,7 +286,8 @@ class EngineController(QObject):
     def _update(self) -> None:
         """Emit `changed` if a state has changed."""
         tasks = [task for task in self._tasks.values() if task.kind != _BACKGROUND]
-        now = tuple(_Shown(task.kind, task.chat, task.state) for task in tasks), self._model is not None
+        found = tuple(_Shown(task.kind, task.chat, task.message, task.state) for task in tasks)
+        now = found, self._model is not None
         if now == (self._shown, self._has_model):
             return
         self._shown, self._has_model = now
@@ -266,13 +311,15 @@ class EngineController(QObject):
             return
         if task is None:
             return
-        if isinstance(event, Loading):
-            self.progress.emit(task.chat, event.stage, event.done, event.total)
-        elif isinstance(event, Prefill):
-            self.progress.emit(task.chat, "Reading the prompt", event.done, event.total)
-        elif isinstance(event, Text) and not task.has_text:
-            task.has_text = True
+        before = task.state
+        task.queued = isinstance(event, Waiting)
+        task.has_text = task.has_text or isinstance(event, Text)
+        if task.state != before:
             self._update()
+        if isinstance(event, Loading):
+            self.progress.emit(task.message, event.stage, event.done, event.total)
+        elif isinstance(event, Prefill):
+            self.progress.emit(task.message, "Reading the prompt", event.done, event.total)
 
     @Slot(int, object)
     def _on_finished(self, job_id: int, result: object) -> None:

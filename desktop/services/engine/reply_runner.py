@@ -25,8 +25,10 @@ __all__ = ["ReplyRunner"]
 
 
 class ReplyRunner(QObject):
-    """Runs one reply at a time in each chat, appends its text to `messages` if it is shown there, and saves
-    it into its own message: five times a second while it grows, and at its end. Closes `engine` with itself.
+    """Runs replies, each known by its message: appends its text where it is shown, and saves it into that
+    message, five times a second while it grows, and at its end. Closes `engine` with itself.
+
+    `models` are the item models that can show a reply that runs.
 
     Signals:
         begun(int message, object request, int known): a reply begins; `known` tokens of its trace exist
@@ -34,8 +36,8 @@ class ReplyRunner(QObject):
         rendered(int message, object prompt): the exact prompt (`Rendered`) that is about to be read.
         document_grown(int message, str text): text has arrived in a notebook's document.
         changed(int message): a running reply has another notice or footer.
-        ran(int conversation, object stats): the `Stats` of its running reply so far, a few times a second.
-        avoided(int conversation, int count, str text): a banned text was taken back, the reply's `count`-th.
+        ran(int message, object stats): the `Stats` of a running reply so far, a few times a second.
+        avoided(int message, int count, str text): a banned text was taken back, the reply's `count`-th.
         draft_failed(int conversation, str sentence): the reply failed because its draft model could not be
             loaded.
         ended(int conversation, int message, bool stopped): it is over and saved. `stopped`: it was asked to
@@ -68,7 +70,7 @@ class ReplyRunner(QObject):
         super().__init__(parent)
         self.engine = EngineController(open_chat, describe, self)
         self.engine.yielded.connect(self._take)
-        self._stores, self._messages = stores, messages
+        self._stores, self.models = stores, [messages]
         self._replies: dict[int, RunningReply] = {}
         self.unsaved = UnsavedReplies(stores, self)
         self.unsaved.trouble.connect(self._on_unsaved)
@@ -77,26 +79,24 @@ class ReplyRunner(QObject):
 
     @property
     def conversations(self) -> tuple[int, ...]:
-        """The chats in which a reply runs, in the order in which they began."""
-        return tuple(reply.conversation_id for reply in self._replies.values())
+        """The chats in which replies run, in the order in which they began."""
+        return tuple(dict.fromkeys(reply.conversation_id for reply in self._replies.values()))
 
     def growing(self, message_id: int) -> RunningReply | None:
         """The reply that runs in this message."""
         return self._replies.get(message_id)
 
-    def growing_in(self, conversation_id: int) -> RunningReply | None:
-        """The reply that runs in this chat."""
-        found = (each for each in self._replies.values() if each.conversation_id == conversation_id)
-        return next(found, None)
+    def growing_in(self, conversation_id: int) -> tuple[RunningReply, ...]:
+        """The replies that run in this chat, in the order in which they began."""
+        return tuple(each for each in self._replies.values() if each.conversation_id == conversation_id)
 
     def begin(
         self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None,
         leading: LeadingName | None = None, tail: str = "",
     ) -> ChatRequest:  # fmt: skip
         """Make ready for a reply into `message` (state "running" in the store), after the text it has;
-        returns the request for the engine, whose `ended` is `end` for this message. Only while the state in
-        its chat is "idle". Raises `StoreError` if the tokens of that text cannot be read: no reply
-        runs then.
+        returns the request for the engine, whose `ended` is `end` for this message. Raises `StoreError` if
+        the tokens of that text cannot be read: no reply runs then.
 
         `source` is the reply that the text comes from: the message as it was, or another one that it was
         branched off. `leading` removes the author's name from the beginning. `tail` is the rest of a
@@ -207,7 +207,7 @@ class ReplyRunner(QObject):
     @Slot(int, object)
     def _take(self, job: int, event: ChatEvent) -> None:
         """Handle an event of a running reply."""
-        reply = self.growing_in(self.engine.chat_of(job))
+        reply = self._replies.get(self.engine.message_of(job))
         if reply is None:
             return
         if isinstance(event, Text):
@@ -215,7 +215,7 @@ class ReplyRunner(QObject):
                 self._show(reply, text)
             if event.suppressed:
                 reply.avoided += 1
-                self.avoided.emit(reply.conversation_id, reply.avoided, event.suppressed)
+                self.avoided.emit(reply.message_id, reply.avoided, event.suppressed)
                 self.changed.emit(reply.message_id)
         elif isinstance(event, Loading | Prefill):
             reply.loads_draft = isinstance(event, Loading) and event.of_draft
@@ -226,15 +226,17 @@ class ReplyRunner(QObject):
             self.changed.emit(reply.message_id)
         elif isinstance(event, Running):
             reply.stats = event.stats
-            self.ran.emit(reply.conversation_id, event.stats)
+            self.ran.emit(reply.message_id, event.stats)
         elif isinstance(event, Done):
             reply.done = event
 
     def _show(self, reply: RunningReply, text: str) -> None:
         if reply.is_document:
             self.document_grown.emit(reply.message_id, text)
-        elif find_item(self._messages, reply.message_id) is not None:
-            self._messages.append_text(reply.message_id, text)
+            return
+        for model in self.models:
+            if find_item(model, reply.message_id) is not None:
+                model.append_text(reply.message_id, text)
 
     def _whole_document(self, reply: RunningReply) -> None:
         """Join the tokens of the tail; only a part of a token that was cut short is in the document."""

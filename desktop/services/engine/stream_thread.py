@@ -50,13 +50,14 @@ MakeGenerator = Callable[[threading.Event], Iterator[Any]]
 
 class Coalescing(NamedTuple):
     """`takes`: events that may cross together; `join` makes one of several. `waits`: events that may cross
-    with the next of those; only the last of them does. `stays`: events that do not cross.
+    with the next of those; only the last of them does. `stays`: events that do not cross; it also gets the
+    job's last event that did.
     """
 
     takes: Callable[[Any], bool]
     join: Callable[[list[Any]], Any]
     waits: Callable[[Any], bool] = lambda event: False
-    stays: Callable[[Any], bool] = lambda event: False
+    stays: Callable[[Any, Any], bool] = lambda event, last: False
 
 
 class _Crossing(NamedTuple):
@@ -109,6 +110,15 @@ def _traceback() -> str:
         return traceback.format_exc().encode("utf-8", "replace").decode()
     except Exception:  # noqa: BLE001 - formatting calls __str__
         return ""
+
+
+@dataclass(eq=False)
+class _Begun:
+    """A job that runs, and its last event that has crossed."""
+
+    job: Job
+    events: Iterator[Any]
+    last: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +189,7 @@ class StreamThread(QObject):
         self._numbers = itertools.count(1)
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._next: Job | None = None  # taken from the queue, and waits for those that run
-        self._begun: deque[tuple[Job, Iterator[Any]]] = deque()
+        self._begun: deque[_Begun] = deque()
         self._open: dict[int, Job] = {}
         self._closed = False
         self._name = name
@@ -308,11 +318,12 @@ class StreamThread(QObject):
             log.exception("thread %s died and is replaced", self._name)
             begun, self._begun = self._begun, deque()
             self._begin()
-            for job, events in begun:
-                _close(events)
-                if self._open.pop(job.id, None) is not None:
+            for each in begun:
+                _close(each.events)
+                if self._open.pop(each.job.id, None) is not None:
                     with contextlib.suppress(RuntimeError):  # this object is gone, with its listeners
-                        self._cross(self.failed, job.id, UNEXPECTED.format(kind=type(error).__name__), "")
+                        sentence = UNEXPECTED.format(kind=type(error).__name__)
+                        self._cross(self.failed, each.job.id, sentence, "")
 
     def _begin_next(self) -> None:
         """Begin the next job if that can be now; it is waited for if none runs."""
@@ -321,20 +332,22 @@ class StreamThread(QObject):
                 self._next = self._jobs.get(block=not self._begun)
             except queue.Empty:
                 return
-        job, beside = self._next, self._begun[0][0] if self._begun else None
+        job, beside = self._next, self._begun[0].job if self._begun else None
         if job is not _END and (beside is None or (job.in_turns and beside.in_turns)):
-            self._begun.append((job, _events(job)))
+            self._begun.append(_Begun(job, _events(job)))
             self._next = None
 
     def _go_on(self) -> None:
         """Ask the job whose turn it is for an event; it is the last one then, unless it has ended."""
-        job, events = self._begun[0]
+        begun = self._begun[0]
+        job, events = begun.job, begun.events
         # The one broad except of the program: a bug that escaped here would end the thread silently, and the
         # window would wait for ever. It is logged and reported; the exception itself does not cross (rule 4).
         signal, values = self.finished, tuple[object, ...]()
         try:
             event = next(events)
-            if self._coalescing is None or not self._coalescing.stays(event):
+            if self._coalescing is None or not self._coalescing.stays(event, begun.last):
+                begun.last = event
                 self._cross(self.yielded, job.id, event)
         except StopIteration as end:
             values = (end.value,)

@@ -72,6 +72,7 @@ class ChatSession(SessionSignals):
         self._chats = Conversations(self, stores, preferences, runner, visible)
         self._offer_actions()
         self._settings.was_set.connect(self._on_set)
+        self.conversation_changed.connect(runner.engine.bring_forward)
         self.conversation_changed.connect(self._look_at_state)
         self.conversation_changed.connect(self._drafting.check)
         runner.engine.changed.connect(self._look_at_state)
@@ -226,7 +227,7 @@ class ChatSession(SessionSignals):
         return self.replies.engine.state not in ("idle", "no_model")
 
     def stop(self) -> None:
-        """Stop the reply of the open chat, or the loading of a model."""
+        """Stop the replies of the open chat, or the loading of a model."""
         if self.conversation in self.replying_in:
             self.replies.engine.stop_in(self.conversation)
         elif self.state == "loading":
@@ -254,13 +255,18 @@ class ChatSession(SessionSignals):
 
     @property
     def replying_in(self) -> tuple[int, ...]:
-        """The chats in which a reply runs."""
+        """The chats in which replies run."""
         return self.replies.conversations
+
+    @property
+    def writing(self) -> int:
+        """How many replies run, in all chats, that nobody has stopped."""
+        return self.replies.engine.writing
 
     @property
     def avoided_count(self) -> int:
         """How often a banned text was taken back in the reply that runs in the open chat."""
-        running = self.replies.growing_in(self.conversation)
+        running = self._visible.growing()
         return running.avoided if running is not None else 0
 
     @property
@@ -281,13 +287,13 @@ class ChatSession(SessionSignals):
             self._drafting.check_again()
 
     @Slot(int, object)
-    def _on_ran(self, conversation_id: int, stats: Stats) -> None:
-        if conversation_id == self.conversation:
+    def _on_ran(self, message_id: int, stats: Stats) -> None:
+        if self._runs_here(message_id):
             self.running_changed.emit(stats)
 
     @Slot(int, int, str)
-    def _on_avoided(self, conversation_id: int, count: int, text: str) -> None:
-        if conversation_id == self.conversation:
+    def _on_avoided(self, message_id: int, count: int, text: str) -> None:
+        if self._runs_here(message_id):
             self.avoided.emit(count, text)
 
     @Slot(int, str)
@@ -314,9 +320,14 @@ class ChatSession(SessionSignals):
             self._emitting_state = False
 
     @Slot(int, str, int, int)
-    def _on_progress(self, conversation_id: int, stage: str, done: int, total: int) -> None:
-        if conversation_id in (0, self.conversation):
+    def _on_progress(self, message_id: int, stage: str, done: int, total: int) -> None:
+        if not message_id or self._runs_here(message_id):
             self.progress.emit(stage, done, total)
+
+    def _runs_here(self, message_id: int) -> bool:
+        """Whether the reply in a message is the one that the window shows as running."""
+        running = self._visible.growing()
+        return running is not None and running.message_id == message_id
 
     @Slot(int, int, bool)
     def _on_ended(self, conversation_id: int, message_id: int, stopped: bool) -> None:

@@ -168,11 +168,12 @@ class Conversations:
 
     @reports_store_errors
     def delete_message(self, message_id: int) -> bool:
-        """Delete a message and what follows it (undoable); a reply that runs among them is stopped."""
-        ids = [item.id for item in self._visible.messages.items()]
-        if message_id in ids and any(map(self._runner.growing, ids[ids.index(message_id) :])):
-            self._runner.engine.stop_in(self._visible.id)
-        self._stores.of(message_id).delete_message(message_id)
+        """Delete a message and what follows it (undoable); replies that run among them are stopped."""
+        store = self._stores.of(message_id)
+        for reply in self._runner.growing_in(store.message(message_id).conversation_id):
+            if message_id in store.ancestry(reply.message_id):
+                self._runner.engine.stop_reply(reply.message_id)
+        store.delete_message(message_id)
         self.undo_stack.push("delete message", lambda: self._restore_message(message_id))
         self._visible.show_path()
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -35,6 +34,7 @@ _REFUSALS = {
     "no_model": "No model is loaded: open one first, then {verb} again. Your text is kept.",
     "loading": "The model is still loading: {verb} again when it is ready. Your text is kept.",
     "stopping": "The last task is still being stopped: {verb} again in a moment. Your text is kept.",
+    "waiting": "A reply is still waiting for its turn: stop it with Esc or wait. Your text is kept.",
     "prefill": "A reply is still being prepared: stop it with Esc or wait. Your text is kept.",
     "answering": "A reply is still being written: stop it with Esc or wait. Your text is kept.",
 }
@@ -51,8 +51,8 @@ class _Beginning(NamedTuple):
 
 
 class Turns:
-    """Starts replies, one at a time in each chat. Those that name a chat act in any chat, open or not, and
-    leave the open one as it is.
+    """Starts replies, a chat's next one when its last ones have ended. Methods that name a chat act in any
+    chat, open or not, and leave the open one as it is.
 
     `refused` is the state in which the last reply was refused, and how.
     """
@@ -238,11 +238,10 @@ class Turns:
         leading: LeadingName | None = None,
         tail: str = "",
     ) -> None:
-        """Run a reply into `message`, as `ReplyRunner.begin`. That of the open chat goes before others.
+        """Run a reply into `message`, as `ReplyRunner.begin`.
 
         Raises `StoreError`: the message is over then.
         """
-        request = dataclasses.replace(request, priority=int(context.id == self._visible.id))
         try:
             request = self._runner.begin(request, message, source, leading, tail)
         except StoreError:
@@ -250,7 +249,7 @@ class Turns:
                 state = "complete" if request.plain else "stopped"
                 context.store.finish(message.id, message.text + tail, state, message.stats)
             raise
-        self._engine.answer(context.id, request, functools.partial(self._runner.end, message.id))
+        self._engine.answer(context.id, message.id, request, functools.partial(self._runner.end, message.id))
 
     @reports_store_errors
     def show(self, context: ConversationContext) -> bool:

@@ -8,6 +8,7 @@ from desktop.items.chats.conversations import ConversationsModel
 from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.services.engine.reply_record import reason_text, stats_of
 from desktop.services.engine.reply_runner import ReplyRunner
+from desktop.services.engine.running_reply import RunningReply
 from desktop.services.session.context import ConversationContext, is_temporary, read_context
 from desktop.services.session.paths import find_item, show_items
 from desktop.services.session.scene import AuthoredMessage, next_participant
@@ -214,9 +215,16 @@ class VisibleChat:
         path = self.context.path()
         saved = next((message.stats for message in reversed(path) if message.role == "assistant"), {})
         self._signals.stats_changed.emit(stats_of(saved), reason_text(saved))
-        running = self._runner.growing_in(self.id)
+        running = self.growing()
         if running is not None and running.stats is not None:
             self._signals.running_changed.emit(running.stats)
+
+    def growing(self) -> RunningReply | None:
+        """The reply that runs in the open chat, of several the one that is shown; None if none is."""
+        replies = self._runner.growing_in(self.id)
+        if self.context.is_notebook:
+            return next(iter(replies), None)
+        return next((each for each in replies if find_item(self.messages, each.message_id) is not None), None)
 
     @reports_store_errors
     def refresh(self, ended_in: int = 0) -> bool:

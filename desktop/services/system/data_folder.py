@@ -85,7 +85,7 @@ class DataFolder(QObject):
             if path.exists() or not self._is_unreadable():
                 return str(error)
             if self._session.replying_in:
-                several = len(self._session.replying_in) > 1
+                several = self._session.writing > 1
                 self._session.stop_all()
                 what = (
                     "The replies that were being written are"

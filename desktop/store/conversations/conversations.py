@@ -285,6 +285,16 @@ class ConversationStore:
         """The messages on the shown path, first to last."""
         return read_path(self._database, conversation_id)
 
+    def ancestry(self, message_id: int) -> tuple[int, ...]:
+        """The ids of a message and of all those above it, whether deleted or not, up to the first."""
+        rows = self._database.execute(
+            "WITH RECURSIVE above (id, parent) AS (SELECT id, parent_id FROM messages WHERE id = ? UNION ALL "
+            "SELECT messages.id, parent_id FROM messages JOIN above ON messages.id = parent) "
+            "SELECT id FROM above",
+            (message_id,),
+        )
+        return tuple(int(row[0]) for row in rows)
+
     def variants(self, message_id: int) -> tuple[int, ...]:
         """The ids of the message and its present siblings, oldest first."""
         tree = read_tree(self._database, self.message(message_id).conversation_id)

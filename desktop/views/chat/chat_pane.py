@@ -34,7 +34,7 @@ __all__ = ["ChatPane"]
 SWITCH_OFF = "Switch drafting off"
 RELOAD = "Load the model again"
 NOTEBOOK = "New notebook"
-BUSY = ("prefill", "answering", "stopping")
+BUSY = ("waiting", "prefill", "answering", "stopping")
 """States with a reply in progress."""
 
 
@@ -53,6 +53,7 @@ class ChatPane(QWidget):
         self._session = session
         self._offers_reload = False
         self._explained_base = False  # of the loaded model
+        self._busy = False  # a reply runs in the open chat
         self._awaited = False  # a reply has begun and its end was not announced yet
         self.transcript = TranscriptView(
             session.messages,
@@ -125,14 +126,16 @@ class ChatPane(QWidget):
         if state != refused_in and sentence:
             self.banner.hide_text(sentence)  # its text is outdated
         self.composer.set_answering(busy)
-        if state == "prefill":
+        begins, self._busy = busy and not self._busy, busy
+        if begins and state != "stopping":
             self.status.show_stats(None, "")  # the figures of the last reply
             self._awaited = True
             announce(self, "Generating the reply")
-        if state in ("no_model", "idle", "answering", "stopping"):
+        if state in ("no_model", "idle", "waiting", "answering", "stopping"):
             words = {
                 "no_model": "No model loaded",
                 "idle": self._ready(),
+                "waiting": "Waiting for other replies",
                 "answering": "Answering",
                 "stopping": "Stopping",
             }[state]
@@ -194,6 +197,8 @@ class ChatPane(QWidget):
             self.banner.hide_offer(SWITCH_OFF)
 
     def _show_progress(self, stage: str, done: int, total: int) -> None:
+        if self._session.state in ("waiting", "answering", "stopping"):
+            return  # of one of several replies
         counted = f"{stage}, {done:,} of {total:,}" if self._session.state == "prefill" and total else stage
         self.status.show_progress(counted, done, total)
         if self._session.state == "loading":
@@ -210,8 +215,8 @@ class ChatPane(QWidget):
 
     def _show_conversation(self, conversation: int) -> None:
         self.composer.switch_conversation(conversation)
+        self._busy = self._awaited = self._session.state in BUSY
         self.show_state(self._session.state)
-        self._awaited = self._session.state in BUSY
         self._explain_base_model()
         if self.isVisible():
             self.composer.setFocus()

@@ -125,7 +125,7 @@ class ModelController(QObject):
 
     async def _may_end_reply(self, question: str, stop: str) -> bool:
         session = self._session
-        count = sum(session.state_in(chat) in ("prefill", "answering") for chat in session.replying_in)
+        count = session.writing
         if not count:
             return True
         plain = QMessageBox.StandardButton.NoButton

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.core import PAGE_TOKENS, Done, Loading, Prefill, Text, Waiting
+from engine.core import PAGE_TOKENS, Done, Loading, Prefill, Priority, Text, Waiting
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.dynamic import DynamicGenerator, Failed, Job, Setup, Started
 from engine.generator.request import GenerationRequest, Guidance
@@ -237,6 +237,48 @@ def test_the_chat_in_front_comes_first_and_background_yields() -> None:
     while generator.num_remaining_jobs:
         last += [event for job, event, _ in generator.iterate() if job is background]
     assert isinstance(last[-1], Done)
+
+
+def test_a_priority_counts_as_it_is_now() -> None:
+    generator, _ = dynamic(pages=100)
+    first, second = Priority(-1), Priority(-1)
+    jobs = [Job(request(1, 20, 60), priority=first), Job(request(2, 20, 60), priority=second)]
+    generator.enqueue(jobs)
+
+    def written(turns: int) -> list[int]:
+        found = [
+            job for _ in range(turns) for job, event, _ in generator.iterate() if isinstance(event, Text)
+        ]
+        return [found.count(job) for job in jobs]
+
+    assert min(written(12)) > 2
+    first.value = 1
+    before = written(10)
+    assert before[0] > 5
+    assert before[1] <= 1
+    first.value, second.value = -1, 0
+    after = written(10)
+    assert after[0] <= 1
+    assert after[1] > 5
+    generator.clear_queue()
+
+
+def test_a_stream_says_while_it_is_queued() -> None:
+    generator, _ = dynamic(pages=60, max_batch_size=1)
+    first, second = (generator.events(Job(request(seed, 20, 8))) for seed in (1, 2))
+    said: list[list[Any]] = [[], []]
+    going = {0: first, 1: second}
+    while going:
+        for number, events in tuple(going.items()):
+            event = next(events, None)
+            said[number].append(event)
+            if event is None:
+                del going[number]
+    assert Waiting(True) not in said[0]
+    begins = next(at for at, event in enumerate(said[1]) if isinstance(event, Prefill))
+    assert begins > 3
+    assert set(said[1][:begins]) == {Waiting(True)}
+    assert Waiting(True) not in said[1][begins:]
 
 
 def test_cancel_stop_and_clear() -> None:

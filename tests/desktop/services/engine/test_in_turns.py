@@ -126,7 +126,7 @@ def test_a_dead_thread_fails_all_that_had_begun(
 
 def test_texts_of_jobs_in_turns_cross_together_job_by_job(qtbot: QtBot) -> None:
     joining = Coalescing(
-        lambda event: isinstance(event, str), "".join, stays=lambda event: isinstance(event, Waiting)
+        lambda event: isinstance(event, str), "".join, stays=lambda event, _last: isinstance(event, Waiting)
     )
     worker, gate = StreamThread("joined", coalescing=joining), threading.Event()
     listener, all_said = Listener(worker), threading.Semaphore(0)

@@ -100,7 +100,7 @@ def test_a_dead_thread_is_replaced_and_the_queue_continues(
     listener, go_on = Listener(worker), worker._go_on
 
     def die() -> None:
-        if worker._begun[0][0].id == 2:
+        if worker._begun[0].job.id == 2:
             raise Panic
         go_on()
 

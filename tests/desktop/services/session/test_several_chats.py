@@ -11,6 +11,7 @@ from desktop.services.composer.queue import MessageQueue
 from desktop.services.session.auto_turns import AutomaticTurns
 from desktop.store.conversations.participants import Cast, Participant
 from desktop.store.database.database import StoreError
+from engine.core import Priority
 from engine.errors import DeviceLost, EngineError
 from tests.desktop.services.conftest import Harness
 
@@ -24,6 +25,12 @@ def begin(harness: Harness, text: str, new: bool = True) -> tuple[int, threading
     assert harness.session.submit(text), harness.notices()
     harness.qtbot.waitUntil(lambda: len(harness.chat.requests) > before)
     return harness.session.conversation, gate
+
+
+def priorities(harness: Harness) -> list[int]:
+    """Of all requests so far, as they are now."""
+    found = [request.priority for request in harness.chat.requests]
+    return [each.value if isinstance(each, Priority) else each for each in found]
 
 
 def path(harness: Harness, chat: int) -> list[tuple[str, str]]:
@@ -69,7 +76,51 @@ def test_the_reply_of_the_open_chat_goes_before_that_of_a_queue_elsewhere(talkin
     talking.chat.hold = None
     gate.set()
     wait(talking, lambda: len(path(talking, first)) == 4 and not talking.session.busy)
-    assert [request.priority for request in talking.chat.requests] == [1, 0]
+    second, last = begin(talking, "two", new=False)
+    assert priorities(talking) == [0, 0, 1]
+    last.set()
+    wait(talking, lambda: not talking.session.busy)
+    assert path(talking, second)[1] == ("two", "complete")
+
+
+def test_replies_that_run_follow_the_chat_that_is_opened(talking: Harness) -> None:
+    session = talking.session
+    first, one = begin(talking, "one")
+    assert priorities(talking) == [1]
+    _, two = begin(talking, "two")
+    assert priorities(talking) == [0, 1]
+    assert session.open_conversation(first)
+    assert priorities(talking) == [1, 0]
+    assert session.new_conversation()
+    assert priorities(talking) == [0, 0]
+    one.set()
+    two.set()
+    wait(talking, lambda: not session.busy)
+
+
+def test_a_reply_that_waits_for_its_turn_says_so(talking: Harness) -> None:
+    session = talking.session
+    talking.chat.queue = queue = threading.Event()
+    chat, gate = begin(talking, "one")
+    wait(talking, lambda: session.state == "waiting")
+    assert session.state_in(chat) == "waiting"
+    assert not session.submit("two")
+    assert talking.notices()[-1].startswith("A reply is still waiting for its turn")
+    queue.set()
+    wait(talking, lambda: session.state == "prefill")
+    gate.set()
+    wait(talking, lambda: session.state == "idle")
+    assert talking.states()[-5:] == ["prefill", "waiting", "prefill", "answering", "idle"]
+
+
+def test_a_reply_can_be_stopped_while_it_waits(talking: Harness) -> None:
+    talking.chat.queue = threading.Event()
+    chat, _ = begin(talking, "one")
+    wait(talking, lambda: talking.session.state == "waiting")
+    talking.session.stop()
+    assert talking.session.state == "stopping"
+    wait(talking, lambda: talking.session.state == "idle")
+    assert path(talking, chat)[1] == ("", "stopped")
 
 
 def test_stop_ends_the_reply_of_the_open_chat_only(talking: Harness) -> None:
@@ -312,10 +363,11 @@ def test_progress_is_that_of_the_open_chat(talking: Harness) -> None:
     first, gate = begin(talking, "first")
     assert session.new_conversation()
     talking.said["progress"].clear()
-    session.replies.engine.progress.emit(first, "Reading the prompt", 1, 2)
+    running = talking.store.path(first)[1].id
+    session.replies.engine.progress.emit(running, "Reading the prompt", 1, 2)
     assert talking.said["progress"] == []
     assert session.open_conversation(first)
-    session.replies.engine.progress.emit(first, "Reading the prompt", 1, 2)
+    session.replies.engine.progress.emit(running, "Reading the prompt", 1, 2)
     assert talking.said["progress"] == [("Reading the prompt", 1, 2)]
     gate.set()
     wait(talking, lambda: not session.busy)
