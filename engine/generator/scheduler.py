@@ -118,7 +118,7 @@ class Scheduler:
                 # While the others' events are being read, no more are made: drafts may give several at once.
                 before, unread = unread, sum(map(len, self._streams.values()))
                 if unread and not 0 < before <= unread:
-                    yield Waiting(job.queued)
+                    yield Waiting()
                     continue
                 unread = 0
                 for happened in self.turn():
