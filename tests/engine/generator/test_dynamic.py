@@ -277,7 +277,8 @@ def test_a_stream_says_while_it_is_queued() -> None:
     assert Waiting(True) not in said[0]
     begins = next(at for at, event in enumerate(said[1]) if isinstance(event, Prefill))
     assert begins > 3
-    assert set(said[1][:begins]) == {Waiting(True)}
+    assert said[1][:begins].count(Waiting(True)) > 3
+    assert set(said[1][:begins]) <= {Waiting(), Waiting(True)}
     assert Waiting(True) not in said[1][begins:]
 
 
