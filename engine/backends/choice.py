@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,15 @@ def usable_gpus() -> Usable:
     return Usable(tuple(gpus), found.reason or " ".join(found.refused))
 
 
+def check_reference() -> None:
+    """Raises `BadSetting` if the reference backend cannot be used: it needs torch, the processor's does not."""
+    if importlib.util.find_spec("torch") is None:
+        raise BadSetting(
+            "The reference device needs PyTorch, which is not part of this installation. Choose the processor "
+            "(CPU), or install the program with pip."
+        )
+
+
 def gpu_numbers(settings: LoadSettings) -> tuple[int, ...]:
     """The numbers of `LoadSettings.gpus`, each once."""
     return tuple(dict.fromkeys(int(number) for number in re.findall(r"\d+", settings.gpus)))
@@ -90,8 +100,10 @@ def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]
 
     With automatic GPUs these are the GPU with the most free memory, then the best two, up to all; with an
     automatic backend the processor is last. `known` are the GPUs if already found. Raises `BadSetting`, with
-    the reason, if the settings ask for GPUs that cannot be used.
+    the reason, if the settings ask for GPUs or a reference that cannot be used.
     """
+    if settings.backend == "reference":
+        check_reference()
     if settings.backend in ("cpu", "reference"):
         return [Target(settings.backend, free=free_memory())]
     usable, requested = usable_gpus() if known is None else known, gpu_numbers(settings)

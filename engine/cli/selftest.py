@@ -68,8 +68,11 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 
 def _kernels(backend: Backend, words: list[str], console: Console) -> list[dict[str, Any]]:
-    from engine.backends.reference import ReferenceBackend
+    from engine.backends.choice import check_reference
     from engine.models.proof.cases import cases, checked
+
+    check_reference()
+    from engine.backends.reference import ReferenceBackend
 
     reference = ReferenceBackend()
     chosen = [

@@ -296,7 +296,10 @@ def _program_trouble() -> str:
     """What this installation lacks to use a GPU, or ""."""
     built_for = torch_build()
     if built_for is None:
-        return "A GPU was found, but PyTorch is not installed; reinstall the program."
+        return (
+            "A GPU was found, but PyTorch, which using it needs, is not part of this installation; install "
+            'the program with pip: pip install "inglenook[gpu]".'
+        )
     if not built_for:
         return (
             "A GPU was found, but this installation of PyTorch is the CPU build; install its CUDA 13 build "
