@@ -21,6 +21,7 @@ from PySide6.QtGui import QFileOpenEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from desktop.diagnostics import Diagnostics
+from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.composer.composer_services import make_composer_services
 from desktop.services.conversations.chat_list import ChatList
 from desktop.services.engine.model_host import Describe, OpenChat, describe, open_chat
@@ -182,6 +183,7 @@ class Desktop(QObject):
             context_meter=ContextMeter(session, self),
             provenance=ProvenanceService(session, HashService(session, folder, self), self),
             data_folder=self._watched(session),
+            comparisons=ComparisonService(session, self),
         )
 
     def _watched(self, session: ChatSession) -> DataFolder:

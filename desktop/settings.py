@@ -101,6 +101,14 @@ class Behaviour(Settings):
         words=((0, "off"),),
         unit="s",
     )
+    several: int = setting(
+        4,
+        "Several replies",
+        "How many replies “Write several replies” writes at the same time, for you to choose from.",
+        low=2,
+        high=8,
+        step=1,
+    )
     show_advanced: bool = setting(
         False,
         "Show advanced settings",

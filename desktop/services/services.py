@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
+from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.conversations.chat_list import ChatList
 from desktop.services.models.devices import DeviceService
@@ -47,6 +48,7 @@ class Services(NamedTuple):
     context_meter: ContextMeter
     memory_forecast: MemoryForecast
     data_folder: DataFolder
+    comparisons: ComparisonService
 
     def close(self) -> None:
         """End their threads, the session last: it saves what the others still report."""

@@ -21,6 +21,7 @@ from desktop.views.chat.reply_details_controller import ReplyDetailsController
 from desktop.views.chat.temporary_chat import TemporaryStrip
 from desktop.views.commands.controller import CommandController
 from desktop.views.commands.palette_controller import PaletteController, PaletteTargets
+from desktop.views.comparison.controller import ComparisonController
 from desktop.views.composer.autosave import DraftAutosave
 from desktop.views.composer.controller import ComposerController
 from desktop.views.composer.saved_prompt_controller import SavedPromptController
@@ -132,6 +133,16 @@ class MainWindow(QMainWindow):
             lambda: self.composer_controller.message(chat.composer.text()),
             self,
         )
+        self.comparisons = ComparisonController(
+            session,
+            services.comparisons,
+            chat,
+            self.composer_controller,
+            self.personas,
+            services.local_models,
+            self.reply_details.open,
+            self,
+        )
         self.participants = ParticipantsController(
             session, chat, self.personas, self.composer_controller, services.context_meter
         )
@@ -160,6 +171,9 @@ class MainWindow(QMainWindow):
                 (self.inspector, lambda: self.inspector.query),
             ),
             self,
+        )
+        self.comparisons.page_made.connect(
+            lambda page: self.pane_cycle.add(page, page.focus_target, chat.transcript)
         )
         self.palette_controller = PaletteController(
             self,
@@ -199,7 +213,8 @@ class MainWindow(QMainWindow):
         controllers = (
             self.commands, self.palette_controller, self.navigation, self.pane_cycle, self.sidebar_controller,
             self.settings_controller, self.model_controller, self.chat,
-            self.composer_controller, self.prompts, self.notebooks, self.personas, self.participants,
+            self.composer_controller, self.comparisons, self.prompts, self.notebooks, self.personas,
+            self.participants,
             self.temporary, self.context, self.reply_details, self.transfer, self.backups,
             self.application_controller,
         )  # fmt: skip

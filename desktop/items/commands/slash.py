@@ -40,6 +40,8 @@ ACTIONS: tuple[Entry, ...] = (
     Entry("temp", "New temporary chat"),
     Entry("regenerate", "Another reply to the last message"),
     Entry("continue", "Write on at the end of the last reply"),
+    Entry("several", "Several replies to the last message, to choose from"),
+    Entry("compare", "Replies with other settings or models side by side"),
     Entry("system", "Set this chat's system prompt", "text", takes="TEXT"),
     Entry("model", "Choose the model"),
     Entry("preset", "Use a sampler preset in this chat", "text", takes="NAME"),

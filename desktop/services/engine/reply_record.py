@@ -11,8 +11,8 @@ from desktop.store.conversations.records import StoredMessage
 from engine.core import Done, Stats
 
 __all__ = [
-    "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record", "short",
-    "stats_of", "trimmed_text",
+    "LABEL", "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record",
+    "short", "stats_of", "trimmed_text",
 ]  # fmt: skip
 
 _REASONS = {
@@ -34,6 +34,8 @@ _TRIGGERED = {
 }
 """Words for reasons with a trigger: without it, and with it."""
 _TRIGGER_CHARACTERS = 40
+LABEL = "label"
+"""In the record of a reply that was written beside others: how its settings differ from theirs."""
 
 
 def record(done: Done | None, trimmed: int, error: str, model: str, avoided: int = 0) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def footer(saved: Mapping[str, Any]) -> str:
     a narrow window cuts it.
     """
     stats = stats_of(saved)
-    parts = []
+    parts = [str(saved.get(LABEL, ""))]
     if stats is not None and stats.new_tokens:
         parts.append("1 token" if stats.new_tokens == 1 else f"{stats.new_tokens:,} tokens")
     if stats is not None and stats.decode_tokens_per_second > 0:

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.services.engine.engine_controller import EngineController
 from desktop.services.engine.model_host import Describe, OpenChat
-from desktop.services.engine.reply_record import avoided_text, message_item, record, trimmed_text
+from desktop.services.engine.reply_record import LABEL, avoided_text, message_item, record, trimmed_text
 from desktop.services.engine.running_reply import RunningReply
 from desktop.services.engine.token_cache import CUT_SHORT, STRETCH, WRITTEN, TokenCache, model_key
 from desktop.services.engine.unsaved_replies import Ended, UnsavedReplies
@@ -267,6 +267,8 @@ class ReplyRunner(QObject):
             saved["stopped_by"] = stopped_by
         if reply.opened:
             saved["opened"] = reply.opened
+        if reply.label:
+            saved[LABEL] = reply.label
         if reply.cut_tokens:
             saved["trimmed_tokens"] = reply.cut_tokens
         if reply.is_document:

@@ -21,7 +21,8 @@ CHECKPOINT_MS = 200
 
 class RunningReply(QObject):
     """One running reply: its place, its text so far, and what its events said. `opened` closes a thought that
-    the prompt left open. In a document it is written before `tail`; `begun` characters were there before.
+    the prompt left open; `label` says how it differs from others that are compared with it. In a document it
+    is written before `tail`; `begun` characters were there before.
 
     Signals:
         checkpoint_due(int message): at most `CHECKPOINT_MS` after text that is not saved yet; at once with
@@ -36,7 +37,7 @@ class RunningReply(QObject):
         super().__init__(parent)
         self.conversation_id = conversation_id
         self.message_id = message_id
-        self.model_name = ""
+        self.model_name = self.label = ""
         self.trimmed = 0
         self.avoided = 0
         self.loads_draft = False

@@ -23,6 +23,7 @@ from desktop.services.session.draft_check import DraftCheck
 from desktop.services.session.model_loading import ModelLoading
 from desktop.services.session.notebook import Notebook
 from desktop.services.session.scene import SceneParticipant
+from desktop.services.session.several import SeveralReplies
 from desktop.services.session.signals import SessionSignals
 from desktop.services.session.turns import Turns
 from desktop.services.session.visible_chat import VisibleChat
@@ -42,7 +43,7 @@ class ChatSession(SessionSignals):
     that return False have said why in `notice`.
 
     `messages` and `conversations` are the item models of the transcript and the sidebar; `replies` runs the
-    replies; `drafts` checks draft models.
+    replies; `drafts` checks draft models; `several` begins several replies to one message.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ChatSession(SessionSignals):
         self._drafting = DraftCheck(self, visible, draft_problem)
         self.drafts = self._drafting.models
         self._turns = Turns(self, stores, runner, visible, self._drafting)
+        self.several = SeveralReplies(self, preferences, runner, visible, self._turns)
         self._notebook = Notebook(self, stores, runner, visible, self._turns)
         self._model = ModelLoading(self, preferences, runner.engine, visible, self._settings, self._drafting)
         self._chats = Conversations(self, stores, preferences, runner, visible)
@@ -98,6 +100,7 @@ class ChatSession(SessionSignals):
         self.open_conversation, self.open_message = chats.open_conversation, chats.open_message
         self.keep_temporary, self.fork = chats.keep_temporary, chats.fork
         self.rename_conversation, self.show_variant = chats.rename_conversation, chats.show_variant
+        self.keep_version = chats.keep_version
         self.delete_conversation, self.delete_conversations = (
             chats.delete_conversation, chats.delete_conversations,
         )  # fmt: skip
@@ -232,6 +235,7 @@ class ChatSession(SessionSignals):
             self.replies.engine.stop_in(self.conversation)
         elif self.state == "loading":
             self.stop_all()
+        self.stopped.emit(self.conversation)
 
     @property
     def model(self) -> ModelInfo | None:

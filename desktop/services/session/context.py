@@ -209,12 +209,15 @@ def read_context(
     model: ModelLayer,
     conversation_id: int,
     known: LayeredSettings | None = None,
+    persona_id: int = 0,
 ) -> ConversationContext:
     """Everything about a chat but its messages, read from the store; its own settings are those of `known`
-    if given. Raises `StoreError`.
+    if given. With `persona_id`, as if that persona were chosen in it. Raises `StoreError`.
     """
     store = stores.of(conversation_id)
     found = store.get(conversation_id)
+    if persona_id:
+        found = dataclasses.replace(found, persona_id=persona_id)
     stored = layers_of(stores.database, found)
     inherited, left_out = inherited_layers(stored, preferences)
     layers, unusable = (known or LayeredSettings(preferences, model)).with_inherited(inherited), ()

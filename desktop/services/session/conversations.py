@@ -191,6 +191,20 @@ class Conversations:
         return True
 
     @reports_store_errors
+    def keep_version(self, message_id: int, discarded: Collection[int] = ()) -> bool:
+        """Show this version of a message and delete `discarded`, others of it, with one undo; replies that
+        run in those are stopped.
+        """
+        self._stores.of(message_id).show_variant(message_id, discarded)
+        for number in discarded:
+            self._runner.engine.stop_reply(number)
+        if discarded:
+            what = "delete version" if len(discarded) == 1 else f"delete {len(discarded)} versions"
+            self.undo_stack.push(what, lambda: self._restore_versions(tuple(discarded), message_id))
+        self._visible.show_path()
+        return True
+
+    @reports_store_errors
     def undo(self) -> bool:
         """Undo the latest deletion."""
         return self.undo_stack.undo()
@@ -222,6 +236,7 @@ class Conversations:
         self._runner.unsaved.forget()
         self._stores.kept.notices = ()
         self._visible.leave()
+        self._signals.file_replaced.emit()
         rows = self._stores.kept.list()
         self._visible.listed.reset(rows)
         self._signals.library_changed.emit()
@@ -266,6 +281,12 @@ class Conversations:
             self._stores.of(number).restore(number)
         self._visible.listed.put_all([self._stores.of(number).summary(number) for number in ids])
         self._visible.open(next(iter(ids)))
+
+    def _restore_versions(self, ids: Collection[int], kept: int) -> None:
+        for number in ids:
+            self._restore_message(number)
+        self._stores.of(kept).show_variant(kept)
+        self._visible.show_path()
 
     def _restore_message(self, message_id: int) -> None:
         store = self._stores.of(message_id)

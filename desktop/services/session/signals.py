@@ -38,6 +38,8 @@ class SessionSignals(QObject):
         draft_refused(str sentence): the chosen draft model cannot draft for the loaded one.
         reply_ended(int conversation, int message, bool stopped): a reply has ended and is saved; the state
             there is not yet "idle". `stopped`: it was asked to end, even if it was complete by then.
+        stopped(int conversation): the user has stopped what runs in a chat.
+        file_replaced(): another file has taken the place of that with the chats: their numbers mean others.
         document_shown(): another notebook is open, or its document was changed by something else than its
             page.
         progress(str stage, int done, int total): of loading and of reading the open chat's prompt; total 0
@@ -62,6 +64,8 @@ class SessionSignals(QObject):
     became_free = Signal()
     draft_refused = Signal(str)
     reply_ended = Signal(int, int, bool)
+    stopped = Signal(int)
+    file_replaced = Signal()
     document_shown = Signal()
     progress = Signal(str, int, int)
     model_changed = Signal(object)

@@ -28,7 +28,7 @@ from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, Message
 from engine.settings import StopSettings
 
-__all__ = ["Turns"]
+__all__ = ["Asked", "Turns"]
 
 _REFUSALS = {
     "no_model": "No model is loaded: open one first, then {verb} again. Your text is kept.",
@@ -48,6 +48,14 @@ class _Beginning(NamedTuple):
     message: StoredMessage
     ids: tuple[int, ...] = ()
     source: StoredMessage | None = None
+
+
+class Asked(NamedTuple):
+    """A reply that can be begun: who writes it, the request, and what removes its author's name."""
+
+    author: Author
+    request: ChatRequest
+    leading: LeadingName | None = None
 
 
 class Turns:
@@ -278,7 +286,34 @@ class Turns:
         if context.id == self._visible.id:
             self._visible.follow()
             context = self._visible.context
+        asked = self.asked(context, parent_id, beginning, who)
+        continued = beginning.message if beginning is not None else None
+        if self._engine.model is not None:
+            context.store.set_model_path(context.id, self._engine.model.path)
+        if continued is None:
+            message = context.store.add_message(
+                context.id, parent_id, "assistant", "", "running", asked.author
+            )
+        else:
+            context.store.resume(continued.id)
+            message = continued
+        source = (beginning.source or beginning.message) if beginning is not None else None
+        self.start(context, asked.request, message, source, asked.leading)
+        return self.show(context) or True
+
+    def asked(
+        self,
+        context: ConversationContext,
+        parent_id: int | None,
+        beginning: _Beginning | None = None,
+        who: Author | None = None,
+    ) -> Asked:
+        """What is asked for a reply of `who` under `parent_id`, or at the end of `beginning`. Raises
+        `StoreError`.
+        """
         path = context.path()
+        if parent_id is not None and parent_id not in [message.id for message in path]:
+            path = context.store.path_to(parent_id)
         continued, ids = (beginning.message, beginning.ids) if beginning is not None else (None, ())
         last = continued.id if continued is not None and (ids or continued.text.strip()) else parent_id
         goes_on = last != parent_id
@@ -288,22 +323,11 @@ class Turns:
         elif who is None:
             above = path[: end - goes_on]
             who = context.next_author(above) or next_in_order(context.participants, authored(above)).author
-        participant, leading = context.participant_for(who), None
+        participant = context.participant_for(who)
         if participant is None:
             messages = request_messages(context.prompt.text, path, last)
-            request = context.request(messages, goes_on, ids)
-        else:
-            who = participant.author if continued is None else who
-            request, leading = context.scene_request(
-                authored(path[:end]), participant, self._engine.model, goes_on, ids
-            )
-        if self._engine.model is not None:
-            context.store.set_model_path(context.id, self._engine.model.path)
-        if continued is None:
-            message = context.store.add_message(context.id, parent_id, "assistant", "", "running", who)
-        else:
-            context.store.resume(continued.id)
-            message = continued
-        source = (beginning.source or beginning.message) if beginning is not None else None
-        self.start(context, request, message, source, leading)
-        return self.show(context) or True
+            return Asked(who, context.request(messages, goes_on, ids))
+        who = participant.author if continued is None else who
+        return Asked(
+            who, *context.scene_request(authored(path[:end]), participant, self._engine.model, goes_on, ids)
+        )

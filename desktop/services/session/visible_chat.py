@@ -75,6 +75,12 @@ class VisibleChat:
         self._report_unusable(context)
         return context
 
+    def with_persona(self, context: ConversationContext, persona_id: int) -> ConversationContext:
+        """A chat's context as if another persona were chosen in it. Raises `StoreError`."""
+        return read_context(
+            self._stores, self._preferences, self.model_layer, context.id, context.layers, persona_id
+        )
+
     def open(self, conversation_id: int) -> bool:
         """Show another chat. Raises `StoreError`."""
         before = self.context

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from desktop.store.conversations.messages import first_title, read_message, read_path, read_tree
+from desktop.store.conversations.messages import (
+    first_title,
+    read_ancestry,
+    read_message,
+    read_path,
+    read_tree,
+)
 from desktop.store.conversations.participants import UNNAMED, Author, Cast
 from desktop.store.conversations.records import (
     CHAT,
@@ -203,6 +209,28 @@ class ConversationStore:
             # read inside the transaction: on an error nothing is added
             return self.message(message_id)
 
+    def add_replies(
+        self, conversation_id: int, parent_id: int | None, authors: Sequence[Author], shown: bool = True
+    ) -> tuple[StoredMessage, ...]:
+        """Add an empty running reply below `parent_id` for each of `authors`: all of them or none. The first
+        one is put on the path if they are to be `shown`.
+        """
+        now = time.time()
+        with self._database.transaction():
+            made = [
+                self._database.execute(
+                    "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, "
+                    "speaker, speaker_persona) VALUES (?, ?, 'assistant', '', 'running', ?, ?, ?)",
+                    (conversation_id, parent_id, now, *author),
+                ).lastrowid
+                for author in authors
+            ]
+            ids = [int(number or 0) for number in made]
+            if shown and ids:
+                self._show(conversation_id, parent_id, ids[0])
+            self._touch(conversation_id, now)
+            return tuple(map(self.message, ids))
+
     def checkpoint(self, message_id: int, text: str) -> None:
         """Save the text of a running reply so far, in one small write."""
         self._database.execute(
@@ -287,13 +315,11 @@ class ConversationStore:
 
     def ancestry(self, message_id: int) -> tuple[int, ...]:
         """The ids of a message and of all those above it, whether deleted or not, up to the first."""
-        rows = self._database.execute(
-            "WITH RECURSIVE above (id, parent) AS (SELECT id, parent_id FROM messages WHERE id = ? UNION ALL "
-            "SELECT messages.id, parent_id FROM messages JOIN above ON messages.id = parent) "
-            "SELECT id FROM above",
-            (message_id,),
-        )
-        return tuple(int(row[0]) for row in rows)
+        return read_ancestry(self._database, message_id)
+
+    def path_to(self, message_id: int) -> tuple[StoredMessage, ...]:
+        """The messages that lead to this one, shown or not, first to last."""
+        return tuple(map(self.message, reversed(self.ancestry(message_id))))
 
     def variants(self, message_id: int) -> tuple[int, ...]:
         """The ids of the message and its present siblings, oldest first."""
@@ -302,9 +328,13 @@ class ConversationStore:
             raise StoreError(f"Message {message_id} is deleted; undo that before changing it.")
         return tree.variants(message_id)
 
-    def show_variant(self, message_id: int) -> None:
-        """Put the message and its ancestors on the shown path, with what was last shown below it."""
+    def show_variant(self, message_id: int, discarded: Collection[int] = ()) -> None:
+        """Put the message and its ancestors on the shown path, with what was last shown below it; delete
+        `discarded`, other messages of its conversation, with that.
+        """
         with self._database.transaction():
+            for number in discarded:
+                self._database.execute("UPDATE messages SET deleted = 1 WHERE id = ?", (number,))
             message: StoredMessage | None = self.message(message_id)
             while message is not None:
                 self._show(message.conversation_id, message.parent_id, message.id)

@@ -11,7 +11,7 @@ from desktop.store.conversations.tree import Node, Tree
 from desktop.store.database.database import Database
 from desktop.store.database.errors import missing
 
-__all__ = ["first_title", "read_message", "read_path", "read_tree"]
+__all__ = ["first_title", "read_ancestry", "read_message", "read_path", "read_tree"]
 
 _COLUMNS = "id, conversation_id, parent_id, role, text, state, created_at, stats, speaker, speaker_persona"
 
@@ -38,6 +38,17 @@ def read_path(database: Database, conversation_id: int) -> tuple[StoredMessage, 
     ).fetchall()
     by_id = {int(row[0]): row for row in rows}
     return tuple(_message(by_id[message_id], tree.variants(message_id)) for message_id in ids)
+
+
+def read_ancestry(database: Database, message_id: int) -> tuple[int, ...]:
+    """The ids of a message and of all those above it, whether deleted or not, up to the first."""
+    rows = database.execute(
+        "WITH RECURSIVE above (id, parent) AS (SELECT id, parent_id FROM messages WHERE id = ? UNION ALL "
+        "SELECT messages.id, parent_id FROM messages JOIN above ON messages.id = parent) "
+        "SELECT id FROM above",
+        (message_id,),
+    )
+    return tuple(int(row[0]) for row in rows)
 
 
 def read_tree(database: Database, conversation_id: int) -> Tree:

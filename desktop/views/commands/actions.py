@@ -103,6 +103,14 @@ def _no_version_after(session: ChatSession) -> str:
     return _one_version(reply) or ("" if more else "This is the last version.")
 
 
+def _no_versions(session: ChatSession) -> str:
+    return _one_version(_last_reply(session))
+
+
+def _nothing_to_answer(session: ChatSession) -> str:
+    return _no_model(session) or ("A reply is being written." if session.state != "idle" else "")
+
+
 def _one_version(reply: MessageItem | None) -> str:
     if reply is None:
         return "This chat does not end with a reply."
@@ -153,6 +161,14 @@ COMMANDS: tuple[Command, ...] = (
             why_not=_no_message, slash="regenerate", words="retry again another answer redo"),
     Command("continue", "Chat", "Continue the last reply", ("Alt+Return", "Alt+Enter"),
             why_not=_no_last_reply, slash="continue", words="go on write more"),
+    Command("several", "Chat", "Write several replies", ("Ctrl+Shift+S",),
+            why_not=_chats_only(_nothing_to_answer), slash="several",
+            words="best of n candidates alternatives swipes choose seeds"),
+    Command("compare", "Chat", "Compare replies side by side…", ("Ctrl+Shift+X",),
+            why_not=_chats_only(_nothing_to_answer), slash="compare",
+            words="side by side models presets personas settings arena columns"),
+    Command("versions", "Chat", "Compare the versions of the last reply",
+            why_not=_chats_only(_no_versions), words="side by side variants"),
     Command("previous_variant", "Chat", "Previous version of the last reply", ("Alt+Left",),
             why_not=_chats_only(_no_version_before), words="variant swipe back"),
     Command("next_variant", "Chat", "Next version of the last reply", ("Alt+Right",),
@@ -216,6 +232,8 @@ ELSEWHERE = (
     ("Show what could have stood in a token's place", "Enter"),
     ("Let the model write on, in a notebook", "Ctrl+Enter"),
     ("Show what could have stood in a token's place, in a notebook", "Alt+Down"),
+    ("Keep the first, second, … of the replies side by side", "Ctrl+1 – Ctrl+8"),
+    ("Close the replies side by side, when none is being written", "Esc"),
     ("Go to the beginning or the end of the conversation", "Home, End"),
     ("Page through the conversation", "Space, Shift+Space"),
     ("What can be done with a message, a chat or a text", "Menu, Shift+F10"),

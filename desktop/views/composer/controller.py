@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import QObject
@@ -13,6 +13,7 @@ from desktop.services.composer.attachments import estimated
 from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.composer.fit_to_context import over_text
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.several import ColumnSettings
 from desktop.store.attachments.message_format import join, split
 from desktop.views.chat.chat_pane import BUSY, ChatPane
 from desktop.views.composer.attachment_controller import PASTED, AttachmentController
@@ -40,6 +41,9 @@ class ComposerController(QObject):
         self._writing, self._session, self._chat = writing, session, chat
         self._asked: tuple[int, str] | None = None
         self._cut, self._answers = False, ""
+        self._several: Sequence[ColumnSettings] = ()
+        self.write_several: Callable[[str, Sequence[ColumnSettings]], bool] = lambda text, settings: False
+        """Sends a message and has several replies to it written; False if it is not sent."""
         self.offers, self.rows = SuggestionBar(), QueueList()
         composer = chat.composer
         composer.add_above(self.rows)
@@ -87,12 +91,27 @@ class ComposerController(QObject):
         self._answers = name
         self.send(self._chat.composer.text())
 
+    def send_several(self, settings: Sequence[ColumnSettings]) -> None:
+        """Send the text, and have several replies to it written."""
+        if self._chat.composer.opening().strip():
+            self._session.notice.emit(
+                "Several replies cannot begin with a given text: clear “Start the reply with” first.",
+                "warning",
+            )
+            return
+        self._several = settings
+        self.send(self._chat.composer.text())
+
     def _waits(self) -> bool:
         return self._session.state in (*BUSY, "loading")
 
     def _submit(self, message: str, opening: str) -> None:
         answers, self._answers = self._answers, ""
-        if (
+        several, self._several = self._several, ()
+        if several:
+            if self.write_several(message, several):
+                self._taken()
+        elif (
             self._writing.queue.add(message, opening)
             if self._waits()
             else self._session.submit(message, opening, answers)
@@ -139,7 +158,7 @@ class ComposerController(QObject):
         self.offers.hide()
 
     def _forget(self) -> None:
-        self._asked, self._answers = None, ""
+        self._asked, self._answers, self._several = None, "", ()
         self._show_queue()
 
     def _on_sized(self, size: PromptSize | None) -> None:
@@ -225,7 +244,7 @@ class ComposerController(QObject):
         composer.setFocus()
 
     def _text_changed(self) -> None:
-        self._answers = ""
+        self._answers, self._several = "", ()
         self.offers.withdraw(_TOO_LONG)
         if not self._chat.composer.text():
             self.offers.withdraw(PASTED)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from desktop.store.attachments.message_format import split
 from desktop.store.conversations.queue import Queued
-from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
+from desktop.views.widgets.elided_label import ElidedLabel
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
 
@@ -67,7 +66,7 @@ class _Row(QFrame):
         own = " ".join(waiting.text[place:].split())
         names = ", ".join(attachment.name for _, attachment in files)
         words = own if not names else f"{own} ({names})" if own else names
-        self.text = _Elided(words)
+        self.text = ElidedLabel(words, "Waiting message")
         self.send = QPushButton("Send")
         self.send.setToolTip("Send this message now")
         self.edit = IconButton("edit", "Edit the waiting message")
@@ -76,23 +75,3 @@ class _Row(QFrame):
         self.send.setVisible(sendable)  # Only now: without a parent it would be a window for a moment.
         row.addWidget(self.edit)
         row.addWidget(self.remove)
-
-
-class _Elided(QWidget):
-    """One line of elided text."""
-
-    def __init__(self, words: str) -> None:
-        super().__init__()
-        self._words = words
-        self.setAccessibleName(f"Waiting message: {words[:400]}")
-        self.setToolTip(words[:400])
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
-        self.setMinimumHeight(self.fontMetrics().height() + 6)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        words = self.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, self.width())
-        painter.drawText(
-            self.rect(), int(Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter), isolated(words)
-        )
-        painter.end()

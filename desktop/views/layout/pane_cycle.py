@@ -18,9 +18,15 @@ class PaneCycle(QObject):
         self, panes: Sequence[tuple[QWidget, Callable[[], QWidget]]], parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._panes = panes
+        self._panes = list(panes)
         self._last: dict[int, QWidget] = {}
         QApplication.instance().focusChanged.connect(self._note)  # type: ignore[union-attr]
+
+    def add(self, pane: QWidget, first: Callable[[], QWidget], after: QWidget) -> None:
+        """Add a pane that is made later, after another one."""
+        place = [other for other, _ in self._panes].index(after)
+        self._panes.insert(place + 1, (pane, first))
+        self._last.clear()
 
     def _note(self, _old: QWidget | None, new: QWidget | None) -> None:
         at = self._at(new)

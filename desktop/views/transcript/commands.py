@@ -14,7 +14,14 @@ from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.scrolling import Scrolling
 
-__all__ = ["copy_text", "handle_key", "make_menu"]
+__all__ = ["ALL_ACTIONS", "copy_text", "handle_key", "make_menu"]
+
+
+ALL_ACTIONS = frozenset(
+    ("copy", "edit", "regenerate", "several", "compare", "versions", "continue", "fork", "origin", "delete",
+     "previous", "next")
+)  # fmt: skip
+"""What a transcript can offer for a message."""
 
 
 def copy_text(text: str) -> None:
@@ -69,6 +76,8 @@ def _add_message_actions(menu: QMenu, parts: TranscriptParts, item: MessageItem)
     still, last = not item.running, parts.messages.layout.rows[-1].item.id == item.id
 
     def add(text: str, name: str, enabled: bool = still) -> None:
+        if name not in parts.view.offered:
+            return
         menu.addAction(text, partial(parts.view.act, name, item.id)).setEnabled(enabled)
 
     add("Copy message", "copy", True)
@@ -77,10 +86,16 @@ def _add_message_actions(menu: QMenu, parts: TranscriptParts, item: MessageItem)
         add("Regenerate the reply", "regenerate")
         add("Continue the reply", "continue", last and still)
         add("What produced this reply", "origin")
+    if item.role in ("assistant", "user"):
+        add("Write several replies", "several")
+        add("Compare replies…", "compare")
     if item.variant_count > 1:
         shown = f"{item.variant_index + 1} of {item.variant_count}"
         add(f"Previous version ({shown} is shown)", "previous", item.variant_index > 0 and still)
         add("Next version", "next", item.variant_index < item.variant_count - 1 and still)
+        if item.role == "assistant":
+            add("Compare the versions", "versions")
     add("Fork from here", "fork")
-    menu.addSeparator()
+    if "delete" in parts.view.offered:
+        menu.addSeparator()
     add("Delete message", "delete")

@@ -16,7 +16,9 @@ __all__ = ["TranscriptParts", "Viewport"]
 
 
 class Viewport(Protocol):
-    """What the parts ask of the transcript that shows them."""
+    """What the parts ask of the transcript that shows them; `offered` are the actions for messages."""
+
+    offered: frozenset[str]
 
     def schedule(self) -> None:
         """Show what has changed with the next frame."""

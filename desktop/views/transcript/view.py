@@ -25,7 +25,7 @@ from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.chats.messages import MessagesModel
 from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import TokenTrace
-from desktop.views.transcript.commands import copy_text, handle_key, make_menu
+from desktop.views.transcript.commands import ALL_ACTIONS, copy_text, handle_key, make_menu
 from desktop.views.transcript.find import Finding
 from desktop.views.transcript.inline_edit import InlineEdit
 from desktop.views.transcript.message_list import MessageList
@@ -62,11 +62,11 @@ class TranscriptView(QAbstractScrollArea):
 
     The view follows the end of the conversation while it is there and otherwise never moves unasked.
     `edit_words(message id)` is a sentence about what editing a message costs; `why_not` is that of
-    `TokenInspector`.
+    `TokenInspector`; `offered` are the actions for messages.
 
     Signals:
         action(str name, int message): "edit", "regenerate", "continue", "fork", "origin", "delete",
-        "previous" or "next" was asked for (copying is done here).
+        "previous" or "next", "several", "compare" or "versions" was asked for (copying is done here).
         edited(int message, str text, bool answer): an inline edit that `begin_edit` began was saved; a user's
         message asks for an answer, or for none.
     """
@@ -80,8 +80,10 @@ class TranscriptView(QAbstractScrollArea):
         model: MessagesModel,
         edit_words: Callable[[int], str] = lambda message: "",
         why_not: Callable[[TokenTrace], tuple[str, frozenset[int]]] = lambda trace: ("", frozenset()),
+        offered: frozenset[str] = ALL_ACTIONS,
     ) -> None:
         super().__init__()
+        self.offered = offered
         self._percent = 100
         self._base: QFont | None = None
         self._style = self._make_style()
@@ -114,7 +116,7 @@ class TranscriptView(QAbstractScrollArea):
         tokens = TokenView()
         context = RowContext(
             self.viewport(), self._connected_signals(), self._code_colours, self._pictures, self.avatars,
-            tokens, edit_words,
+            tokens, edit_words, self.offered,
         )  # fmt: skip
         self.messages = MessageList(self._style)
         self.pool = RowPool(lambda kind: ROW_WIDGETS[kind](context), self.viewport().scroll)

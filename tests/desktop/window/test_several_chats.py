@@ -70,7 +70,7 @@ def test_a_second_message_waits_for_the_reply_of_its_own_chat(hand) -> None:
     two = send(hand, "pears")
     hand.type("plums")
     hand.press(Key.Key_Return)
-    assert [row.text._words for row in hand.window.composer_controller.rows.rows] == ["plums"]
+    assert [row.text.words for row in hand.window.composer_controller.rows.rows] == ["plums"]
     hand.echo.chat.hold = None
     two.set()
     hand.qtbot.waitUntil(lambda: hand.texts() == ["pears", "pears", "plums", "plums"])

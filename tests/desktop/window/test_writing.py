@@ -157,7 +157,7 @@ def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -
     for text in ("two", "three", "four"):
         hand.type(text)
         send(hand)
-    assert [row.text._words for row in harness(hand).rows.rows] == ["two", "three", "four"]
+    assert [row.text.words for row in harness(hand).rows.rows] == ["two", "three", "four"]
     assert harness(hand).rows.title.text() == "Sent when the reply is complete"
     QTest.mouseClick(harness(hand).rows.rows[1].remove, Qt.MouseButton.LeftButton)
     QTest.mouseClick(harness(hand).rows.rows[1].edit, Qt.MouseButton.LeftButton)
@@ -497,10 +497,10 @@ def test_drafts_move_along_when_a_temporary_chat_is_kept(hand) -> None:
     assert not hand.session.temporary
     assert hand.box.toPlainText() == "Sum it up"
     assert hand.window.chat.composer.opening() == "Well,"
-    assert [row.text._words for row in harness(hand).rows.rows] == ["two"]
+    assert [row.text.words for row in harness(hand).rows.rows] == ["two"]
     assert [held.attachment.name for held in harness(hand).files.held()] == ["notes.md"]
     kept = hand.session.conversation
     hand.restart()
     assert hand.session.conversation == kept
     assert [held.attachment.name for held in harness(hand).files.held()] == ["notes.md"]
-    assert [row.text._words for row in harness(hand).rows.rows] == ["two"]
+    assert [row.text.words for row in harness(hand).rows.rows] == ["two"]

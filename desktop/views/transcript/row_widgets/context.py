@@ -53,7 +53,8 @@ class RowSignals(QObject):
 class RowContext(NamedTuple):
     """Row widgets are made as children of `parent`.
 
-    `edit_words(message id)` is a sentence about what editing a message costs.
+    `edit_words(message id)` is a sentence about what editing a message costs; `offered` are the
+    actions for messages.
     """
 
     parent: QWidget
@@ -63,3 +64,4 @@ class RowContext(NamedTuple):
     avatars: Avatars
     tokens: TokenView
     edit_words: Callable[[int], str]
+    offered: frozenset[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QRect, Qt
-from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtGui import QFontMetrics, QGuiApplication, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from desktop.views.transcript.row_widgets.base import RowWidget
@@ -21,7 +21,7 @@ _ACTIONS = (
     ("next", "chevron-right", "Next variant"),
     ("copy", "copy", "Copy message"),
     ("edit", "edit", "Edit message"),
-    ("regenerate", "regenerate", "Regenerate the reply"),
+    ("regenerate", "regenerate", "Regenerate the reply; with Shift, several to choose from"),
     ("continue", "continue", "Continue the reply"),
     ("fork", "fork", "Fork from here to a new chat"),
     ("origin", "info", "What produced this reply"),
@@ -61,13 +61,17 @@ class FooterRow(RowWidget):
         for button in self.buttons.values():
             button.clicked.connect(self._clicked)
             self.watch(button)
+        self._offered = context.offered
         words = context.edit_words
         self.buttons["edit"].cost = lambda: words(self.row.item.id) if self.row is not None else ""
 
     def _clicked(self) -> None:
         button = self.sender()
         if isinstance(button, _Action) and self.row is not None:
-            self.signals.action.emit(button.name, self.row.item.id)
+            name, shift = button.name, Qt.KeyboardModifier.ShiftModifier
+            if name == "regenerate" and QGuiApplication.keyboardModifiers() & shift:
+                name = "several"
+            self.signals.action.emit(name, self.row.item.id)
 
     def reveal(self, shown: bool) -> None:
         if shown != self._shown:
@@ -88,7 +92,7 @@ class FooterRow(RowWidget):
         self.setAccessibleName(" ".join(part for part in (item.footer, variant) if part) or "Message actions")
         for name, button in self.buttons.items():
             shown = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
-            if name in _REPLY_ONLY and item.role != "assistant":
+            if name not in self._offered or (name in _REPLY_ONLY and item.role != "assistant"):
                 shown = False
             if not shown:
                 self.yield_focus(button)

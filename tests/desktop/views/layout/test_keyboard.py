@@ -267,7 +267,13 @@ def test_the_menu_key_reaches_what_can_be_done_with_a_message(hand) -> None:
         "Regenerate the reply",
         "Continue the reply",
     ]
-    assert texts[6:] == ["What produced this reply", "Fork from here", "Delete message"]
+    assert texts[6:] == [
+        "What produced this reply",
+        "Write several replies",
+        "Compare replies…",
+        "Fork from here",
+        "Delete message",
+    ]
     next(action for action in menu.actions() if action.text() == "Copy message").trigger()
     assert QGuiApplication.clipboard().text() == item.text
     next(action for action in menu.actions() if action.text() == "Regenerate the reply").trigger()

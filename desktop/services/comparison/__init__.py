@@ -1,0 +1,1 @@
+"""Replies that are compared: several to one message, side by side."""

@@ -1,0 +1,89 @@
+"""One of the replies that are compared: how it is written, its text while it grows, its figures."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout
+
+from desktop.items.chats.messages import MessageItem, MessagesModel
+from desktop.services.comparison.comparison import Column
+from desktop.views.layout.fill import fill
+from desktop.views.transcript import TranscriptView
+from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import text_label
+
+__all__ = ["ComparisonColumn"]
+
+_OFFERED = frozenset(("copy", "origin"))
+_WIDTH = 42
+"""The least width, in average characters."""
+
+
+class ComparisonColumn(QFrame):
+    """Shows `column`, which is the `place`-th from 1; `messages` is the item model of its reply, and
+    `runs` whether it can be stopped.
+
+    Signals:
+        keep_requested(), stop_requested()
+        details_requested(int message): what produced the reply is to be shown.
+    """
+
+    keep_requested = Signal()
+    stop_requested = Signal()
+    details_requested = Signal(int)
+
+    def __init__(self, column: Column, place: int) -> None:
+        super().__init__()
+        self.column, self.place, self.runs = column, place, False
+        self.setObjectName("comparisonColumn")
+        self.messages = MessagesModel(self)
+        self.title = text_label(tone="heading", plain=True, wraps=True)
+        self.stop = IconButton("stop", f"Stop reply {place}")
+        self.stop.clicked.connect(self.stop_requested)
+        self.transcript = TranscriptView(self.messages, offered=_OFFERED)
+        self.transcript.setAccessibleName(f"Reply {place}")
+        self.transcript.action.connect(self._act)
+        self.words = text_label(tone="muted", plain=True, wraps=True)
+        self.keep = QPushButton("Keep this one")
+        self.keep.setProperty("tone", "primary")
+        self.keep.setAccessibleName(f"Keep reply {place}")
+        self.keep.setToolTip(f"Show this reply in the chat (Ctrl+{place})")
+        self.keep.clicked.connect(self.keep_requested)
+        top = Qt.AlignmentFlag.AlignTop
+        head = fill(QHBoxLayout(), (self.title, 1), margins=(12, 8, 8, 4), spacing=6)
+        head.addWidget(self.stop, 0, top)
+        foot = fill(QVBoxLayout(), self.words, self.keep, margins=(12, 6, 12, 10), spacing=6)
+        fill(QVBoxLayout(self), head, (self.transcript, 1), foot, margins=(1, 1, 1, 1), spacing=0)
+
+    def fit(self, width: int) -> None:
+        """Be wide enough to read, but not wider than this."""
+        self.setMinimumWidth(min(width, _WIDTH * self.fontMetrics().averageCharWidth()))
+
+    def show_column(self, name: str) -> None:
+        """Show how the reply is written; `name` says it, and by which model or persona."""
+        self.title.setText(f"{self.place}. {name}")
+        self.setAccessibleName(f"Reply {self.place}: {name}")
+
+    def show_item(self, item: MessageItem | None) -> None:
+        """Show the reply as it is now; None if it has not been begun."""
+        shown = self.messages.items()
+        if item is None:
+            self.messages.reset(())
+        elif not shown:
+            self.messages.append(item)
+        elif shown[0] != item:
+            self.messages.replace(shown[0].id, item)
+
+    def show_state(self, words: str, runs: bool, may_keep: bool) -> None:
+        """Say what the reply does, or how it ended; `runs`: it can be stopped."""
+        if words != self.words.text():
+            self.words.setText(words)
+        self.runs = runs
+        self.keep.setEnabled(may_keep)
+        if not runs and self.stop.hasFocus():
+            self.keep.setFocus()
+        self.stop.setVisible(runs)
+
+    def _act(self, name: str, message: int) -> None:
+        if name == "origin":
+            self.details_requested.emit(message)

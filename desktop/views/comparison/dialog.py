@@ -1,0 +1,214 @@
+"""The dialog that asks how the replies of a comparison are to be written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from PySide6.QtCore import QRegularExpression, Qt, Signal
+from PySide6.QtGui import QRegularExpressionValidator
+from PySide6.QtWidgets import (
+    QComboBox,
+    QDialog,
+    QDialogButtonBox,
+    QDoubleSpinBox,
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.services.session.several import ColumnSettings
+from desktop.views.layout.fill import fill
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.text_label import text_label
+from engine.settings import SamplerSettings, SettingInfo, setting_info
+
+__all__ = ["MOST_COLUMNS", "CompareDialog", "Offers", "label_of"]
+
+MOST_COLUMNS = 4
+_AS_IN_CHAT = "As in this chat"
+_UNSET = -0.01
+"""The value of the temperature's box that stands for none."""
+_HEADS = ("", "Preset", "Temperature", "Seed", "Persona", "Model", "")
+
+
+class Offers(NamedTuple):
+    """What can be chosen: names of presets, (number, name) of personas, (path, name) of models."""
+
+    presets: Sequence[str]
+    personas: Sequence[tuple[int, str]] = ()
+    models: Sequence[tuple[str, str]] = ()
+
+
+def label_of(settings: ColumnSettings, personas: Sequence[tuple[int, str]] = ()) -> str:
+    """How a reply differs from the others in a few words, without its model."""
+    parts = [
+        dict(personas).get(settings.persona, ""),
+        settings.preset,
+        f"temperature {settings.temperature:g}" if settings.temperature is not None else "",
+        f"seed {settings.seed}" if settings.seed is not None else "",
+    ]
+    found = ", ".join(part for part in parts if part)
+    return found[:1].upper() + found[1:] if found else _AS_IN_CHAT
+
+
+class _Row:
+    """The fields of one reply."""
+
+    def __init__(self, offers: Offers, settings: ColumnSettings) -> None:
+        self.number = text_label()
+        self.preset = _choice(
+            [("", _AS_IN_CHAT), *((name, name) for name in offers.presets)], settings.preset
+        )
+        self.temperature = QDoubleSpinBox()
+        info = _info("temperature")
+        self.temperature.setRange(_UNSET, info.high if info.high is not None else 100.0)
+        self.temperature.setDecimals(2)
+        self.temperature.setSingleStep(0.1)
+        self.temperature.setSpecialValueText("As set")
+        self.temperature.setValue(_UNSET if settings.temperature is None else settings.temperature)
+        self.temperature.lineEdit().setTextMargins(6, 0, 0, 0)
+        self.seed = QLineEdit("" if settings.seed is None else str(settings.seed))
+        self.seed.setPlaceholderText("As set")
+        self.seed.setValidator(QRegularExpressionValidator(QRegularExpression(r"\d{0,18}"), self.seed))
+        self.persona = _choice([(0, _AS_IN_CHAT), *offers.personas], settings.persona)
+        self.model = _choice([("", "The loaded one"), *offers.models], settings.model)
+        self.remove = IconButton("trash", "Remove this reply")
+
+    def fields(self) -> tuple[QWidget, ...]:
+        """All widgets of the row, from left to right."""
+        return (self.number, self.preset, self.temperature, self.seed, self.persona, self.model, self.remove)
+
+    def settings(self, personas: Sequence[tuple[int, str]]) -> ColumnSettings:
+        """What the fields say."""
+        warm, seed = self.temperature.value(), self.seed.text().strip()
+        found = ColumnSettings(
+            str(self.preset.currentData()),
+            None if warm < 0 else round(warm, 2),
+            int(seed) if seed else None,
+            int(self.persona.currentData()),
+            str(self.model.currentData()),
+        )
+        return ColumnSettings(
+            found.preset, found.temperature, found.seed, found.persona, found.model, label_of(found, personas)
+        )
+
+
+class CompareDialog(QDialog):
+    """Begins with `settings`, two to `MOST_COLUMNS` replies.
+
+    Signals:
+        chosen(object): the `ColumnSettings` of all replies, when they are to be written.
+    """
+
+    chosen = Signal(object)
+
+    def __init__(
+        self, offers: Offers, settings: Sequence[ColumnSettings], prompt: str, parent: QWidget
+    ) -> None:
+        super().__init__(parent)
+        self._offers = offers
+        self.rows: list[_Row] = []
+        self.setObjectName("compareDialog")
+        self.setWindowTitle("Compare replies")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        about = text_label(f"Replies to “{prompt}”", "muted", wraps=True, plain=True)
+        self._body = QWidget()
+        self._grid = QGridLayout(self._body)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(8)
+        self._heads = [text_label(head, "muted") for head in _HEADS]
+        for place, head in enumerate(self._heads):
+            self._grid.addWidget(head, 0, place)
+        area = QScrollArea()
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setWidgetResizable(True)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        area.setWidget(self._body)
+        self.add = QPushButton("Add a reply")
+        self.add.setAutoDefault(False)
+        self.add.clicked.connect(lambda: self.add_row(ColumnSettings()))
+        hint = text_label(
+            "Replies of the loaded model are written at the same time; then the next model is loaded.",
+            "muted", wraps=True,
+        )  # fmt: skip
+        hint.setVisible(bool(offers.models))
+        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
+        write = self.buttons.addButton("Write the replies", QDialogButtonBox.ButtonRole.AcceptRole)
+        write.setDefault(True)
+        self.buttons.accepted.connect(self._accept)
+        self.buttons.rejected.connect(self.reject)
+        layout = fill(
+            QVBoxLayout(self), about, (area, 1), fill(QHBoxLayout(), self.add, 1), hint, self.buttons
+        )
+        dialog_margins(layout)
+        for each in settings:
+            self.add_row(each)
+        line = self.fontMetrics().height()
+        wide = self._body.sizeHint().width() + 3 * line
+        self.resize(min(wide, parent.width() - 24), min(20 * line, parent.height() - 24))
+
+    def add_row(self, settings: ColumnSettings) -> None:
+        """Add the fields of another reply."""
+        if len(self.rows) >= MOST_COLUMNS:
+            return
+        row = _Row(self._offers, settings)
+        row.remove.clicked.connect(partial(self._remove, row))
+        self.rows.append(row)
+        self._arrange()
+        row.preset.setFocus()
+
+    def _remove(self, row: _Row) -> None:
+        self.rows.remove(row)
+        for field in row.fields():
+            self._grid.removeWidget(field)
+            field.hide()
+            field.deleteLater()
+        self._arrange()
+        self.rows[-1].preset.setFocus()
+
+    def _arrange(self) -> None:
+        hidden = {name for name, given in (("Persona", self._offers.personas), ("Model", self._offers.models))
+                  if not given}  # fmt: skip
+        for place, head in enumerate(self._heads):
+            head.setVisible(_HEADS[place] not in hidden)
+        for number, row in enumerate(self.rows, 1):
+            row.number.setText(f"{number}.")
+            for place, field in enumerate(row.fields()):
+                self._grid.addWidget(field, number, place)
+                field.setVisible(_HEADS[place] not in hidden)
+                if not isinstance(field, QLabel | IconButton):
+                    field.setAccessibleName(f"{_HEADS[place]} of reply {number}")
+            row.remove.set_face("trash", f"Remove reply {number}")
+            row.remove.setEnabled(len(self.rows) > 2)
+            self._grid.setRowStretch(number, 0)
+        self._grid.setRowStretch(len(self.rows) + 1, 1)
+        self.add.setEnabled(len(self.rows) < MOST_COLUMNS)
+
+    def _accept(self) -> None:
+        found = [row.settings(self._offers.personas) for row in self.rows]
+        self.accept()
+        self.chosen.emit(found)
+
+
+def _choice(entries: Sequence[tuple[object, str]], current: object) -> QComboBox:
+    box = QComboBox()
+    for value, words in entries:
+        box.addItem(words, value)
+    box.setCurrentIndex(max(0, box.findData(current)))
+    box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+    box.setMinimumContentsLength(14)
+    return box
+
+
+def _info(name: str) -> SettingInfo:
+    return next(setting_info(field) for field in dataclasses.fields(SamplerSettings) if field.name == name)

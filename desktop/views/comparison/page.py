@@ -1,0 +1,264 @@
+"""The page that stands in the place of the transcript while replies are compared."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import Qt, Signal, Slot
+from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from desktop.blocks import Tag
+from desktop.items.models.local_models import model_name
+from desktop.services.comparison.comparison import MOST, Column, Comparison, ComparisonService
+from desktop.services.engine.reply_record import LABEL, footer, notice
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.attachments.message_format import auto_source
+from desktop.store.conversations.records import StoredMessage
+from desktop.store.database.database import StoreError
+from desktop.views.comparison.column import ComparisonColumn
+from desktop.views.layout.fill import fill
+from desktop.views.widgets.banner import announce
+from desktop.views.widgets.elided_label import ElidedLabel
+from desktop.views.widgets.icons import IconButton
+from engine.core import Stats
+
+__all__ = ["ComparisonPage"]
+
+_PROMPT_CHARACTERS = 120
+_MARGIN = 12
+_STATES = {
+    "waiting": "Waiting for other replies", "prefill": "Reading the prompt", "answering": "Writing",
+    "stopping": "Stopping",
+}  # fmt: skip
+
+
+class ComparisonPage(QWidget):
+    """Shows one comparison of the open chat at a time.
+
+    Signals:
+        details_requested(int message): what produced a reply is to be shown.
+        kept(): a reply is shown in the chat now, and the others are discarded.
+    """
+
+    details_requested = Signal(int)
+    kept = Signal()
+
+    def __init__(self, session: ChatSession, comparisons: ComparisonService) -> None:
+        super().__init__()
+        self._session, self._comparisons = session, comparisons
+        self._comparison: Comparison | None = None
+        self._stats: dict[int, Stats] = {}
+        self._ends: dict[int, str] = {}
+        self.columns: list[ComparisonColumn] = []
+        self._text_scale, self._thinking = 100, tuple[Tag, ...]()
+        self.setObjectName("comparisonPage")
+        self.title = ElidedLabel(bold=True)
+        self.discard = QCheckBox("Delete the others")
+        self.discard.setToolTip("Delete the other replies when one is kept; otherwise they stay as versions")
+        self.discard.setMinimumWidth(24)  # in a narrow window it is its box alone
+        self.stop = QPushButton("Stop all")
+        self.stop.clicked.connect(self.stop_all)
+        self.close_button = IconButton("close", "Close the comparison", self)
+        self.close_button.clicked.connect(self.leave)
+        self._body = QWidget()
+        self._body.setObjectName("comparisonColumns")
+        self._row = fill(QHBoxLayout(self._body), margins=(_MARGIN, 0, _MARGIN, 8), spacing=8)
+        self.area = QScrollArea()
+        self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setWidgetResizable(True)
+        self.area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.area.setWidget(self._body)
+        head = fill(
+            QHBoxLayout(), (self.title, 1), self.discard, self.stop, self.close_button,
+            margins=(14, 6, 10, 6), spacing=10,
+        )  # fmt: skip
+        fill(QVBoxLayout(self), head, (self.area, 1), margins=(0, 0, 0, 0), spacing=0)
+        for place in range(1, MOST + 1):
+            key = QShortcut(QKeySequence(f"Ctrl+{place}"), self)
+            key.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+            key.activated.connect(partial(self.keep, place))
+        comparisons.changed.connect(self._on_changed)
+        session.engine_changed.connect(self._show_states)
+        session.replies.ran.connect(self._on_ran)
+        session.replies.changed.connect(self._on_reply_changed)
+        session.reply_ended.connect(self._on_ended)
+
+    # -- what it shows
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The one that is shown."""
+        return self._comparison
+
+    def set_look(self, text_scale: int, thinking: tuple[Tag, ...]) -> None:
+        """Show texts at this size in percent, and find thoughts between these tags."""
+        self._text_scale, self._thinking = text_scale, thinking
+        for column in self.columns:
+            column.transcript.set_text_scale(text_scale, self.font())
+            column.transcript.set_thinking(thinking)
+
+    def show_comparison(self, comparison: Comparison | None) -> None:
+        """Show another comparison; None is none."""
+        models = self._session.replies.models
+        for old in self.columns:
+            models.remove(old.messages)
+            self._row.removeWidget(old)
+            old.hide()
+            old.deleteLater()
+        self._stats.clear()
+        self._ends.clear()
+        self._comparison, self.columns = comparison, []
+        for place, column in enumerate(comparison.columns if comparison is not None else (), 1):
+            shown = ComparisonColumn(column, place)
+            shown.messages.trace = self._session.tokens
+            shown.keep_requested.connect(partial(self.keep, place))
+            shown.stop_requested.connect(partial(self._stop, column))
+            shown.details_requested.connect(self.details_requested)
+            self._row.addWidget(shown, 1)
+            models.append(shown.messages)
+            self.columns.append(shown)
+        if comparison is None:
+            return
+        self.set_look(self._text_scale, self._thinking)
+        self.title.show_words(self._words(comparison))
+        self.setAccessibleName(self.title.words)
+        self._fit()
+        self._show_all()
+
+    def focus_target(self) -> QWidget:
+        """What gets the keyboard at first."""
+        return self.columns[0].transcript if self.columns else self.close_button
+
+    def _words(self, comparison: Comparison) -> str:
+        message = self._read(comparison.answered)
+        text = " ".join(auto_source(message.text).split()) if message is not None else ""
+        text = text if len(text) <= _PROMPT_CHARACTERS else text[: _PROMPT_CHARACTERS - 1].rstrip() + "…"
+        return f"{len(comparison.columns)} replies to “{text}”" if text else "Replies side by side"
+
+    def _show_all(self) -> None:
+        for column in self.columns:
+            self._show(column)
+        self._show_states()
+
+    def _show(self, shown: ComparisonColumn) -> None:
+        """Show a reply as it is in the store, or as far as it has grown."""
+        message = self._read(shown.column.message)
+        shown.show_column(self._name(shown.column, message))
+        if message is None:
+            shown.show_item(None)
+            return
+        self._ends[message.id] = footer({**message.stats, LABEL: ""}) or notice(message) or "Ended"
+        item = self._session.replies.item(message)
+        # its figures stand below it, and its other versions beside it
+        shown.show_item(type(item)(
+            item.id, item.role, item.text, item.running, notice=item.notice, opened=item.opened,
+            author=item.author, persona=item.persona,
+        ))  # fmt: skip
+
+    def _name(self, column: Column, message: StoredMessage | None) -> str:
+        models = {each.settings.model for each in self._comparison.columns} if self._comparison else set()
+        name = model_name(column.settings.model) if len(models) > 1 and column.settings.model else ""
+        author = message.author.name if message is not None else ""
+        parts = [part for part in (column.label, name, author) if part]
+        return " · ".join(dict.fromkeys(parts)) or "Reply"
+
+    def _read(self, message: int) -> StoredMessage | None:
+        try:
+            return self._session.stores.of(message).message(message) if message else None
+        except StoreError:  # of a file that has gone; the session reports it
+            return None
+
+    @Slot()
+    def _show_states(self) -> None:
+        for shown in self.columns:
+            self._show_state(shown)
+        runs = any(shown.runs for shown in self.columns)
+        if not runs and self.stop.hasFocus():
+            self.close_button.setFocus()
+        self.stop.setVisible(runs)
+
+    def _show_state(self, shown: ComparisonColumn) -> None:
+        column, state = shown.column, self._session.replies.engine.state_of(shown.column.message)
+        growing = self._session.replies.growing(column.message) is not None
+        if growing:
+            parts = (_STATES.get(state, "Writing"), self._speed(column.message))
+            words = " · ".join(part for part in parts if part)
+        else:
+            words = self._ends.get(column.message, column.words)
+        shown.show_state(words, (growing and state != "stopping") or column.waits, bool(column.message))
+
+    def _speed(self, message: int) -> str:
+        stats = self._stats.get(message)
+        if stats is None or not stats.new_tokens:
+            return ""
+        tokens = "1 token" if stats.new_tokens == 1 else f"{stats.new_tokens:,} tokens"
+        speed = stats.decode_tokens_per_second
+        return f"{tokens} · {speed:.1f} tok/s" if speed > 0 else tokens
+
+    def _shown(self, message: int) -> ComparisonColumn | None:
+        return next((each for each in self.columns if message and each.column.message == message), None)
+
+    @Slot(int)
+    def _on_changed(self, conversation: int) -> None:
+        if self._comparison is not None and conversation == self._comparison.conversation:
+            self._show_all()
+
+    @Slot(int, object)
+    def _on_ran(self, message: int, stats: Stats) -> None:
+        if (shown := self._shown(message)) is not None:
+            self._stats[message] = stats
+            self._show_state(shown)
+
+    @Slot(int)
+    def _on_reply_changed(self, message: int) -> None:
+        if (shown := self._shown(message)) is not None:
+            self._show(shown)
+
+    @Slot(int, int)
+    def _on_ended(self, _conversation: int, message: int) -> None:
+        if (shown := self._shown(message)) is not None:
+            self._show(shown)
+            self._show_states()
+            announce(self, f"Reply {shown.place}: {shown.words.text()}")
+
+    # -- what the user does
+
+    def keep(self, place: int) -> None:
+        """Show the `place`-th reply, from 1, in the chat."""
+        if self._comparison is None or not 1 <= place <= len(self.columns):
+            return
+        discard, conversation = self.discard.isChecked(), self._comparison.conversation
+        if self._comparisons.keep(conversation, self.columns[place - 1].column, discard) and discard:
+            self.kept.emit()
+
+    def stop_all(self) -> None:
+        """Stop all replies of the comparison."""
+        if self._comparison is not None:
+            self._comparisons.stop_all(self._comparison.conversation)
+
+    def leave(self) -> None:
+        """Close the comparison: what is written stays as versions of the reply."""
+        if self._comparison is not None:
+            self._comparisons.close_comparison(self._comparison.conversation)
+
+    def _stop(self, column: Column) -> None:
+        if self._comparison is not None:
+            self._comparisons.stop(self._comparison.conversation, column)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """In a window that is narrower than a column, show one column at a time."""
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        for column in self.columns:
+            column.fit(self.width() - 2 * _MARGIN)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Esc, while nothing runs that it would stop: close the comparison."""
+        if event.key() == Qt.Key.Key_Escape:
+            self.leave()
+        else:
+            super().keyPressEvent(event)

@@ -1,0 +1,304 @@
+"""Replies side by side in the window: written at once, stopped, kept; with keys, in small windows."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+
+from desktop.services.session.several import ColumnSettings
+from desktop.settings import Appearance, Behaviour
+from desktop.store.conversations.personas import Persona, PersonaStore
+from desktop.views.comparison.dialog import CompareDialog, label_of
+from desktop.views.comparison.page import ComparisonPage
+from engine.settings import SamplerSettings
+from tests.desktop.hand import Hand
+
+Key, Mod = Qt.Key, Qt.KeyboardModifier
+CTRL_SHIFT = Mod.ControlModifier | Mod.ShiftModifier
+
+
+@pytest.fixture
+def hand(qtbot, tmp_path):
+    found = Hand(qtbot, tmp_path)
+    found.load()
+    yield found
+    found.close()
+
+
+def page(hand: Hand) -> ComparisonPage:
+    found = hand.window.comparisons.page
+    assert found is not None
+    assert found.isVisible()
+    return found
+
+
+def shown(hand: Hand) -> list[str]:
+    """The texts of all columns."""
+    return ["".join(item.text for item in column.messages.items()) for column in page(hand).columns]
+
+
+def until_written(hand: Hand) -> None:
+    hand.qtbot.waitUntil(lambda: not hand.session.busy and not any(each.runs for each in page(hand).columns))
+
+
+def held(hand: Hand, count: int) -> threading.Event:
+    """Begin `count` replies to the last message that wait for the event."""
+    hand.session.set_settings(dataclasses.replace(hand.session.settings(Behaviour), several=count))
+    gate = hand.echo.chat.hold = threading.Event()
+    before = len(hand.echo.chat.requests)
+    hand.press(Key.Key_S, CTRL_SHIFT)
+    hand.qtbot.waitUntil(lambda: len(hand.echo.chat.requests) == before + count)
+    return gate
+
+
+def dialog_of(hand: Hand) -> CompareDialog:
+    found = hand.window.comparisons.dialog
+    assert found is not None
+    hand.qtbot.waitUntil(found.isVisible)
+    return found
+
+
+def test_all_replies_are_seen_being_written_and_one_is_kept(hand) -> None:
+    hand.say("apples and pears")
+    gate = held(hand, 3)
+    assert not hand.window.chat.transcript.isVisible()
+    assert page(hand).title.words == "3 replies to “apples and pears”"
+    assert {column.words.text() for column in page(hand).columns} == {"Reading the prompt"}
+    hand.echo.chat.running_every = 1
+    gate.set()
+    until_written(hand)
+    assert shown(hand) == ["apples and pears"] * 3
+    for column in page(hand).columns:
+        assert column.words.text().startswith("3 tokens · ")
+        assert column.words.text().endswith("stopped at <|im_end|>")
+        assert column.title.text().startswith(f"{column.place}. Seed ")
+    kept = page(hand).columns[1].column.message
+    hand.click("Keep reply 2")
+    assert hand.window.chat.transcript.isVisible()
+    assert not hand.window.comparisons.page.isVisible()
+    assert hand.items()[-1].id == kept
+    assert hand.items()[-1].variant_count == 4
+    assert len(hand.session.replies.models) == 1, "columns that have gone show nothing any more"
+
+
+def test_each_column_has_its_own_stop_and_esc_stops_all(hand) -> None:
+    hand.say("apples")
+    gate = held(hand, 3)
+    hand.click("Stop reply 2")
+    hand.qtbot.waitUntil(lambda: not page(hand).columns[1].runs)
+    hand.qtbot.waitUntil(lambda: page(hand).columns[1].words.text() == "stopped by you")
+    assert [column.runs for column in page(hand).columns] == [True, False, True]
+    assert page(hand).stop.isVisible()
+    page(hand).columns[0].transcript.setFocus()
+    hand.press(Key.Key_Escape)
+    until_written(hand)
+    assert [column.words.text() for column in page(hand).columns] == ["stopped by you"] * 3
+    assert not page(hand).stop.isVisible()
+    page(hand).columns[0].transcript.setFocus()
+    hand.press(Key.Key_Escape)
+    assert hand.window.chat.transcript.isVisible(), "a second Esc closes the page"
+    assert not gate.is_set()
+
+
+def test_the_keyboard_keeps_one_and_the_others_can_be_deleted(hand) -> None:
+    hand.say("apples")
+    before = hand.items()[-1].id
+    held(hand, 3).set()
+    until_written(hand)
+    kept = page(hand).columns[2].column.message
+    page(hand).discard.setChecked(True)
+    page(hand).columns[0].transcript.setFocus()
+    hand.press(Key.Key_3, Mod.ControlModifier)
+    assert hand.items()[-1].id == kept
+    assert hand.session.stores.kept.variants(kept) == (before, kept)
+    assert hand.window.chat.banner.text.text() == "The other replies were deleted."
+    hand.click("Undo", hand.window.chat.banner)
+    assert hand.items()[-1].variant_count == 4
+    assert hand.items()[-1].id == kept
+
+
+def test_text_in_the_message_box_gets_several_replies(hand) -> None:
+    hand.type("plums")
+    hand.session.set_settings(dataclasses.replace(hand.session.settings(Behaviour), several=2))
+    hand.press(Key.Key_S, CTRL_SHIFT)
+    until_written(hand)
+    assert shown(hand) == ["plums", "plums"]
+    assert hand.window.chat.composer.text() == ""
+    assert hand.texts() == ["plums", "plums"]
+
+
+def test_several_replies_cannot_begin_with_a_given_text(hand) -> None:
+    hand.window.chat.composer.set_opening("Sure,")
+    hand.type("plums")
+    hand.press(Key.Key_S, CTRL_SHIFT)
+    assert "cannot begin with a given text" in hand.window.chat.banner.text.text()
+    assert hand.window.chat.composer.text() == "plums"
+    assert hand.texts() == []
+
+
+def test_greedy_sampling_says_why_not(hand) -> None:
+    hand.session.set_settings(dataclasses.replace(hand.session.settings(SamplerSettings), temperature=0.0))
+    hand.type("plums")
+    hand.press(Key.Key_S, CTRL_SHIFT)
+    assert "would be the same" in hand.window.chat.banner.text.text()
+    assert hand.window.chat.composer.text() == "plums"
+
+
+def test_shift_on_the_button_and_the_menu_write_several(hand) -> None:
+    hand.say("apples")
+    transcript = hand.window.chat.transcript
+    hand.qtbot.waitUntil(transcript.settled)
+    button = next(
+        widget.buttons["regenerate"]
+        for row, widget in transcript.pool.footers()
+        if row.item.role == "assistant"
+    )
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton, Mod.ShiftModifier)
+    until_written(hand)
+    assert len(page(hand).columns) == 4
+    page(hand).leave()
+    transcript.act("versions", hand.items()[-1].id)
+    assert len(page(hand).columns) == 5
+    assert page(hand).columns[0].title.text() == "1. Version 1 · echo"
+
+
+def test_the_dialog_asks_for_settings_personas_and_models(hand) -> None:
+    ada = PersonaStore(hand.session.stores.database).save(Persona(0, "Ada", "", "You are Ada."))
+    hand.say("apples")
+    hand.press(Key.Key_X, CTRL_SHIFT)
+    dialog = dialog_of(hand)
+    assert [row.remove.isEnabled() for row in dialog.rows] == [False, False]
+    hand.click("Add a reply", dialog)
+    hand.click("Add a reply", dialog)
+    assert not dialog.add.isEnabled()
+    hand.click("Remove reply 4", dialog)
+    first, second, third = dialog.rows
+    first.preset.setCurrentText("Precise")
+    second.temperature.setValue(1.5)
+    second.seed.setText("12")
+    third.persona.setCurrentText("Ada")
+    assert not first.model.isVisible(), "there is only the loaded one"
+    QTest.keyClick(dialog, Key.Key_Return)
+    until_written(hand)
+    titles = [column.title.text() for column in page(hand).columns]
+    assert titles == ["1. Precise", "2. Temperature 1.5, seed 12", "3. Ada"]
+    sampled = [request.sampler for request in hand.echo.chat.requests[-3:]]
+    assert (sampled[1].temperature, sampled[1].seed) == (1.5, 12)
+    assert hand.echo.chat.requests[-1].messages[0].content == "You are Ada."
+    assert sampled[0] != sampled[2]
+    page(hand).leave()
+    hand.window.comparisons.compare()
+    again = dialog_of(hand)
+    assert [row.preset.currentText() for row in again.rows] == [
+        "Precise",
+        "As in this chat",
+        "As in this chat",
+    ]
+    assert again.rows[2].persona.currentData() == ada.id
+    QTest.keyClick(again, Key.Key_Escape)
+    hand.qtbot.waitUntil(lambda: hand.window.comparisons.dialog is None)
+
+
+def test_columns_of_other_models_say_what_they_wait_for(hand) -> None:
+    hand.say("apples")
+    other = hand.folder / "other.gguf"
+    other.touch()
+    load = hand.echo.load_hold = threading.Event()
+    service = hand.desktop.services.comparisons
+    assert service.begin(hand.items()[-1].id, [ColumnSettings(label="One"), ColumnSettings(model=str(other))])
+    hand.qtbot.waitUntil(lambda: page(hand).columns[1].words.text() == "other is being loaded.")
+    first, second = page(hand).columns
+    assert [column.title.text() for column in (first, second)] == ["1. One · echo", "2. other"]
+    assert not second.keep.isEnabled()
+    assert second.runs
+    load.set()
+    until_written(hand)
+    assert shown(hand) == ["apples", "apples"]
+    assert second.keep.isEnabled()
+
+
+def test_the_page_belongs_to_its_chat(hand) -> None:
+    hand.say("apples")
+    mine = hand.session.conversation
+    gate = held(hand, 2)
+    hand.press(Key.Key_N, Mod.ControlModifier)
+    assert hand.window.chat.transcript.isVisible()
+    assert not hand.window.comparisons.page.isVisible()
+    gate.set()
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
+    hand.window.navigation.open_chat(mine)
+    assert shown(hand) == ["apples", "apples"]
+    hand.press(Key.Key_K, CTRL_SHIFT)
+    assert hand.session.notebook
+    assert not hand.window.chat.transcript.isVisible()
+    assert not hand.window.comparisons.page.isVisible()
+
+
+def test_a_message_below_what_is_compared_shows_the_chat_again(hand) -> None:
+    hand.say("apples")
+    held(hand, 2).set()
+    until_written(hand)
+    hand.echo.chat.hold = None
+    hand.say("pears")
+    assert hand.window.chat.transcript.isVisible()
+    assert hand.texts() == ["apples", "apples", "pears", "pears"]
+
+
+def test_the_pane_key_goes_through_the_page(hand) -> None:
+    hand.say("apples")
+    held(hand, 2).set()
+    until_written(hand)
+    visited = []
+    hand.window.top_bar.picker.setFocus()
+    for _ in range(2):
+        hand.press(Key.Key_F6)
+        visited.append(QApplication.focusWidget())
+    assert visited == [page(hand).columns[0].transcript, hand.box]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_small_window_scrolls_to_the_columns(hand, theme) -> None:
+    hand.session.set_settings(dataclasses.replace(hand.session.settings(Appearance), theme=theme))
+    hand.echo.chat.reply = "A long reply. " * 60
+    hand.say("apples " * 60)
+    held(hand, 8).set()
+    until_written(hand)
+    hand.window.resize(520, 480)
+    hand.qtbot.waitUntil(lambda: hand.window.width() == 520)
+    area = page(hand).area
+    last = page(hand).columns[-1]
+    hand.qtbot.waitUntil(lambda: area.horizontalScrollBar().maximum() > 0)
+    hand.qtbot.waitUntil(lambda: last.width() <= area.viewport().width())
+    assert page(hand).minimumSizeHint().width() <= page(hand).width()
+    last.keep.setFocus(Qt.FocusReason.TabFocusReason)
+    area.ensureWidgetVisible(last.keep, 4, 4)
+    left = last.keep.mapTo(area.viewport(), QPoint(0, 0)).x()
+    assert left >= 0
+    assert left + last.keep.width() <= area.viewport().width()
+    assert page(hand).close_button.isVisible()
+    assert page(hand).rect().contains(page(hand).close_button.geometry())
+
+
+def test_the_window_can_close_while_several_are_written(hand) -> None:
+    hand.say("apples")
+    held(hand, 3)
+    hand.restart()
+    assert hand.texts() == ["apples", ""]
+    assert hand.items()[-1].variant_count == 4
+    assert not any(item.running for item in hand.items())
+    assert hand.window.comparisons.page is None
+
+
+def test_labels() -> None:
+    assert label_of(ColumnSettings()) == "As in this chat"
+    assert (
+        label_of(ColumnSettings("Precise", 0.25, 7, 3), [(3, "Ada")])
+        == "Ada, Precise, temperature 0.25, seed 7"
+    )
+    assert label_of(ColumnSettings(temperature=0.0)) == "Temperature 0"
+    assert label_of(ColumnSettings(seed=0)) == "Seed 0"
