@@ -24,6 +24,7 @@ from desktop.diagnostics import Diagnostics
 from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.composer.composer_services import make_composer_services
 from desktop.services.conversations.chat_list import ChatList
+from desktop.services.conversations.titles import ChatTitles
 from desktop.services.engine.model_host import Describe, OpenChat, describe, open_chat
 from desktop.services.models.devices import DeviceService, FindDevices, find_devices
 from desktop.services.models.draft_models import DraftProblem, draft_problem
@@ -184,6 +185,7 @@ class Desktop(QObject):
             provenance=ProvenanceService(session, HashService(session, folder, self), self),
             data_folder=self._watched(session),
             comparisons=ComparisonService(session, self),
+            titles=ChatTitles(session, self),
         )
 
     def _watched(self, session: ChatSession) -> DataFolder:

@@ -101,6 +101,13 @@ class Behaviour(Settings):
         words=((0, "off"),),
         unit="s",
     )
+    model_titles: bool = setting(
+        True,
+        "Name chats by their topic",
+        "After the first reply of a chat, the loaded model writes a short title for it while nothing else is "
+        "written. Chats that you name, and temporary ones, are left alone. Otherwise a chat has its first "
+        "words as its title.",
+    )
     several: int = setting(
         4,
         "Several replies",

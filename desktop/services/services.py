@@ -9,6 +9,7 @@ from typing import NamedTuple
 from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.conversations.chat_list import ChatList
+from desktop.services.conversations.titles import ChatTitles
 from desktop.services.models.devices import DeviceService
 from desktop.services.models.fit_estimates import LibraryService
 from desktop.services.models.hub import HubService
@@ -49,13 +50,14 @@ class Services(NamedTuple):
     memory_forecast: MemoryForecast
     data_folder: DataFolder
     comparisons: ComparisonService
+    titles: ChatTitles
 
     def close(self) -> None:
         """End their threads, the session last: it saves what the others still report."""
         helpers = (
-            self.context_meter, self.transfer, self.backups, self.chat_list, self.validation, self.devices,
-            self.download, self.hub, self.library, self.composer, self.local_models, self.provenance.hashes,
-            self.memory_forecast, self.data_folder, self.session,
+            self.titles, self.context_meter, self.transfer, self.backups, self.chat_list, self.validation,
+            self.devices, self.download, self.hub, self.library, self.composer, self.local_models,
+            self.provenance.hashes, self.memory_forecast, self.data_folder, self.session,
         )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # close all of them, even if one fails
         if not all(ended):

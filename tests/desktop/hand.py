@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEvent, Qt, QTimer
@@ -12,6 +13,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 
 from desktop.app import Desktop, EngineApi
 from desktop.items.chats.messages import MessageItem
+from desktop.settings import Behaviour
 from desktop.views.transcript.rendering.code_highlight import IdleRunner
 from engine.core import Downloaded, Downloading
 from tests.conftest import WAIT_MS
@@ -43,11 +45,16 @@ def settled(hand: Hand) -> bool:
 
 
 class Hand:
-    """The hand on one window; `restart` closes it and opens another one on the same data."""
+    """The hand on one window; `restart` closes it and opens another one on the same data.
+
+    The model is asked for replies only: with `titles` also for titles of chats.
+    """
 
     def __init__(
-        self, qtbot, folder: Path, echo: EchoApi | None = None, fetch=no_fetch, api: EngineApi | None = None
-    ) -> None:
+        self, qtbot, folder: Path, echo: EchoApi | None = None, fetch=no_fetch, api: EngineApi | None = None,
+        titles: bool = False,
+    ) -> None:  # fmt: skip
+        self.titles = titles
         self.qtbot, self.folder, self.echo = qtbot, folder, echo or EchoApi()
         self.api = api or EngineApi(self.echo.open_chat, self.echo.describe, fetch, self.echo.draft_problem)
         self.open_window()
@@ -55,6 +62,9 @@ class Hand:
     def open_window(self, **start) -> None:
         self.desktop = Desktop(QApplication.instance(), self.folder, self.api)
         self.window, self.session = self.desktop.window, self.desktop.session
+        behaviour = self.session.settings(Behaviour)
+        if behaviour.model_titles != self.titles:
+            self.session.set_settings(replace(behaviour, model_titles=self.titles))
         self.desktop.start(**start)
         with self.qtbot.waitActive(self.window):
             self.window.activateWindow()

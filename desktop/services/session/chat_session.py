@@ -100,7 +100,7 @@ class ChatSession(SessionSignals):
         self.open_conversation, self.open_message = chats.open_conversation, chats.open_message
         self.keep_temporary, self.fork = chats.keep_temporary, chats.fork
         self.rename_conversation, self.show_variant = chats.rename_conversation, chats.show_variant
-        self.keep_version = chats.keep_version
+        self.keep_version, self.name_after_topic = chats.keep_version, chats.name_after_topic
         self.delete_conversation, self.delete_conversations = (
             chats.delete_conversation, chats.delete_conversations,
         )  # fmt: skip

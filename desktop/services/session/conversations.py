@@ -14,6 +14,7 @@ from desktop.store.conversations.drafts import DraftStore
 from desktop.store.conversations.forking import fork
 from desktop.store.conversations.records import CHAT, NOTEBOOK
 from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
+from desktop.store.conversations.titles import set_model_title
 from desktop.store.database.database import StoreError
 from desktop.store.settings.preferences import Preferences
 
@@ -143,6 +144,14 @@ class Conversations:
     def rename_conversation(self, conversation_id: int, title: str) -> bool:
         """Give a title; an empty one restores the automatic title."""
         self._stores.of(conversation_id).rename(conversation_id, title)
+        self._visible.touch(conversation_id)
+        return True
+
+    @reports_store_errors
+    def name_after_topic(self, conversation_id: int, title: str) -> bool:
+        """Give a kept chat a title that a model wrote; False if the user has named or deleted it."""
+        if not set_model_title(self._stores.database, conversation_id, title):
+            return False
         self._visible.touch(conversation_id)
         return True
 

@@ -42,6 +42,7 @@ class ComparisonColumn(QFrame):
         self.stop.clicked.connect(self.stop_requested)
         self.transcript = TranscriptView(self.messages, offered=_OFFERED)
         self.transcript.setAccessibleName(f"Reply {place}")
+        self.transcript.setMinimumHeight(3 * self.fontMetrics().height())
         self.transcript.action.connect(self._act)
         self.words = text_label(tone="muted", plain=True, wraps=True)
         self.keep = QPushButton("Keep this one")

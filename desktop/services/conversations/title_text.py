@@ -1,0 +1,90 @@
+"""What a model is asked for a chat's title, and what of its answer can be one."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+from desktop.blocks import THINKING_TAGS
+from desktop.store.conversations.records import auto_title
+from engine.core import ChatRequest, Message
+from engine.settings import (
+    ConstraintSettings,
+    GuidanceSettings,
+    OutputSettings,
+    SamplerSettings,
+    StopSettings,
+)
+
+__all__ = ["title_of", "title_request"]
+
+_ASK = (
+    "Write a title of three to six words for this conversation, in its language. Reply with the title only."
+)
+_BEGUN = 'Title: "'
+"""The answer begins with this, so that a small model writes a title at once, one that thinks does not think,
+and the closing quotation mark ends it.
+"""
+_MOST_TOKENS = 24
+_MOST_CHARACTERS = 80
+"""A longer answer is a sentence, not a title."""
+_QUOTES = "\"'“”„‟«»‹›‘’‚「」『』"
+_LEAST_LETTERS, _STEM = 3, 4
+_COMMON = frozenset((
+    "about", "and", "are", "can", "chat", "conversation", "discussion", "for", "from", "guide", "has",
+    "have", "help", "how", "its", "let", "not", "our", "question", "simple", "that", "the", "their",
+    "them", "this", "title", "user", "what", "whats", "when", "where", "which", "who", "why", "will",
+    "with", "you", "your",
+))  # fmt: skip
+"""Words that say nothing about what a chat is about."""
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+"""Characters of scripts in which a word may be shorter than three characters, or words are not separated."""
+
+
+def title_request(request: ChatRequest, reply: str) -> ChatRequest:
+    """The request for a title after `reply`, the answer to `request`: what the model has read already, and
+    one question more. It goes on only while nothing else is written, with the same draft model and adapters.
+    """
+    begun = request.messages[:-1] if request.continue_last else request.messages
+    return dataclasses.replace(
+        request,
+        messages=(*begun, Message("assistant", reply), Message("user", _ASK), Message("assistant", _BEGUN)),
+        sampler=SamplerSettings(temperature=0.0),
+        stops=StopSettings(max_tokens=_MOST_TOKENS, stop_strings=('"', "\n"), when_full="stop"),
+        constraint=ConstraintSettings(heal=False),
+        guidance=GuidanceSettings(),
+        output=OutputSettings(),
+        continue_last=True,
+        continue_ids=(),
+        report_prompt=False,
+        priority=-1,
+    )
+
+
+def title_of(answer: str, reason: str, about: str, tags: Iterable[tuple[str, str]] = ()) -> str:
+    """The title in a model's `answer`, which ended for `reason`; "" if it cannot be one: it thinks, was cut
+    off, is too long, or has no word in common with `about`, the text of the conversation. `tags` are those
+    around the model's thoughts.
+    """
+    if reason not in ("stop_string", "stop_token") or any(
+        mark in answer for pair in (*tags, *THINKING_TAGS) for mark in pair
+    ):
+        return ""
+    text = re.sub(r"[*_`#]+|\[|\]\([^)]*\)|<\|[^|]*\|>", "", answer)
+    text = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+    text = re.sub(r"^title\s*[:\-–]\s*", "", text.strip(_QUOTES + " "), flags=re.IGNORECASE)
+    text = text.strip(_QUOTES + " .,;:-–—|/\\")
+    if len(text) > _MOST_CHARACTERS or not _is_about(text, about):
+        return ""
+    return auto_title(text)
+
+
+def _is_about(title: str, text: str) -> bool:
+    """Whether they have something in common that says what the text is about."""
+    folded = text.casefold()
+    if any(title[at : at + 2] in text for at in range(len(title) - 1) if _UNSPACED.match(title, at)):
+        return True
+    words = re.findall(r"\w+", re.sub(r"['’]", "", title.casefold()))
+    stems = [word[:_STEM] for word in words if len(word) >= _LEAST_LETTERS and word not in _COMMON]
+    return any(re.search(rf"\b{re.escape(stem)}", folded) for stem in stems)

@@ -1,0 +1,178 @@
+"""ChatTitles: the loaded model names chats after what they are about, while nothing else is written."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Generator
+from contextlib import closing
+from typing import NamedTuple
+
+from PySide6.QtCore import QObject, Slot
+
+from desktop.services.conversations.title_text import title_of, title_request
+from desktop.services.engine.stream_thread import Job
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.context import is_temporary
+from desktop.settings import Behaviour
+from desktop.store.conversations.titles import is_untitled
+from desktop.store.database.database import StoreError
+from engine.core import ChatRequest, ChatSource, Done, Text, Waiting
+from engine.errors import EngineError
+
+__all__ = ["ChatTitles"]
+
+log = logging.getLogger(__name__)
+
+
+class _Due(NamedTuple):
+    """A chat whose title is to be written: what is asked of the model at `path`, and the text it is about."""
+
+    conversation: int
+    path: str
+    request: ChatRequest
+    about: str
+
+
+class ChatTitles(QObject):
+    """After the first reply of a chat that is still named after its first words, asks the model that wrote it
+    for a title. That waits while anything else is written, and ends when another model is loaded; a temporary
+    chat is never named so. Without a usable answer the first words stay.
+    """
+
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._requests: dict[int, ChatRequest] = {}
+        self._due: list[_Due] = []
+        self._now: _Due | None = None
+        self._job: Job | None = None
+        session.replies.begun.connect(self._on_begun)
+        session.reply_ended.connect(self._on_ended)
+        session.became_free.connect(self._go_on)
+        session.model_changed.connect(self._forget)
+        session.file_replaced.connect(self._forget)
+        session.conversations.rowsRemoved.connect(self._look)
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """The chats whose titles are being written, or are to be."""
+        now = (self._now,) if self._now is not None else ()
+        return tuple(due.conversation for due in (*now, *self._due))
+
+    def close(self) -> bool:
+        """Write no more titles."""
+        self._forget()
+        return True
+
+    @Slot(int, object)
+    def _on_begun(self, message: int, request: ChatRequest) -> None:
+        self._requests[message] = request
+        now = self._now
+        if now is None or self._job is None:
+            return
+        if (now.request.adapters, now.request.speculation) != (request.adapters, request.speculation):
+            self._job.stop()  # the reply would wait for it
+            self._due.insert(0, now)
+            self._now = None
+
+    @Slot(int, int, bool)
+    def _on_ended(self, conversation: int, message: int, stopped: bool) -> None:
+        request = self._requests.pop(message, None)
+        if request is None or stopped or conversation in self.waiting:
+            return
+        try:
+            due = self._due_for(conversation, message, request)
+        except StoreError as error:
+            log.info("no title for chat %d: %s", conversation, error)
+            return
+        if due is not None:
+            self._due.append(due)
+
+    def _due_for(self, conversation: int, message: int, request: ChatRequest) -> _Due | None:
+        session, model = self._session, self._session.model
+        wanted = session.settings(Behaviour).model_titles and not is_temporary(conversation)
+        if not wanted or model is None or session.base_model or request.plain or not request.messages:
+            return None
+        store = session.stores.of(message)
+        reply = store.message(message)
+        users = [each for each in store.path_to(message) if each.role == "user"]
+        if reply.state != "complete" or not reply.text.strip() or len(users) != 1:
+            return None
+        if not is_untitled(session.stores.database, conversation):
+            return None
+        about = f"{users[0].text}\n{reply.text}"
+        return _Due(conversation, model.path, title_request(request, reply.text), about)
+
+    @Slot()
+    def _go_on(self) -> None:
+        """Begin the next title."""
+        if self._job is not None or not self._due or self._session.state == "loading":
+            return
+        now = self._now = self._due.pop(0)
+        self._job = self._session.replies.engine.ask(
+            lambda source, stop: _answered(source, now, stop),
+            lambda _event: None,
+            lambda answer, _sentence: self._on_answer(now, answer),
+        )
+
+    def _on_answer(self, due: _Due, answer: tuple[str, str] | None) -> None:
+        self._job = None
+        model = self._session.model
+        if due is self._now and answer is not None and model is not None:
+            title = title_of(*answer, due.about, model.thinking)
+            if title:
+                self._session.name_after_topic(due.conversation, title)
+        if due is self._now:
+            self._now = None
+        self._go_on()
+
+    @Slot()
+    def _forget(self) -> None:
+        """Ask for no title that is due."""
+        self._due.clear()
+        self._now = None
+        if self._job is not None:
+            self._job.stop()
+
+    @Slot()
+    def _look(self) -> None:
+        """Chats may have been deleted: they need no titles."""
+        try:
+            gone = {each for each in self.waiting if not self._session.stores.kept.is_listed(each)}
+        except StoreError:  # the next read of the list reports it
+            return
+        self._due = [due for due in self._due if due.conversation not in gone]
+        if self._now is not None and self._now.conversation in gone and self._job is not None:
+            self._now = None
+            self._job.stop()
+
+
+def _answered(
+    source: ChatSource, due: _Due, stop: threading.Event
+) -> Generator[Waiting, None, tuple[str, str] | None]:
+    """The model's answer and why it ended; None from another model, if stopped, or if it cannot be asked."""
+    if source.info.path != due.path:
+        return None
+    parts, reason = list[str](), ""
+    events = source.stream(due.request, stop)
+    try:
+        with closing(events) if isinstance(events, Generator) else _Open():
+            for event in events:
+                if isinstance(event, Text):
+                    parts.append(event.text)
+                elif isinstance(event, Done):
+                    reason = event.reason
+                yield Waiting()  # it stays on this thread, and the replies go on
+    except EngineError as error:  # too long, or refused by the template
+        log.info("no title: %s", error)
+        return None
+    return None if stop.is_set() else ("".join(parts), reason)
+
+
+class _Open:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
