@@ -91,8 +91,8 @@ class ChatTitles(QObject):
 
     def _due_for(self, conversation: int, message: int, request: ChatRequest) -> _Due | None:
         session, model = self._session, self._session.model
-        wanted = session.settings(Behaviour).model_titles and not is_temporary(conversation)
-        if not wanted or model is None or session.base_model or request.plain or not request.messages:
+        may_ask = session.settings(Behaviour).model_titles and not is_temporary(conversation)
+        if not may_ask or model is None or session.base_model or request.plain or not request.messages:
             return None
         store = session.stores.of(message)
         reply = store.message(message)
