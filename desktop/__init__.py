@@ -7,6 +7,7 @@ Each has one meaning here; rooms have the same names in views, services and stor
 author: who wrote a message: a participant, the user under one of their names, or simply the model or user.
 cast: the participants of a conversation, and the names of the user.
 chat list: the conversations in the sidebar: pinned ones, those in folders, and the others by date.
+comparison: several replies to one message, side by side.
 composer: where a message is written, with its files and the queue of messages that wait.
 context: what a reply in one conversation depends on: settings, system prompt, persona, participants.
 controller: connects the views of a room with its services.

@@ -219,7 +219,10 @@ class MainWindow(QMainWindow):
             self.application_controller,
         )  # fmt: skip
         offers = [controller.commands() for controller in controllers]
-        self.commands.bind({"quit": self.close}, *offers, instead=self.notebooks.run)
+        instead = (self.notebooks.run, self.comparisons.run)
+        self.commands.bind(
+            {"quit": self.close}, *offers, instead=lambda name: any(run(name) for run in instead)
+        )
 
     def _add_tips(self) -> None:
         tip = self.commands.keymap.tip

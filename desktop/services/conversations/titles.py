@@ -20,12 +20,12 @@ from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, ChatSource, Done, Text, Waiting
 from engine.errors import EngineError
 
-__all__ = ["ChatTitles"]
+__all__ = ["ChatTitles", "DueTitle", "ask_title"]
 
 log = logging.getLogger(__name__)
 
 
-class _Due(NamedTuple):
+class DueTitle(NamedTuple):
     """A chat whose title is to be written: what is asked of the model at `path`, and the text it is about."""
 
     conversation: int
@@ -44,8 +44,8 @@ class ChatTitles(QObject):
         super().__init__(parent)
         self._session = session
         self._requests: dict[int, ChatRequest] = {}
-        self._due: list[_Due] = []
-        self._now: _Due | None = None
+        self._due: list[DueTitle] = []
+        self._now: DueTitle | None = None
         self._job: Job | None = None
         session.replies.begun.connect(self._on_begun)
         session.reply_ended.connect(self._on_ended)
@@ -89,7 +89,7 @@ class ChatTitles(QObject):
         if due is not None:
             self._due.append(due)
 
-    def _due_for(self, conversation: int, message: int, request: ChatRequest) -> _Due | None:
+    def _due_for(self, conversation: int, message: int, request: ChatRequest) -> DueTitle | None:
         session, model = self._session, self._session.model
         may_ask = session.settings(Behaviour).model_titles and not is_temporary(conversation)
         if not may_ask or model is None or session.base_model or request.plain or not request.messages:
@@ -102,7 +102,7 @@ class ChatTitles(QObject):
         if not is_untitled(session.stores.database, conversation):
             return None
         about = f"{users[0].text}\n{reply.text}"
-        return _Due(conversation, model.path, title_request(request, reply.text), about)
+        return DueTitle(conversation, model.path, title_request(request, reply.text), about)
 
     @Slot()
     def _go_on(self) -> None:
@@ -111,12 +111,12 @@ class ChatTitles(QObject):
             return
         now = self._now = self._due.pop(0)
         self._job = self._session.replies.engine.ask(
-            lambda source, stop: _answered(source, now, stop),
+            lambda source, stop: ask_title(source, now, stop),
             lambda _event: None,
             lambda answer, _sentence: self._on_answer(now, answer),
         )
 
-    def _on_answer(self, due: _Due, answer: tuple[str, str] | None) -> None:
+    def _on_answer(self, due: DueTitle, answer: tuple[str, str] | None) -> None:
         self._job = None
         model = self._session.model
         if due is self._now and answer is not None and model is not None:
@@ -148,8 +148,8 @@ class ChatTitles(QObject):
             self._job.stop()
 
 
-def _answered(
-    source: ChatSource, due: _Due, stop: threading.Event
+def ask_title(
+    source: ChatSource, due: DueTitle, stop: threading.Event
 ) -> Generator[Waiting, None, tuple[str, str] | None]:
     """The model's answer and why it ended; None from another model, if stopped, or if it cannot be asked."""
     if source.info.path != due.path:

@@ -173,6 +173,8 @@ class ReplyWatch(QObject):
         seconds = now - self._began.pop(message, now)
         if not least or seconds < least or self._in_front():
             return
+        if conversation in self._session.replying_in:
+            return  # the last of several replies tells
         try:
             state = self._session.stores.of(message).message(message).state
             title = (

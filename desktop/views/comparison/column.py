@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.services.comparison.comparison import Column
@@ -42,6 +42,8 @@ class ComparisonColumn(QFrame):
         self.stop.clicked.connect(self.stop_requested)
         self.transcript = TranscriptView(self.messages, offered=_OFFERED)
         self.transcript.setAccessibleName(f"Reply {place}")
+        # only then a low window shrinks it, and not what is above and below it
+        self.transcript.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
         self.transcript.setMinimumHeight(3 * self.fontMetrics().height())
         self.transcript.action.connect(self._act)
         self.words = text_label(tone="muted", plain=True, wraps=True)

@@ -13,6 +13,7 @@ from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.several import ColumnSettings
+from desktop.services.system.debounce import debounce
 from desktop.settings import Appearance, Behaviour
 from desktop.store.attachments.message_format import auto_source
 from desktop.store.settings.presets import all_presets
@@ -61,13 +62,28 @@ class ComparisonController(QObject):
         comparisons.opened.connect(self._show)
         comparisons.closed.connect(self._show)
         session.conversation_changed.connect(self._show)
-        session.messages.rowsInserted.connect(self._on_written)
+        self._begun = set[int]()
+        self._soon = debounce(self, self._look)  # the columns know their messages then
+        session.replies.begun.connect(self._on_begun)
+        session.model_changed.connect(lambda _model: self._on_settings(Appearance))
         session.settings_changed.connect(self._on_settings)
         chat.transcript.action.connect(self._act)
+        chat.composer.previous_requested.connect(self._leave)
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The commands that have several replies written, or put versions side by side."""
         return {"several": self.write_several, "compare": self.compare, "versions": self.compare_versions}
+
+    def run(self, name: str) -> bool:
+        """Run a command of the transcript for the replies side by side; False if it is still to be run."""
+        page = self.page
+        if page is None or page.comparison is None:
+            return False
+        if name == "find":
+            page.open_find()
+        elif name == "tokens":
+            page.leave()
+        return name == "find"
 
     # -- what the user asks for
 
@@ -192,19 +208,33 @@ class ComparisonController(QObject):
         )
         self._on_settings(Appearance)
 
+    @Slot()
+    def _leave(self) -> None:
+        """A message of the chat is to be edited: show the chat."""
+        if self.page is not None and self.page.comparison is not None:
+            self.page.leave()
+            self._chat.edit_last_own()
+
     @Slot(object)
     def _on_settings(self, cls: type[Settings]) -> None:
         if cls is Appearance and self.page is not None:
-            model = self._session.model
+            model, look = self._session.model, self._session.settings(Appearance)
             thinking = (model.thinking if model is not None else ()) or THINKING_TAGS
-            self.page.set_look(self._session.settings(Appearance).text_scale, tuple(thinking))
+            self.page.set_look(look.text_scale, tuple(thinking), look.unfold_thoughts)
+
+    @Slot(int)
+    def _on_begun(self, message: int) -> None:
+        reply, page = self._session.replies.growing(message), self.page
+        comparison = page.comparison if page is not None else None
+        if reply is not None and comparison is not None and reply.conversation_id == comparison.conversation:
+            self._begun.add(message)
+            self._soon.start(0)
 
     @Slot()
-    def _on_written(self) -> None:
-        """The chat goes on below what is compared: show it."""
-        page, items = self.page, self._session.messages.items()
-        if page is None or page.comparison is None or not items:
-            return
-        ours = {page.comparison.answered, *(column.message for column in page.comparison.columns)}
-        if items[-1].id not in ours and items[-1].role != "assistant":
-            page.leave()
+    def _look(self) -> None:
+        """Replies have begun: if one of them is not side by side with the others, show the chat."""
+        begun, self._begun = self._begun, set()
+        comparison = self.page.comparison if self.page is not None else None
+        columns = comparison.columns if comparison is not None else ()
+        if self.page is not None and not begun.issubset(column.message for column in columns):
+            self.page.leave()

@@ -6,7 +6,16 @@ from functools import partial
 
 from PySide6.QtCore import Qt, Signal, Slot
 from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent, QShortcut
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QCheckBox,
+    QFrame,
+    QHBoxLayout,
+    QPushButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.blocks import Tag
 from desktop.items.models.local_models import model_name
@@ -51,7 +60,7 @@ class ComparisonPage(QWidget):
         self._stats: dict[int, Stats] = {}
         self._ends: dict[int, str] = {}
         self.columns: list[ComparisonColumn] = []
-        self._text_scale, self._thinking = 100, tuple[Tag, ...]()
+        self._text_scale, self._thinking, self._unfolds = 100, tuple[Tag, ...](), True
         self.setObjectName("comparisonPage")
         self.title = ElidedLabel(bold=True)
         self.discard = QCheckBox("Delete the others")
@@ -92,10 +101,13 @@ class ComparisonPage(QWidget):
         """The one that is shown."""
         return self._comparison
 
-    def set_look(self, text_scale: int, thinking: tuple[Tag, ...]) -> None:
-        """Show texts at this size in percent, and find thoughts between these tags."""
-        self._text_scale, self._thinking = text_scale, thinking
+    def set_look(self, text_scale: int, thinking: tuple[Tag, ...], unfolds: bool) -> None:
+        """Show texts at this size in percent; find thoughts between these tags, and show them as they come
+        if it `unfolds`.
+        """
+        self._text_scale, self._thinking, self._unfolds = text_scale, thinking, unfolds
         for column in self.columns:
+            column.transcript.unfold_thoughts(unfolds)
             column.transcript.set_text_scale(text_scale, self.font())
             column.transcript.set_thinking(thinking)
 
@@ -121,7 +133,7 @@ class ComparisonPage(QWidget):
             self.columns.append(shown)
         if comparison is None:
             return
-        self.set_look(self._text_scale, self._thinking)
+        self.set_look(self._text_scale, self._thinking, self._unfolds)
         self.title.show_words(self._words(comparison))
         self.setAccessibleName(self.title.words)
         self._fit()
@@ -130,6 +142,13 @@ class ComparisonPage(QWidget):
     def focus_target(self) -> QWidget:
         """What gets the keyboard at first."""
         return self.columns[0].transcript if self.columns else self.close_button
+
+    def open_find(self) -> None:
+        """Search the reply that has the keyboard, else the first one."""
+        focused = QApplication.focusWidget()
+        inside = [each for each in self.columns if focused is not None and each.isAncestorOf(focused)]
+        for column in (inside or self.columns)[:1]:
+            column.transcript.finding.open()
 
     def _words(self, comparison: Comparison) -> str:
         message = self._read(comparison.answered)

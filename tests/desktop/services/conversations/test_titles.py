@@ -11,12 +11,13 @@ import pytest
 from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.conversations import titles
 from desktop.services.conversations.title_text import title_of, title_request
-from desktop.services.conversations.titles import ChatTitles
+from desktop.services.conversations.titles import ChatTitles, DueTitle, ask_title
 from desktop.services.session import conversations
 from desktop.services.session.several import ColumnSettings
 from desktop.settings import Behaviour
 from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, Message
+from engine.drain import drain
 from engine.errors import ContextTooLong
 from engine.settings import (
     AdapterSettings,
@@ -26,7 +27,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
-from tests.desktop.fakes import ECHO_INFO
+from tests.desktop.fakes import ECHO_INFO, EchoChat
 from tests.desktop.services.conftest import Harness
 
 ABOUT = "How do I bake bread?\nTake flour, water, salt and yeast; knead the dough well."
@@ -302,22 +303,16 @@ def test_another_model_is_not_asked(titled: Titled, other: str) -> None:
     assert titled.title(chat) == "tell me about apples"
 
 
-def test_a_load_that_comes_first_leaves_the_title(titled: Titled) -> None:
-    """The question is in the queue when another model takes the place of the one that replied."""
-    harness = titled.harness
-    gate = harness.chat.hold = threading.Event()
-    assert titled.session.submit("tell me about apples")
-    titled.wait(lambda: len(harness.chat.requests) == 1)
-
-    def load() -> None:
-        titled.session.became_free.disconnect(load)
-        titled.session.open_model("/models/second.gguf")
-
-    titled.session.became_free.connect(load)
-    gate.set()
-    titled.wait(lambda: titled.session.model is not None and titled.session.model.name == "second")
-    titled.settled()
-    assert titled.asked == []
+def test_a_question_in_the_queue_is_not_asked_of_another_model() -> None:
+    due = DueTitle(1, "/models/first.gguf", ChatRequest((Message("user", "apples"),)), "apples")
+    other = EchoChat(dataclasses.replace(ECHO_INFO, path="/models/second.gguf"))
+    assert drain(ask_title(other, due, threading.Event())) is None
+    assert other.requests == []
+    same = EchoChat(dataclasses.replace(ECHO_INFO, path="/models/first.gguf"))
+    assert drain(ask_title(same, due, threading.Event())) == ("apples", "stop_token")
+    stopped = threading.Event()
+    stopped.set()
+    assert drain(ask_title(same, due, stopped)) is None
 
 
 @pytest.mark.parametrize("moment", ["before", "during"])

@@ -5,9 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from desktop.services.comparison.comparison import ComparisonService
+from desktop.services.system.notifications import ReplyWatch
+from tests.desktop.services.conftest import Harness
 
 SERVICE = """
 import sys
@@ -93,3 +98,34 @@ def test_a_notification_is_shown_and_its_click_brings_an_activation_token(tmp_pa
 @pytest.mark.skipif(not shutil.which("dbus-run-session"), reason="needs a session bus of its own")
 def test_a_missing_service_is_reported() -> None:
     assert ask() == "nobody\n"
+
+
+class Shown:
+    """Collects the notifications."""
+
+    def __init__(self) -> None:
+        self.titles: list[str] = []
+
+    def show(self, title: str, *_what: object) -> None:
+        self.titles.append(title)
+
+    def close(self) -> None:
+        """There is nothing to remove."""
+
+
+def test_of_several_replies_the_last_one_tells(talking: Harness) -> None:
+    talking.ask("apples")
+    shown, session = Shown(), talking.session
+    watch = ReplyWatch(session, lambda: shown, lambda: False, session)
+    clock = iter(range(0, 100_000, 1000))
+    watch.clock = lambda: float(next(clock))
+    gate = talking.chat.hold = threading.Event()
+    service = ComparisonService(session, session)
+    assert service.write_several(talking.ids()[0], 3)
+    gate.set()
+    talking.until_idle()
+    assert shown.titles == ["The reply in “apples” is ready"]
+    talking.chat.hold = None
+    talking.ask("pears")
+    assert len(shown.titles) == 2
+    watch.close()
