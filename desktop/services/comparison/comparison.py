@@ -15,6 +15,7 @@ from desktop.items.models.local_models import model_name
 from desktop.services.engine.reply_record import LABEL
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.several import ColumnSettings
+from desktop.store.conversations.participants import UNNAMED, Author
 from desktop.store.conversations.records import StoredMessage
 from desktop.store.database.database import StoreError
 from engine.core import ModelInfo
@@ -49,10 +50,13 @@ class Column:
 
 @dataclass(eq=False)
 class Comparison:
-    """Replies to the message `answered` of a conversation, side by side."""
+    """Replies to the message `answered` of a conversation, side by side. Where several take part, `author`
+    writes them, unnamed for whose turn it is.
+    """
 
     conversation: int
     answered: int
+    author: Author = UNNAMED
     columns: list[Column] = field(default_factory=list)
 
     @property
@@ -133,7 +137,7 @@ class ComparisonService(QObject):
         """Have several replies written to a message of the open chat, or to the one that a reply answers."""
         session = self._session
         try:
-            answered = self._answered(message)
+            answered, author = self._answered(message)
         except StoreError as error:
             session.notice.emit(str(error), "error")
             return False
@@ -142,7 +146,7 @@ class ComparisonService(QObject):
             session.notice.emit("There is nothing to answer yet: write a message first.", "warning")
             return False
         columns = [Column(each, waits=True) for each in self._resolved(settings, model)]
-        comparison = Comparison(session.conversation, answered, columns)
+        comparison = Comparison(session.conversation, answered, author, columns)
         now = [column for column in columns if column.settings.model == model.path]
         if now and not self._begin(comparison, now, beside=False):
             return False
@@ -159,7 +163,7 @@ class ComparisonService(QObject):
         session = self._session
         try:
             store = session.stores.of(message)
-            answered = self._answered(message)
+            answered, author = self._answered(message)
             siblings = [store.message(number) for number in store.variants(message)]
         except StoreError as error:
             session.notice.emit(str(error), "error")
@@ -169,7 +173,7 @@ class ComparisonService(QObject):
             session.notice.emit("This reply has one version only.", "info")
             return False
         columns = [Column(ColumnSettings(label=_label_of(each)), each.id) for each in replies]
-        self._open[session.conversation] = Comparison(session.conversation, answered, columns)
+        self._open[session.conversation] = Comparison(session.conversation, answered, author, columns)
         self.opened.emit(session.conversation)
         return True
 
@@ -213,9 +217,10 @@ class ComparisonService(QObject):
 
     # -- parts
 
-    def _answered(self, message: int) -> int:
+    def _answered(self, message: int) -> tuple[int, Author]:
+        """The message that is answered, and who wrote the given reply to it."""
         found = self._session.stores.of(message).message(message)
-        return found.id if found.role != "assistant" else found.parent_id or 0
+        return (found.parent_id or 0, found.author) if found.role == "assistant" else (found.id, UNNAMED)
 
     def _resolved(self, settings: Sequence[ColumnSettings], model: ModelInfo) -> list[ColumnSettings]:
         """Every column with its model, and with a seed of its own where it would repeat another one."""
@@ -231,7 +236,11 @@ class ComparisonService(QObject):
     def _begin(self, comparison: Comparison, columns: list[Column], beside: bool) -> bool:
         """Begin these columns with the loaded model."""
         messages = self._session.several.write(
-            comparison.conversation, comparison.answered, [column.settings for column in columns], beside
+            comparison.conversation,
+            comparison.answered,
+            [column.settings for column in columns],
+            comparison.author,
+            beside,
         )
         if not messages:
             for column in columns:

@@ -12,6 +12,7 @@ from desktop.services.session.context import ConversationContext
 from desktop.services.session.signals import SessionSignals
 from desktop.services.session.turns import Asked, Turns
 from desktop.services.session.visible_chat import VisibleChat
+from desktop.store.conversations.participants import UNNAMED, Author
 from desktop.store.database.database import StoreError
 from desktop.store.settings.preferences import Preferences
 from desktop.store.settings.presets import find_preset
@@ -75,12 +76,18 @@ class SeveralReplies:
             return 0
 
     def write(
-        self, chat: int, parent_id: int, columns: Sequence[ColumnSettings], beside: bool = False
+        self,
+        chat: int,
+        parent_id: int,
+        columns: Sequence[ColumnSettings],
+        who: Author = UNNAMED,
+        beside: bool = False,
     ) -> tuple[int, ...]:
         """Begin a reply to a message of a chat for each of `columns`, with the loaded model; returns their
         messages, the first of which is shown. () with a notice if they cannot be begun.
 
-        `beside`: they join others, which may still run, and what is shown stays.
+        Where several take part, `who` answers, unnamed for whose turn it is. `beside`: they join others,
+        which may still run, and what is shown stays.
         """
         context = self._visible.context
         if not beside and not self._turns.may_begin(context):
@@ -89,7 +96,7 @@ class SeveralReplies:
             context = self._visible.read(chat)
             if not beside and parent_id not in [message.id for message in context.path()]:
                 context.store.show_variant(parent_id)
-            asked = [self._asked(context, parent_id, column) for column in columns]
+            asked = [self._asked(context, parent_id, column, who) for column in columns]
             model = self._runner.engine.model
             if model is not None:
                 context.store.set_model_path(context.id, model.path)
@@ -111,9 +118,12 @@ class SeveralReplies:
         self._turns.show(context)
         return tuple(message.id for message in messages)
 
-    def _asked(self, context: ConversationContext, parent_id: int, column: ColumnSettings) -> Asked:
+    def _asked(
+        self, context: ConversationContext, parent_id: int, column: ColumnSettings, who: Author
+    ) -> Asked:
         if column.persona and not context.participants:
             context = self._visible.with_persona(context, column.persona)
-        asked = self._turns.asked(context, parent_id)
+        speaks = who if context.participants and who.name else None
+        asked = self._turns.asked(context, parent_id, who=speaks)
         sampler = column.sampler(asked.request.sampler, self._preferences)
         return asked._replace(request=dataclasses.replace(asked.request, sampler=sampler))

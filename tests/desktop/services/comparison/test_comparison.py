@@ -239,6 +239,12 @@ def test_participants_take_their_turn_in_every_column(compared: Compared) -> Non
     compared.until_written()
     authors = [harness.store.message(column.message).author.name for column in compared.comparison.columns]
     assert authors == ["Bea", "Bea"]
+    session.speak("Cy")
+    harness.until_idle()
+    assert compared.service.write_several(harness.ids()[-1], 2)
+    compared.until_written()
+    authors = [harness.store.message(column.message).author.name for column in compared.comparison.columns]
+    assert authors == ["Cy", "Cy"], "other replies of the one who wrote it"
 
 
 def test_models_are_loaded_one_after_another(compared: Compared) -> None:

@@ -29,6 +29,7 @@ from engine.settings import (
 )
 from tests.desktop.fakes import ECHO_INFO, EchoChat
 from tests.desktop.services.conftest import Harness
+from tests.desktop.services.session.test_store_faults import failing
 
 ABOUT = "How do I bake bread?\nTake flour, water, salt and yeast; knead the dough well."
 
@@ -387,6 +388,29 @@ def test_a_store_that_fails_costs_the_title_only(titled: Titled, monkeypatch: py
         titled.settled()
     assert titled.title() == "tell me about apples"
     assert titled.harness.texts() == ["tell me about apples"] * 2
+
+
+def test_a_title_at_every_call_of_the_store(titled: Titled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reply is always saved; the chat has its first words or the title."""
+    harness, call, named = titled.harness, 0, 0
+    while True:
+        call += 1
+        assert titled.session.new_conversation()
+        chat = titled.session.conversation
+        harness.chat.hold = threading.Event()
+        assert titled.session.submit("tell me about apples")
+        with failing(monkeypatch, call) as asked:
+            harness.chat.hold.set()
+            titled.settled()
+        assert titled.session.save_replies() == {}
+        texts = [(message.text, message.state) for message in harness.store.path(chat)]
+        assert texts == [("tell me about apples", "complete")] * 2, call
+        assert titled.title(chat) in ("tell me about apples", "On apples"), call
+        named += titled.title(chat) == "On apples"
+        if asked() < call:
+            break
+    assert named > 3
+    assert call > named + 2
 
 
 def test_closing_ends_the_title(titled: Titled) -> None:
