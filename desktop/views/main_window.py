@@ -141,6 +141,7 @@ class MainWindow(QMainWindow):
             self.personas,
             services.local_models,
             self.reply_details.open,
+            self.model_controller.load,
             self,
         )
         self.participants = ParticipantsController(

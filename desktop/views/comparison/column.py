@@ -39,6 +39,9 @@ class ComparisonColumn(QFrame):
         self.messages = MessagesModel(self)
         self.title = text_label(tone="heading", plain=True, wraps=True)
         self.stop = IconButton("stop", f"Stop reply {place}")
+        policy = self.stop.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)  # the title stays where it is
+        self.stop.setSizePolicy(policy)
         self.stop.clicked.connect(self.stop_requested)
         self.transcript = TranscriptView(self.messages, offered=_OFFERED)
         self.transcript.setAccessibleName(f"Reply {place}")

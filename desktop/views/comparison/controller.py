@@ -9,7 +9,8 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.blocks import THINKING_TAGS
 from desktop.items.chats.messages import MessageItem
-from desktop.services.comparison.comparison import ComparisonService
+from desktop.items.models.local_models import model_name
+from desktop.services.comparison.comparison import Column, ComparisonService
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.several import ColumnSettings
@@ -49,12 +50,13 @@ class ComparisonController(QObject):
         personas: PersonaController,
         local_models: LocalModelsService,
         show_details: Callable[[int], None],
+        load: Callable[[str], None],
         parent: QObject,
     ) -> None:
         super().__init__(parent)
         self._session, self._comparisons, self._chat = session, comparisons, chat
         self._composer, self._personas, self._local_models = composer, personas, local_models
-        self._show_details = show_details
+        self._show_details, self._load = show_details, load
         self.page: ComparisonPage | None = None
         self.dialog: CompareDialog | None = None
         self._last: Sequence[ColumnSettings] = (ColumnSettings(), ColumnSettings())
@@ -203,10 +205,21 @@ class ComparisonController(QObject):
         self._chat.add_page(page)
         self.page_made.emit(page)
         page.details_requested.connect(self._show_details)
-        page.kept.connect(
-            lambda: self._chat.banner.show_notice("The other replies were deleted.", "info", undo=True)
-        )
+        page.kept.connect(self._on_kept)
         self._on_settings(Appearance)
+
+    @Slot(object, bool)
+    def _on_kept(self, column: Column, discarded: bool) -> None:
+        """Offer what the user may want next."""
+        model, path = self._session.model, column.settings.model
+        if path and (model is None or model.path != path):
+            name = model_name(path)
+            self._chat.banner.show_notice(
+                f"This reply was written by {name}, which is not loaded now.", "info",
+                offer=(f"Load {name}", lambda: self._load(path)),
+            )  # fmt: skip
+        elif discarded:
+            self._chat.banner.show_notice("The other replies were deleted.", "info", undo=True)
 
     @Slot()
     def _leave(self) -> None:

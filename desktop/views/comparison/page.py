@@ -47,11 +47,11 @@ class ComparisonPage(QWidget):
 
     Signals:
         details_requested(int message): what produced a reply is to be shown.
-        kept(): a reply is shown in the chat now, and the others are discarded.
+        kept(object column, bool discarded): this one is shown in the chat now; the others may be discarded.
     """
 
     details_requested = Signal(int)
-    kept = Signal()
+    kept = Signal(object, bool)
 
     def __init__(self, session: ChatSession, comparisons: ComparisonService) -> None:
         super().__init__()
@@ -90,6 +90,7 @@ class ComparisonPage(QWidget):
             key.activated.connect(partial(self.keep, place))
         comparisons.changed.connect(self._on_changed)
         session.engine_changed.connect(self._show_states)
+        session.replies.engine.progress.connect(self._on_progress)
         session.replies.ran.connect(self._on_ran)
         session.replies.changed.connect(self._on_reply_changed)
         session.reply_ended.connect(self._on_ended)
@@ -224,6 +225,13 @@ class ComparisonPage(QWidget):
         if self._comparison is not None and conversation == self._comparison.conversation:
             self._show_all()
 
+    @Slot(int, str, int, int)
+    def _on_progress(self, message: int, stage: str, done: int, total: int) -> None:
+        shown = self._shown(message)
+        if shown is not None and self._session.replies.engine.state_of(message) == "prefill":
+            words = f"{stage}, {done:,} of {total:,}" if total else stage
+            shown.show_state(words, runs=True, may_keep=True)
+
     @Slot(int, object)
     def _on_ran(self, message: int, stats: Stats) -> None:
         if (shown := self._shown(message)) is not None:
@@ -248,9 +256,9 @@ class ComparisonPage(QWidget):
         """Show the `place`-th reply, from 1, in the chat."""
         if self._comparison is None or not 1 <= place <= len(self.columns):
             return
-        discard, conversation = self.discard.isChecked(), self._comparison.conversation
-        if self._comparisons.keep(conversation, self.columns[place - 1].column, discard) and discard:
-            self.kept.emit()
+        discard, column = self.discard.isChecked(), self.columns[place - 1].column
+        if self._comparisons.keep(self._comparison.conversation, column, discard):
+            self.kept.emit(column, discard)
 
     def stop_all(self) -> None:
         """Stop all replies of the comparison."""

@@ -273,6 +273,22 @@ def test_columns_of_other_models_say_what_they_wait_for(hand) -> None:
     until_written(hand)
     assert shown(hand) == ["apples", "apples"]
     assert second.keep.isEnabled()
+    hand.click("Keep reply 1")
+    banner = hand.window.chat.banner
+    assert banner.text.text() == "This reply was written by echo, which is not loaded now."
+    hand.click("Load echo", banner)
+    hand.qtbot.waitUntil(lambda: hand.session.model is not None and hand.session.model.name == "echo")
+
+
+def test_reading_a_prompt_shows_its_progress(hand) -> None:
+    hand.say("apples")
+    held(hand, 2)
+    second = page(hand).columns[1]
+    hand.session.replies.engine.progress.emit(second.column.message, "Reading the prompt", 512, 4000)
+    assert second.words.text() == "Reading the prompt, 512 of 4,000"
+    assert page(hand).columns[0].words.text().startswith("Reading the prompt")
+    hand.press(Key.Key_Escape)
+    until_written(hand)
 
 
 def test_the_page_belongs_to_its_chat(hand) -> None:
