@@ -140,8 +140,6 @@ class MainWindow(QMainWindow):
             self.composer_controller,
             self.personas,
             services.local_models,
-            self.reply_details.open,
-            self.model_controller.load,
             self,
         )
         self.participants = ParticipantsController(
@@ -261,6 +259,8 @@ class MainWindow(QMainWindow):
         chat.reload_requested.connect(self.model_controller.reload)
         chat.details_requested.connect(self.reply_details.open)
         self.reply_details.notice.connect(chat.show_notice)
+        self.comparisons.details_requested.connect(self.reply_details.open)
+        self.comparisons.load_requested.connect(self.model_controller.load)
         self.top_bar.temporary.clicked.connect(self.navigation.new_temporary)
         self.top_bar.left.clicked.connect(lambda: self.panes.toggle(LEFT))
         self.top_bar.right.clicked.connect(lambda: self.panes.toggle(RIGHT))

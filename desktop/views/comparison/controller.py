@@ -37,9 +37,13 @@ class ComparisonController(QObject):
 
     Signals:
         page_made(object): the page.
+        details_requested(int message): what produced a reply is to be shown.
+        load_requested(str path): a model is to be loaded.
     """
 
     page_made = Signal(object)
+    details_requested = Signal(int)
+    load_requested = Signal(str)
 
     def __init__(
         self,
@@ -49,14 +53,11 @@ class ComparisonController(QObject):
         composer: ComposerController,
         personas: PersonaController,
         local_models: LocalModelsService,
-        show_details: Callable[[int], None],
-        load: Callable[[str], None],
         parent: QObject,
     ) -> None:
         super().__init__(parent)
         self._session, self._comparisons, self._chat = session, comparisons, chat
         self._composer, self._personas, self._local_models = composer, personas, local_models
-        self._show_details, self._load = show_details, load
         self.page: ComparisonPage | None = None
         self.dialog: CompareDialog | None = None
         self._last: Sequence[ColumnSettings] = (ColumnSettings(), ColumnSettings())
@@ -204,7 +205,7 @@ class ComparisonController(QObject):
         page = self.page = ComparisonPage(self._session, self._comparisons)
         self._chat.add_page(page)
         self.page_made.emit(page)
-        page.details_requested.connect(self._show_details)
+        page.details_requested.connect(self.details_requested)
         page.kept.connect(self._on_kept)
         self._on_settings(Appearance)
 
@@ -216,7 +217,7 @@ class ComparisonController(QObject):
             name = model_name(path)
             self._chat.banner.show_notice(
                 f"This reply was written by {name}, which is not loaded now.", "info",
-                offer=(f"Load {name}", lambda: self._load(path)),
+                offer=(f"Load {name}", lambda: self.load_requested.emit(path)),
             )  # fmt: skip
         elif discarded:
             self._chat.banner.show_notice("The other replies were deleted.", "info", undo=True)

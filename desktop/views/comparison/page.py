@@ -22,6 +22,7 @@ from desktop.items.models.local_models import model_name
 from desktop.services.comparison.comparison import MOST, Column, Comparison, ComparisonService
 from desktop.services.engine.reply_record import LABEL, footer, notice
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.debounce import debounce
 from desktop.store.attachments.message_format import auto_source
 from desktop.store.conversations.records import StoredMessage
 from desktop.store.database.database import StoreError
@@ -36,6 +37,8 @@ __all__ = ["ComparisonPage"]
 
 _PROMPT_CHARACTERS = 120
 _MARGIN = 12
+_AT_ONCE = 2
+"""How many columns are made in one turn of the event loop."""
 _STATES = {
     "waiting": "Waiting for other replies", "prefill": "Reading the prompt", "answering": "Writing",
     "stopping": "Stopping",
@@ -60,6 +63,8 @@ class ComparisonPage(QWidget):
         self._stats: dict[int, Stats] = {}
         self._ends: dict[int, str] = {}
         self.columns: list[ComparisonColumn] = []
+        self._missing: list[Column] = []
+        self._soon = debounce(self, self._make_next)
         self._text_scale, self._thinking, self._unfolds = 100, tuple[Tag, ...](), True
         self.setObjectName("comparisonPage")
         self.title = ElidedLabel(bold=True)
@@ -123,22 +128,36 @@ class ComparisonPage(QWidget):
         self._stats.clear()
         self._ends.clear()
         self._comparison, self.columns = comparison, []
-        for place, column in enumerate(comparison.columns if comparison is not None else (), 1):
-            shown = ComparisonColumn(column, place)
-            shown.messages.trace = self._session.tokens
-            shown.keep_requested.connect(partial(self.keep, place))
-            shown.stop_requested.connect(partial(self._stop, column))
-            shown.details_requested.connect(self.details_requested)
-            self._row.addWidget(shown, 1)
-            models.append(shown.messages)
-            self.columns.append(shown)
+        self._missing = list(comparison.columns) if comparison is not None else []
+        self._soon.stop()
         if comparison is None:
             return
-        self.set_look(self._text_scale, self._thinking, self._unfolds)
         self.title.show_words(self._words(comparison))
         self.setAccessibleName(self.title.words)
+        for _ in range(_AT_ONCE):
+            self._make_next()
+
+    def _make_next(self) -> None:
+        """Make the next column; those that follow come in later turns of the event loop, because each takes
+        a few milliseconds.
+        """
+        if not self._missing:
+            return
+        column, place = self._missing.pop(0), len(self.columns) + 1
+        shown = ComparisonColumn(column, place)
+        shown.messages.trace = self._session.tokens
+        shown.keep_requested.connect(partial(self.keep, place))
+        shown.stop_requested.connect(partial(self._stop, column))
+        shown.details_requested.connect(self.details_requested)
+        self._row.addWidget(shown, 1)
+        self._session.replies.models.append(shown.messages)
+        self.columns.append(shown)
+        self.set_look(self._text_scale, self._thinking, self._unfolds)
         self._fit()
-        self._show_all()
+        self._show(shown)
+        self._show_states()
+        if self._missing:
+            self._soon.start(0)
 
     def focus_target(self) -> QWidget:
         """What gets the keyboard at first."""
@@ -169,7 +188,9 @@ class ComparisonPage(QWidget):
         if message is None:
             shown.show_item(None)
             return
-        self._ends[message.id] = footer({**message.stats, LABEL: ""}) or notice(message) or "Ended"
+        unsaved = self._session.replies.unsaved.find(message.id)
+        stats = unsaved.stats if unsaved is not None else message.stats
+        self._ends[message.id] = footer({**stats, LABEL: ""}) or notice(message) or "Ended"
         item = self._session.replies.item(message)
         # its figures stand below it, and its other versions beside it
         shown.show_item(type(item)(

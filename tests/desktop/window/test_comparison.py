@@ -42,8 +42,16 @@ def shown(hand: Hand) -> list[str]:
     return ["".join(item.text for item in column.messages.items()) for column in page(hand).columns]
 
 
+def whole(hand: Hand) -> bool:
+    """Whether all columns are made."""
+    comparison = page(hand).comparison
+    return comparison is not None and len(page(hand).columns) == len(comparison.columns)
+
+
 def until_written(hand: Hand) -> None:
-    hand.qtbot.waitUntil(lambda: not hand.session.busy and not any(each.runs for each in page(hand).columns))
+    hand.qtbot.waitUntil(
+        lambda: not hand.session.busy and whole(hand) and not any(each.runs for each in page(hand).columns)
+    )
 
 
 def held(hand: Hand, count: int) -> threading.Event:
@@ -52,7 +60,7 @@ def held(hand: Hand, count: int) -> threading.Event:
     gate = hand.echo.chat.hold = threading.Event()
     before = len(hand.echo.chat.requests)
     hand.press(Key.Key_S, CTRL_SHIFT)
-    hand.qtbot.waitUntil(lambda: len(hand.echo.chat.requests) == before + count)
+    hand.qtbot.waitUntil(lambda: len(hand.echo.chat.requests) == before + count and whole(hand))
     return gate
 
 
@@ -182,6 +190,7 @@ def test_columns_follow_the_look_and_the_model(hand) -> None:
     assert (before, page(hand).columns[1].transcript._percent) == (100, 150)
     page(hand).leave()
     hand.window.comparisons.compare_versions()
+    hand.qtbot.waitUntil(lambda: whole(hand))
     assert {column.transcript._percent for column in page(hand).columns} == {150}
 
 
@@ -216,6 +225,7 @@ def test_shift_on_the_button_and_the_menu_write_several(hand) -> None:
     assert len(page(hand).columns) == 4
     page(hand).leave()
     transcript.act("versions", hand.items()[-1].id)
+    hand.qtbot.waitUntil(lambda: whole(hand))
     assert len(page(hand).columns) == 5
     assert page(hand).columns[0].title.text() == "1. Version 1 · echo"
 
@@ -301,6 +311,7 @@ def test_the_page_belongs_to_its_chat(hand) -> None:
     gate.set()
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     hand.window.navigation.open_chat(mine)
+    hand.qtbot.waitUntil(lambda: whole(hand))
     assert shown(hand) == ["apples", "apples"]
     hand.press(Key.Key_K, CTRL_SHIFT)
     assert hand.session.notebook
