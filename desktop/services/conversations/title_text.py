@@ -30,7 +30,7 @@ _MOST_TOKENS = 24
 _MOST_CHARACTERS = 80
 """A longer answer is a sentence, not a title."""
 _QUOTES = "\"'“”„‟«»‹›‘’‚「」『』"
-_LEAST_LETTERS, _STEM = 3, 4
+_LEAST_LETTERS = 3
 _COMMON = frozenset((
     "about", "and", "are", "can", "chat", "conversation", "discussion", "for", "from", "guide", "has",
     "have", "help", "how", "its", "let", "not", "our", "question", "simple", "that", "the", "their",
@@ -38,7 +38,7 @@ _COMMON = frozenset((
     "with", "you", "your",
 ))  # fmt: skip
 """Words that say nothing about what a chat is about."""
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 """Characters of scripts in which a word may be shorter than three characters, or words are not separated."""
 
 
@@ -62,10 +62,12 @@ def title_request(request: ChatRequest, reply: str) -> ChatRequest:
     )
 
 
-def title_of(answer: str, reason: str, about: str, tags: Iterable[tuple[str, str]] = ()) -> str:
+def title_of(
+    answer: str, reason: str, question: str, reply: str, tags: Iterable[tuple[str, str]] = ()
+) -> str:
     """The title in a model's `answer`, which ended for `reason`; "" if it cannot be one: it thinks, was cut
-    off, is too long, or has no word in common with `about`, the text of the conversation. `tags` are those
-    around the model's thoughts.
+    off, is too long, or has too little in common with the `question` and the `reply` of the conversation.
+    `tags` are those around the model's thoughts.
     """
     if reason not in ("stop_string", "stop_token") or any(
         mark in answer for pair in (*tags, *THINKING_TAGS) for mark in pair
@@ -75,16 +77,21 @@ def title_of(answer: str, reason: str, about: str, tags: Iterable[tuple[str, str
     text = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
     text = re.sub(r"^title\s*[:\-–]\s*", "", text.strip(_QUOTES + " "), flags=re.IGNORECASE)
     text = text.strip(_QUOTES + " .,;:-–—|/\\")
-    if len(text) > _MOST_CHARACTERS or not _is_about(text, about):
+    if len(text) > _MOST_CHARACTERS or not _is_about(text, question, reply):
         return ""
     return auto_title(text)
 
 
-def _is_about(title: str, text: str) -> bool:
-    """Whether they have something in common that says what the text is about."""
-    folded = text.casefold()
-    if any(title[at : at + 2] in text for at in range(len(title) - 1) if _UNSPACED.match(title, at)):
+def _is_about(title: str, question: str, reply: str) -> bool:
+    """Whether a title names something of the question, or mostly what the reply is about."""
+    title = re.sub(r"['’]", "", title.casefold())
+    question, reply = question.casefold(), reply.casefold()
+    pairs = [title[at : at + 2] for at in range(len(title) - 1) if _UNSPACED.fullmatch(title[at : at + 2])]
+    if any(pair in question for pair in pairs) or sum(pair in reply for pair in pairs) > 1:
         return True
-    words = re.findall(r"\w+", re.sub(r"['’]", "", title.casefold()))
-    stems = [word[:_STEM] for word in words if len(word) >= _LEAST_LETTERS and word not in _COMMON]
-    return any(re.search(rf"\b{re.escape(stem)}", folded) for stem in stems)
+    words = [word for word in re.findall(r"\w+", title) if word not in _COMMON and not _UNSPACED.search(word)]
+    stems = [re.compile(r"\b" + re.escape(word[: max(_LEAST_LETTERS, len(word) // 2)])) for word in words
+             if len(word) >= _LEAST_LETTERS]  # fmt: skip
+    asked = sum(stem.search(question) is not None for stem in stems)
+    found = sum(stem.search(f"{question}\n{reply}") is not None for stem in stems)
+    return (asked > 0 and 3 * found >= len(stems)) or (found > 1 and 2 * found >= len(stems))

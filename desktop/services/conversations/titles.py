@@ -26,12 +26,13 @@ log = logging.getLogger(__name__)
 
 
 class DueTitle(NamedTuple):
-    """A chat whose title is to be written: what is asked of the model at `path`, and the text it is about."""
+    """A chat whose title is to be written: what is asked of the model at `path`, and its first turn."""
 
     conversation: int
     path: str
     request: ChatRequest
-    about: str
+    question: str
+    reply: str
 
 
 class ChatTitles(QObject):
@@ -101,8 +102,8 @@ class ChatTitles(QObject):
             return None
         if not is_untitled(session.stores.database, conversation):
             return None
-        about = f"{users[0].text}\n{reply.text}"
-        return DueTitle(conversation, model.path, title_request(request, reply.text), about)
+        asked = title_request(request, reply.text)
+        return DueTitle(conversation, model.path, asked, users[0].text, reply.text)
 
     @Slot()
     def _go_on(self) -> None:
@@ -120,7 +121,7 @@ class ChatTitles(QObject):
         self._job = None
         model = self._session.model
         if due is self._now and answer is not None and model is not None:
-            title = title_of(*answer, due.about, model.thinking)
+            title = title_of(*answer, due.question, due.reply, model.thinking)
             if title:
                 self._session.name_after_topic(due.conversation, title)
         if due is self._now:

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QApplication
 from desktop.services.session.several import ColumnSettings
 from desktop.settings import Appearance, Behaviour
 from desktop.store.conversations.personas import Persona, PersonaStore
+from desktop.store.database.database import StoreError
 from desktop.views.comparison.dialog import CompareDialog, label_of
 from desktop.views.comparison.page import ComparisonPage
 from engine.settings import SamplerSettings
@@ -160,6 +161,38 @@ def test_another_reply_shows_the_chat(hand) -> None:
     hand.qtbot.waitUntil(lambda: hand.window.chat.transcript.isVisible())
     hand.wait_for("idle")
     assert hand.items()[-1].variant_count == 4
+
+
+def test_what_produced_a_reply_is_shown_from_its_column(hand) -> None:
+    hand.say("apples")
+    held(hand, 2).set()
+    until_written(hand)
+    second = page(hand).columns[1]
+    second.transcript.act("origin", second.column.message)
+    details = hand.window.reply_details.dialog
+    assert details is not None
+    assert details.reply.message.id == second.column.message
+    details.close()
+    menu = second.transcript.make_menu(QPoint(20, 20))
+    texts = {action.text() for action in menu.actions()}
+    menu.deleteLater()
+    assert texts.isdisjoint({"Regenerate the reply", "Delete message", "Edit message", "Compare replies…"})
+
+
+def test_the_end_of_a_reply_that_cannot_be_saved_is_shown(hand, monkeypatch) -> None:
+    hand.say("apples")
+    gate = held(hand, 2)
+
+    def fail(*_what: object) -> None:
+        raise StoreError("The disk is full.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(hand.session.stores.kept), "finish", fail)
+        gate.set()
+        until_written(hand)
+        assert [column.words.text().startswith("1 token") for column in page(hand).columns] == [True, True]
+        assert shown(hand) == ["apples", "apples"]
+    assert hand.session.save_replies() == {}
 
 
 def test_keys_of_the_transcript_reach_the_columns(hand) -> None:

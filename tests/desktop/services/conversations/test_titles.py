@@ -31,7 +31,7 @@ from tests.desktop.fakes import ECHO_INFO, EchoChat
 from tests.desktop.services.conftest import Harness
 from tests.desktop.services.session.test_store_faults import failing
 
-ABOUT = "How do I bake bread?\nTake flour, water, salt and yeast; knead the dough well."
+ASKED, REPLY = "How do I bake bread?", "Take flour, water, salt and yeast; knead the dough well."
 
 # -- the text
 
@@ -46,8 +46,9 @@ ABOUT = "How do I bake bread?\nTake flour, water, salt and yeast; knead the doug
         ("Title: Kneading dough", "Kneading dough"),
         ("# Bread\t at\u00a0home", "Bread at home"),
         ("[Bread](http://example.org/x) at home", "Bread at home"),
-        ("KNEADING", "KNEADING"),
-        ("Salt", "Salt"),
+        ("BAKING", "BAKING"),
+        ("Salt and yeast", "Salt and yeast"),
+        ("Bread, an adventure", "Bread, an adventure"),
         ("Bread\x07 dough", "Bread dough"),
         (
             "How to bake bread in an oven of your own at home now",
@@ -56,8 +57,8 @@ ABOUT = "How do I bake bread?\nTake flour, water, salt and yeast; knead the doug
     ],
 )
 def test_a_usable_answer_becomes_a_title(answer: str, title: str) -> None:
-    assert title_of(answer, "stop_string", ABOUT) == title
-    assert title_of(answer, "stop_token", ABOUT) == title
+    assert title_of(answer, "stop_string", ASKED, REPLY) == title
+    assert title_of(answer, "stop_token", ASKED, REPLY) == title
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,9 @@ def test_a_usable_answer_becomes_a_title(answer: str, title: str) -> None:
         ("Bread", "cancelled"),
         ("Bread", ""),
         ("What's Your Sprite?", "stop_string"),
+        ("Salt", "stop_string"),
+        ("Bread is life's greatest unsung hero tale", "stop_string"),
+        ("Salt, yeast, dragons, castles, knights", "stop_string"),
         ("How to have a conversation", "stop_string"),
         ("<think>The user wants bread", "stop_token"),
         ("[THINK]bread[/THINK]Bread", "stop_token"),
@@ -77,21 +81,28 @@ def test_a_usable_answer_becomes_a_title(answer: str, title: str) -> None:
     ],
 )
 def test_an_unusable_answer_is_none(answer: str, reason: str) -> None:
-    assert title_of(answer, reason, ABOUT, [("[THINK]", "[/THINK]")]) == ""
+    assert title_of(answer, reason, ASKED, REPLY, [("[THINK]", "[/THINK]")]) == ""
 
 
 @pytest.mark.parametrize("length", [80, 81])
 def test_a_title_is_no_sentence(length: int) -> None:
-    found = title_of(("bread " * 20)[: length - 1] + "d", "stop_token", "bread")
+    found = title_of(("bread " * 20)[: length - 1] + "d", "stop_token", "bread", "")
     assert bool(found) == (length == 80)
     assert len(found) <= 48
 
 
-def test_scripts_without_spaces_and_other_alphabets() -> None:
-    assert title_of("面包烘焙指南", "stop_token", "如何做面包？") == "面包烘焙指南"
-    assert title_of("天气预报", "stop_token", "如何做面包？") == ""
-    assert title_of("Выпечка хлеба", "stop_token", "Как испечь хлеб дома?") == "Выпечка хлеба"
-    assert title_of("Погода завтра", "stop_token", "Как испечь хлеб дома?") == ""
+@pytest.mark.parametrize(
+    ("answer", "question", "usable"),
+    [
+        ("面包烘焙指南", "如何做面包？", True),
+        ("天气预报", "如何做面包？", False),
+        ("Выпечка хлеба", "Как испечь хлеб дома?", True),
+        ("Погода завтра", "Как испечь хлеб дома?", False),
+        ("서울 여행 계획", "서울 여행을 도와줘", True),
+    ],
+)
+def test_scripts_without_spaces_and_other_alphabets(answer: str, question: str, usable: bool) -> None:
+    assert title_of(answer, "stop_token", question, "") == (answer if usable else "")
 
 
 def test_the_request_reads_on_and_ends() -> None:
@@ -305,7 +316,7 @@ def test_another_model_is_not_asked(titled: Titled, other: str) -> None:
 
 
 def test_a_question_in_the_queue_is_not_asked_of_another_model() -> None:
-    due = DueTitle(1, "/models/first.gguf", ChatRequest((Message("user", "apples"),)), "apples")
+    due = DueTitle(1, "/models/first.gguf", ChatRequest((Message("user", "apples"),)), "apples", "")
     other = EchoChat(dataclasses.replace(ECHO_INFO, path="/models/second.gguf"))
     assert drain(ask_title(other, due, threading.Event())) is None
     assert other.requests == []
