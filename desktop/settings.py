@@ -104,8 +104,8 @@ class Behaviour(Settings):
     model_titles: bool = setting(
         True,
         "Name chats by their topic",
-        "After the first reply of a chat, the loaded model writes a short title for it while nothing else is "
-        "written. Chats that you name, and temporary ones, are left alone. Otherwise a chat has its first "
+        "After the first reply of a chat, a model on this computer writes a short title for it while nothing "
+        "else is written. Chats that you name, and temporary ones, are left alone. Otherwise a chat has its first "
         "words as its title.",
     )
     several: int = setting(

@@ -24,6 +24,9 @@ __all__ = ["ChatTitles", "DueTitle", "ask_title"]
 
 log = logging.getLogger(__name__)
 
+_ELSEWHERE = "remote"
+"""The backend of models on other machines: for a title nothing is sent there, and nothing is spent."""
+
 
 class DueTitle(NamedTuple):
     """A chat whose title is to be written: what is asked of the model at `path`, and its first turn."""
@@ -38,7 +41,7 @@ class DueTitle(NamedTuple):
 class ChatTitles(QObject):
     """After the first reply of a chat that is still named after its first words, asks the model that wrote it
     for a title. That waits while anything else is written, and ends when another model is loaded; a temporary
-    chat is never named so. Without a usable answer the first words stay.
+    chat is never named so, and a model on another machine is never asked. Without a usable answer the first words stay.
     """
 
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
@@ -94,6 +97,8 @@ class ChatTitles(QObject):
         session, model = self._session, self._session.model
         may_ask = session.settings(Behaviour).model_titles and not is_temporary(conversation)
         if not may_ask or model is None or session.base_model or request.plain or not request.messages:
+            return None
+        if model.backend == _ELSEWHERE:
             return None
         store = session.stores.of(message)
         reply = store.message(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -236,15 +237,18 @@ def test_a_temporary_chat_is_never_named(titled: Titled) -> None:
     assert titled.asked == []
 
 
-def test_a_base_model_is_not_asked(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("facts", [{"has_chat_template": False}, {"backend": "remote"}])
+def test_a_base_model_and_one_elsewhere_are_not_asked(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]
+) -> None:
     titled = Titled(harness)
-    base = dataclasses.replace(ECHO_INFO, has_chat_template=False, path="/models/echo.gguf")
-    monkeypatch.setattr(harness.echo, "describe", lambda path: base)
+    info = dataclasses.replace(ECHO_INFO, path="/models/echo.gguf", **facts)
+    monkeypatch.setattr(harness.echo, "describe", lambda path: info)
     harness.load()
-    assert titled.session.base_model
     harness.ask("tell me about apples")
     titled.settled()
     assert titled.asked == []
+    assert titled.title() == "tell me about apples"
 
 
 @pytest.mark.parametrize("how", ["stopped", "failed", "empty"])
