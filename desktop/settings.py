@@ -105,8 +105,8 @@ class Behaviour(Settings):
         True,
         "Name chats by their topic",
         "After the first reply of a chat, a model on this computer writes a short title for it while nothing "
-        "else is written. Chats that you name, and temporary ones, are left alone. Otherwise a chat has its first "
-        "words as its title.",
+        "else is written. Chats that you name, and temporary ones, are left alone. Otherwise a chat has its "
+        "first words as its title.",
     )
     several: int = setting(
         4,

@@ -40,8 +40,9 @@ class DueTitle(NamedTuple):
 
 class ChatTitles(QObject):
     """After the first reply of a chat that is still named after its first words, asks the model that wrote it
-    for a title. That waits while anything else is written, and ends when another model is loaded; a temporary
-    chat is never named so, and a model on another machine is never asked. Without a usable answer the first words stay.
+    for a title. That waits while anything else is written, and ends when another model is loaded. A temporary
+    chat is never named so, and a model on another machine is never asked. Without a usable answer the first
+    words stay.
     """
 
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
