@@ -82,11 +82,11 @@ def usable_gpus() -> Usable:
 
 
 def check_reference() -> None:
-    """Raises `BadSetting` if the reference backend cannot be used: it needs torch, the processor's does not."""
+    """Raises `BadSetting` if the reference backend cannot be used: it needs torch."""
     if importlib.util.find_spec("torch") is None:
         raise BadSetting(
-            "The reference device needs PyTorch, which is not part of this installation. Choose the processor "
-            "(CPU), or install the program with pip."
+            "The reference device needs PyTorch, which is not part of this installation. Choose the "
+            "processor (CPU), or install the program with pip."
         )
 
 

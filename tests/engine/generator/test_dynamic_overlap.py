@@ -75,8 +75,8 @@ def test_a_job_that_comes_and_goes(first_sampler: SamplerSettings, second_sample
 
 
 def test_the_device_of_one_is_not_another_jobs() -> None:
-    """The first job's device has drawn a token when that job is suspended; the second one takes the device with
-    its own plan, and the first then begins anew with its own.
+    """The first job's device has drawn a token when that job is suspended; the second one takes the
+    device with its own plan, and the first then begins anew with its own.
     """
     generator, program = walking()
     beside = starts_beside(program, generator)
