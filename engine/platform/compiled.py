@@ -6,11 +6,15 @@ does not need them. Here this waits until something is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from numba import njit
-from numba.core.caching import FunctionCache
+import llvmlite
+import numba
+from numba import config, njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.ccallback import CFunc
 from numba.core.runtime import rtsys
 from numba.core.sigutils import normalize_signature
@@ -20,8 +24,39 @@ class _NotCached(LookupError):
     """The cache has no code for a function."""
 
 
+class _Locator(_CacheLocator):  # type: ignore[misc] # numba has no types
+    """Finds a function's code in `numba.config.CACHE_DIR` by the function's module, name and line.
+
+    Numba's own locators take the path and time of the source file, which are others each time that an
+    AppImage is mounted. Whoever sets the folder names it after the sources.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._folder = Path(config.CACHE_DIR) / source.__module__
+        self._line = source.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> str:
+        return ""
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> _Locator:
+        return cls(py_func)
+
+
+class _Impl(CompileResultCacheImpl):  # type: ignore[misc] # numba has no types
+    _locator_classes = (_Locator,)
+
+
 class _Cache(FunctionCache):  # type: ignore[misc] # numba has no types
     """The cached code of one function, in `numba.config.CACHE_DIR` at the time of construction."""
+
+    _impl_class = _Impl
 
     def __init__(self, source: Any, *, must: bool = False) -> None:
         super().__init__(source)
@@ -40,6 +75,15 @@ class _Cache(FunctionCache):  # type: ignore[misc] # numba has no types
         if self._must:
             raise _NotCached
         return None
+
+
+def sources_hash(sources: Iterable[Path], *more: str) -> str:
+    """A name for the code that Numba makes of these source files; `more` is what else it depends on."""
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.read_bytes())
+    digest.update("\0".join([numba.__version__, llvmlite.__version__, *more]).encode())
+    return digest.hexdigest()[:16]
 
 
 def function(source: Any, signature: Any, options: Mapping[str, Any], *, cache: bool) -> Any:

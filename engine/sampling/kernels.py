@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -232,6 +233,13 @@ def _read(kind: Any) -> Any:
     return types.Array(kind, 1, "C", readonly=True)
 
 
+@functools.cache
+def _sources_hash() -> str:
+    from engine.platform import compiled
+
+    return compiled.sources_hash(sorted(Path(__file__).parent.glob("*.py")))
+
+
 def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: Callable[[], Any]) -> Any:
     """The compiled function, kept in the user's cache if that is writable.
 
@@ -241,7 +249,7 @@ def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: C
 
     from engine.platform import compiled
 
-    folder, before = code_folder("sampling"), config.CACHE_DIR
+    folder, before = code_folder(f"sampling-{_sources_hash()}"), config.CACHE_DIR
     kept = folder is not None
     try:
         config.CACHE_DIR = str(folder) if kept else before

@@ -235,7 +235,8 @@ print(list(store.ready([add_kernel()], 90)), store.cubin(add_kernel(), 90)[:4], 
 
 def test_workers_that_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it happens here."""
-    monkeypatch.setattr(workers, "_START", "raise SystemExit(3)")
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr(workers, "python_command", lambda module: command)
     monkeypatch.setattr(workers, "outcome_of", lambda kernel, capabilities: {90: kernel.name})
     assert sorted(kernel.name for kernel, _ in workers.compiled(variants(5), [90], 2)) == [
         f"add_{i}" for i in range(5)
@@ -253,7 +254,7 @@ def test_closing_ends_workers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
         "import sys, time, pickle; pickle.dump({}, sys.stdout.buffer); sys.stdout.flush(); time.sleep(1000)"
     )
-    monkeypatch.setattr(workers, "_START", script)
+    monkeypatch.setattr(workers, "python_command", lambda module: [sys.executable, "-c", script])
     outcomes: Any = workers.compiled(variants(4), [90], 2)
     assert next(outcomes)[1] == {}
     outcomes.close()

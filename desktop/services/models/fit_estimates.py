@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
@@ -37,37 +35,26 @@ COLLECT_MS, SEARCHING_MS = 60, 400
 """Changes are collected for this long before all models are estimated again; longer while a search runs."""
 _BATCH = 100
 _MEASURED_MB, _MEASURE_S = 256, 60
-_MEASURE = """
-import json, sys
-sys.path[:] = json.load(sys.stdin)
-from engine.backends.main_memory import free_memory
-from engine.backends.cpu.backend import default_threads
-from engine.backends.cpu.runtime.bandwidth import read_bandwidth
-threads, megabytes = int(sys.argv[1]), int(sys.argv[2])
-enough = free_memory() > 4 * megabytes << 20
-print(read_bandwidth(threads or default_threads(), megabytes, 0.3) if enough else 0.0)
-"""
 
 
 def measure_bandwidth(threads: int) -> float:
     """`engine.backends.cpu.runtime.bandwidth.read_bandwidth` in another process, because importing Numba here
     would cost the window frames.
     """
-    import subprocess  # not needed to start the window
+    # not needed to start the window
+    import subprocess
 
-    if not sys.executable or getattr(sys, "frozen", False):
-        return 0.0
-    command = [sys.executable, "-I", "-c", _MEASURE, str(threads), str(_MEASURED_MB)]
-    flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
+    from engine.platform.python_process import NO_WINDOW, python_command
+
     try:
         done = subprocess.run(
-            command,
-            input=json.dumps(sys.path),
+            python_command("engine.backends.cpu.runtime.bandwidth", str(threads), str(_MEASURED_MB)),
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             encoding="utf-8",
             timeout=_MEASURE_S,
-            creationflags=flags,
+            creationflags=NO_WINDOW,
         )
         return max(0.0, float(done.stdout))
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:

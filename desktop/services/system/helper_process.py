@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["HelperEnded", "HelperProcess"]
 
 log = logging.getLogger(__name__)
-
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.stdin.readline()); from {} import main; main()"
-"""What it runs (`python -c`); the first line of its input is the list of folders to import from."""
 
 
 class HelperEnded(Exception):
@@ -32,11 +28,11 @@ class HelperProcess:
     One thread at a time starts it and asks; any thread may stop it.
     """
 
-    def __init__(self, module: str, executable: str = sys.executable) -> None:
-        self._module, self._executable = module, executable
+    def __init__(self, module: str) -> None:
+        self._module = module
         self._child: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
-        self._alone = bool(getattr(sys, "frozen", False)) or not executable
+        self._alone = False
         self._closed = False
 
     def start(self) -> bool:
@@ -49,16 +45,16 @@ class HelperProcess:
             if self._closed:
                 raise HelperEnded("it was closed")
             if self._child is None and not self._alone:
-                import subprocess  # not needed to start the window
+                # not needed to start the window
+                import subprocess
+
+                from engine.platform.python_process import NO_WINDOW, python_command
 
                 try:
                     self._child = subprocess.Popen(
-                        [self._executable, "-I", "-c", _BOOT.format(self._module)], stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8",
-                        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+                        python_command(self._module), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL, text=True, encoding="utf-8", creationflags=NO_WINDOW,
                     )  # fmt: skip
-                    assert self._child.stdin is not None
-                    self._child.stdin.write(json.dumps(sys.path) + "\n")
                 except OSError as error:
                     log.warning("cannot start a process for %s: %s", self._module, error)
                     self._alone = True

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import codecs
 import json
-import os
-import sys
 import threading
 import time
 from pathlib import Path
@@ -169,15 +167,15 @@ def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:
     """What `pdf_text` answers from a separate process; None if it was stopped, took too long or hit its
     limits.
     """
-    import subprocess  # not needed to start the window
+    # not needed to start the window
+    import subprocess
+
+    from engine.platform.python_process import NO_WINDOW, python_command
 
     limits = (MOST_PAGES, MOST_BYTES, round(MOST_PDF_S), _MOST_PAGE_BYTES, _MOST_PDF_MEMORY)
-    root = str(Path(__file__).resolve().parents[3])
-    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     reader = subprocess.Popen(
-        [sys.executable, "-m", "desktop.store.attachments.pdf_text", str(path.absolute()), *map(str, limits)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": paths}, creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        python_command("desktop.store.attachments.pdf_text", str(path.absolute()), *map(str, limits)),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, creationflags=NO_WINDOW,
     )  # fmt: skip
     until = time.monotonic() + MOST_PDF_S + _GRACE_S
     try:

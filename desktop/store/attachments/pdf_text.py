@@ -1,8 +1,7 @@
 """A separate program that extracts the text of one PDF, so that a hard page cannot block the window or use
 all memory.
 
-    python -m desktop.store.attachments.pdf_text FILE PAGES CHARACTERS SECONDS PAGE_BYTES MEMORY_BYTES
-
+Its arguments: FILE PAGES CHARACTERS SECONDS PAGE_BYTES MEMORY_BYTES.
 Writes one line of JSON: {"total": pages, "pages": [text of each page read], "cut": whether the last one is
 cut off} or {"trouble": "locked" | "broken"}.
 """
@@ -71,9 +70,10 @@ def _bound(memory: int) -> None:
         )
 
 
-if __name__ == "__main__":
-    _file, *_numbers = sys.argv[1:]
-    _pages, _characters, _seconds, _page_bytes, _memory = (int(number) for number in _numbers)
+def main() -> None:
+    """Print the answer for the arguments FILE PAGES CHARACTERS SECONDS PAGE_BYTES MEMORY_BYTES."""
+    file, *numbers = sys.argv[1:]
+    pages, characters, seconds, page_bytes, memory = (int(number) for number in numbers)
     if sys.platform != "darwin":  # where address spaces start out with gigabytes
-        _bound(_memory)
-    sys.stdout.write(json.dumps(read_pages(_file, _pages, _characters, _seconds, _page_bytes)) + "\n")
+        _bound(memory)
+    sys.stdout.write(json.dumps(read_pages(file, pages, characters, seconds, page_bytes)) + "\n")

@@ -20,16 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from engine.errors import BadCheckpoint
+from engine.platform.python_process import NO_WINDOW, python_command
 from engine.text.tokenizer.definition import tokenizer_json
 
 __all__ = ["main", "try_definition"]
 
 log = logging.getLogger(__name__)
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.stdin.readline()); "
-    "from engine.text.tokenizer.definition_trial import main; sys.exit(main())"
-)
 _CPU_SECONDS, _WALL_SECONDS = 20, 90
 """The slowest published expression takes 3 seconds, most take a tenth of one; a hostile one takes years."""
 _MEMORY = 2 << 30
@@ -56,16 +53,11 @@ def try_definition(definition: Mapping[str, Any], doubtful: Sequence[Mapping[str
     key = json.dumps([parts, units])
     if key in _passed:
         return
-    if not sys.executable or getattr(sys, "frozen", False):
-        log.warning("no process for trying a tokenizer's expressions")
-        return
-    lines = "\n".join([json.dumps(sys.path), json.dumps(parts), json.dumps(units)])
-    flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
+    lines = "\n".join([json.dumps(parts), json.dumps(units)])
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", _BOOT], input=lines, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, encoding="utf-8", timeout=_WALL_SECONDS,
-            creationflags=flags, check=False,
+            python_command(__name__), input=lines, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, encoding="utf-8", timeout=_WALL_SECONDS, creationflags=NO_WINDOW, check=False,
         )  # fmt: skip
         answer = done.stdout.strip()
     except subprocess.TimeoutExpired:

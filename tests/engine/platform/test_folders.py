@@ -138,7 +138,7 @@ def test_a_sampler_is_not_loaded_from_an_open_folder(home: Path, monkeypatch: py
         "engine.platform.compiled.function", lambda *_rest, **named: kept.append(named["cache"])
     )
     kernels._compiled(test_the_folder_is_made_closed_to_others, None, ())
-    assert asked == ["sampling"]
+    assert [name.split("-")[0] for name in asked] == ["sampling"]
     assert kept == [False]
 
 

@@ -9,13 +9,10 @@ because Numba's own cache does not notice a change in another file.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-import numba
 from llvmlite import binding as llvm
 from numba import config, types
 
@@ -40,16 +37,10 @@ _OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 
 def cache_folder() -> Path | None:
     """The folder of compiled kernels in `code_folder`; None if no folder can be written."""
-    digest = hashlib.sha256()
-    for source in [
-        *sorted(Path(__file__).parents[1].rglob("*.py")),
-        Path(kv_formats.__file__),
-        Path(gguf_blocks.__file__),
-    ]:
-        digest.update(source.read_bytes())
+    sources = sorted(Path(__file__).parents[1].rglob("*.py"))
+    sources += [Path(kv_formats.__file__), Path(gguf_blocks.__file__)]
     machine = [llvm.get_host_cpu_name(), *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
-    digest.update("\0".join([numba.__version__, llvmlite.__version__, *machine]).encode())
-    return code_folder(f"kernels-{digest.hexdigest()[:16]}")
+    return code_folder(f"kernels-{compiled.sources_hash(sources, *machine)}")
 
 
 class KernelTable:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import numpy as np
 
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.kernels.read_memory import TILE
+from engine.backends.cpu.runtime.cores import default_threads
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
 from engine.backends.cpu.runtime.work_stealing import OPERATION
+from engine.backends.main_memory import free_memory
 
 
 def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> float:
@@ -34,3 +37,10 @@ def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> 
     finally:
         pool.close()
     return best
+
+
+def main() -> None:
+    """Print the bandwidth for the arguments THREADS (0: the default) and MEGABYTES; 0 if memory is short."""
+    threads, megabytes = int(sys.argv[1]), int(sys.argv[2])
+    enough = free_memory() > 4 * megabytes << 20
+    print(read_bandwidth(threads or default_threads(), megabytes, 0.3) if enough else 0.0)

@@ -7,7 +7,6 @@ need no `__main__` guard.
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import queue
@@ -19,13 +18,10 @@ from dataclasses import replace
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.targets import BuildError, Built
+from engine.platform.python_process import NO_WINDOW, python_command
 
 Outcome = dict[int, Built] | BuildError
 MOST_WORKERS = 8
-_START = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from engine.backends.cuda.codegen.workers "
-    "import serve; serve()"
-)
 
 
 def compiled(
@@ -40,7 +36,7 @@ def compiled(
     sent, here = [], []
     for kernel in kernels:
         job = _job(kernel, capabilities)
-        if job is None or getattr(sys, "frozen", False):
+        if job is None:
             here.append(kernel)
         else:
             sent.append((kernel, job))
@@ -125,18 +121,16 @@ class _Pool:
             process.stdin.close()
 
     def _started(self) -> subprocess.Popen[bytes] | None:
-        no_window = getattr(subprocess, "CREATE_NO_WINDOW", 0)  # or Windows opens one for each
-        command = [sys.executable, "-c", _START, json.dumps(sys.path)]
         with self._lock:
             if self._closed:
                 return None
             try:
                 process = subprocess.Popen(
-                    command,
+                    python_command(__name__),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    creationflags=no_window,
+                    creationflags=NO_WINDOW,
                 )
             except OSError:
                 return None
@@ -172,7 +166,7 @@ def _asked(process: subprocess.Popen[bytes], job: bytes) -> Outcome | None:
     return outcome
 
 
-def serve() -> None:
+def main() -> None:
     """Run a worker until its standard input ends."""
     source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of the compiler must not mix with the answers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import sys
 import threading
 import zlib
 from collections.abc import Iterator
@@ -76,7 +77,8 @@ def test_a_formula_that_takes_too_long_is_abandoned(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_another_process_this_one_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = HelperProcess(FORMULAS, executable="")
+    monkeypatch.setattr(sys, "executable", "")
+    helper = HelperProcess(FORMULAS)
     monkeypatch.setattr(formula_images, "HELPER", helper)
     assert formula_image("x^2", 18.0, "#203040", False, 1.0) == draw("x^2", 18.0, "#203040", False, 1.0)
     assert helper_pid(FORMULAS) is None

@@ -149,7 +149,7 @@ def test_variables_of_a_prompt() -> None:
 def test_reading_a_hard_pdf_ends_on_request_or_after_a_time(tmp_path, monkeypatch) -> None:
     path = tmp_path / "hard.pdf"
     path.write_bytes(pdf("First page"))
-    monkeypatch.setattr("desktop.store.attachments.files.sys.executable", str(tmp_path / "sleeper"))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "sleeper"))
     (tmp_path / "sleeper").write_text("#!/bin/sh\nexec sleep 1000\n")
     (tmp_path / "sleeper").chmod(0o755)
     stop = threading.Event()

@@ -1,0 +1,63 @@
+"""Compiled code is found again wherever the program lies, and not once its sources have changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+COMPILE = """
+import sys, numpy
+sys.path.insert(0, sys.argv[1])
+import engine
+assert engine.__file__.startswith(sys.argv[1])
+from engine.backends.cpu.codegen.kernel_cache import KERNELS
+from engine.sampling import kernels
+for _ in KERNELS.compile(["rms_norm"]):
+    pass
+kernels.softmax_sums
+kernels._allow_kernel()
+"""
+
+
+def compiled_files(program: Path, cache: Path, started_in: Path) -> set[Path]:
+    """All code in the cache after the program in a folder has compiled a few kernels."""
+    subprocess.run(
+        [sys.executable, "-I", "-c", COMPILE, str(program)],
+        cwd=started_in, env={**os.environ, "INGLENOOK_CACHE": str(cache)}, check=True,
+    )  # fmt: skip
+    return {path.relative_to(cache) for path in cache.rglob("*.nbc")}
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """The program in two folders, with other times, and an empty cache."""
+    for name in ("one", "other"):
+        for package in ("engine", "resources"):
+            shutil.copytree(
+                ROOT / package, tmp_path / name / package, ignore=shutil.ignore_patterns("__pycache__")
+            )
+    for source in (tmp_path / "other").rglob("*.py"):
+        os.utime(source, (1, 1))
+    (tmp_path / "cache").mkdir(mode=0o700)
+    return tmp_path / "one", tmp_path / "other", tmp_path / "cache"
+
+
+def test_it_follows_the_sources_not_their_place(folders: tuple[Path, Path, Path]) -> None:
+    one, other, cache = folders
+    first = compiled_files(one, cache, one)
+    assert {path.parts[0].split("-")[0] for path in first} == {"kernels", "sampling"}
+    kept = {path: (cache / path).stat().st_mtime_ns for path in first}
+    assert compiled_files(other, cache, Path("/")) == first
+    assert {path: (cache / path).stat().st_mtime_ns for path in first} == kept
+    for changed in ("sampling/passes.py", "backends/cpu/kernels/norm.py"):
+        with (other / "engine" / changed).open("a") as file:
+            file.write("# changed\n")
+    both = compiled_files(other, cache, other)
+    assert len(both) == 2 * len(first)
+    assert first < both
