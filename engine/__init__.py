@@ -73,7 +73,7 @@ _HOMES = {
         "BadCheckpoint", "BadSetting", "BadTemplate", "BenchmarkError", "Cancelled", "ContextTooLong",
         "DeviceLost", "DownloadError",
         "EngineError", "ModelNotFound", "NotEnoughMemory", "NotFinite", "NothingAllowed", "NotSupportedYet",
-        "UnsupportedModel",
+        "RemoteError", "UnsupportedModel",
     ),
     "engine.chat": ("LocalChat", "finished", "open_chat"),
     "engine.models.paged": ("PagedCache",),

@@ -13,6 +13,7 @@
     ├── NothingAllowed           filters, bans and allowed tokens leave no token to generate
     ├── NotSupportedYet          an argument that is known but not implemented
     ├── DownloadError            a download failed: no network, disk full, wrong hash
+    ├── RemoteError              a server that runs a model was not reached, refused, or broke off
     ├── BenchmarkError           a benchmark cannot be run, for example because a rival is not installed
     └── Cancelled                the user stopped loading
 
@@ -91,6 +92,10 @@ class NotSupportedYet(EngineError, NotImplementedError):
 
 class DownloadError(EngineError):
     """A download failed: no network, disk full, wrong hash."""
+
+
+class RemoteError(EngineError):
+    """A server that runs a model could not be reached, refused the request, or broke off."""
 
 
 class BenchmarkError(EngineError):

@@ -93,9 +93,15 @@ class ModelInfo:
     """
     report: str = ""
     """Details of `notice`, to be copied."""
+    server: str = ""
+    """The name and the host of the server that answers, for a remote model; such a model has no file, and
+    its `path` is an address (`engine.remote.model_address`).
+    """
+    host: str = ""
+    """The host that text goes to, for a remote model."""
 
     def __post_init__(self) -> None:
-        for name in ("name", "architecture", "format", "quantisation", "licence", "notice"):
+        for name in ("name", "architecture", "format", "quantisation", "licence", "notice", "server", "host"):
             object.__setattr__(self, name, one_line(getattr(self, name)))
 
     @property

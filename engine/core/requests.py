@@ -109,6 +109,7 @@ class ChatRequest:
         parallel_tool_calls: whether one reply may hold several calls.
         template_variables: further names for the chat template, as the JSON text of an object, such as
             '{"enable_thinking": false}'.
+        local_only: what this is about must not leave this computer: sources that would send it refuse.
     """
 
     messages: tuple[Message, ...]
@@ -129,6 +130,7 @@ class ChatRequest:
     tool_choice: str = "auto"
     parallel_tool_calls: bool = True
     template_variables: str = ""
+    local_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class Foreseen:
     that would be left out.
 
     `messages` are the tokens of the messages that would be read, in order; they add up to `prompt_tokens`.
-    The template's own tokens are divided evenly among them.
+    The template's own tokens are divided evenly among them. Not `exact`: the counts are estimated.
     """
 
     prompt_tokens: int
@@ -162,3 +164,4 @@ class Foreseen:
     context_length: int
     dropped_messages: int = 0
     messages: tuple[int, ...] = ()
+    exact: bool = True

@@ -10,6 +10,7 @@ import pytest
 from engine.hub import set_offline
 from engine.hub.client import token as token_module
 from engine.hub.download import transfer as transfer_module
+from engine.platform import key_store
 from tests.engine.hub.hub_server import Hub, serving_hub
 
 VARIABLES = (
@@ -26,8 +27,8 @@ def hub_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
-    monkeypatch.setattr(token_module, "_backend", lambda: None)
-    monkeypatch.setattr(token_module, "_session", "")
+    monkeypatch.setattr(key_store, "usable_keyring", lambda: None)
+    monkeypatch.setattr(token_module._store, "session", "")
     monkeypatch.setattr(transfer_module, "PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(transfer_module, "CHUNK_BYTES", 16 << 10)
     yield tmp_path / "hf-home"

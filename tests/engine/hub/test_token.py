@@ -23,9 +23,9 @@ from engine.hub import (
     set_offline,
     token_source,
 )
-from engine.hub.client import token as token_module
+from engine.platform import key_store
 
-real_backend = token_module._backend
+real_keyring = key_store.usable_keyring
 
 
 class Memory(keyring.backend.KeyringBackend):
@@ -61,7 +61,7 @@ class Locked(Memory):
 def system(hub_home: Path, monkeypatch: pytest.MonkeyPatch) -> Memory:
     """A system with a working keyring."""
     memory = Memory()
-    monkeypatch.setattr(token_module, "_backend", real_backend)
+    monkeypatch.setattr(key_store, "usable_keyring", real_keyring)
     monkeypatch.setattr(keyring, "get_keyring", lambda: memory)
     return memory
 

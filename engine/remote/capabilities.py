@@ -1,0 +1,113 @@
+"""What a server does with a model: found by `probe`, kept, and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from engine.printable import one_line
+
+CONTINUES_BY_FLAGS, CONTINUES_ALWAYS = "flags", "always"
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What was found out about one model of a server; a field's default means "it does not", or 0 "unknown".
+
+    Attributes:
+        server: what the server says it is.
+        context_length: in tokens.
+        chat, completions: `/chat/completions` answers; `/completions` does (for notebooks).
+        usage: a stream ends with the numbers of tokens.
+        limit: the name of the parameter for the most tokens of a reply.
+        top_logprobs: the most alternatives that come with each token; -1 for none but the token's own
+            probability, 0 for no probabilities.
+        several: it gives `n` answers to one request.
+        continues: how it continues an unfinished reply: by "flags" (`continue_final_message`), "always", or
+            "" for not at all.
+        tokenize: whose way it counts tokens: "vllm", "llama.cpp", "llama-cpp-python", or "" for none.
+        reasoning: the name of the field with a model's thoughts; "" for none seen.
+        schema, regex, grammar: the parameter that constrains replies to a JSON schema, a regular expression,
+            a Lark grammar; "" for none.
+        tools: it takes `tools` and calls one.
+        stops, stop_reason: it obeys `stop`, and says which of the texts ended the reply.
+        taken: the other parameters that it takes, of `request.PARAMETERS`.
+        notes: sentences about what could not be found out.
+        probed: when, in seconds since 1970.
+    """
+
+    server: str = ""
+    context_length: int = 0
+    chat: bool = False
+    completions: bool = False
+    usage: bool = False
+    limit: str = "max_tokens"
+    top_logprobs: int = 0
+    several: bool = False
+    continues: str = ""
+    tokenize: str = ""
+    reasoning: str = ""
+    schema: str = ""
+    regex: str = ""
+    grammar: str = ""
+    tools: bool = False
+    stops: bool = False
+    stop_reason: bool = False
+    taken: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    probed: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, for a settings file."""
+        return {**asdict(self), "taken": list(self.taken), "notes": list(self.notes)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote; fields that are unknown or of another type have their defaults."""
+        found: dict[str, Any] = {}
+        for field in fields(cls):
+            value, default = values.get(field.name), field.default
+            if isinstance(default, tuple):
+                if isinstance(value, list) and all(isinstance(part, str) for part in value):
+                    found[field.name] = tuple(value)
+            elif isinstance(default, float):
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    found[field.name] = float(value)
+            elif type(value) is type(default):
+                found[field.name] = value
+        return cls(**found)
+
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """(what, finding) in words, to be shown."""
+
+        def found(yes: bool, words: str = "yes") -> str:
+            return words if yes else "no"
+
+        top = self.top_logprobs
+        return (
+            ("Server", one_line(self.server) or "does not say what it is"),
+            ("Context", f"{self.context_length:,} tokens" if self.context_length else "does not say"),
+            ("Chat", found(self.chat)),
+            ("Plain text, for notebooks", found(self.completions)),
+            ("Tokens counted in streams", found(self.usage)),
+            (
+                "Probabilities of tokens",
+                f"yes, with up to {top} alternatives" if top > 0 else found(top < 0, "of the token only"),
+            ),
+            (
+                "Continues a reply",
+                {CONTINUES_BY_FLAGS: "yes", CONTINUES_ALWAYS: "yes, always"}.get(
+                    self.continues, "no, it begins a new one"
+                ),
+            ),
+            ("Several answers to one request", found(self.several)),
+            ("Counts the tokens of a text", found(bool(self.tokenize))),
+            ("Thoughts", f"yes, as “{self.reasoning}”" if self.reasoning else "none seen"),
+            ("JSON schema", found(bool(self.schema))),
+            ("Regular expression", found(bool(self.regex))),
+            ("Grammar", found(bool(self.grammar))),
+            ("Tools", found(self.tools)),
+            ("Stop strings", found(self.stops, "yes, and it says which" if self.stop_reason else "yes")),
+            ("Other settings", ", ".join(self.taken) or "none"),
+        )

@@ -1,0 +1,191 @@
+"""A server that runs models: its name, its address, and the settings for it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from engine.errors import BadSetting
+from engine.printable import one_line
+
+SCHEME = "remote:"
+"""The beginning of what stands for the path of a remote model."""
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_MOST_CONTEXT = 1 << 24
+
+
+class Preset(NamedTuple):
+    """The usual address of a kind of server."""
+
+    name: str
+    base_url: str
+    needs_key: bool = False
+    advice: str = ""
+
+
+PRESETS: tuple[Preset, ...] = (
+    Preset("vLLM", "http://127.0.0.1:8000/v1", advice="vllm serve MODEL"),
+    Preset("SGLang", "http://127.0.0.1:30000/v1", advice="python -m sglang.launch_server --model-path MODEL"),
+    Preset("llama.cpp", "http://127.0.0.1:8080/v1", advice="llama-server -m MODEL"),
+    Preset("Ollama", "http://127.0.0.1:11434/v1", advice="ollama serve"),
+    Preset("LM Studio", "http://127.0.0.1:1234/v1", advice="lms server start"),
+    Preset("OpenAI-compatible", "https://", True, "the base URL in the documentation of the service"),
+)
+"""In the order of the list in the window; the last one has no address of its own."""
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A server. `id` never changes and names its key in the keyring; the key itself is not here.
+
+    Attributes:
+        base_url: what paths such as `/chat/completions` are appended to; normalised.
+        unencrypted: the user has agreed that text goes to this host over `http://`.
+        context_length: in tokens, where the server does not say; 0 for unknown.
+        counts_tokens: ask the server for the number of tokens of texts that are not sent yet. Off, tokens are
+            estimated and nothing leaves this computer before a message is sent.
+        headers: sent with each request, beside the key.
+    """
+
+    id: str
+    name: str
+    base_url: str
+    unencrypted: bool = False
+    context_length: int = 0
+    counts_tokens: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise BadSetting(
+                f"The id of a server is {self.id!r}, but it must be small letters, digits and hyphens."
+            )
+        name = one_line(self.name).strip()
+        if not name or len(name) > 60:
+            raise BadSetting("Give the server a name of 1 to 60 characters.")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "base_url", normalised(self.base_url))
+        if not 0 <= self.context_length <= _MOST_CONTEXT:
+            raise BadSetting(
+                f"The context length is {self.context_length}, but it must be 0 to {_MOST_CONTEXT:,} tokens."
+            )
+        for key, value in self.headers:
+            if not re.fullmatch(r"[A-Za-z0-9-]+", key) or not (value.isascii() and value.isprintable()):
+                raise BadSetting(f"{key!r} cannot be a header; use a name, a colon and a plain text.")
+
+    @property
+    def host(self) -> str:
+        """The host to show, with the port unless it is the usual one: "api.example.org"."""
+        return urlsplit(self.base_url).netloc
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether text goes to the server over TLS."""
+        return self.base_url.startswith("https://")
+
+    @property
+    def on_this_computer(self) -> bool:
+        """Whether the address is a loopback address."""
+        return is_loopback(urlsplit(self.base_url).hostname or "")
+
+    def check_encryption(self) -> None:
+        """Raises `BadSetting` if text would go over a network unencrypted without the user's consent."""
+        if not (self.encrypted or self.on_this_computer or self.unencrypted):
+            raise BadSetting(
+                f"The address {self.base_url} is not encrypted: everybody on the way to {self.host} could "
+                "read your messages, the replies and the key. Use https://, or allow it in the settings of "
+                f"{self.name}."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, for a settings file; the key is not among them."""
+        return {**asdict(self), "headers": [list(pair) for pair in self.headers]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The provider that `to_json` wrote; unknown fields are left out. Raises `BadSetting`."""
+        kinds = {"id": str, "name": str, "base_url": str, "unencrypted": bool, "context_length": int,
+                 "counts_tokens": bool}  # fmt: skip
+        found: dict[str, Any] = {}
+        for field in fields(cls):
+            value = values.get(field.name)
+            if field.name in kinds and type(value) is kinds[field.name]:
+                found[field.name] = value
+        pairs = values.get("headers")
+        if isinstance(pairs, list) and all(_is_pair(pair) for pair in pairs):
+            found["headers"] = tuple((key, value) for key, value in pairs)
+        if missing := {"id", "name", "base_url"} - found.keys():
+            raise BadSetting(f"A saved server lacks its {', '.join(sorted(missing))}.")
+        return cls(**found)
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
+
+
+def normalised(address: str) -> str:
+    """A base URL as it is kept: `localhost:8000` becomes `http://localhost:8000/v1`.
+
+    An address without a path gets `/v1`; one of an endpoint (`.../v1/chat/completions`) is shortened. Raises
+    `BadSetting` for what cannot be an address, and for one that holds a password or a query.
+    """
+    text = address.strip()
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        begin = re.match(r"\[[^\]]*\]|[^:/]*", text)
+        text = f"{'http' if begin is not None and is_loopback(begin[0]) else 'https'}://{text}"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise BadSetting(f"{_short(address)} is not an address; try https://HOST/v1.") from None
+    if parts.scheme.lower() not in ("http", "https"):
+        raise BadSetting(
+            f"The address {_short(address)} begins with {parts.scheme}://; it must be https or http."
+        )
+    if not parts.hostname or not re.fullmatch(r"[^\s/\\%<>\"'`{}|^]+", parts.hostname):
+        raise BadSetting(f"{_short(address)} names no host; try https://HOST/v1.")
+    if parts.username is not None or parts.password is not None:
+        raise BadSetting("Leave the password out of the address: the key has a field of its own.")
+    if parts.query or parts.fragment:
+        raise BadSetting("Leave out what follows ? or # in the address: keys do not belong there.")
+    path = re.sub(r"/+", "/", parts.path).rstrip("/")
+    path = re.sub(r"/(chat/completions|completions|models|responses|messages)$", "", path) or "/v1"
+    host = parts.hostname.lower()
+    host = f"[{host}]" if ":" in host else host
+    usual = {"http": 80, "https": 443}[parts.scheme.lower()]
+    netloc = host if port in (None, usual) else f"{host}:{port}"
+    return urlunsplit((parts.scheme.lower(), netloc, path, "", ""))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or number means this computer."""
+    host = host.strip("[]").lower().rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def model_address(provider_id: str, model: str) -> str:
+    """What stands for the path of a remote model: one word without slashes."""
+    return f"{SCHEME}{provider_id}:{quote(model, safe='')}"
+
+
+def split_address(path: str) -> tuple[str, str] | None:
+    """The provider's id and the model of a `model_address`; None for the path of a file."""
+    if not path.startswith(SCHEME):
+        return None
+    provider_id, colon, model = path.removeprefix(SCHEME).partition(":")
+    return (provider_id, unquote(model)) if colon and _ID.fullmatch(provider_id) and model else None
+
+
+def _short(address: str) -> str:
+    """An address for a sentence, without a password."""
+    shown = re.sub(r"//[^/@]*@", "//", one_line(address))
+    return repr(shown if len(shown) <= 80 else shown[:79] + "…")

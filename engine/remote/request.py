@@ -1,0 +1,212 @@
+"""A `ChatRequest` as the JSON of a request, and what of it is done here instead."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from engine.core import ChatRequest, Message
+from engine.errors import BadSetting
+from engine.remote.capabilities import CONTINUES_BY_FLAGS, Capabilities
+from engine.remote.exchange import Call
+from engine.remote.parameters import not_sent, values_for
+from engine.settings import ConstraintSettings, Settings
+from engine.text.stops.conditions import StopRules
+from engine.text.template.reasoning import THINKING_TAGS, without_thoughts
+
+CHAT_PATH, COMPLETION_PATH = "/chat/completions", "/completions"
+MOST_STOPS = 4
+"""Stop strings that every server with `stop` takes (OpenAI's limit)."""
+_FORMATS = {"json": "JSON", "json_schema": "a JSON schema", "regex": "a regular expression",
+            "grammar": "a grammar", "choices": "a list of choices"}  # fmt: skip
+
+
+class Prepared(NamedTuple):
+    """A request: its `call`, the stop conditions that are applied `here`, the text that the reply is made to
+    `begin` with, and the labels of settings that do not reach the server.
+    """
+
+    call: Call
+    here: StopRules
+    begin: str = ""
+    not_sent: tuple[str, ...] = ()
+
+
+def prepare(request: ChatRequest, model: str, capabilities: Capabilities, server: str) -> Prepared:
+    """Raises `BadSetting` if the server cannot do what was asked for, so that nothing is left out silently
+    that decides what a reply is: its form, what it must not contain, what it continues.
+    """
+    _check(request, capabilities, server)
+    begin = "" if request.continue_last else request.constraint.begin_with
+    body: dict[str, Any] = {"model": model, "stream": True}
+    if request.plain:
+        body["prompt"] = (request.messages[-1].content if request.messages else "") + begin
+    else:
+        body |= _messages(request, begin, capabilities)
+    if capabilities.usage:
+        body["stream_options"] = {"include_usage": True}
+    if request.stops.max_tokens:
+        body[capabilities.limit] = request.stops.max_tokens
+    settings: dict[type[Settings], Settings] = {
+        type(own): own
+        for own in (request.sampler, request.stops, request.constraint, request.guidance, request.adapters)
+    }
+    body |= values_for(settings, capabilities)
+    body |= _logprobs(request, capabilities)
+    body |= _form(request.constraint, capabilities)
+    body |= _token_rules(request.constraint, capabilities)
+    here = StopRules.from_settings(request.stops, ())
+    strings = here.strings
+    if capabilities.stops and capabilities.stop_reason and not here.keep_stop and len(strings) <= MOST_STOPS:
+        body |= {"stop": list(strings)} if strings else {}
+        here = dataclasses.replace(here, strings=())
+    call = Call(COMPLETION_PATH if request.plain else CHAT_PATH, body)
+    return Prepared(call, here, begin, not_sent(settings, capabilities))
+
+
+def _check(request: ChatRequest, capabilities: Capabilities, server: str) -> None:
+    """Raises `BadSetting` for what the server cannot do."""
+    constraint = request.constraint
+    if request.replayed is not None:
+        raise BadSetting(f"A reply cannot be repeated exactly by {server}; a model on this computer can.")
+    if request.plain and not capabilities.completions:
+        raise BadSetting(
+            f"{server} does not continue plain text, which a notebook needs; choose another model for it."
+        )
+    if not request.plain and not capabilities.chat:
+        raise BadSetting(
+            f"{server} does not answer chats with this model; choose another one, or test the server again."
+        )
+    if request.continue_last and not request.plain and not capabilities.continues:
+        raise BadSetting(f"{server} begins a new reply instead of continuing one; generate it again.")
+    if constraint.begin_with and not (request.plain or request.continue_last or capabilities.continues):
+        raise BadSetting(
+            f"{server} cannot continue a reply that is begun here: empty “The reply begins with”."
+        )
+    form = _parameter(constraint.format, capabilities)
+    if constraint.format != "none" and not form:
+        raise BadSetting(
+            f"{server} cannot force replies into {_FORMATS[constraint.format]}: set the format to free, or "
+            "choose another model."
+        )
+    if request.tools and request.tool_choice != "none":
+        raise BadSetting(f"Tools cannot be used with {server}; choose a model on this computer for them.")
+    if constraint.banned_strings:
+        raise BadSetting(
+            f"{server} cannot take back what it has written, as banned strings need: remove them, or choose "
+            "a model on this computer."
+        )
+    for values, name, label in (
+        (constraint.logit_bias, "logit_bias", "Token bias"),
+        (constraint.banned_tokens, "logit_bias", "Banned token ids"),
+        (constraint.allowed_tokens, "allowed_token_ids", "Allowed token ids"),
+    ):
+        if values and name not in capabilities.taken:
+            raise BadSetting(f"{server} does not take “{label}”: remove it, or choose another model.")
+
+
+def _parameter(format: str, capabilities: Capabilities) -> str:
+    """The parameter of the server that forces a format; "" for none."""
+    return {
+        "json": capabilities.schema, "json_schema": capabilities.schema, "regex": capabilities.regex,
+        "choices": capabilities.regex, "grammar": capabilities.grammar,
+    }.get(format, "")  # fmt: skip
+
+
+def _messages(request: ChatRequest, begin: str, capabilities: Capabilities) -> dict[str, Any]:
+    """The messages, thoughts of finished replies left out, and how to continue the last one."""
+    last = len(request.messages) - 1
+    sent = [
+        message_json(message, keeps_thoughts=request.continue_last and place == last)
+        for place, message in enumerate(request.messages)
+    ]
+    if begin:
+        sent.append({"role": "assistant", "content": begin})
+    found: dict[str, Any] = {"messages": sent}
+    if (begin or request.continue_last) and capabilities.continues == CONTINUES_BY_FLAGS:
+        found |= {"add_generation_prompt": False, "continue_final_message": True}
+    return found
+
+
+def message_json(message: Message, keeps_thoughts: bool = False) -> dict[str, Any]:
+    """A message as the API has it."""
+    content = message.content
+    if message.role == "assistant" and not keeps_thoughts:
+        content = without_thoughts(content, THINKING_TAGS)
+    found: dict[str, Any] = {"role": message.role, "content": content}
+    if message.tool_calls:
+        found["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id:
+        found["tool_call_id"] = message.tool_call_id
+    return found
+
+
+def _logprobs(request: ChatRequest, capabilities: Capabilities) -> dict[str, Any]:
+    top = min(request.output.alternatives, max(0, capabilities.top_logprobs))
+    if not capabilities.top_logprobs:
+        return {}
+    if request.plain:
+        return {"logprobs": top}
+    return {"logprobs": True, "top_logprobs": top} if top else {"logprobs": True}
+
+
+def _form(constraint: ConstraintSettings, capabilities: Capabilities) -> dict[str, Any]:
+    """The parameter that forces the reply into a format."""
+    format, text = constraint.format, constraint.pattern
+    if format == "none":
+        return {}
+    from engine.constraint import check_constraint
+
+    if problem := check_constraint(format, text):
+        raise BadSetting(problem)
+    if format in ("json", "json_schema"):
+        schema = {"type": "object"} if format == "json" else json.loads(text)
+        return constrained(capabilities.schema, schema)
+    if format == "choices":
+        return constrained(capabilities.regex, choices_regex(text.splitlines()))
+    return constrained(_parameter(format, capabilities), text)
+
+
+def choices_regex(lines: Sequence[str]) -> str:
+    """An expression that matches one of the lines."""
+    named = dict.fromkeys(line.strip() for line in lines if line.strip())
+    return "(" + "|".join(re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", line) for line in named) + ")"
+
+
+def constrained(parameter: str, value: Any) -> dict[str, Any]:
+    """The part of a request that forces a reply into a form. Each `parameter` is one of
+    `probe.SCHEMA_PARAMETERS` and its like.
+    """
+    if parameter == "response_format":
+        return {"response_format": {"type": "json_schema", "json_schema": {"name": "reply", "schema": value}}}
+    if parameter == "response_format.schema":
+        return {"response_format": {"type": "json_object", "schema": value}}
+    name, _, part = parameter.partition(".")
+    return {name: {part: value}} if part else {name: value}
+
+
+def _token_rules(constraint: ConstraintSettings, capabilities: Capabilities) -> dict[str, Any]:
+    """Bias, allowed and banned tokens, by their ids: the texts of tokens are not known here."""
+    found: dict[str, Any] = {}
+    bias: dict[str, float] = {}
+    for line in constraint.logit_bias:
+        name, _, amount = line.rpartition("=")
+        try:
+            bias[str(int(name))] = max(-100.0, min(100.0, float(amount)))
+        except ValueError:
+            raise BadSetting(
+                f"The token bias {line!r} does not name a token by its id, which servers need: write it as "
+                "123 = -5."
+            ) from None
+    bias |= {str(token): -100.0 for token in constraint.banned_tokens}
+    if bias:
+        found["logit_bias"] = bias
+    if constraint.allowed_tokens:
+        found["allowed_token_ids"] = list(constraint.allowed_tokens)
+    return found

@@ -1,0 +1,249 @@
+"""Addresses, what is kept of a server, requests, and what a server cannot do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine.core import ChatRequest, Message
+from engine.core.requests import Tool, ToolCall
+from engine.errors import BadSetting
+from engine.remote import PRESETS, Capabilities, Provider, model_address, split_address
+from engine.remote.parameters import reason_against
+from engine.remote.provider import is_loopback, normalised
+from engine.remote.request import Prepared, prepare
+from engine.settings import (
+    ConstraintSettings,
+    OutputSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
+
+NOTHING = Capabilities(chat=True)
+VLLM = Capabilities(
+    chat=True, completions=True, usage=True, top_logprobs=20, continues="flags", schema="response_format",
+    regex="structured_outputs.regex", grammar="structured_outputs.grammar", stops=True, stop_reason=True,
+    taken=("temperature", "top_p", "seed", "top_k", "min_p", "repetition_penalty", "logit_bias"),
+)  # fmt: skip
+HI = Message("user", "Hi")
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("localhost:8000", "http://localhost:8000/v1"),
+        ("127.0.0.1:11434/", "http://127.0.0.1:11434/v1"),
+        ("[::1]:8000", "http://[::1]:8000/v1"),
+        ("api.example.org", "https://api.example.org/v1"),
+        (" HTTPS://API.Example.org:443/v1/chat/completions ", "https://api.example.org/v1"),
+        ("http://10.0.0.5:80/openai//v1/", "http://10.0.0.5/openai/v1"),
+        ("https://example.org/api/v3/models", "https://example.org/api/v3"),
+    ],
+)
+def test_addresses_are_normalised(given: str, address: str) -> None:
+    assert normalised(given) == address == normalised(address)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "https://", "ftp://host/v1", "https://me:secret@host/v1", "https://host/v1?key=secret",
+     "http://a b/v1", "https://host:99999/v1", "https://host/v1#x"],
+)  # fmt: skip
+def test_what_cannot_be_an_address(given: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        normalised(given)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "a.localhost", "127.3.2.1", "::1", "[::1]"])
+def test_loopback(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "10.0.0.1", "localhost.example.org", "127.0.0.1.example.org", ""]
+)
+def test_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize("model", ["m", "meta-llama/Llama-3", "gpt-oss:20b", "a b%/é?#:"])
+def test_the_address_of_a_model(model: str) -> None:
+    address = model_address("lab-1", model)
+    assert split_address(address) == ("lab-1", model)
+    assert "/" not in address
+
+
+@pytest.mark.parametrize("path", ["/models/a.gguf", "remote:", "remote:lab", "remote:lab:", "remote:../x:m"])
+def test_other_paths(path: str) -> None:
+    assert split_address(path) is None
+
+
+def test_a_provider_is_kept_without_its_key() -> None:
+    provider = Provider("lab", "Lab", "https://api.example.org", True, 4096, True, (("X-Team", "a"),))
+    assert Provider.from_json(provider.to_json()) == provider
+    assert "key" not in provider.to_json()
+    assert (provider.host, provider.encrypted, provider.on_this_computer) == ("api.example.org", True, False)
+    assert Provider.from_json({**provider.to_json(), "later": 1, "unencrypted": "yes"}).unencrypted is False
+    with pytest.raises(BadSetting, match="lacks its base_url"):
+        Provider.from_json({"id": "lab", "name": "Lab"})
+    for wrong in ({"id": "Lab!"}, {"name": " "}, {"context_length": -1}, {"headers": (("a\n", "b"),)}):
+        with pytest.raises(BadSetting):
+            replace(provider, **wrong)  # type: ignore[arg-type]
+
+
+def test_presets_have_valid_addresses() -> None:
+    assert [normalised(preset.base_url) for preset in PRESETS[:-1]] == [p.base_url for p in PRESETS[:-1]]
+
+
+def test_capabilities_are_kept() -> None:
+    assert Capabilities.from_json(VLLM.to_json()) == VLLM
+    assert Capabilities.from_json(
+        {"chat": "yes", "taken": "seed", "later": 1, "usage": True}
+    ) == Capabilities(usage=True)
+    assert dict(VLLM.rows())["Probabilities of tokens"] == "yes, with up to 20 alternatives"
+    assert dict(NOTHING.rows())["Continues a reply"] == "no, it begins a new one"
+
+
+def prepared(known: Capabilities = VLLM, messages: tuple[Message, ...] = (HI,), **more: Any) -> Prepared:
+    return prepare(ChatRequest(messages, **more), "m", known, "Lab")
+
+
+def body(known: Capabilities = VLLM, messages: tuple[Message, ...] = (HI,), **more: Any) -> Any:
+    return prepared(known, messages, **more).call.body
+
+
+def test_a_server_that_can_do_nothing_gets_the_least() -> None:
+    found = prepared(NOTHING, stops=StopSettings(max_tokens=9))
+    assert found.call.path == "/chat/completions"
+    assert found.call.body == {
+        "model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9,
+    }  # fmt: skip
+    assert found.not_sent == ("Temperature", "Top K", "Top P", "Min P")
+    assert "max_tokens" not in body(NOTHING, stops=StopSettings(max_tokens=0))
+    assert body(replace(NOTHING, limit="max_completion_tokens"))["max_completion_tokens"] == 2048
+
+
+def test_settings_are_sent_even_if_they_are_neutral() -> None:
+    found = body(sampler=SamplerSettings(temperature=0, top_k=0, top_p=0, min_p=0, seed=7))
+    assert (found["temperature"], found["top_k"], found["min_p"], found["seed"]) == (0, 1 << 20, 0, 7)
+    assert 0 < found["top_p"] < 1e-3
+    assert "seed" not in body()
+    assert prepared(sampler=SamplerSettings(xtc_probability=0.5)).not_sent == ("XTC probability",)
+    assert "Seed" in prepared(NOTHING, sampler=SamplerSettings(seed=1)).not_sent
+
+
+def test_probabilities() -> None:
+    asked = body(output=OutputSettings(alternatives=50))
+    assert (asked["logprobs"], asked["top_logprobs"]) == (True, 20)
+    assert "top_logprobs" not in body(output=OutputSettings(alternatives=0))
+    assert body(replace(VLLM, top_logprobs=-1))["logprobs"] is True
+    assert body(plain=True)["logprobs"] == 5
+    assert "logprobs" not in body(NOTHING)
+
+
+def test_stop_strings_are_sent_only_where_the_server_says_which_it_found() -> None:
+    stops = StopSettings(stop_strings=("a", "b"))
+    assert body(stops=stops)["stop"] == ["a", "b"]
+    assert prepared(stops=stops).here.strings == ()
+    for known, more in (
+        (replace(VLLM, stop_reason=False), stops),
+        (VLLM, StopSettings(stop_strings=("a", "b"), keep_stop=True)),
+        (VLLM, StopSettings(stop_strings=tuple("abcde"))),
+    ):
+        found = prepared(known, stops=more)
+        assert "stop" not in (found.call.body or {})
+        assert found.here.strings == more.stop_strings
+    assert len(body(stops=StopSettings(stop_strings=tuple("abcd")))["stop"]) == 4
+
+
+def test_continuing() -> None:
+    begun = (HI, Message("assistant", "<think>\nHm.\n</think>\n\nWell"))
+    found = body(messages=begun, continue_last=True)
+    assert (found["continue_final_message"], found["add_generation_prompt"]) == (True, False)
+    assert found["messages"][-1]["content"].startswith("<think>")
+    assert body(messages=(*begun, HI))["messages"][1]["content"] == "Well"
+    always = body(replace(VLLM, continues="always"), begun, continue_last=True)
+    assert "continue_final_message" not in always
+    first = prepared(constraint=ConstraintSettings(begin_with="Sure"))
+    assert first.begin == "Sure"
+    assert (first.call.body or {})["messages"][-1] == {"role": "assistant", "content": "Sure"}
+    with pytest.raises(BadSetting, match="Lab begins a new reply instead of continuing one"):
+        body(NOTHING, begun, continue_last=True)
+    with pytest.raises(BadSetting, match="empty “The reply begins with”"):
+        body(NOTHING, constraint=ConstraintSettings(begin_with="Sure"))
+
+
+def test_tools_are_not_left_out_silently() -> None:
+    tools = (Tool("clock"),)
+    with pytest.raises(BadSetting, match="Tools cannot be used with Lab"):
+        body(tools=tools)
+    assert "tools" not in body(tools=tools, tool_choice="none")
+    call = ToolCall("call_1", "clock", "{}")
+    sent = body(messages=(HI, Message("assistant", "", (call,)), Message("tool", "noon", (), "call_1")))
+    assert sent["messages"][1]["tool_calls"] == [
+        {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
+    ]
+    assert sent["messages"][2] == {"role": "tool", "content": "noon", "tool_call_id": "call_1"}
+
+
+def test_plain_text() -> None:
+    found = prepared(messages=(Message("user", "Once"),), plain=True)
+    assert (found.call.path, (found.call.body or {})["prompt"]) == ("/completions", "Once")
+    with pytest.raises(BadSetting, match="does not continue plain text, which a notebook needs"):
+        body(NOTHING, plain=True)
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "sent"),
+    [
+        ("json_schema", '{"type": "integer"}',
+         {"response_format": {"type": "json_schema",
+                              "json_schema": {"name": "reply", "schema": {"type": "integer"}}}}),
+        ("regex", "[ab]+", {"structured_outputs": {"regex": "[ab]+"}}),
+        ("choices", "yes\n no. \n", {"structured_outputs": {"regex": r"(yes|no\.)"}}),
+        ("grammar", 'start: "a"', {"structured_outputs": {"grammar": 'start: "a"'}}),
+    ],
+)  # fmt: skip
+def test_constraints(format: str, text: str, sent: dict[str, Any]) -> None:
+    constraint = ConstraintSettings(format=format, pattern=text)
+    found = body(constraint=constraint)
+    assert {name: found[name] for name in sent} == sent
+    with pytest.raises(BadSetting, match="Lab cannot force replies into"):
+        body(NOTHING, constraint=constraint)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "words"),
+    [
+        (ConstraintSettings(banned_strings=("x",)), "cannot take back what it has written"),
+        (ConstraintSettings(logit_bias=("1=2",)), "does not take “Token bias”"),
+        (ConstraintSettings(banned_tokens=(1,)), "does not take “Banned token ids”"),
+        (ConstraintSettings(allowed_tokens=(1,)), "does not take “Allowed token ids”"),
+        (ConstraintSettings(format="json_schema", pattern="{"), "cannot force replies into a JSON schema"),
+    ],
+)
+def test_what_decides_a_reply_is_never_left_out(constraint: ConstraintSettings, words: str) -> None:
+    with pytest.raises(BadSetting, match=words):
+        body(NOTHING, constraint=constraint)
+
+
+def test_bias_by_ids() -> None:
+    constraint = ConstraintSettings(logit_bias=("12 = -5", "3=500"), banned_tokens=(7,))
+    assert body(constraint=constraint)["logit_bias"] == {"12": -5.0, "3": 100.0, "7": -100.0}
+    with pytest.raises(BadSetting, match="does not name a token by its id"):
+        body(constraint=ConstraintSettings(logit_bias=("' sure' = 1",)))
+
+
+def test_why_settings_do_nothing() -> None:
+    assert reason_against(SamplerSettings, "top_k", VLLM, "Lab") == ""
+    assert reason_against(SamplerSettings, "top_k", NOTHING, "Lab") == "Lab does not take this setting."
+    assert reason_against(SpeculationSettings, "method", VLLM, "Lab") == "Drafting is up to the server."
+    assert reason_against(StopSettings, "stop_regex", NOTHING, "Lab") == ""
+    assert reason_against(ConstraintSettings, "banned_tokens", VLLM, "Lab") == ""
+    assert reason_against(OutputSettings, "alternatives", NOTHING, "Lab")
+    assert not reason_against(OutputSettings, "alternatives", VLLM, "Lab")
+    assert reason_against(ConstraintSettings, "begin_with", NOTHING, "Lab")
