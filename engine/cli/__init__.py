@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.cli import bench, chat, info, logits, perplexity, run, selftest, settings, text
+from engine.cli import bench, chat, info, logits, perplexity, run, selftest, serve, settings, text
 from engine.cli.command import Command
 
 COMMANDS: tuple[Command, ...] = (
-    info.INFO, run.RUN, chat.CHAT, text.TOKENIZE, text.RENDER, logits.LOGITS, perplexity.PERPLEXITY,
-    bench.BENCH, selftest.SELFTEST, settings.SETTINGS,
+    info.INFO, run.RUN, chat.CHAT, serve.SERVE, text.TOKENIZE, text.RENDER, logits.LOGITS,
+    perplexity.PERPLEXITY, bench.BENCH, selftest.SELFTEST, settings.SETTINGS,
 )  # fmt: skip
 """In the order of the help text."""

@@ -1,0 +1,129 @@
+"""Command `serve`: answers other programs over HTTP, with the API of OpenAI, until it is interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.chat import LocalChat, open_chat
+from engine.cli.command import Answer, Command, Console
+from engine.cli.flags import add_model, read_settings, text_or_file
+from engine.core import Loading
+from engine.errors import BadSetting, EngineError
+from engine.settings import CacheSettings, LoadSettings
+
+if TYPE_CHECKING:
+    from engine.server.host import EngineHost
+
+DEFAULT_PORT = 8080
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    group = parser.add_argument_group("The server")
+    group.add_argument(
+        "--host", default="localhost",
+        help="the address to listen on: localhost is 127.0.0.1 and ::1, 0.0.0.0 opens the server to the "
+        "network; default: localhost",
+    )  # fmt: skip
+    group.add_argument(
+        "--port", type=int, default=DEFAULT_PORT,
+        help=f"the port; 0 takes a free one; default: {DEFAULT_PORT}",
+    )  # fmt: skip
+    token = group.add_mutually_exclusive_group()
+    token.add_argument(
+        "--token", metavar="TEXT|@FILE", type=text_or_file,
+        help="what clients must send as their API key; default: a new one, which is printed",
+    )  # fmt: skip
+    token.add_argument("--no-token", action="store_true", help="let every program in")
+    group.add_argument("--name", help="the name of the model for clients; default: that of the file")
+    group.add_argument(
+        "--allow-host", metavar="NAME", action="append", default=[],
+        help="a further name of this machine that requests may name as their host",
+    )  # fmt: skip
+    group.add_argument(
+        "--allow-origin", metavar="ORIGIN", action="append", default=[],
+        help="a web page that may use the server from a browser, such as https://example.org",
+    )  # fmt: skip
+
+
+def _answer(options: argparse.Namespace, console: Console) -> Answer:
+    from engine.server.model_thread import ModelThread
+    from engine.server.options import ServerOptions, new_token
+    from engine.server.serving import ApiServer
+
+    token = "" if options.no_token else new_token() if options.token is None else options.token.strip()
+    if not (token or options.no_token):
+        raise BadSetting("The token is empty; give one, or let every program in with --no-token.")
+    served = ServerOptions(
+        options.host, options.port, token, tuple(options.allow_host), tuple(options.allow_origin)
+    )
+    load, cache = read_settings(LoadSettings, options), read_settings(CacheSettings, options)
+
+    def opener(stop: threading.Event) -> Generator[Loading, None, LocalChat]:
+        return (yield from open_chat(options.model, load, cache, stop))
+
+    name = options.name or Path(options.model).resolve().stem
+    with _terminated_as_interrupted():
+        host = ModelThread({name: opener})
+        try:
+            asyncio.run(_load(host, name, console))
+            console.clear()
+            server = ApiServer(host, served)
+            try:
+                key = f"the token {token}" if token else "no token"
+                console.write(f"{name} is served at {server.url} with {key}\n")
+                _wait_for_interrupt()
+            finally:
+                server.close()
+        finally:
+            host.close()
+    return {}
+
+
+async def _load(host: EngineHost, name: str, console: Console) -> None:
+    """Load the model with progress on the console. Raises `EngineError`."""
+    from engine.server.channel import Channel
+    from engine.server.failure import ApiError
+
+    channel = Channel()
+    channel.hold(host.load(name, channel.outlet()))
+    try:
+        while found := await channel.take():
+            for _, event in found:
+                if isinstance(event, Loading):
+                    console.loading(event)
+    except ApiError as error:
+        raise EngineError(str(error)) from error
+    finally:
+        channel.cancel()
+
+
+def _wait_for_interrupt() -> None:
+    never = threading.Event()
+    try:
+        while not never.wait(3600):  # without a time, Ctrl+C would not end the waiting on Windows
+            pass
+    except KeyboardInterrupt:
+        return
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """While this lasts, a request to terminate acts as Ctrl+C: the model's memory is released."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+SERVE = Command(
+    "serve", "serve a model to other programs over HTTP", _arguments, _answer, lambda _: "", has_json=False
+)

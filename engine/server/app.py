@@ -1,0 +1,41 @@
+"""The routes of the server, behind its security."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from engine.server import chat, models
+from engine.server.failure import Failure
+from engine.server.security import Security
+from engine.server.service import Endpoint, Handler, Service
+
+GET: tuple[tuple[str, Handler], ...] = (
+    ("/health", models.health), ("/v1/health", models.health), ("/v1/models", models.models),
+    ("/v1/models/{id:path}", models.model),
+)  # fmt: skip
+POST: tuple[tuple[str, Handler], ...] = (
+    ("/v1/chat/completions", chat.chat_completions), ("/v1/models/load", models.load),
+    ("/v1/models/unload", models.unload),
+)  # fmt: skip
+
+
+def make_app(service: Service) -> ASGIApp:
+    """The whole application."""
+    routes = [Route(path, Endpoint(service, handler), methods=["POST"]) for path, handler in POST]
+    routes += [Route(path, Endpoint(service, handler), methods=["GET"]) for path, handler in GET]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+    return Security(app, service.options)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """No such page, or not by this method."""
+    assert isinstance(error, HTTPException)
+    words = {404: "There is no such endpoint", 405: "This endpoint does not answer this method"}
+    message = f"{words.get(error.status_code, error.detail)}: {request.method} {request.url.path[:200]}."
+    failure = Failure(error.status_code, message, code="not_found" if error.status_code == 404 else None)
+    return JSONResponse(failure.body(), error.status_code, {**(error.headers or {}), "connection": "close"})

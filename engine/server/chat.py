@@ -1,0 +1,172 @@
+"""POST /v1/chat/completions. Source: OpenAI's API reference; vLLM's extensions where they are named alike."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.core import ChatRequest
+from engine.server import parameters
+from engine.server.conversation import messages_of
+from engine.server.exchange import Exchange
+from engine.server.failure import bad_request
+from engine.server.fields import Fields
+from engine.server.host import ServedModel
+from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work, usage
+from engine.server.service import Service
+
+_LONGEST = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCall:
+    """A chat request: what the engine is asked for each choice, and how the answer is sent."""
+
+    model: ServedModel
+    requests: tuple[ChatRequest, ...]
+    logprobs: int | None
+    stream: bool
+    include_usage: bool
+
+    def writers(self) -> list[Writer]:
+        """A writer for each choice."""
+        request = self.requests[0]
+        begun = request.messages[-1].content if request.continue_last else ""
+        return [Writer(self.model.thinking, begun) for _ in self.requests]
+
+
+def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall:
+    """What a body asks for. Raises `ApiError`."""
+    messages = messages_of(fields)
+    continued = fields.flag("continue_final_message")
+    if continued and fields.flag("add_generation_prompt"):
+        raise bad_request(
+            "continue_final_message and add_generation_prompt exclude each other.", "continue_final_message"
+        )
+    if continued and messages[-1].role != "assistant":
+        raise bad_request("continue_final_message needs a last message of the assistant.", "messages")
+    most_tokens = fields.whole("max_completion_tokens", 1, _LONGEST)
+    if most_tokens is None:
+        most_tokens = fields.whole("max_tokens", 1, _LONGEST)
+    logprobs = parameters.logprobs(fields)
+    base = ChatRequest(
+        messages,
+        stops=parameters.stops(fields, most_tokens),
+        continue_last=continued,
+        constraint=parameters.constraint(fields),
+        output=parameters.output(logprobs),
+        report_prompt=True,
+    )
+    defaults = dict(model.defaults)
+    count = parameters.checked_choices(fields, most_choices)
+    stream_options = fields.part("stream_options")
+    return ChatCall(
+        model,
+        tuple(replace(base, sampler=parameters.sampler(fields, defaults, i)) for i in range(count)),
+        logprobs,
+        fields.flag("stream"),
+        stream_options is not None and stream_options.flag("include_usage"),
+    )
+
+
+async def chat_completions(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
+    """The endpoint."""
+    fields = Fields(await exchange.read())
+    call = chat_call(fields, service.model(fields), service.options.bounds.choices)
+    service.start(exchange, [chat_work(request, call.logprobs) for request in call.requests])
+    head = {
+        "id": "chatcmpl-" + secrets.token_hex(12),
+        "object": "chat.completion.chunk" if call.stream else "chat.completion",
+        "created": int(time.time()),
+        "model": call.model.id,
+        "system_fingerprint": None,
+    }
+    if call.stream:
+        await _stream(service, exchange, call, head)
+        return None
+    return await _whole(service, exchange, call, head)
+
+
+async def _whole(
+    service: Service, exchange: Exchange, call: ChatCall, head: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The answer as one object."""
+    writers = call.writers()
+    found: list[list[Delta]] = [[] for _ in writers]
+    async for number, event in service.events(exchange):
+        if (delta := writers[number].feed(event)) is not None:
+            found[number].append(delta)
+    choices = [
+        {
+            "index": index,
+            "message": _message(deltas),
+            "logprobs": _logprobs([score for delta in deltas for score in delta.scores])
+            if call.logprobs is not None
+            else None,
+            "finish_reason": writer.finish_reason,
+            "stop_reason": writer.stop_reason,
+        }
+        for index, (writer, deltas) in enumerate(zip(writers, found, strict=True))
+    ]
+    return {**head, "choices": choices, "usage": usage_of(writers)}
+
+
+def _message(deltas: Sequence[Delta]) -> dict[str, Any]:
+    reasoning = "".join(delta.reasoning for delta in deltas)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": "".join(delta.text for delta in deltas),
+        "refusal": None,
+    }
+    return message | _reasoning(reasoning)
+
+
+def _reasoning(text: str) -> dict[str, str]:
+    """A thought under both names that clients know."""
+    return {"reasoning": text, "reasoning_content": text} if text else {}
+
+
+async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Mapping[str, Any]) -> None:
+    """The answer as events."""
+    writers = call.writers()
+    more = {"usage": None} if call.include_usage else {}
+
+    async def send(index: int, delta: Mapping[str, Any], **rest: Any) -> None:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None} | rest
+        await exchange.send_event({**head, "choices": [choice], **more})
+
+    async for number, event in service.events(exchange):
+        if isinstance(event, Begun):
+            if not exchange.streaming:
+                await exchange.start_stream()
+            await send(number, {"role": "assistant", "content": ""})
+            continue
+        writer = writers[number]
+        if (delta := writer.feed(event)) is not None:
+            scores = {"logprobs": _logprobs(delta.scores)} if call.logprobs is not None else {}
+            text = {"content": delta.text} if delta.text else {}
+            await send(number, {**_reasoning(delta.reasoning), **text}, **scores)
+        if isinstance(event, Ended):
+            await send(number, {}, finish_reason=writer.finish_reason, stop_reason=writer.stop_reason)
+    if call.include_usage:
+        await exchange.send_event({**head, "choices": [], "usage": usage_of(writers)})
+    await exchange.end_stream()
+
+
+def usage_of(writers: Sequence[Writer]) -> dict[str, Any]:
+    """The counts of tokens of all choices."""
+    ends = [writer.ended for writer in writers if writer.ended is not None]
+    return usage(ends, sum(writer.reasoning_tokens for writer in writers))
+
+
+def _logprobs(scores: Sequence[Score]) -> dict[str, Any]:
+    return {
+        "content": [{**_score(score), "top_logprobs": [_score(one) for one in score.top]} for score in scores]
+    }
+
+
+def _score(score: Score) -> dict[str, Any]:
+    return {"token": score.text, "logprob": score.logprob, "bytes": list(score.bytes)}

@@ -1,0 +1,50 @@
+"""The messages of a chat request, as the engine's."""
+
+from __future__ import annotations
+
+from engine.core import Message
+from engine.server.failure import bad_request
+from engine.server.fields import Fields
+
+_ROLES = {
+    "system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool",
+    "function": "tool",
+}  # fmt: skip
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+
+
+def messages_of(fields: Fields, name: str = "messages") -> tuple[Message, ...]:
+    """The messages. Raises `ApiError` for what is not text."""
+    found = tuple(_message(item) for item in fields.parts(name))
+    if not found:
+        raise bad_request(f"{name} is empty; at least one message was expected.", name)
+    return found
+
+
+def _message(fields: Fields) -> Message:
+    role = fields.text("role")
+    if role not in _ROLES:
+        raise fields.wrong("role", "one of " + ", ".join(_ROLES))
+    return Message(_ROLES[role], content_of(fields))
+
+
+def content_of(fields: Fields, name: str = "content") -> str:
+    """The text of a message: a text, or a list of parts whose texts are joined; "" if there is none."""
+    value = fields.get(name)
+    if value is None or isinstance(value, str):
+        return value or ""
+    if not isinstance(value, list):
+        raise fields.wrong(name, "a text or a list of parts")
+    return "".join(part_text(part) for part in fields.parts(name))
+
+
+def part_text(part: Fields) -> str:
+    """The text of one part of a message."""
+    kind = part.text("type")
+    if kind not in _TEXT_PARTS:
+        raise bad_request(
+            f"{part.place('type')} is {kind[:40]!r}, but this model reads text only; send parts of type "
+            '"text".',
+            part.place("type"),
+        )
+    return part.text("refusal" if kind == "refusal" else "text")

@@ -1,0 +1,172 @@
+"""Exchange: one request and its answer. Reads the body, sends JSON or events, and notices when the client
+leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from engine.server.channel import Channel, ClientGone
+from engine.server.failure import ApiError, Failure, bad_request
+from engine.server.options import Bounds
+
+_EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+
+
+class Exchange:
+    """One request and its answer.
+
+    `channel` carries the events of the work for this request; when the client leaves, all of it ends.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, bounds: Bounds) -> None:
+        self.scope = scope
+        self.channel = Channel(bounds.unread)
+        self._receive, self._send, self._bounds = receive, send, bounds
+        self._watch: asyncio.Task[None] | None = None
+        self.streaming = False
+        """Whether the answer is a stream that has begun."""
+
+    async def read(self) -> dict[str, Any]:
+        """The JSON object in the body; from then on the client's leaving is noticed. Raises `ApiError`."""
+        try:
+            async with asyncio.timeout(self._bounds.body_seconds):
+                body = await self._body()
+        except TimeoutError:
+            raise ApiError(Failure(408, "The body of the request did not arrive in time.")) from None
+        self.watch()
+        return parsed(body)
+
+    async def _body(self) -> bytes:
+        body, more = bytearray(), True
+        too_large = ApiError(
+            Failure(413, f"The body is larger than the {self._bounds.body} bytes that are accepted.")
+        )
+        length = dict(self.scope["headers"]).get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > self._bounds.body:
+            raise too_large
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self._bounds.body:
+                raise too_large
+        return bytes(body)
+
+    def watch(self) -> None:
+        """Notice from now on when the client leaves; the whole body has been read."""
+
+        async def watch() -> None:
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+            self.channel.leave()
+
+        self._watch = asyncio.create_task(watch())
+
+    async def send_json(
+        self, value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """A whole answer."""
+        body = to_json(value)
+        more = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+        await self._start(status, more)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def fail(self, failure: Failure) -> None:
+        """Tell the client of a failure: as the whole answer, or as the last event of a stream."""
+        if self.streaming:
+            await self.send_event(failure.body())
+            await self.end_stream(done=False)
+            return
+        headers = {"retry-after": str(failure.retry_after)} if failure.retry_after else {}
+        if self._watch is None:  # the body was not read, and will not be
+            headers["connection"] = "close"
+        await self.send_json(failure.body(), failure.status, headers)
+
+    async def start_stream(self) -> None:
+        """Begin a stream of events."""
+        await self._start(200, _EVENT_STREAM)
+        self.streaming = True
+
+    async def send_event(self, value: Mapping[str, Any], name: str = "") -> None:
+        """One event of a stream."""
+        head = f"event: {name}\n".encode() if name else b""
+        await self._send(
+            {
+                "type": "http.response.body",
+                "body": head + b"data: " + to_json(value) + b"\n\n",
+                "more_body": True,
+            }
+        )
+
+    async def end_stream(self, *, done: bool = True) -> None:
+        """End a stream; `done` ends it as OpenAI's do."""
+        await self._send({"type": "http.response.body", "body": b"data: [DONE]\n\n" if done else b""})
+
+    async def close(self) -> None:
+        """End what still runs for this request."""
+        self.channel.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watch
+
+    async def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body; half surrogate pairs in its texts are replaced. Raises `ApiError`."""
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+        value = _well_formed(value)
+    except UnicodeDecodeError:
+        raise bad_request("The body is not UTF-8 text.") from None
+    except ValueError as error:
+        raise bad_request(f"The body is not JSON: {error}.") from None
+    except RecursionError:
+        raise bad_request("The JSON of the body is nested too deeply.") from None
+    if not isinstance(value, dict):
+        raise bad_request("The body must be a JSON object.")
+    return value
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large")
+    return value
+
+
+def _well_formed(value: Any) -> Any:
+    """A copy whose texts can be encoded."""
+    if isinstance(value, str):
+        return (
+            value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        )
+    if isinstance(value, list):
+        return [_well_formed(item) for item in value]
+    if isinstance(value, dict):
+        return {_well_formed(key): _well_formed(item) for key, item in value.items()}
+    return value
+
+
+def to_json(value: Mapping[str, Any]) -> bytes:
+    """Compact JSON in UTF-8."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
+        "utf-8", "replace"
+    )

@@ -1,0 +1,90 @@
+"""What a client is told when a request fails, in the form of OpenAI's errors."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import (
+    BadSetting,
+    BadTemplate,
+    Cancelled,
+    ContextTooLong,
+    DeviceLost,
+    EngineError,
+    NotEnoughMemory,
+    NothingAllowed,
+    NotSupportedYet,
+)
+
+log = logging.getLogger(__name__)
+
+BAD_REQUEST, SERVER_ERROR = "invalid_request_error", "server_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request failed: an HTTP status and what OpenAI's error object holds. `retry_after` is in seconds,
+    0 for none.
+    """
+
+    status: int
+    message: str
+    type: str = BAD_REQUEST
+    param: str | None = None
+    code: str | None = None
+    retry_after: int = 0
+
+    def body(self) -> dict[str, Any]:
+        """The JSON of the answer."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+class ApiError(Exception):
+    """A request that cannot be answered."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """An error of status 400."""
+    return ApiError(Failure(400, message, param=param, code=code))
+
+
+def busy(message: str) -> ApiError:
+    """An error of status 503 that invites another try."""
+    return ApiError(Failure(503, message, "overloaded_error", code="server_busy", retry_after=2))
+
+
+ENDED = Failure(503, "The reply was ended on the server.", SERVER_ERROR, code="cancelled")
+CLOSING = Failure(503, "The server is shutting down.", SERVER_ERROR, code="shutting_down", retry_after=5)
+TOO_SLOW = Failure(
+    503,
+    "The reply was ended, because the client read it too slowly and too much of it was waiting.",
+    SERVER_ERROR,
+    code="client_too_slow",
+)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What a client is told of an error of the engine. What was not expected is logged; the client learns its
+    kind only.
+    """
+    if isinstance(error, ApiError):
+        return error.failure
+    if isinstance(error, ContextTooLong):
+        return Failure(400, str(error), code="context_length_exceeded")
+    if isinstance(error, BadSetting | BadTemplate | NothingAllowed | NotSupportedYet):
+        return Failure(400, str(error))
+    if isinstance(error, Cancelled):
+        return ENDED
+    if isinstance(error, NotEnoughMemory | DeviceLost):
+        return Failure(503, str(error), SERVER_ERROR)
+    if isinstance(error, EngineError):
+        return Failure(500, str(error), SERVER_ERROR)
+    log.error("a request failed", exc_info=error)
+    kind = type(error).__name__
+    return Failure(500, f"Something went wrong inside the server: {kind}. Its log says more.", SERVER_ERROR)

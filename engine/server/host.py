@@ -1,0 +1,108 @@
+"""The border between the server's thread and the thread that owns the model.
+
+The server hands over `Work`: a function that makes a generator, which runs on the model's thread, one event
+at a time and in turns with others. Its events go into an `Outlet`, from which the server takes them. Frozen
+values cross; no tensor and no live exception does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine.chat import LocalChat
+from engine.core import Waiting
+from engine.server.failure import CLOSING, Failure, failure_of
+
+Work = Callable[[LocalChat, threading.Event], Generator[Any, None, None]]
+"""Called on the model's thread with the model and the event that ends the work. `Waiting` does not cross."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model that clients may name. `context_length` is 0 unless it is `loaded`; `created` is in seconds
+    since 1970. `thinking` and `opens_thought` are as in `ModelInfo`; `defaults` are the sampler settings of
+    requests that do not say otherwise.
+    """
+
+    id: str
+    loaded: bool = False
+    context_length: int = 0
+    created: int = 0
+    thinking: tuple[tuple[str, str], ...] = ()
+    opens_thought: str = ""
+    defaults: tuple[tuple[str, float], ...] = ()
+
+
+class Outlet(Protocol):
+    """Where the events of some work go. Used on the model's thread; no method waits."""
+
+    def put(self, event: Any) -> None:
+        """One event."""
+        ...
+
+    def end(self, failure: Failure | None) -> None:
+        """There are no further events. Called once."""
+        ...
+
+
+class Ticket(Protocol):
+    """Work that was handed over."""
+
+    def cancel(self) -> None:
+        """End it within one step of the model; `Outlet.end` follows. Any thread may call this."""
+        ...
+
+
+class EngineHost(Protocol):
+    """The thread that owns the model. Any thread may call these methods; none waits for the model."""
+
+    def models(self) -> Sequence[ServedModel]:
+        """The models that can be named; the loaded one first."""
+        ...
+
+    def submit(self, work: Work, outlet: Outlet) -> Ticket:
+        """Run some work with the loaded model, beside others. Without a model it fails."""
+        ...
+
+    def load(self, model: str, outlet: Outlet) -> Ticket:
+        """Load a model instead of the present one, once all work before it has ended. Its events are
+        `Loading`.
+        """
+        ...
+
+    def unload(self, outlet: Outlet) -> Ticket:
+        """Release the loaded model, once all work before it has ended."""
+        ...
+
+
+def pumped(
+    make_events: Callable[[], Generator[Any, None, None]], stop: threading.Event, outlet: Outlet
+) -> Generator[Waiting, None, None]:
+    """Run a generator on the model's thread: each event goes to `outlet`, whatever ends it too. Yields after
+    each event, so that others get their turn. Closing it, or setting `stop`, ends the work.
+    """
+    failure: Failure | None = None
+    try:
+        if stop.is_set():
+            return
+        with closing(make_events()) as events:
+            for event in events:
+                if stop.is_set():
+                    return
+                if not isinstance(event, Waiting):
+                    outlet.put(event)
+                yield _WAITING
+    except GeneratorExit:
+        failure = CLOSING
+        raise
+    except BaseException as error:  # noqa: BLE001 - the thread's other work goes on, whatever this one raised
+        failure = failure_of(error)
+    finally:
+        outlet.end(failure)
+
+
+_WAITING = Waiting()

@@ -1,0 +1,74 @@
+"""GET /health, GET /v1/models and /v1/models/{id}, POST /v1/models/load and /v1/models/unload (in the form of
+llama.cpp's server).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.server.exchange import Exchange
+from engine.server.failure import ApiError
+from engine.server.fields import Fields
+from engine.server.host import ServedModel
+from engine.server.model_thread import unknown_model
+from engine.server.service import Service
+
+
+async def health(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """Whether the server is there, and whether a model is loaded."""
+    loaded = any(model.loaded for model in service.host.models())
+    return {"status": "ok" if loaded else "no model loaded"}
+
+
+async def models(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """All models; the loaded one first."""
+    return {"object": "list", "data": [_card(model) for model in service.host.models()]}
+
+
+async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """One model."""
+    name = exchange.scope["path_params"]["id"]
+    for found in service.host.models():
+        if found.id == name:
+            return _card(found)
+    raise ApiError(unknown_model(name))
+
+
+async def load(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """Load the model that is named instead of the present one; answers when it is loaded."""
+    fields = Fields(await exchange.read())
+    name = fields.text("model")
+    if all(found.id != name for found in service.host.models()):
+        raise ApiError(unknown_model(name))
+    exchange.channel.hold(service.host.load(name, exchange.channel.outlet()))
+    while await exchange.channel.take():
+        pass
+    return {"success": True, "model": name}
+
+
+async def unload(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """Release the loaded model once its replies are complete; without a model this does nothing."""
+    fields = Fields(await exchange.read())
+    name = fields.text("model")
+    loaded = next((found.id for found in service.host.models() if found.loaded), "")
+    if name and all(found.id != name for found in service.host.models()):
+        raise ApiError(unknown_model(name))
+    if loaded and name in ("", loaded):
+        exchange.channel.hold(service.host.unload(exchange.channel.outlet()))
+        while await exchange.channel.take():
+            pass
+    return {"success": True, "model": name or loaded}
+
+
+def _card(model: ServedModel) -> dict[str, Any]:
+    card: dict[str, Any] = {
+        "id": model.id,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "inglenook",
+        "loaded": model.loaded,
+    }
+    if model.loaded:
+        card["max_model_len"] = model.context_length
+    return card

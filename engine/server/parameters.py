@@ -1,0 +1,131 @@
+"""The parameters of a request for text, under the names of OpenAI, vLLM and llama.cpp, as settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from engine.errors import BadSetting
+from engine.server.failure import bad_request
+from engine.server.fields import Fields
+from engine.settings import ConstraintSettings, OutputSettings, SamplerSettings, StopSettings, setting_info
+
+MOST_STOPS = 64
+MOST_LOGPROBS = 20
+_LONGEST = 1 << 20
+
+_NEUTRAL = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+"""What a request gets that names nothing, of a model whose authors recommend nothing."""
+_NUMBERS = {
+    "temperature": "temperature", "top_p": "top_p", "min_p": "min_p", "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty", "repetition_penalty": "repetition_penalty",
+    "repeat_penalty": "repetition_penalty", "typical_p": "typical", "top_n_sigma": "top_n_sigma",
+    "xtc_probability": "xtc_probability", "xtc_threshold": "xtc_threshold",
+    "dry_multiplier": "dry_multiplier", "dry_base": "dry_base",
+}  # fmt: skip
+"""Parameters that are a number: the field of `SamplerSettings` of each."""
+
+
+def sampler(fields: Fields, defaults: Mapping[str, float], choice: int = 0) -> SamplerSettings:
+    """How a choice is sampled: each has the seed after that of the one before. Raises `ApiError`."""
+    kinds = {field.name: field for field in dataclasses.fields(SamplerSettings)}
+    values: dict[str, Any] = dict(defaults)
+    for name, setting in _NUMBERS.items():
+        info = setting_info(kinds[setting])
+        assert info.low is not None
+        assert info.high is not None
+        value = fields.number(name, info.low, info.high)
+        if value is not None:
+            values[setting] = value
+    top_k = fields.whole("top_k", -1, _LONGEST)
+    if top_k is not None:
+        values["top_k"] = max(0, top_k)  # -1 is vLLM's word for all
+    seed = fields.whole("seed", -(1 << 63), (1 << 63) - 1)
+    if seed is not None and seed != -1:  # -1 is llama.cpp's word for a random one
+        values["seed"] = (seed + choice) % (1 << 63)
+    return dataclasses.replace(_NEUTRAL, **values)
+
+
+def stops(fields: Fields, most_tokens: int | None) -> StopSettings:
+    """When a reply ends; `most_tokens` is None for no limit. A prompt that is too long is refused."""
+    least = fields.whole("min_tokens", 0, _LONGEST) or 0
+    if fields.flag("ignore_eos"):
+        least = _LONGEST
+    return StopSettings(
+        max_tokens=most_tokens or 0,
+        min_tokens=least,
+        stop_strings=fields.texts("stop", MOST_STOPS),
+        stop_token_ids=fields.ids("stop_token_ids"),
+        keep_stop=fields.flag("include_stop_str_in_output"),
+        when_full="stop",
+    )
+
+
+def constraint(fields: Fields) -> ConstraintSettings:
+    """What a reply must look like, by `response_format`, and the bias of its tokens. Raises `ApiError`."""
+    format, pattern = _format(fields)
+    return ConstraintSettings(format=format, pattern=pattern, logit_bias=_bias(fields))
+
+
+def _format(fields: Fields) -> tuple[str, str]:
+    wanted = fields.part("response_format")
+    if wanted is None:
+        return "none", ""
+    kind = wanted.text("type")
+    if kind == "text":
+        return "none", ""
+    if kind == "json_object":
+        return "json", ""
+    if kind != "json_schema":
+        raise wanted.wrong("type", '"text", "json_object" or "json_schema"')
+    holder = wanted.part("json_schema") or wanted
+    schema = holder.get("schema")
+    if not isinstance(schema, dict | bool):
+        raise holder.wrong("schema", "a JSON schema")
+    return "json_schema", json.dumps(schema, ensure_ascii=False)
+
+
+def _bias(fields: Fields) -> tuple[str, ...]:
+    bias = fields.part("logit_bias")
+    if bias is None:
+        return ()
+    values = fields.get("logit_bias")
+    if len(values) > 4096:
+        raise bad_request("logit_bias has more than 4096 tokens.", "logit_bias")
+    lines = []
+    for token in values:
+        if not (token.isascii() and token.isdigit()):
+            raise fields.wrong("logit_bias", "an object of token ids and numbers")
+        lines.append(f"{token} = {bias.number(token, -1000, 1000) or 0.0!r}")
+    return tuple(lines)
+
+
+def logprobs(fields: Fields) -> int | None:
+    """How many alternatives each token is reported with; None if log-probabilities are not wanted."""
+    count = fields.whole("top_logprobs", 0, MOST_LOGPROBS)
+    if fields.flag("logprobs"):
+        return count or 0
+    if count:
+        raise bad_request("top_logprobs needs logprobs: true.", "top_logprobs")
+    return None
+
+
+def output(alternatives: int | None) -> OutputSettings:
+    """What is reported of each token."""
+    return OutputSettings(alternatives=alternatives or 0)
+
+
+def checked_choices(fields: Fields, most: int) -> int:
+    """How many choices are wanted."""
+    count = fields.whole("n", 1, most) or 1
+    best = fields.whole("best_of", 1, most)
+    if best is not None and best != count:
+        raise bad_request("best_of other than n is not supported; leave it out.", "best_of")
+    return count
+
+
+def as_bad_request(error: BadSetting) -> Exception:
+    """A setting that the engine refuses."""
+    return bad_request(str(error))

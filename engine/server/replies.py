@@ -1,0 +1,240 @@
+"""What a reply's events become for every endpoint: pieces of reasoning and of text, log-probabilities, and at
+the end a reason and the counts of tokens.
+
+`reply_work` runs on the model's thread and turns the engine's events into the few kinds below; `Writer` turns
+those of one choice into pieces, on the server's thread.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from engine.chat import LocalChat
+from engine.core import ChatEvent, ChatRequest, Done, Prefill, Rendered, Stats, Text, TokenInfo, Waiting
+from engine.server.host import Work
+from engine.server.thoughts import Tags, ThoughtSplitter
+
+LEAST_LOGPROB = -9999.0
+"""The log-probability of a token that cannot be, as OpenAI writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A token with the logarithm of the model's own probability of it, and its likeliest alternatives."""
+
+    id: int
+    bytes: bytes
+    logprob: float
+    top: tuple[Score, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The token's text; bytes that are no character are replaced."""
+        return self.bytes.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The request was accepted and is in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """The prompt, before it is read. `opened` closes the thought that the reply begins in, or is empty."""
+
+    ids: tuple[int, ...]
+    opened: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How much of the prompt has been read, in tokens."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """More of the reply, `tokens` of them; with their scores if these are wanted."""
+
+    text: str
+    tokens: int
+    scores: tuple[Score, ...] = ()
+
+    @property
+    def weight(self) -> int:
+        """About its bytes of memory."""
+        return 128 + 4 * len(self.text) + sum(160 * (1 + len(score.top)) for score in self.scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The reply is complete, or was cut: `reason` and `trigger` as in `Done`."""
+
+    reason: str
+    trigger: str
+    stats: Stats
+
+
+ReplyEvent = Begun | Prompted | Reading | Written | Ended
+
+
+def reply_work(
+    make_events: Callable[[LocalChat, threading.Event], Iterator[ChatEvent]], logprobs: int | None
+) -> Work:
+    """The work of one reply, whose `ReplyEvent`s cross; with the scores of its tokens and of their `logprobs`
+    likeliest alternatives unless that is None.
+    """
+
+    def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
+        begun = False
+        events = make_events(chat, stop)
+        assert isinstance(events, Generator)
+        with closing(events):
+            for event in events:
+                if not begun:
+                    begun = True
+                    yield Begun()
+                yield from _crossing(chat, event, logprobs)
+
+    return work
+
+
+def chat_work(request: ChatRequest, logprobs: int | None) -> Work:
+    """The work of a reply to messages."""
+    return reply_work(lambda chat, stop: chat.stream(request, stop), logprobs)
+
+
+def _crossing(chat: LocalChat, event: ChatEvent, logprobs: int | None) -> Iterator[ReplyEvent | Waiting]:
+    """What crosses to the server of an event of the engine."""
+    if isinstance(event, Text):
+        scores = () if logprobs is None else tuple(_score(chat, token, logprobs) for token in event.tokens)
+        yield Written(event.text, len(event.tokens), scores)
+    elif isinstance(event, Done):
+        yield Ended(event.reason, event.trigger, event.stats)
+    elif isinstance(event, Prefill):
+        yield Reading(event.done, event.total)
+    elif isinstance(event, Rendered):
+        end = chat.tokenizer.decode(event.ids[-_TAG_TOKENS:], skip_special=False).rstrip()
+        opened = next((close for open, close in chat.info.thinking if end.endswith(open)), "")
+        yield Prompted(event.ids, opened)
+    else:
+        yield Waiting()
+
+
+_TAG_TOKENS = 32
+"""The most tokens that a tag may have."""
+
+
+def _score(chat: LocalChat, token: TokenInfo, count: int) -> Score:
+    bytes_of = chat.tokenizer.token_bytes
+    top = tuple(
+        Score(other.id, bytes_of(other.id), logprob(other.raw_probability))
+        for other in token.alternatives[:count]
+    )
+    return Score(token.id, bytes_of(token.id), logprob(token.raw_probability), top)
+
+
+def logprob(probability: float) -> float:
+    """The natural logarithm of a probability."""
+    return math.log(probability) if probability > 0 else LEAST_LOGPROB
+
+
+# -- on the server's thread
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A further piece of a choice: of its reasoning and of its text, either of which may be empty."""
+
+    reasoning: str = ""
+    text: str = ""
+    scores: tuple[Score, ...] = ()
+
+
+class Writer:
+    """One choice while it is written: divides what comes into reasoning and text.
+
+    `begun` is the beginning of the reply, which the request gave.
+    """
+
+    def __init__(self, tags: Tags, begun: str = "") -> None:
+        self._tags, self._given = tags, begun
+        self._splitter = ThoughtSplitter(tags)
+        self._splitter.feed(begun)
+        self.reasoning_tokens = 0
+        self.ended: Ended | None = None
+
+    def feed(self, event: ReplyEvent) -> Delta | None:
+        """The piece that an event adds; None if there is none."""
+        if isinstance(event, Prompted):
+            if event.opened and not self._given:
+                self._splitter = ThoughtSplitter(self._tags, event.opened)
+        elif isinstance(event, Written):
+            if self._splitter.inside:
+                self.reasoning_tokens += event.tokens
+            return _delta(self._splitter.feed(event.text), event.scores)
+        elif isinstance(event, Ended):
+            self.ended = event
+            return _delta(self._splitter.finish(), ())
+        return None
+
+    @property
+    def finish_reason(self) -> str:
+        """OpenAI's word for the end."""
+        assert self.ended is not None
+        return "length" if self.ended.reason in _CUT else "stop"
+
+    @property
+    def stop_reason(self) -> str | None:
+        """The stop string that ended the choice, as vLLM reports it."""
+        assert self.ended is not None
+        return self.ended.trigger if self.ended.reason == "stop_string" else None
+
+
+_CUT = ("max_tokens", "context_full", "time_limit", "loop")
+
+
+def _delta(pieces: list[tuple[bool, str]], scores: tuple[Score, ...]) -> Delta | None:
+    reasoning = "".join(text for inside, text in pieces if inside)
+    text = "".join(text for inside, text in pieces if not inside)
+    return Delta(reasoning, text, scores) if reasoning or text or scores else None
+
+
+def usage(ends: list[Ended], reasoning_tokens: int = 0) -> dict[str, Any]:
+    """The counts of all choices of a request; the prompt counts once for each different one."""
+    prompt = ends[0].stats.prompt_tokens
+    new = sum(end.stats.new_tokens for end in ends)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": new,
+        "total_tokens": prompt + new,
+        "prompt_tokens_details": {"cached_tokens": ends[0].stats.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
+    }
+
+
+def joined(events: Sequence[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """The same events; neighbours that are text of one reply become one, for a client that reads slowly."""
+    last: tuple[int, Written] | None = None
+    for number, event in events:
+        if last is not None and number == last[0] and isinstance(event, Written):
+            before = last[1]
+            joint = Written(
+                before.text + event.text, before.tokens + event.tokens, before.scores + event.scores
+            )
+            last = number, joint
+            continue
+        if last is not None:
+            yield last
+        last = (number, event) if isinstance(event, Written) else None
+        if last is None:
+            yield number, event
+    if last is not None:
+        yield last

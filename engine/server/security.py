@@ -1,0 +1,148 @@
+"""Who may use the server: hosts, origins, tokens and content types are checked before anything is read.
+
+A web page in a browser can send requests to this machine, also under a name of its own that it lets point
+here (DNS rebinding). Hence only known names are accepted as `Host`, and requests of pages only from origins
+that were named, whatever address the server listens on.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from engine.server.failure import Failure
+from engine.server.options import ServerOptions
+
+OPEN_PATHS = frozenset({"/health", "/v1/health"})
+"""What answers without a token: whether the server is there."""
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
+_HEADER_NAMES = re.compile(r"[A-Za-z0-9_\-, ]{0,1000}", re.ASCII)
+
+_FOREIGN_HOST = Failure(
+    403, "The Host header names none of this server's names; add the name with --allow-host.",
+    "permission_error", code="host_not_allowed",
+)  # fmt: skip
+_FOREIGN_ORIGIN = Failure(
+    403, "Web pages may not use this server, unless their origin is named with --allow-origin.",
+    "permission_error", code="origin_not_allowed",
+)  # fmt: skip
+_NO_TOKEN = Failure(
+    401, "The token is missing or wrong; send it as 'Authorization: Bearer TOKEN'.",
+    "authentication_error", code="invalid_api_key",
+)  # fmt: skip
+_NOT_JSON = Failure(415, "The body must be JSON, with the header 'Content-Type: application/json'.")
+
+
+class Security:
+    """Lets through to `app` what may use the server."""
+
+    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
+        self._app = app
+        self._token = options.token.encode()
+        self._hosts = _LOCAL | {host.lower().rstrip(".") for host in options.hosts} | {options.host.lower()}
+        self._origins = frozenset(origin.lower() for origin in options.origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        headers = Headers(scope=scope)
+        origin = headers.get("origin", "").lower()
+        named = origin in self._origins
+        if named:
+            send = _with_headers(send, {"access-control-allow-origin": headers["origin"], "vary": "origin"})
+        if named and scope["method"] == "OPTIONS" and self._is_own_host(scope, headers):
+            answer: Response | None = _preflight(headers)
+        else:
+            failure = self._refusal(scope, headers, named)
+            answer = None if failure is None else _refused(failure)
+        await (self._app if answer is None else answer)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, headers: Headers, named: bool) -> Failure | None:
+        """Why a request is refused; None if it is not."""
+        if not self._is_own_host(scope, headers):
+            return _FOREIGN_HOST
+        if not named and ("origin" in headers or headers.get("sec-fetch-site", "none") not in _OWN_PAGES):
+            return _FOREIGN_ORIGIN
+        if scope["path"] not in OPEN_PATHS and not self._is_token(headers):
+            return _NO_TOKEN
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != "application/json":
+            return _NOT_JSON
+        return None
+
+    def _is_own_host(self, scope: Scope, headers: Headers) -> bool:
+        """Whether the request names this machine: by one of its names, or by the address that it came to."""
+        named = headers.getlist("host")
+        match = _HOST.fullmatch(named[0]) if len(named) == 1 else None
+        if match is None:
+            return False
+        host = match[1].strip("[]").lower().rstrip(".")
+        server = scope.get("server")
+        return host in self._hosts or (server is not None and _same_address(host, str(server[0])))
+
+    def _is_token(self, headers: Headers) -> bool:
+        """Whether the request has the right token; compared in a time that does not depend on it."""
+        if not self._token:
+            return True
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token)
+
+
+_OWN_PAGES = ("none", "same-origin")
+
+
+def _same_address(host: str, address: str) -> bool:
+    """Whether both are the same IP address; an IPv4 one may be written as one of IPv6."""
+    try:
+        first, second = (ipaddress.ip_address(text.partition("%")[0]) for text in (host, address))
+    except ValueError:
+        return False
+    return _plain(first) == _plain(second)
+
+
+def _plain(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
+
+
+def _refused(failure: Failure) -> Response:
+    """The answer to a refused request. What is left of its body is not read."""
+    headers = {"connection": "close"}
+    if failure.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return JSONResponse(failure.body(), failure.status, headers)
+
+
+def _preflight(headers: Headers) -> Response:
+    """The answer to a browser that asks whether a named page may send a request."""
+    asked = headers.get("access-control-request-headers", "")
+    allowed = {
+        "access-control-allow-methods": "GET, POST, OPTIONS",
+        "access-control-allow-headers": asked if _HEADER_NAMES.fullmatch(asked) else "authorization",
+        "access-control-max-age": "600",
+    }
+    if headers.get("access-control-request-private-network") == "true":
+        allowed["access-control-allow-private-network"] = "true"
+    return Response(status_code=204, headers=allowed)
+
+
+def _with_headers(send: Send, more: Mapping[str, str]) -> Send:
+    """`send`, which adds headers to the answer."""
+    added = [(name.encode(), value.encode("latin-1")) for name, value in more.items()]
+
+    async def wrapper(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *added]}
+        await send(message)
+
+    return wrapper

@@ -1,0 +1,117 @@
+"""Service: what all endpoints share, and `Endpoint`, which runs one for each request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from engine.server.channel import ClientGone
+from engine.server.exchange import Exchange
+from engine.server.failure import CLOSING, ENDED, ApiError, Failure, bad_request, busy, failure_of
+from engine.server.fields import Fields
+from engine.server.host import EngineHost, ServedModel, Work
+from engine.server.options import ServerOptions
+from engine.server.replies import Ended, ReplyEvent, joined
+
+Handler = Callable[["Service", Exchange], Awaitable[Mapping[str, Any] | None]]
+"""Answers one request: returns the JSON of the answer, or None if it has sent it. Raises `ApiError`."""
+
+
+class Service:
+    """The model's thread, the options, and the requests that are being answered."""
+
+    def __init__(self, host: EngineHost, options: ServerOptions) -> None:
+        self.host, self.options = host, options
+        self._open: dict[Exchange, int] = {}
+        self._closing = False
+
+    def model(self, fields: Fields) -> ServedModel:
+        """The loaded model, for a request with these fields.
+
+        It answers under any name but that of another model. Raises `ApiError`.
+        """
+        models, named = self.host.models(), fields.text("model")
+        loaded = models[0] if models and models[0].loaded else None
+        if loaded is None or (named != loaded.id and any(named == model.id for model in models)):
+            raise ApiError(
+                Failure(
+                    503,
+                    "No model is loaded; load one with POST /v1/models/load."
+                    if loaded is None
+                    else f"{named[:200]!r} is not loaded; load it with POST /v1/models/load.",
+                    "server_error",
+                    code="model_not_loaded",
+                )
+            )
+        return loaded
+
+    def start(self, exchange: Exchange, works: Sequence[Work]) -> None:
+        """Hand over the work of a request: each item is one of its replies. Raises `ApiError`."""
+        if len(works) > self.options.bounds.choices:
+            most = self.options.bounds.choices
+            raise bad_request(
+                f"The request asks for {len(works)} replies at once; at most {most} are accepted."
+            )
+        if sum(self._open.values()) + len(works) > self.options.bounds.replies:
+            raise busy("Too many replies are being written or waited for; try again in a moment.")
+        self._open[exchange] = self._open.get(exchange, 0) + len(works)
+        outlets = [exchange.channel.outlet(number) for number in range(len(works))]
+        for work, outlet in zip(works, outlets, strict=True):
+            exchange.channel.hold(self.host.submit(work, outlet))
+
+    async def events(self, exchange: Exchange) -> AsyncIterator[tuple[int, ReplyEvent]]:
+        """What happens to the replies of a request, with the number of each. Raises `ApiError`, also for a
+        reply that was ended on the server.
+        """
+        ended = set[int]()
+        while found := await exchange.channel.take():
+            for number, event in joined(found):
+                if isinstance(event, Ended):
+                    ended.add(number)
+                if (event is None and number not in ended) or (
+                    isinstance(event, Ended) and event.reason == "cancelled"
+                ):
+                    raise ApiError(ENDED)
+                if event is not None:
+                    yield number, event
+
+    def enter(self, exchange: Exchange) -> None:
+        """A request has come. Raises `ApiError` when the server ends."""
+        if self._closing:
+            raise ApiError(CLOSING)
+        self._open[exchange] = 0
+
+    def leave(self, exchange: Exchange) -> None:
+        """A request is over."""
+        self._open.pop(exchange, None)
+
+    def shut_down(self) -> None:
+        """End all requests; on the server's thread."""
+        self._closing = True
+        for exchange in self._open:
+            exchange.channel.fail(CLOSING)
+
+
+class Endpoint:
+    """A route of the server: answers each request by `handler`."""
+
+    def __init__(self, service: Service, handler: Handler) -> None:
+        self._service, self._handler = service, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        exchange = Exchange(scope, receive, send, self._service.options.bounds)
+        try:
+            self._service.enter(exchange)
+            answer = await self._handler(self._service, exchange)
+            if answer is not None:
+                await exchange.send_json(answer)
+        except ClientGone:
+            pass
+        except Exception as error:  # noqa: BLE001 - the client gets an answer, whatever this request met
+            await exchange.fail(failure_of(error))
+        finally:
+            self._service.leave(exchange)
+            await exchange.close()

@@ -1,0 +1,86 @@
+"""ThoughtSplitter: divides a reply, as it comes, into the model's thoughts and its answer.
+
+A reply may begin with thoughts in tags, such as <think> ... </think>. A tag further on is text of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Tags = Sequence[tuple[str, str]]
+"""The (opening, closing) tags that a model may think in."""
+
+
+class ThoughtSplitter:
+    """Takes a reply piece by piece. What may become a tag waits until it is certain; the tags themselves and
+    the blank lines around thoughts are left out.
+
+    The reply begins inside a thought if `opened`, its closing tag, is not empty.
+    """
+
+    def __init__(self, tags: Tags, opened: str = "") -> None:
+        self._tags = [tag for tag in tags if tag[0] and tag[1]]
+        self._closing = opened
+        self._held = ""
+        self._thought = bool(opened)  # there was one
+        self._answering = False
+        self._fresh = True  # nothing of this thought has been shown
+
+    @property
+    def inside(self) -> bool:
+        """Whether what comes next belongs to a thought."""
+        return bool(self._closing)
+
+    def feed(self, text: str) -> list[tuple[bool, str]]:
+        """What is certain now: (whether it is of a thought, text)."""
+        if self._answering:
+            return [(False, text)] if text else []
+        self._held += text
+        found: list[tuple[bool, str]] = []
+        while not self._answering and (self._in_thought(found) if self._closing else self._before(found)):
+            pass
+        return found
+
+    def finish(self) -> list[tuple[bool, str]]:
+        """The rest, when the reply has ended."""
+        held, self._held = self._held, ""
+        if self._closing:
+            held = held.rstrip()
+        elif self._thought:
+            held = held.lstrip()
+        return [(self.inside, held)] if held else []
+
+    def _in_thought(self, found: list[tuple[bool, str]]) -> bool:
+        """Show what belongs to the thought; True if it has ended."""
+        if self._fresh:
+            self._held = self._held.lstrip("\r\n")
+        before, closing, after = self._held.partition(self._closing)
+        if closing:
+            self._held, self._closing, self._thought = after, "", True
+            before = before.rstrip()
+        else:
+            keep = max(_overlap(before, self._closing), 0)
+            shown = before[: len(before) - keep].rstrip()  # blanks before a closing tag are left out
+            before, self._held = shown, before[len(shown) :]
+        if before:
+            self._fresh = False
+            found.append((True, before))
+        return bool(closing)
+
+    def _before(self, found: list[tuple[bool, str]]) -> bool:
+        """Find out whether a thought begins; True if one does."""
+        text = self._held.lstrip()
+        for begin, closing in self._tags:
+            if text.startswith(begin):
+                self._held, self._closing, self._fresh = text[len(begin) :], closing, True
+                return True
+        if not any(begin.startswith(text) for begin, _ in self._tags) and text:
+            self._answering = True
+            found.append((False, text if self._thought else self._held))
+            self._held = ""
+        return False
+
+
+def _overlap(text: str, tag: str) -> int:
+    """The length of the longest end of `text` with which `tag` begins."""
+    return next((n for n in range(min(len(text), len(tag) - 1), 0, -1) if text.endswith(tag[:n])), 0)

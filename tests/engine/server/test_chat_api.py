@@ -1,0 +1,293 @@
+"""POST /v1/chat/completions: whole answers and streams, and every parameter that changes them."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from typing import Any
+
+import pytest
+
+from engine.core import ChatRequest, Done, Message, Text
+from engine.settings import OutputSettings, SamplerSettings, StopSettings
+from tests.engine.server.served import HELLO, Answer, Served, ask, complete
+
+pytestmark = pytest.mark.loopback
+
+
+def text_of(answer: Answer, index: int = 0) -> str:
+    """The text of a choice, of a whole answer or of a stream."""
+    if "event-stream" not in answer.headers["content-type"]:
+        return str(answer.json["choices"][index]["message"]["content"])
+    choices = [c for event in answer.events[:-1] for c in event["choices"] if c["index"] == index]
+    return "".join(choice["delta"].get("content", "") for choice in choices)
+
+
+def engine_reply(served: Served, request: ChatRequest) -> tuple[str, list[Any], Done]:
+    """What the engine itself answers: text, tokens and the last event."""
+
+    def run(chat: Any) -> Any:
+        events = list(chat.stream(request, threading.Event()))
+        texts = [event for event in events if isinstance(event, Text)]
+        return "".join(t.text for t in texts), [token for t in texts for token in t.tokens], events[-1]
+
+    found: tuple[str, list[Any], Done] = served.on_model_thread(run)
+    return found
+
+
+def request(tokens: int = 8, **sampler: Any) -> ChatRequest:
+    neutral = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    return ChatRequest(
+        (Message("user", "Hello there"),), SamplerSettings(**(neutral | sampler)),
+        StopSettings(max_tokens=tokens), output=OutputSettings(alternatives=3),
+    )  # fmt: skip
+
+
+def test_a_whole_answer_is_the_engines(served: Served) -> None:
+    text, tokens, done = engine_reply(served, request(seed=5))
+    answer = complete(served, seed=5, model="whatever")
+    value = answer.json
+    assert answer.status == 200
+    assert value["object"] == "chat.completion"
+    assert value["model"] == "tiny"
+    assert value["id"].startswith("chatcmpl-")
+    assert value["choices"] == [
+        {
+            "index": 0, "message": {"role": "assistant", "content": text, "refusal": None},
+            "logprobs": None, "finish_reason": "length", "stop_reason": None,
+        }
+    ]  # fmt: skip
+    usage = value["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (done.stats.prompt_tokens, 8)
+    assert usage["total_tokens"] == done.stats.prompt_tokens + 8
+    assert len(tokens) == 8
+
+
+def test_a_stream_has_the_same_text_in_openais_form(served: Served) -> None:
+    whole = complete(served, seed=5)
+    answer = complete(served, seed=5, stream=True)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = answer.events
+    assert events[-1] == "[DONE]"
+    assert {event["object"] for event in events[:-1]} == {"chat.completion.chunk"}
+    assert len({event["id"] for event in events[:-1]}) == 1
+    assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert all("role" not in event["choices"][0]["delta"] for event in events[1:-1])
+    assert text_of(answer) == text_of(whole)
+    reasons = [event["choices"][0]["finish_reason"] for event in events[:-1]]
+    assert reasons == [None] * (len(reasons) - 1) + ["length"]
+    assert all("usage" not in event for event in events[:-1])
+
+
+def test_usage_comes_in_a_last_chunk_without_choices(served: Served) -> None:
+    events = complete(served, stream=True, stream_options={"include_usage": True}).events
+    assert events[-2]["choices"] == []
+    assert events[-2]["usage"]["completion_tokens"] == 8
+    assert all(event["usage"] is None for event in events[:-2])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_logprobs_are_the_models_own(served: Served, stream: bool) -> None:
+    _, tokens, _ = engine_reply(served, request(seed=3, temperature=0.5))
+    answer = complete(served, seed=3, temperature=0.5, logprobs=True, top_logprobs=3, stream=stream)
+    choices = [event["choices"][0] for event in answer.events[:-1]] if stream else [answer.json["choices"][0]]
+    found = [item for choice in choices if choice["logprobs"] for item in choice["logprobs"]["content"]]
+    assert len(found) == len(tokens) >= 2
+    for item, token in zip(found, tokens, strict=True):
+        assert item["logprob"] == pytest.approx(math.log(token.raw_probability), abs=1e-9)
+        assert item["token"] == bytes(item["bytes"]).decode("utf-8", "replace")
+        assert [one["logprob"] for one in item["top_logprobs"]] == pytest.approx(
+            [math.log(other.raw_probability) for other in token.alternatives], abs=1e-9
+        )
+
+
+def test_logprobs_without_alternatives(served: Served) -> None:
+    content = complete(served, logprobs=True).json["choices"][0]["logprobs"]["content"]
+    assert [item["top_logprobs"] for item in content] == [[]] * 8
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_choices_have_seeds_in_order(served: Served, stream: bool) -> None:
+    answer = complete(served, n=3, seed=7, stream=stream)
+    expected = [text_of(complete(served, seed=7 + index)) for index in range(3)]
+    assert [text_of(answer, index) for index in range(3)] == expected
+    assert len(set(expected)) == 3
+
+
+def test_usage_counts_the_prompt_once_and_all_choices(served: Served) -> None:
+    one, three = (complete(served, n=n).json["usage"] for n in (1, 3))
+    assert three["prompt_tokens"] == one["prompt_tokens"]
+    assert three["completion_tokens"] == 3 * one["completion_tokens"]
+
+
+def test_stop_strings_end_a_choice_and_are_told(served: Served) -> None:
+    text = text_of(complete(served, seed=5))
+    stop = text[2:4]
+    choice = complete(served, seed=5, stop=["not in it", stop]).json["choices"][0]
+    assert choice["message"]["content"] == text[: text.index(stop)]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", stop)
+    assert text_of(complete(served, seed=5, stop=stop)) == text[: text.index(stop)]
+    assert text_of(complete(served, seed=5, stop="")) == text
+
+
+def test_a_temperature_of_zero_is_greedy(served: Served) -> None:
+    text, _, _ = engine_reply(served, request(temperature=0.0))
+    assert text_of(complete(served, temperature=0)) == text
+
+
+def test_max_completion_tokens_goes_before_max_tokens(served: Served) -> None:
+    usage = complete(served, max_completion_tokens=3, max_tokens=5).json["usage"]
+    assert usage["completion_tokens"] == 3
+
+
+def test_bias_bans_and_forces_tokens(served: Served) -> None:
+    greedy = complete(served, temperature=0, logprobs=True, max_tokens=1).json["choices"][0]
+    token = greedy["logprobs"]["content"][0]["token"]
+    (id,) = served.on_model_thread(lambda chat: chat.tokenizer.encode("Z"))
+    forced = complete(served, temperature=0, max_tokens=3, logit_bias={str(id): 100})
+    assert text_of(forced) == "ZZZ" != token
+
+
+def test_json_schema_holds(served: Served) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [1, 2]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    choice = complete(served, max_tokens=64, seed=1, response_format=wanted).json["choices"][0]
+    assert json.loads(choice["message"]["content"])["a"] in (1, 2)
+    assert choice["finish_reason"] == "stop"
+
+
+def test_a_reply_is_continued(served: Served) -> None:
+    begun = [*HELLO, {"role": "assistant", "content": "The quick"}]
+    asked = ChatRequest(
+        (Message("user", "Hello there"), Message("assistant", "The quick")),
+        SamplerSettings(temperature=0.0), StopSettings(max_tokens=8), continue_last=True,
+    )  # fmt: skip
+    text, _, _ = engine_reply(served, asked)
+    answer = complete(
+        served, messages=begun, temperature=0, continue_final_message=True, add_generation_prompt=False
+    )
+    assert text_of(answer) == text
+
+
+def test_parts_of_text_are_joined_and_roles_are_known(served: Served) -> None:
+    parts = [{"type": "text", "text": "Hello"}, {"type": "text", "text": " there"}]
+    joined = complete(served, seed=1, messages=[{"role": "user", "content": parts}])
+    assert text_of(joined) == text_of(complete(served, seed=1))
+    developer, system = (
+        complete(served, seed=1, messages=[{"role": role, "content": "Be short"}, *HELLO])
+        for role in ("developer", "system")
+    )
+    assert text_of(developer) == text_of(system) != text_of(joined)
+
+
+BAD: list[tuple[dict[str, Any], str | None]] = [
+    ({"messages": []}, "messages"),
+    ({"messages": "Hello"}, "messages"),
+    ({"messages": [1]}, "messages"),
+    ({"messages": [{"role": "king", "content": ""}]}, "messages[0].role"),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]},
+        "messages[0].content[0].text",
+    ),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": "8"}, "max_tokens"),
+    ({"max_tokens": True}, "max_tokens"),
+    ({"temperature": "hot"}, "temperature"),
+    ({"temperature": -1}, "temperature"),
+    ({"top_p": 1.5}, "top_p"),
+    ({"n": 0}, "n"),
+    ({"n": 17}, "n"),
+    ({"n": 2, "best_of": 3}, "best_of"),
+    ({"stream": "yes"}, "stream"),
+    ({"stream_options": []}, "stream_options"),
+    ({"stop": 5}, "stop"),
+    ({"stop": ["a"] * 65}, "stop"),
+    ({"stop": [1]}, "stop"),
+    ({"seed": 1.5}, "seed"),
+    ({"logprobs": 5}, "logprobs"),
+    ({"top_logprobs": 3}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ({"logit_bias": {"x": 1}}, "logit_bias"),
+    ({"logit_bias": {"5": "much"}}, "logit_bias.5"),
+    ({"logit_bias": {"99999": 1}}, None),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.schema"),
+    ({"continue_final_message": True}, "messages"),
+    ({"model": 5}, "model"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), BAD)
+@pytest.mark.parametrize("stream", [False, True])
+def test_bad_requests_get_one_sentence(
+    served: Served, fields: dict[str, Any], param: str | None, stream: bool
+) -> None:
+    answer = complete(served, **({"stream": stream} | fields))
+    assert answer.status == 400
+    assert answer.error["type"] == "invalid_request_error"
+    assert answer.error["param"] == param
+    assert "Traceback" not in answer.error["message"]
+
+
+def test_null_is_the_same_as_missing_and_unknown_fields_are_ignored(served: Served) -> None:
+    nothing = dict.fromkeys(
+        ("temperature", "n", "stop", "stream", "logprobs", "tools", "top_p", "logit_bias")
+    )
+    answer = complete(served, seed=5, **nothing, service_tier="auto", store=True)
+    assert text_of(answer) == text_of(complete(served, seed=5))
+
+
+def test_a_prompt_that_is_too_long_is_refused(served: Served) -> None:
+    answer = complete(served, messages=[{"role": "user", "content": "word " * 2000}], stream=True)
+    assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
+
+
+def test_two_streams_run_side_by_side(served: Served) -> None:
+    found: dict[int, str] = {}
+    expected = {seed: text_of(complete(served, seed=seed, max_tokens=60)) for seed in (1, 2)}
+
+    def run(seed: int) -> None:
+        found[seed] = text_of(complete(served, seed=seed, max_tokens=60, stream=True))
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == expected
+
+
+def test_models_and_health(served: Served) -> None:
+    assert ask(served, "/health").json == {"status": "ok"}
+    cards = ask(served, "/v1/models").json
+    assert cards["object"] == "list"
+    assert [card["id"] for card in cards["data"]] == ["tiny", "other"]
+    assert cards["data"][0]["max_model_len"] == 1024
+    assert ask(served, "/v1/models/tiny").json == cards["data"][0]
+    answer = ask(served, "/v1/models/none")
+    assert (answer.status, answer.error["code"]) == (404, "model_not_found")
+
+
+def test_the_name_of_another_model_is_not_answered_by_this_one(served: Served) -> None:
+    answer = complete(served, model="other")
+    assert (answer.status, answer.error["code"]) == (503, "model_not_loaded")
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 405), ("PUT", 405), ("DELETE", 405)])
+def test_wrong_methods(served: Served, method: str, status: int) -> None:
+    answer = ask(served, "/v1/chat/completions", method=method)
+    assert answer.status == status
+    assert answer.error["message"]
+
+
+def test_unknown_paths(served: Served) -> None:
+    assert ask(served, "/v1/nothing").status == 404
+    assert ask(served, "/v1/nothing", {}).error["code"] == "not_found"

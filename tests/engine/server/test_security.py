@@ -1,0 +1,193 @@
+"""Who may use the server: hosts, origins, tokens, content types, sizes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.errors import BadSetting
+from engine.server.options import Bounds, ServerOptions, new_token
+from engine.server.serving import listening
+from tests.engine.server.served import HELLO, TOKEN, Served, ask, complete
+
+pytestmark = pytest.mark.loopback
+
+ROOT = Path(__file__).parents[3]
+PAGE = "https://page.example"
+MODELS = "/v1/models"
+
+
+@pytest.fixture(scope="module")
+def named(tiny_folder: Path) -> Iterator[Served]:
+    """A server with a name, a page, and a small body."""
+    options = ServerOptions(
+        token=TOKEN, hosts=("box.example",), origins=(PAGE,), bounds=Bounds(body=2000, replies=2)
+    )
+    found = Served(tiny_folder, options)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200), ("localhost:9", 200), ("LOCALHOST.", 200), ("127.0.0.1:80", 200), ("[::1]:80", 200),
+        ("evil.example", 403), ("127.0.0.1.evil.example", 403), ("localhost.evil.example", 403),
+        ("10.0.0.1", 403), ("", 403), ("localhost@evil.example", 403), ("box.example", 403), ("::1", 403),
+    ],
+)  # fmt: skip
+def test_hosts(served: Served, host: str, status: int) -> None:
+    answer = ask(served, MODELS, headers={"Host": host})
+    assert answer.status == status
+    if status != 200:
+        assert answer.error["code"] == "host_not_allowed"
+
+
+def test_foreign_hosts_are_refused_everywhere(served: Served) -> None:
+    for path, body in (("/health", None), ("/v1/chat/completions", {"messages": HELLO}), ("/nothing", None)):
+        assert ask(served, path, body, headers={"Host": "evil.example"}).status == 403
+
+
+def test_a_named_host_is_let_in(named: Served) -> None:
+    assert ask(named, MODELS, headers={"Host": "Box.Example:1234"}).status == 200
+    assert ask(named, MODELS, headers={"Host": "other.example"}).status == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "http://evil.example"}, 403), ({"Origin": "null"}, 403), ({"Origin": ""}, 403),
+        ({"Origin": "http://localhost:3000"}, 403), ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403), ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200), ({}, 200),
+    ],
+)  # fmt: skip
+def test_pages_are_refused(served: Served, headers: dict[str, str], status: int) -> None:
+    answer = ask(served, MODELS, headers=headers)
+    assert answer.status == status
+    assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_a_named_page_is_let_in(named: Served) -> None:
+    answer = ask(named, MODELS, headers={"Origin": PAGE, "Sec-Fetch-Site": "cross-site"})
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, PAGE)
+    assert answer.headers["vary"] == "origin"
+    asked = {
+        "Origin": PAGE, "Authorization": None, "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, x-stainless-os",
+    }  # fmt: skip
+    preflight = ask(named, "/v1/chat/completions", method="OPTIONS", headers=asked)
+    assert preflight.status == 204
+    assert preflight.headers["access-control-allow-headers"] == "authorization, x-stainless-os"
+    foreign = ask(named, MODELS, method="OPTIONS", headers={**asked, "Origin": "https://other.example"})
+    assert foreign.status == 403
+    assert ask(named, MODELS, method="OPTIONS", headers={**asked, "Host": "evil.example"}).status == 403
+    assert ask(named, MODELS, headers={"Origin": PAGE, "Authorization": None}).status == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Authorization": None}, 401), ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}x"}, 401), ({"Authorization": f"Bearer {TOKEN[:-1]}"}, 401),
+        ({"Authorization": f"Basic {TOKEN}"}, 401), ({"Authorization": TOKEN}, 401),
+        ({"Authorization": "Bearer"}, 401), ({"Authorization": "Bearer \xff"}, 401),
+        ({"Authorization": f"bearer {TOKEN}"}, 200), ({"Authorization": None, "x-api-key": TOKEN}, 200),
+        ({"Authorization": None, "x-api-key": "wrong"}, 401), ({"Authorization": None, "x-api-key": ""}, 401),
+    ],
+)  # fmt: skip
+def test_tokens(served: Served, headers: dict[str, str | None], status: int) -> None:
+    answer = ask(served, MODELS, headers=headers)
+    assert answer.status == status
+    if status == 401:
+        assert answer.error["code"] == "invalid_api_key"
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_health_needs_no_token_and_nothing_else_does_without(served: Served) -> None:
+    nobody = {"Authorization": None}
+    assert ask(served, "/health", headers=nobody).status == 200
+    assert ask(served, "/nothing", headers=nobody).status == 401
+    assert ask(served, "/v1/chat/completions", {"messages": HELLO}, headers=nobody).status == 401
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("application/json; charset=utf-8", 200), ("Application/JSON", 200), ("text/plain", 415),
+        ("application/x-www-form-urlencoded", 415), ("multipart/form-data", 415), (None, 415), ("", 415),
+    ],
+)  # fmt: skip
+def test_only_json_is_read(served: Served, kind: str | None, status: int) -> None:
+    body = {"messages": HELLO, "max_tokens": 1}
+    assert ask(served, "/v1/chat/completions", body, headers={"Content-Type": kind}).status == status
+
+
+BAD_BODIES = [
+    b"", b"{", b"[]", b"1", b"null", b'"text"', b"\xff\xfe", b'{"messages": NaN}', b'{"temperature": 1e999}',
+    b"[" * 100_000, b'{"seed": ' + b"9" * 5000 + b"}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BAD_BODIES, ids=range(len(BAD_BODIES)))
+def test_bodies_that_are_no_json_object(served: Served, body: bytes) -> None:
+    answer = ask(
+        served, "/v1/chat/completions", body, method="POST", headers={"Content-Type": "application/json"}
+    )
+    assert answer.status == 400
+    assert answer.error["type"] == "invalid_request_error"
+
+
+def test_half_surrogate_pairs_are_replaced(served: Served) -> None:
+    body = b'{"messages": [{"role": "user", "content": "cut \\ud83d"}], "max_tokens": 1}'
+    assert ask(served, "/v1/chat/completions", body).status == 200
+
+
+def test_large_bodies_are_refused(named: Served) -> None:
+    space = len(json.dumps({"messages": HELLO, "max_tokens": 1, "user": ""}))
+    fits, over = ({"messages": HELLO, "max_tokens": 1, "user": "x" * (n - space)} for n in (2000, 2001))
+    assert ask(named, "/v1/chat/completions", fits).status == 200
+    assert ask(named, "/v1/chat/completions", over).status == 413
+
+
+def test_more_replies_than_fit_are_told_to_come_again(named: Served) -> None:
+    answer = complete(named, n=3)
+    assert (answer.status, answer.error["code"]) == (503, "server_busy")
+    assert answer.headers["retry-after"] == "2"
+    assert complete(named, n=2).status == 200
+
+
+def test_options() -> None:
+    for wrong in ({"port": -1}, {"port": 65536}, {"token": "a b"}, {"token": "ü"}, {"origins": ("*",)},
+                  {"origins": ("page.example",)}, {"origins": ("https://page.example/x",)}):  # fmt: skip
+        with pytest.raises(BadSetting):
+            ServerOptions(**wrong)
+    assert len({new_token() for _ in range(100)}) == 100
+    assert ServerOptions(token=new_token()).token
+
+
+def test_localhost_is_both_addresses_with_one_port() -> None:
+    sockets = listening("localhost", 0)
+    try:
+        ports = {sock.getsockname()[1] for sock in sockets}
+        assert len(ports) == 1
+        assert {sock.getsockname()[0] for sock in sockets} <= {"127.0.0.1", "::1"}
+        with pytest.raises(BadSetting, match="cannot listen"):
+            listening("127.0.0.1", ports.pop())
+    finally:
+        for sock in sockets:
+            sock.close()
+    with pytest.raises(BadSetting, match="no address"):
+        listening("not an address", 0)
+
+
+@pytest.mark.parametrize("module", ["engine", "engine.server", "engine.cli", "engine.chat"])
+def test_web_libraries_are_imported_only_when_the_server_is_used(module: str) -> None:
+    code = f"import sys, {module}; print({{'uvicorn', 'starlette', 'h11'}} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"
