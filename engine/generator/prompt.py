@@ -5,6 +5,7 @@ their own tokens.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -144,13 +145,18 @@ class Prompts:
 
     def _encode(self, messages: Sequence[Message], request: ChatRequest) -> list[int]:
         if request.continue_last and request.continue_ids:
-            return [*self._state(messages), *request.continue_ids]
+            return [*self._state(messages, request), *request.continue_ids]
         last = request.continue_last
-        ids = self._ids(messages, add_generation_prompt=not last, continue_last=last)
+        ids = self._ids(messages, request, add_generation_prompt=not last, continue_last=last)
         return self._written.restore(ids)
 
     def _ids(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool = True, continue_last: bool = False
+        self,
+        messages: Sequence[Message],
+        request: ChatRequest,
+        *,
+        add_generation_prompt: bool = True,
+        continue_last: bool = False,
     ) -> list[int]:
         """The rendered messages.
 
@@ -166,14 +172,15 @@ class Prompts:
             messages,
             add_generation_prompt=add_generation_prompt,
             continue_last=continue_last,
+            variables=json.loads(request.template_variables) if request.template_variables else None,
         )[1]
 
     def _answer(self, message: Message) -> Message:
         return replace(message, content=without_thoughts(message.content, self._hidden, self._opened))
 
-    def _state(self, messages: Sequence[Message]) -> list[int]:
+    def _state(self, messages: Sequence[Message], request: ChatRequest) -> list[int]:
         """The prompt up to where the last message, a reply, begins."""
-        return self._written.restore(self._ids(messages[:-1]))
+        return self._written.restore(self._ids(messages[:-1], request))
 
     def _given(self, ids: list[int], messages: Sequence[Message], request: ChatRequest) -> int:
         """How many of the last ids belong to the reply that is continued."""
@@ -181,7 +188,7 @@ class Prompts:
             return 0
         if request.continue_ids:
             return len(request.continue_ids)
-        state = self._state(messages)
+        state = self._state(messages, request)
         if ids[: len(state)] == state:
             return len(ids) - len(state)
         return min(len(self._tokenizer.encode(messages[-1].content)), len(ids))

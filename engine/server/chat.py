@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -59,6 +60,7 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         constraint=parameters.constraint(fields),
         output=parameters.output(logprobs),
         report_prompt=True,
+        template_variables=_variables(fields),
     )
     defaults = dict(model.defaults)
     count = parameters.checked_choices(fields, most_choices)
@@ -70,6 +72,13 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         fields.flag("stream"),
         stream_options is not None and stream_options.flag("include_usage"),
     )
+
+
+def _variables(fields: Fields) -> str:
+    """Further names for the chat template, as JSON."""
+    if fields.part("chat_template_kwargs") is None:
+        return ""
+    return json.dumps(fields.get("chat_template_kwargs"), ensure_ascii=False)
 
 
 async def chat_completions(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:

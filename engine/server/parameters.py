@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from engine.errors import BadSetting
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.settings import ConstraintSettings, OutputSettings, SamplerSettings, StopSettings, setting_info
@@ -124,8 +123,3 @@ def checked_choices(fields: Fields, most: int) -> int:
     if best is not None and best != count:
         raise bad_request("best_of other than n is not supported; leave it out.", "best_of")
     return count
-
-
-def as_bad_request(error: BadSetting) -> Exception:
-    """A setting that the engine refuses."""
-    return bad_request(str(error))

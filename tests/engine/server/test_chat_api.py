@@ -175,6 +175,21 @@ def test_a_reply_is_continued(served: Served) -> None:
     assert text_of(answer) == text
 
 
+def test_names_for_the_template_reach_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    template, seen = served.chat.template, []
+    render = template.render
+
+    def noted(messages: Any, **more: Any) -> str:
+        seen.append(more["variables"])
+        return render(messages, **more)
+
+    monkeypatch.setattr(template, "render", noted)
+    assert complete(served, chat_template_kwargs={"enable_thinking": False}).status == 200
+    assert complete(served).status == 200
+    assert seen == [{"enable_thinking": False}, None]
+    assert complete(served, chat_template_kwargs=5).error["param"] == "chat_template_kwargs"
+
+
 def test_parts_of_text_are_joined_and_roles_are_known(served: Served) -> None:
     parts = [{"type": "text", "text": "Hello"}, {"type": "text", "text": " there"}]
     joined = complete(served, seed=1, messages=[{"role": "user", "content": parts}])

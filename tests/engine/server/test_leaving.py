@@ -1,12 +1,14 @@
-"""Clients that leave, read slowly or do not finish; and the end of the server. Passes of the model are counted
-and held, nothing is timed.
+"""Clients that leave, read slowly or do not finish; and the end of the server. Passes of the model are
+counted and held, nothing is timed.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,24 +78,27 @@ def test_leaving_the_queue_touches_nobody_else(served: Served, gate: Gate, gone:
 
 
 def test_one_of_two_leaves_and_the_other_gets_the_same_text(
-    served: Served, gate: Gate, gone: threading.Semaphore
+    served: Served, gate: Gate, gone: threading.Semaphore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    submitted, submit = threading.Event(), served.host.submit
     with opened(served, CHAT, body(max_tokens=30)) as stays:
         gate.wait()
+
+        def noted(*work: Any) -> Any:
+            ticket = submit(*work)
+            submitted.set()
+            return ticket
+
+        monkeypatch.setattr(served.host, "submit", noted)
         with opened(served, CHAT, body(stream=True, temperature=1)) as leaves:
-            gate.let()
-            gate.wait()
-            gate.let(2)
+            assert submitted.wait(WAIT)
+            gate.let(8)
             read_until(leaves, b'"role":"assistant"')
         assert gone.acquire(timeout=WAIT)
         gate.open()
         found = read_until(stays, b'"completion_tokens_details"')
-    text = complete(served, max_tokens=30, temperature=0, ignore_eos=True).json["choices"][0]["message"][
-        "content"
-    ]
-    import json
-
-    assert json.loads(found.partition(b"\r\n\r\n")[2] + (b"" if found.endswith(b"}}}") else b"")) is not None
+    alone = complete(served, max_tokens=30, temperature=0, ignore_eos=True).json
+    text = alone["choices"][0]["message"]["content"]
     assert json.dumps(text, ensure_ascii=False).encode() in found
     assert served.idle()
 
@@ -112,17 +117,27 @@ def own(tiny_folder: Path) -> Iterator[Any]:
         served.close()
 
 
-def test_what_a_client_leaves_unread_is_bounded(own: Any) -> None:
+def test_what_a_client_leaves_unread_is_bounded(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     served = own(unread=2000)
-    gate_free = threading.Event()
-    # the loop's thread does not read while it is held, as if the client's connection were full
-    loop = served.server._loop
-    loop.call_soon_threadsafe(lambda: None)
+    gate = Gate(served.chat, monkeypatch)
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        """The server's thread does not go on, as if the client's connection were full."""
+        held.set()
+        free.wait(WAIT)
+
     with opened(served, CHAT, body(stream=True, max_tokens=900)) as connection:
+        gate.wait()
+        gate.let()
         read_until(connection, b'"role":"assistant"')
-        loop.call_soon_threadsafe(gate_free.wait, WAIT)
-        assert served.idle()  # the reply was ended while nobody read
-        gate_free.set()
+        served.server._loop.call_soon_threadsafe(hold)
+        assert held.wait(WAIT)
+        gate.open()
+        while not served.idle():
+            pass
+        assert gate.passes < 100  # the reply was ended while nobody read
+        free.set()
         rest = read_until(connection, b"client_too_slow")
     assert b"[DONE]" not in rest
     assert complete(served).status == 200
@@ -134,10 +149,8 @@ def test_headers_and_bodies_must_arrive_in_time(own: Any) -> None:
         assert silent.recv(100) == b""
     with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT) as half:
         half.sendall(b"GET /health HTTP/1.1\r\nHost: lo")
-        try:
+        with suppress(ConnectionResetError):
             assert half.recv(100) == b""
-        except ConnectionResetError:
-            pass
     head = (
         f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
         "Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
@@ -158,21 +171,23 @@ def test_large_headers_and_too_many_connections_are_cut(own: Any) -> None:
         for sock in held:  # each is known to the server
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert sock.recv(100).startswith(b"HTTP/1.1 200")
-        with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT) as fourth:
-            try:
-                assert fourth.recv(100) == b""
-            except ConnectionResetError:
-                pass
+        fourth = socket.create_connection(("127.0.0.1", served.port), timeout=WAIT)
+        with fourth, suppress(ConnectionResetError):
+            assert fourth.recv(100) == b""
     finally:
         for sock in held:
             sock.close()
 
 
-def test_the_end_of_the_server_ends_streams_with_an_error(own: Any) -> None:
+def test_the_end_of_the_server_ends_streams_with_an_error(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     served = own()
-    with opened(served, CHAT, body(stream=True, max_tokens=900)) as connection:
+    gate = Gate(served.chat, monkeypatch)
+    with opened(served, CHAT, body(stream=True)) as connection:
+        gate.wait()
+        gate.let()
         read_until(connection, b'"role":"assistant"')
         served.server.close()
+        gate.open()
         rest = b""
         while part := connection.recv(65536):
             rest += part
@@ -180,13 +195,8 @@ def test_the_end_of_the_server_ends_streams_with_an_error(own: Any) -> None:
     assert b"[DONE]" not in rest
     served.server.close()  # can be called again
     served.host.close()
-    assert not any(
-        thread.name in ("api server", "model") for thread in threading.enumerate() if _is_of(served, thread)
-    )
-
-
-def _is_of(served: Served, thread: threading.Thread) -> bool:
-    return thread in (served.server._thread, served.host._thread)
+    assert not served.server._thread.is_alive()
+    assert not served.host._thread.is_alive()
 
 
 def test_models_are_loaded_and_released(own: Any) -> None:

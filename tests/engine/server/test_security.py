@@ -36,7 +36,8 @@ def named(tiny_folder: Path) -> Iterator[Served]:
 @pytest.mark.parametrize(
     ("host", "status"),
     [
-        ("localhost", 200), ("localhost:9", 200), ("LOCALHOST.", 200), ("127.0.0.1:80", 200), ("[::1]:80", 200),
+        ("localhost", 200), ("localhost:9", 200), ("LOCALHOST.", 200), ("127.0.0.1:80", 200),
+        ("[::1]:80", 200),
         ("evil.example", 403), ("127.0.0.1.evil.example", 403), ("localhost.evil.example", 403),
         ("10.0.0.1", 403), ("", 403), ("localhost@evil.example", 403), ("box.example", 403), ("::1", 403),
     ],
