@@ -69,17 +69,17 @@ def constraint(fields: Fields) -> ConstraintSettings:
 
 
 def _format(fields: Fields) -> tuple[str, str]:
-    wanted = fields.part("response_format")
-    if wanted is None:
+    requested = fields.part("response_format")
+    if requested is None:
         return "none", ""
-    kind = wanted.text("type")
+    kind = requested.text("type")
     if kind == "text":
         return "none", ""
     if kind == "json_object":
         return "json", ""
     if kind != "json_schema":
-        raise wanted.wrong("type", '"text", "json_object" or "json_schema"')
-    holder = wanted.part("json_schema") or wanted
+        raise requested.wrong("type", '"text", "json_object" or "json_schema"')
+    holder = requested.part("json_schema") or requested
     schema = holder.get("schema")
     if not isinstance(schema, dict | bool):
         raise holder.wrong("schema", "a JSON schema")
@@ -102,7 +102,7 @@ def _bias(fields: Fields) -> tuple[str, ...]:
 
 
 def logprobs(fields: Fields) -> int | None:
-    """How many alternatives each token is reported with; None if log-probabilities are not wanted."""
+    """How many alternatives each token is reported with; None if log-probabilities are not requested."""
     count = fields.whole("top_logprobs", 0, MOST_LOGPROBS)
     if fields.flag("logprobs"):
         return count or 0
@@ -117,7 +117,7 @@ def output(alternatives: int | None) -> OutputSettings:
 
 
 def checked_choices(fields: Fields, most: int) -> int:
-    """How many choices are wanted."""
+    """How many choices are requested."""
     count = fields.whole("n", 1, most) or 1
     best = fields.whole("best_of", 1, most)
     if best is not None and best != count:

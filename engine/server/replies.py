@@ -61,7 +61,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """More of the reply, `tokens` of them; with their scores if these are wanted."""
+    """More of the reply, `tokens` of them; with their scores if these are requested."""
 
     text: str
     tokens: int

@@ -655,6 +655,7 @@ def test_every_door_explains_itself(run_command):
         "info",
         "run",
         "chat",
+        "serve",
         "tokenize",
         "render",
         "logits",

@@ -156,8 +156,8 @@ def test_json_schema_holds(served: Served) -> None:
         "required": ["a"],
         "additionalProperties": False,
     }
-    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
-    choice = complete(served, max_tokens=64, seed=1, response_format=wanted).json["choices"][0]
+    requested = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    choice = complete(served, max_tokens=64, seed=1, response_format=requested).json["choices"][0]
     assert json.loads(choice["message"]["content"])["a"] in (1, 2)
     assert choice["finish_reason"] == "stop"
 
