@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from engine.server import chat, models
+from engine.server import chat, completions, models, tokens
 from engine.server.failure import Failure
 from engine.server.security import Security
 from engine.server.service import Endpoint, Handler, Service
@@ -19,7 +19,9 @@ GET: tuple[tuple[str, Handler], ...] = (
     ("/v1/models/{id:path}", models.model),
 )  # fmt: skip
 POST: tuple[tuple[str, Handler], ...] = (
-    ("/v1/chat/completions", chat.chat_completions), ("/v1/models/load", models.load),
+    ("/v1/chat/completions", chat.chat_completions), ("/v1/completions", completions.completions),
+    ("/tokenize", tokens.tokenize), ("/detokenize", tokens.detokenize),
+    ("/apply-template", tokens.apply_template), ("/v1/models/load", models.load),
     ("/v1/models/unload", models.unload),
 )  # fmt: skip
 

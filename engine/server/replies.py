@@ -25,11 +25,13 @@ LEAST_LOGPROB = -9999.0
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A token with the logarithm of the model's own probability of it, and its likeliest alternatives."""
+    """A token with the logarithm of the model's own probability of it, and its likeliest alternatives. The
+    first token of a text has no probability.
+    """
 
     id: int
     bytes: bytes
-    logprob: float
+    logprob: float | None
     top: tuple[Score, ...] = ()
 
     @property

@@ -1,0 +1,202 @@
+"""POST /v1/completions: plain text goes on from a prompt; with `echo` and `logprobs` a prompt is scored.
+
+Source: OpenAI's API reference, "Completions"; what lm-evaluation-harness reads of it (`local-completions`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from engine.core import ChatRequest
+from engine.server import parameters
+from engine.server.exchange import Exchange
+from engine.server.failure import bad_request
+from engine.server.fields import Fields, is_ids
+from engine.server.host import ServedModel, Work
+from engine.server.replies import Begun, Ended, Prompted, ReplyEvent, Score, Written, usage
+from engine.server.scoring import completion_work
+from engine.server.service import Service
+
+_LONGEST = 1 << 20
+_DEFAULT_TOKENS = 16
+_CUT = ("max_tokens", "context_full", "time_limit", "loop")
+
+Prompt = str | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionCall:
+    """A completion request: prompts with the settings of each choice; `logprobs` as in `scoring`."""
+
+    model: ServedModel
+    works: tuple[Work, ...]
+    choices: int
+    logprobs: int | None
+    stream: bool
+    include_usage: bool
+
+
+@dataclass
+class _Choice:
+    """One choice while it is written."""
+
+    text: str = ""
+    scores: list[Score] = field(default_factory=list)
+    ended: Ended | None = None
+
+    def feed(self, event: ReplyEvent) -> Written | None:
+        """What an event adds."""
+        if isinstance(event, Ended):
+            self.ended = event
+        if not isinstance(event, Written):
+            return None
+        self.text += event.text
+        self.scores += event.scores
+        return event
+
+    @property
+    def ends(self) -> dict[str, Any]:
+        """Why it ended."""
+        assert self.ended is not None
+        return {
+            "finish_reason": "length" if self.ended.reason in _CUT else "stop",
+            "stop_reason": self.ended.trigger if self.ended.reason == "stop_string" else None,
+        }
+
+
+def prompts_of(fields: Fields, name: str, most: int) -> Sequence[Prompt]:
+    """One prompt or several: a text, a list of token ids, or a list of either. Raises `ApiError`."""
+    value = fields.get(name)
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not value:
+        raise fields.wrong(name, "a text, a list of token ids, or a list of these")
+    if is_ids(value):
+        return (tuple(value),)
+    if len(value) > most:
+        raise bad_request(f"{name} has {len(value)} items; at most {most} are accepted.", name)
+    if not all(isinstance(item, str) or (is_ids(item) and item) for item in value):
+        raise fields.wrong(name, "a text, a list of token ids, or a list of these")
+    return [item if isinstance(item, str) else tuple(item) for item in value]
+
+
+def completion_call(fields: Fields, model: ServedModel, most_choices: int) -> CompletionCall:
+    """What a body asks for. Raises `ApiError`."""
+    if fields.text("suffix"):
+        raise bad_request("suffix is not supported: the model only goes on from the prompt.", "suffix")
+    prompts = prompts_of(fields, "prompt", most_choices)
+    most_tokens = fields.whole("max_tokens", 0, _LONGEST)
+    most_tokens = _DEFAULT_TOKENS if most_tokens is None else most_tokens
+    logprobs = fields.whole("logprobs", 0, parameters.MOST_LOGPROBS)
+    echo = fields.flag("echo")
+    if not (most_tokens or echo):
+        raise bad_request("max_tokens is 0, which scores the prompt; set echo to true.", "max_tokens")
+    base = ChatRequest(
+        (),
+        stops=parameters.stops(fields, most_tokens),
+        constraint=parameters.constraint(fields),
+        output=parameters.output(logprobs),
+        plain=True,
+    )
+    defaults, count = dict(model.defaults), parameters.checked_choices(fields, most_choices)
+    samplers = [parameters.sampler(fields, defaults, choice) for choice in range(count)]
+    works = tuple(
+        completion_work(prompt, replace(base, sampler=each), logprobs, echo=echo, write=most_tokens > 0)
+        for prompt in prompts
+        for each in samplers
+    )
+    options = fields.part("stream_options")
+    usage_asked = options is not None and options.flag("include_usage")
+    return CompletionCall(model, works, count, logprobs, fields.flag("stream"), usage_asked)
+
+
+async def completions(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
+    """The endpoint."""
+    fields = Fields(await exchange.read())
+    call = completion_call(fields, service.model(fields), service.options.bounds.choices)
+    service.start(exchange, call.works)
+    head = {
+        "id": "cmpl-" + secrets.token_hex(12),
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": call.model.id,
+        "system_fingerprint": None,
+    }
+    choices = [_Choice() for _ in call.works]
+    if call.stream:
+        await _stream(service, exchange, call, head, choices)
+        return None
+    async for number, event in service.events(exchange):
+        choices[number].feed(event)
+    found = [
+        {
+            "index": index,
+            "text": choice.text,
+            "logprobs": _logprobs(choice.scores, call.logprobs, 0) if call.logprobs is not None else None,
+            **choice.ends,
+        }
+        for index, choice in enumerate(choices)
+    ]
+    return {**head, "choices": found, "usage": _usage(choices, call.choices)}
+
+
+async def _stream(
+    service: Service,
+    exchange: Exchange,
+    call: CompletionCall,
+    head: Mapping[str, Any],
+    choices: Sequence[_Choice],
+) -> None:
+    """The answer as events."""
+    more = {"usage": None} if call.include_usage else {}
+
+    async def send(index: int, text: str, **rest: Any) -> None:
+        choice = {"index": index, "text": text, "logprobs": None, "finish_reason": None} | rest
+        await exchange.send_event({**head, "choices": [choice], **more})
+
+    async for number, event in service.events(exchange):
+        if isinstance(event, Begun | Prompted) and not exchange.streaming:
+            await exchange.start_stream()
+        choice = choices[number]
+        start = len(choice.text)
+        if (piece := choice.feed(event)) is not None:
+            scored = call.logprobs is not None
+            scores = {"logprobs": _logprobs(piece.scores, call.logprobs, start)} if scored else {}
+            await send(number, piece.text, **scores)
+        if isinstance(event, Ended):
+            await send(number, "", **choice.ends)
+    if call.include_usage:
+        await exchange.send_event({**head, "choices": [], "usage": _usage(choices, call.choices)})
+    await exchange.end_stream()
+
+
+def _usage(choices: Sequence[_Choice], each: int) -> dict[str, Any]:
+    """The counts of all choices; each prompt counts once."""
+    ends = [choice.ended for choice in choices if choice.ended is not None]
+    found = usage(ends)
+    found["prompt_tokens"] = sum(end.stats.prompt_tokens for end in ends[::each])
+    found["total_tokens"] = found["prompt_tokens"] + found["completion_tokens"]
+    return found
+
+
+def _logprobs(scores: Sequence[Score], count: int | None, start: int) -> dict[str, Any]:
+    """OpenAI's lists, one item a token. The first token of a text has no log-probability."""
+    offsets, at = [], start
+    for score in scores:
+        offsets.append(at)
+        at += len(score.text)
+    return {
+        "tokens": [score.text for score in scores],
+        "token_logprobs": [score.logprob for score in scores],
+        "top_logprobs": [
+            None if score.logprob is None else {one.text: one.logprob for one in score.top}
+            for score in scores
+        ]
+        if count
+        else None,
+        "text_offset": offsets,
+    }

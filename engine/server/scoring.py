@@ -1,0 +1,104 @@
+"""Work on plain text: completing it, and scoring it, which is the model's log-probability of each token of a
+prompt.
+
+A prompt is scored in short steps between the steps of replies, on pages of its own that return at its end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.chat import LocalChat
+from engine.core import ChatRequest, Stats, Waiting
+from engine.errors import BadSetting
+from engine.generator.decode import check_prompt
+from engine.server.host import Work
+from engine.server.replies import LEAST_LOGPROB, Begun, Ended, Score, Written, reply_work
+from engine.tensors import Floats
+
+_ROWS = 64
+"""The rows of a step of scoring: with a large vocabulary each row of logits takes a megabyte."""
+
+
+def completion_work(
+    prompt: str | Sequence[int], request: ChatRequest, logprobs: int | None, *, echo: bool, write: bool
+) -> Work:
+    """The work of one completion: with `echo` the prompt comes first, and unless `logprobs` is None with its
+    scores; without `write` nothing follows it.
+    """
+
+    def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
+        ids = prompt_ids(chat, prompt)
+        check_prompt(ids, chat.generator.cache.model.config.vocab_size, chat.context_length)
+        yield Begun()
+        if echo:
+            scores = None if logprobs is None else (yield from _scored(chat, ids, logprobs))
+            yield Written(_text(chat, prompt, ids), 0, tuple(scores or ()))
+        if write:
+            events = reply_work(lambda chat, stop: chat.complete(ids, request, stop), logprobs)
+            yield from events(chat, stop)
+        else:
+            stats = Stats(prompt_tokens=len(ids), context_length=chat.context_length)
+            yield Ended("max_tokens", "", stats)
+
+    return work
+
+
+def prompt_ids(chat: LocalChat, prompt: str | Sequence[int]) -> list[int]:
+    """The ids of a prompt: a text has the BOS token that the tokenizer adds; ids are as they are."""
+    if not isinstance(prompt, str):
+        return list(prompt)
+    ids = chat.tokenizer.encode(prompt, special=True, add_bos=chat.tokenizer.add_bos)
+    if not ids:
+        raise BadSetting("The prompt is empty, but a model needs at least one token to go on from.")
+    return ids
+
+
+def _text(chat: LocalChat, prompt: str | Sequence[int], ids: Sequence[int]) -> str:
+    return prompt if isinstance(prompt, str) else chat.tokenizer.decode(ids, skip_special=False)
+
+
+def _scored(chat: LocalChat, ids: Sequence[int], count: int) -> Generator[Waiting, None, list[Score]]:
+    """The scores of the ids; the first has no log-probability. Yields between steps."""
+    bytes_of, cache = chat.tokenizer.token_bytes, chat.generator.cache
+    found = [Score(ids[0], bytes_of(ids[0]), None)]
+    with cache.table.open((), key=f" scored {id(found)}") as lease:
+        rows = min(_ROWS, cache.rows)
+        try:
+            while len(found) < len(ids):
+                at = lease.length
+                part = list(ids[at : min(len(ids) - 1, at + rows)])
+                for target, row in zip(
+                    ids[at + 1 : at + 1 + len(part)],
+                    cache.run(lease, part, logit_rows=len(part)),
+                    strict=True,
+                ):
+                    found.append(_score(chat, row, target, count))
+                yield Waiting()
+        finally:
+            pages = lease.pages[:1]
+    for page in pages:
+        cache.table.lose(page)
+    return found
+
+
+def _score(chat: LocalChat, row: Floats, target: int, count: int) -> Score:
+    """The score of `target` under the logits (V,) before it."""
+    exact = row.astype(np.float64)
+    scores = exact - exact.max()
+    scores -= np.log(np.exp(scores).sum())
+    bytes_of = chat.tokenizer.token_bytes
+    best = np.argpartition(-scores, count)[:count] if count else np.empty(0, np.int64)
+    top = tuple(
+        Score(int(token), bytes_of(int(token)), _finite(scores[token]))
+        for token in sorted(best, key=lambda token: (-scores[token], token))
+    )
+    return Score(target, bytes_of(target), _finite(scores[target]), top)
+
+
+def _finite(value: Any) -> float:
+    return float(value) if np.isfinite(value) else LEAST_LOGPROB

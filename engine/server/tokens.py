@@ -1,0 +1,97 @@
+"""POST /tokenize and /detokenize in vLLM's form, and /apply-template in llama.cpp's."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+from engine.chat import LocalChat
+from engine.generator.decode import check_prompt
+from engine.server.conversation import messages_of
+from engine.server.exchange import Exchange
+from engine.server.fields import Fields
+from engine.server.service import Service
+from engine.text.template.template import encode_chat
+
+
+async def tokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The token ids of a text (`prompt`) or of `messages`."""
+    fields = Fields(await exchange.read())
+    service.model(fields)
+    if fields.get("messages") is not None:
+        render = _rendering(fields)
+        return await _asked(service, exchange, lambda chat: _counted(chat, render(chat)[1], fields))
+    text, special = fields.text("prompt") or fields.text("content"), fields.flag("add_special_tokens", True)
+
+    def ids(chat: LocalChat) -> list[int]:
+        return chat.tokenizer.encode(text, special=True, add_bos=special and chat.tokenizer.add_bos)
+
+    return await _asked(service, exchange, lambda chat: _counted(chat, ids(chat), fields))
+
+
+async def detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The text of token ids (`tokens`)."""
+    fields = Fields(await exchange.read())
+    service.model(fields)
+    ids = fields.ids("tokens")
+
+    def answer(chat: LocalChat) -> Mapping[str, Any]:
+        if ids:
+            check_prompt(ids, chat.generator.cache.model.config.vocab_size, len(ids))
+        text = chat.tokenizer.decode(ids, skip_special=False)
+        return {"prompt": text, "content": text}
+
+    return await _asked(service, exchange, answer)
+
+
+async def apply_template(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The prompt that `messages` become."""
+    fields = Fields(await exchange.read())
+    service.model(fields)
+    render = _rendering(fields)
+    return await _asked(service, exchange, lambda chat: {"prompt": render(chat)[0]})
+
+
+def _rendering(fields: Fields) -> Callable[[LocalChat], tuple[str, list[int]]]:
+    """Makes the prompt's text and ids of a request with `messages`. Raises `ApiError`."""
+    messages, continued = messages_of(fields), fields.flag("continue_final_message")
+    begin = fields.flag("add_generation_prompt", not continued)
+    fields.part("chat_template_kwargs")
+    variables = fields.get("chat_template_kwargs")
+
+    def render(chat: LocalChat) -> tuple[str, list[int]]:
+        return encode_chat(
+            chat.tokenizer,
+            chat.template,
+            messages,
+            add_generation_prompt=begin,
+            continue_last=continued,
+            variables=variables,
+        )
+
+    return render
+
+
+def _counted(chat: LocalChat, ids: list[int], fields: Fields) -> Mapping[str, Any]:
+    pieces = [chat.tokenizer.piece(id) for id in ids] if fields.flag("return_token_strs") else None
+    return {
+        "tokens": ids, "count": len(ids), "max_model_len": chat.context_length, "token_strs": pieces,
+    }  # fmt: skip
+
+
+async def _asked(
+    service: Service, exchange: Exchange, answer: Callable[[LocalChat], Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """What `answer` returns on the model's thread."""
+
+    def work(chat: LocalChat, stop: threading.Event) -> Generator[str, None, None]:
+        yield json.dumps(answer(chat))
+
+    service.start(exchange, [work])
+    found: Mapping[str, Any] = {}
+    while events := await exchange.channel.take():
+        for _, event in events:
+            found = json.loads(event) if event is not None else found
+    return found

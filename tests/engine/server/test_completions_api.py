@@ -1,0 +1,149 @@
+"""POST /v1/completions, which also scores prompts, and the endpoints about tokens."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.chat import LocalChat
+from engine.cli.perplexity import negative_log_likelihood
+from engine.core import ChatRequest, Text
+from engine.settings import SamplerSettings, StopSettings
+from tests.engine.server.served import HELLO, Answer, Gate, Served, ask, opened
+
+pytestmark = pytest.mark.loopback
+TEXT = "The quick brown fox jumps over the lazy dog. " * 8
+
+
+def complete(served: Served, prompt: Any = "The quick", **fields: Any) -> Answer:
+    return ask(served, "/v1/completions", {"prompt": prompt, "max_tokens": 6, "temperature": 0, **fields})
+
+
+def own_text(served: Served, ids: list[int], tokens: int = 6) -> str:
+    def run(chat: LocalChat) -> str:
+        request = ChatRequest((), SamplerSettings(temperature=0.0), StopSettings(max_tokens=tokens))
+        events = chat.complete(ids, request, threading.Event())
+        return "".join(event.text for event in events if isinstance(event, Text))
+
+    return str(served.on_model_thread(run))
+
+
+def ids_of(served: Served, text: str) -> list[int]:
+    found: list[int] = served.on_model_thread(lambda chat: chat.tokenizer.encode(text))
+    return found
+
+
+def test_texts_and_ids_are_completed(served: Served) -> None:
+    ids = ids_of(served, "The quick")
+    text = own_text(served, ids)
+    answer = complete(served)
+    assert answer.json["object"] == "text_completion"
+    assert answer.json["choices"] == [
+        {"index": 0, "text": text, "logprobs": None, "finish_reason": "length", "stop_reason": None}
+    ]
+    assert answer.json["usage"]["completion_tokens"] == 6
+    assert complete(served, ids).json["choices"][0]["text"] == text
+
+
+def test_several_prompts_and_choices_are_in_order(served: Served) -> None:
+    prompts = ["The quick", "Hello there"]
+    one = [complete(served, prompt).json for prompt in prompts]
+    found = complete(served, prompts, n=2).json
+    texts = [choice["text"] for choice in found["choices"]]
+    assert texts == [each["choices"][0]["text"] for each in one for _ in range(2)]
+    assert [choice["index"] for choice in found["choices"]] == [0, 1, 2, 3]
+    assert found["usage"]["prompt_tokens"] == sum(each["usage"]["prompt_tokens"] for each in one)
+    ids = [ids_of(served, prompt) for prompt in prompts]
+    assert [c["text"] for c in complete(served, ids).json["choices"]] == texts[::2]
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_scores_are_those_of_the_command_perplexity(served: Served, most: int) -> None:
+    ids = ids_of(served, TEXT)[:200]
+    expected = served.on_model_thread(lambda chat: negative_log_likelihood(chat.generator.cache, list(ids)))
+    answer = complete(served, ids, echo=True, logprobs=1, max_tokens=most).json
+    logprobs = answer["choices"][0]["logprobs"]
+    assert len(logprobs["tokens"]) == len(logprobs["text_offset"]) == 200 + most
+    assert logprobs["token_logprobs"][0] is logprobs["top_logprobs"][0] is None
+    assert -sum(logprobs["token_logprobs"][101:200]) == pytest.approx(expected, abs=1e-3)
+    assert answer["usage"]["completion_tokens"] == most
+    for value, top in zip(logprobs["token_logprobs"][1:200], logprobs["top_logprobs"][1:200], strict=True):
+        assert len(top) == 1
+        assert value <= max(top.values()) + 1e-9
+    assert served.idle()
+
+
+def test_echo_gives_the_prompt_and_where_each_token_stands(served: Served) -> None:
+    choice = complete(served, "The quick", echo=True, logprobs=0, max_tokens=2).json["choices"][0]
+    assert choice["text"].startswith("The quick")
+    logprobs = choice["logprobs"]
+    assert logprobs["top_logprobs"] is None
+    begins = np.cumsum([0] + [len(token) for token in logprobs["tokens"]])
+    assert logprobs["text_offset"] == begins[:-1].tolist()
+    plain = complete(served, "The quick", echo=True, max_tokens=0).json["choices"][0]
+    assert (plain["text"], plain["logprobs"]) == ("The quick", None)
+
+
+def test_a_stream_has_the_same_text(served: Served) -> None:
+    whole = complete(served, logprobs=2).json
+    events = complete(served, logprobs=2, stream=True, stream_options={"include_usage": True}).events
+    assert events[-1] == "[DONE]"
+    assert events[-2]["choices"] == []
+    assert events[-2]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"] == 6
+    choices = [event["choices"][0] for event in events[:-2]]
+    assert "".join(choice["text"] for choice in choices) == whole["choices"][0]["text"]
+    tokens = [token for choice in choices if choice["logprobs"] for token in choice["logprobs"]["tokens"]]
+    assert tokens == whole["choices"][0]["logprobs"]["tokens"]
+    assert choices[-1]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": None}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": 5}, "prompt"),
+        ({"prompt": [[]]}, "prompt"), ({"prompt": [-1]}, "prompt"), ({"prompt": ["a", [1.5]]}, "prompt"),
+        ({"prompt": ["a"] * 17}, "prompt"), ({"prompt": [99999]}, None), ({"prompt": ""}, None),
+        ({"suffix": "end"}, "suffix"), ({"max_tokens": 0}, "max_tokens"), ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 21}, "logprobs"),
+    ],
+)  # fmt: skip
+def test_bad_requests(served: Served, fields: dict[str, Any], param: str | None) -> None:
+    answer = complete(served, **({"prompt": "x"} | fields))
+    assert (answer.status, answer.error["param"]) == (400, param)
+
+
+def test_leaving_ends_scoring_within_a_step(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(served.chat, monkeypatch)
+    body = {"prompt": ids_of(served, TEXT)[:250], "echo": True, "logprobs": 0, "max_tokens": 0}
+    with opened(served, "/v1/completions", body):
+        gate.wait()
+    while served.server.service._open:
+        gate.let()
+    gate.open()
+    assert served.idle()
+
+
+def test_tokens_there_and_back(served: Served) -> None:
+    found = ask(served, "/tokenize", {"prompt": "The quick", "return_token_strs": True}).json
+    assert found["tokens"] == ids_of(served, "The quick")
+    assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
+    assert found["max_model_len"] == 1024
+    assert ask(served, "/detokenize", {"tokens": found["tokens"]}).json["prompt"] == "The quick"
+    assert ask(served, "/detokenize", {"tokens": []}).json["prompt"] == ""
+    assert ask(served, "/detokenize", {"tokens": [99999]}).status == 400
+    assert ask(served, "/detokenize", {"tokens": ["a"]}).error["param"] == "tokens"
+
+
+def test_the_template_is_applied(served: Served) -> None:
+    text = ask(served, "/apply-template", {"messages": HELLO}).json["prompt"]
+    assert text == "<|im_start|>user\nHello there<|im_end|>\n<|im_start|>assistant\n"
+    closed = ask(served, "/apply-template", {"messages": HELLO, "add_generation_prompt": False}).json[
+        "prompt"
+    ]
+    assert text == closed + "<|im_start|>assistant\n"
+    ids = ask(served, "/tokenize", {"messages": HELLO}).json["tokens"]
+    assert ask(served, "/detokenize", {"tokens": ids}).json["prompt"] == text
+    assert ask(served, "/apply-template", {"messages": []}).status == 400

@@ -1,0 +1,104 @@
+"""Thoughts are divided from answers in the same way, however a reply is cut into pieces."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.core import Stats
+from engine.server.replies import Ended, Prompted, Writer, Written, joined
+from engine.server.thoughts import ThoughtSplitter
+
+TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+
+
+def split(pieces: list[str], opened: str = "") -> tuple[str, str]:
+    """The thoughts and the answer."""
+    splitter = ThoughtSplitter(TAGS, opened)
+    found = [part for piece in pieces for part in splitter.feed(piece)] + splitter.finish()
+    thoughts = "".join(text for inside, text in found if inside)
+    return thoughts, "".join(text for inside, text in found if not inside)
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "thought", "answer"),
+    [
+        ("Hello", "", "", "Hello"),
+        ("  Hello ", "", "", "  Hello "),
+        ("", "", "", ""),
+        ("<think>\nWell.\n</think>\n\nHello", "", "Well.", "Hello"),
+        ("\n<think>a</think>b", "", "a", "b"),
+        ("[THINK]a[/THINK]b", "", "a", "b"),
+        ("<think>a</think> <think>b</think>c", "", "ab", "c"),
+        ("<think>a [/THINK] b", "", "a [/THINK] b", ""),
+        ("<think>a </thi", "", "a </thi", ""),
+        ("<thin", "", "", "<thin"),
+        ("A tag: <think>x</think>", "", "", "A tag: <think>x</think>"),
+        ("<think>a</think>b <think>", "", "a", "b <think>"),
+        ("<think></think>b", "", "", "b"),
+        ("well\n</think>\nyes", "</think>", "well", "yes"),
+        ("well", "</think>", "well", ""),
+        ("a\n\nb </think>c", "</think>", "a\n\nb", "c"),
+    ],
+)
+def test_thoughts_are_divided_from_answers(text: str, opened: str, thought: str, answer: str) -> None:
+    assert split([text], opened) == (thought, answer)
+    assert split(list(text), opened) == (thought, answer)
+
+
+@given(
+    st.lists(st.sampled_from(["<think>", "</think>", "[THINK]", "<", "think>", "\n", " ", "a", "</", "é"])),
+    st.data(),
+)
+def test_pieces_do_not_matter(parts: list[str], data: st.DataObject) -> None:
+    text = "".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    opened = data.draw(st.sampled_from(["", "</think>"]))
+    assert split(pieces, opened) == split([text], opened)
+
+
+def test_what_is_certain_comes_at_once() -> None:
+    splitter = ThoughtSplitter(TAGS)
+    assert splitter.feed("<think>") == []
+    assert splitter.inside
+    assert splitter.feed("a b") == [(True, "a b")]
+    assert splitter.feed(" </think>") == []
+    assert not splitter.inside
+    assert splitter.feed("c") == [(False, "c")]
+
+
+def test_a_writer_begins_where_the_prompt_or_the_given_text_leaves_off() -> None:
+    opened, given_text = Writer(TAGS), Writer(TAGS, "<think>so")
+    opened.feed(Prompted((1,), "</think>"))
+    for writer in (opened, given_text):
+        first, second = writer.feed(Written("a", 1)), writer.feed(Written("</think>b", 1))
+        assert first is not None
+        assert second is not None
+        assert (first.reasoning, first.text) == ("a", "")
+        assert (second.reasoning, second.text) == ("", "b")
+        assert writer.reasoning_tokens == 2
+    answering = Writer(TAGS, "Hello")
+    delta = answering.feed(Written("<think>", 1))
+    assert delta is not None
+    assert delta.text == "<think>"
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [("stop_token", "stop"), ("stop_string", "stop"), ("end_filter", "stop"), ("max_tokens", "length"),
+     ("context_full", "length"), ("time_limit", "length")],
+)  # fmt: skip
+def test_reasons(reason: str, finish: str) -> None:
+    writer = Writer(TAGS)
+    writer.feed(Ended(reason, "END", Stats()))
+    assert writer.finish_reason == finish
+    assert writer.stop_reason == ("END" if reason == "stop_string" else None)
+
+
+def test_neighbouring_text_of_one_reply_is_joined() -> None:
+    a, b, c = Written("a", 1), Written("b", 2), Written("c", 1)
+    end = Ended("stop_token", "", Stats())
+    found = list(joined([(0, a), (0, b), (1, c), (0, a), (0, end), (0, None)]))
+    assert found == [(0, Written("ab", 3)), (1, c), (0, a), (0, end), (0, None)]
