@@ -31,6 +31,7 @@ class Capabilities:
         schema, regex, grammar: the parameter that constrains replies to a JSON schema, a regular expression,
             a Lark grammar; "" for none.
         tools: it takes `tools` and calls one.
+        finishes: a complete reply ends with a `finish_reason`, so one that ends without was broken off.
         stops, stop_reason: it obeys `stop`, and says which of the texts ended the reply.
         taken: the other parameters that it takes, of `request.PARAMETERS`.
         notes: sentences about what could not be found out.
@@ -52,6 +53,7 @@ class Capabilities:
     regex: str = ""
     grammar: str = ""
     tools: bool = False
+    finishes: bool = False
     stops: bool = False
     stop_reason: bool = False
     taken: tuple[str, ...] = ()

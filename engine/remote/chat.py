@@ -44,6 +44,7 @@ class RemoteChat:
         self.context_length = provider.context_length or capabilities.context_length
         self._news = threading.Event()
         self._place = Place(provider, key, model, self._wait, self._news.set, self.context_length)
+        self._place.finishes = capabilities.finishes
         self._estimate = TokenEstimate()
         self._no_counts_until = 0.0
         self.info = remote_info(provider, model, capabilities)

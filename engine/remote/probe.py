@@ -167,6 +167,7 @@ def _read_stream(probing: _Probe, chunks: Sequence[Chunk], top: int) -> None:
     probing.set(
         chat=True,
         usage=any(chunk.usage is not None for chunk in chunks),
+        finishes=any(chunk.finish for chunk in chunks),
         top_logprobs=0 if not tokens else min(top, most) if top > 0 and most else -1,
         reasoning=next((chunk.thought_field for chunk in chunks if chunk.thought), ""),
         stop_reason=any(chunk.names_stop for chunk in chunks),

@@ -38,7 +38,8 @@ _DROPPED = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 class Place:
     """Where and how to ask; shared by the replies of one model.
 
-    `wait` returns when something has come for any reply, or after a moment; `notify` ends it.
+    `finishes`: complete replies say why they end. `wait` returns when something has come for any reply, or
+    after a moment; `notify` ends it.
     """
 
     provider: Provider
@@ -47,6 +48,7 @@ class Place:
     wait: Callable[[], object]
     notify: Callable[[], object]
     context_length: int = 0
+    finishes: bool = False
     clock: Callable[[], float] = time.perf_counter
     numbers: TokenNumbers = field(default_factory=TokenNumbers)
     running: set[Exchange] = field(default_factory=set)
@@ -153,8 +155,10 @@ class Reply:
                 elif isinstance(item, Answer) and _asks_to_wait(item) and not self._first:
                     return item
                 else:
+                    if isinstance(item, Event) and item.data.strip() == _DONE:
+                        return self._completed()
                     passed = yield from self._took(self._chunk(item))
-                    if passed.reason or (isinstance(item, Event) and item.data.strip() == _DONE):
+                    if passed.reason:
                         return passed
             return Passed(None, "cancelled")
         finally:
@@ -178,6 +182,14 @@ class Reply:
             return end
         raise lost(end.error, self._place.provider, begun=bool(self._first))
 
+    def _completed(self) -> Passed:
+        """The server says that nothing more comes. Raises `RemoteError` if it has broken the reply off, as
+        llama-cpp-python does when another request arrives.
+        """
+        if self._place.finishes and not self._end.finish:
+            raise lost(None, self._place.provider, begun=bool(self._first))
+        return Passed(None)
+
     def _patient(self, seconds: float) -> Generator[ChatEvent, None, bool]:
         """Wait as long as the server asks; True if it was stopped meanwhile."""
         until, said = self._now() + seconds, 0
@@ -197,7 +209,7 @@ class Reply:
     def _chunk(self, item: Event | Answer) -> Chunk:
         """What an item says. Raises `EngineError` for an error, and for what cannot be read."""
         place, begun = self._place, bool(self._first)
-        if isinstance(item, Event) and item.data.strip() in (_DONE, ""):
+        if isinstance(item, Event) and not item.data.strip():
             return Chunk()
         chunk = read_chunk(item.data if isinstance(item, Event) else item.text)
         if isinstance(item, Answer) and (item.status != 200 or chunk is None or not chunk.choices):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -354,6 +355,22 @@ def test_a_server_that_does_not_stream(server: FakeServer) -> None:
     assert [e.text for e in found if isinstance(e, Text)] == ["Hi"]
     assert isinstance(found[-1], Done)
     assert found[-1].reason == "max_tokens"
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_done_without_a_reason_is_the_end_only_where_the_server_never_says_one(
+    server: FakeServer, finishes: bool
+) -> None:
+    server.routes[CHAT] = lambda asked: events(says("One"), "[DONE]")
+    chat = chat_of(server, replace(KNOWN, finishes=finishes))
+    stream, found = chat.stream(asking(), threading.Event()), list[ChatEvent]()
+    if finishes:
+        with pytest.raises(RemoteError, match="broke off before the reply was complete"):
+            found.extend(stream)
+    else:
+        found.extend(stream)
+        assert isinstance(found[-1], Done)
+    assert "".join(e.text for e in found if isinstance(e, Text)) == "One"
 
 
 def test_figures_come_while_it_runs(server: FakeServer) -> None:

@@ -134,8 +134,9 @@ def test_a_server_with_everything(server: FakeServer) -> None:
     }
     model.knows = ("temperature", "top_k", "min_p", "seed")
     assert found(server, said) == Capabilities(
-        server="fake", context_length=2048, chat=True, completions=True, usage=True, top_logprobs=5,
-        several=True, continues="flags", tokenize="vllm", reasoning="reasoning", schema="response_format",
+        server="fake", context_length=2048, chat=True, completions=True, usage=True, finishes=True,
+        top_logprobs=5, several=True, continues="flags", tokenize="vllm", reasoning="reasoning",
+        schema="response_format",
         regex="structured_outputs.regex", grammar="structured_outputs.grammar", tools=True, stops=True,
         stop_reason=True, taken=("temperature", "seed", "top_k", "min_p"),
     )  # fmt: skip
@@ -145,7 +146,7 @@ def test_a_server_with_everything(server: FakeServer) -> None:
 
 def test_a_server_that_accepts_everything_and_does_nothing(server: FakeServer) -> None:
     Model(server)
-    assert found(server) == Capabilities(server="fake", context_length=2048, chat=True)
+    assert found(server) == Capabilities(server="fake", context_length=2048, chat=True, finishes=True)
 
 
 def test_a_server_that_refuses_what_it_does_not_know(server: FakeServer) -> None:
