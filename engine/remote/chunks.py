@@ -33,6 +33,15 @@ class Scored(NamedTuple):
     top: tuple[tuple[bytes, float], ...] = ()
 
 
+class CallPart(NamedTuple):
+    """A part of a call of a tool; `number` is None where the server does not number calls."""
+
+    number: int | None
+    id: str
+    name: str
+    arguments: str
+
+
 class Chunk(NamedTuple):
     """What one event says. `thought_field` is the name of the field that `thought` came in; `finish` is
     `finish_reason`, `stop` the text or token that vLLM names as `stop_reason`; `error` the message of one.
@@ -48,6 +57,7 @@ class Chunk(NamedTuple):
     usage: Usage | None = None
     error: str | None = None
     choices: int = 0
+    calls: tuple[CallPart, ...] = ()
 
 
 def read_chunk(data: str) -> Chunk | None:
@@ -87,7 +97,28 @@ def _chunk(choice: Mapping[str, Any], usage: Usage | None, count: int) -> Chunk:
         finish if isinstance(finish, str) else "",
         stop if isinstance(stop, str | int) and not isinstance(stop, bool) else None,
         "stop_reason" in choice, usage, None, count,
+        _calls(delta.get("tool_calls")) if isinstance(delta, dict) else (),
     )  # fmt: skip
+
+
+def _calls(found: object) -> tuple[CallPart, ...]:
+    """Parts of calls; arguments are a JSON text, of some servers the object itself."""
+    parts = []
+    for each in found if isinstance(found, list) else ():
+        function = each.get("function") if isinstance(each, dict) else None
+        if not isinstance(function, dict):
+            continue
+        index, id, name = each.get("index"), each.get("id"), function.get("name")
+        arguments = function.get("arguments")
+        parts.append(
+            CallPart(
+                index if isinstance(index, int) and not isinstance(index, bool) else None,
+                id if isinstance(id, str) else "",
+                name if isinstance(name, str) else "",
+                arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else "",
+            )
+        )
+    return tuple(parts)
 
 
 def _content(content: object) -> tuple[str, str]:

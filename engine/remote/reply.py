@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import httpx2
 
-from engine.core import ChatEvent, Done, Loading, Running, Stats, TokenInfo, Waiting
+from engine.core import CallPiece, ChatEvent, Done, Loading, Running, Stats, TokenInfo, Waiting
 from engine.errors import EngineError
-from engine.remote.chunks import Chunk, Usage, read_chunk
+from engine.remote.chunks import CallPart, Chunk, Usage, read_chunk
 from engine.remote.exchange import Answer, Ended, Event, Exchange
 from engine.remote.gate import Gate, Passed
 from engine.remote.keys import hidden
@@ -77,6 +77,8 @@ class Reply:
         """What the server says of the end, once it has."""
         self._ended_at = 0.0
         self._broken = ""
+        self._calls: list[int | None] = []
+        """The server's number of each call so far."""
         self.counted: Usage | None = None
 
     def events(self) -> Iterator[ChatEvent]:
@@ -228,12 +230,15 @@ class Reply:
         """Pass a chunk on; the result has a reason if it ends the reply here."""
         now = self._now()
         tokens = self._tokens(chunk, now)
-        if chunk.text or chunk.thought or chunk.tokens:
+        if chunk.text or chunk.thought or chunk.tokens or chunk.calls:
             self._new_tokens += len(chunk.tokens) or 1
             self._first, self._last = self._first or max(now, 1e-9), now
         passed = self._gate.feed(tokens, now)
         if passed.shown is not None:
             yield passed.shown
+        for part in chunk.calls if not passed.reason else ():
+            if (piece := self._called(part)) is not None:
+                yield piece
         if chunk.usage is not None:
             self.counted = chunk.usage
         if chunk.finish:
@@ -266,6 +271,18 @@ class Reply:
             self._thinks = False
         found += self._aligner.divide(chunk.text, scored, now)
         return tuple(found)
+
+    def _called(self, part: CallPart) -> CallPiece | None:
+        """A part of a call as a piece; None for one that belongs to no call."""
+        known = part.number in self._calls if part.number is not None else not part.name
+        if known and self._calls:
+            at = self._calls.index(part.number) if part.number is not None else len(self._calls) - 1
+            return CallPiece(at, arguments=part.arguments)
+        if not part.name:
+            return None
+        self._calls.append(part.number)
+        at = len(self._calls) - 1
+        return CallPiece(at, part.id or f"call_{at}", part.name, part.arguments)
 
     def _held(self) -> Generator[ChatEvent, None, Passed]:
         """Yield what was held back; the result is the stop that only the end has decided."""

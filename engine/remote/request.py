@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from engine.core import ChatRequest, Message
+from engine.core import TOOL_CHOICES, ChatRequest, Message
 from engine.errors import BadSetting
 from engine.remote.capabilities import CONTINUES_BY_FLAGS, Capabilities
 from engine.remote.exchange import Call
@@ -45,7 +45,7 @@ def prepare(request: ChatRequest, model: str, capabilities: Capabilities, server
     if request.plain:
         body["prompt"] = (request.messages[-1].content if request.messages else "") + begin
     else:
-        body |= _messages(request, begin, capabilities)
+        body |= _messages(request, begin, capabilities) | _tools(request)
     if capabilities.usage:
         body["stream_options"] = {"include_usage": True}
     if request.stops.max_tokens:
@@ -92,8 +92,8 @@ def _check(request: ChatRequest, capabilities: Capabilities, server: str) -> Non
             f"{server} cannot force replies into {_FORMATS[constraint.format]}: set the format to free, or "
             "choose another model."
         )
-    if request.tools and request.tool_choice != "none":
-        raise BadSetting(f"Tools cannot be used with {server}; choose a model on this computer for them.")
+    if request.tools and request.tool_choice != "none" and not capabilities.tools:
+        raise BadSetting(f"{server} does not call tools; choose another model for them.")
     if constraint.banned_strings:
         raise BadSetting(
             f"{server} cannot take back what it has written, as banned strings need: remove them, or choose "
@@ -129,6 +129,24 @@ def _messages(request: ChatRequest, begin: str, capabilities: Capabilities) -> d
     if (begin or request.continue_last) and capabilities.continues == CONTINUES_BY_FLAGS:
         found |= {"add_generation_prompt": False, "continue_final_message": True}
     return found
+
+
+def _tools(request: ChatRequest) -> dict[str, Any]:
+    """The tools that are offered. Raises `BadSetting` for one whose parameters are no JSON."""
+    if not request.tools or request.tool_choice == "none":
+        return {}
+    listed = []
+    for tool in request.tools:
+        try:
+            parameters = json.loads(tool.parameters or '{"type": "object", "properties": {}}')
+        except ValueError:
+            raise BadSetting(f"The parameters of the tool {tool.name!r} are no JSON; correct them.") from None
+        function = {"name": tool.name, "description": tool.description, "parameters": parameters}
+        listed.append({"type": "function", "function": function})
+    choice = request.tool_choice
+    named = {"type": "function", "function": {"name": choice}}
+    found: dict[str, Any] = {"tools": listed, "tool_choice": choice if choice in TOOL_CHOICES else named}
+    return found if request.parallel_tool_calls else {**found, "parallel_tool_calls": False}
 
 
 def message_json(message: Message, keeps_thoughts: bool = False) -> dict[str, Any]:

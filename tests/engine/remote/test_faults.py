@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, Running, Text, Trimmed, Waiting
+from engine.core import (
+    CallPiece,
+    ChatEvent,
+    ChatRequest,
+    Done,
+    Loading,
+    Message,
+    Running,
+    Text,
+    Trimmed,
+    Waiting,
+)
 from engine.errors import BadSetting, ContextTooLong, EngineError, RemoteError
 from engine.remote import reply as reply_module
 from engine.remote.capabilities import Capabilities
@@ -355,6 +366,49 @@ def test_a_server_that_does_not_stream(server: FakeServer) -> None:
     assert [e.text for e in found if isinstance(e, Text)] == ["Hi"]
     assert isinstance(found[-1], Done)
     assert found[-1].reason == "max_tokens"
+
+
+def call(index: int | None, id: str = "", name: str = "", arguments: Any = "") -> dict[str, Any]:
+    part = {"id": id, "type": "function", "function": {"name": name or None, "arguments": arguments}}
+    part |= {} if index is None else {"index": index}
+    return {"choices": [{"index": 0, "delta": {"tool_calls": [part]}, "finish_reason": None}]}
+
+
+@pytest.mark.parametrize(
+    ("sent", "pieces"),
+    [
+        (
+            [
+                call(0, "call_a", "add"),
+                call(0, arguments='{"a"'),
+                call(0, arguments=": 1}"),
+                call(1, "b", "now"),
+            ],
+            [
+                CallPiece(0, "call_a", "add"),
+                CallPiece(0, arguments='{"a"'),
+                CallPiece(0, arguments=": 1}"),
+                CallPiece(1, "b", "now"),
+            ],
+        ),
+        (  # not numbered, without ids, arguments as an object
+            [call(None, "", "add", {"a": 1}), call(None, "", "now"), call(None, arguments="{}")],
+            [
+                CallPiece(0, "call_0", "add", '{"a": 1}'),
+                CallPiece(1, "call_1", "now"),
+                CallPiece(1, arguments="{}"),
+            ],
+        ),
+        ([call(0, arguments="lost"), call(None, arguments="lost")], []),
+    ],
+)
+def test_calls_of_tools(server: FakeServer, sent: list[Any], pieces: list[CallPiece]) -> None:
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    server.routes[CHAT] = lambda asked: events(says("Let me see."), *sent, end)
+    found = list(chat_of(server).stream(asking(), threading.Event()))
+    assert [event for event in found if isinstance(event, CallPiece)] == pieces
+    assert isinstance(found[-1], Done)
+    assert found[-1].reason == "stop_token"
 
 
 @pytest.mark.parametrize("finishes", [True, False])

@@ -179,9 +179,23 @@ def test_continuing() -> None:
 
 def test_tools_are_not_left_out_silently() -> None:
     tools = (Tool("clock"),)
-    with pytest.raises(BadSetting, match="Tools cannot be used with Lab"):
+    with pytest.raises(BadSetting, match="Lab does not call tools"):
         body(tools=tools)
     assert "tools" not in body(tools=tools, tool_choice="none")
+    able = replace(VLLM, tools=True)
+    found = body(able, tools=(Tool("clock", "The time", '{"type": "object"}'),), tool_choice="clock")
+    assert found["tools"] == [
+        {
+            "type": "function",
+            "function": {"name": "clock", "description": "The time", "parameters": {"type": "object"}},
+        }
+    ]
+    assert found["tool_choice"] == {"type": "function", "function": {"name": "clock"}}
+    assert "parallel_tool_calls" not in found
+    found = body(able, tools=tools, tool_choice="required", parallel_tool_calls=False)
+    assert (found["tool_choice"], found["parallel_tool_calls"]) == ("required", False)
+    with pytest.raises(BadSetting, match="parameters of the tool 'clock' are no JSON"):
+        body(able, tools=(Tool("clock", "", "{"),))
     call = ToolCall("call_1", "clock", "{}")
     sent = body(messages=(HI, Message("assistant", "", (call,)), Message("tool", "noon", (), "call_1")))
     assert sent["messages"][1]["tool_calls"] == [
