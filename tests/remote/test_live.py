@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 
 import pytest
 
-from engine.core import ChatEvent, ChatRequest, Done, Message, Text
+from engine.core import CallPiece, ChatEvent, ChatRequest, Done, Message, Text, Tool
 from engine.drain import drain
 from engine.errors import BadSetting, RemoteError
 from engine.remote.capabilities import Capabilities
@@ -141,6 +142,25 @@ def test_two_at_once(chat: RemoteChat) -> None:
     assert all("broke off" in each or "without an answer" in each for each in broken.values())
     assert broken or texts[0] == texts[1]
     assert any(text.strip() for text in texts.values())
+
+
+def test_a_tool_that_must_be_called(chat: RemoteChat) -> None:
+    schema = (
+        '{"type": "object", "properties": {"to": {"type": "string", "enum": ["all"]}}, "required": ["to"]}'
+    )
+    request = ChatRequest(
+        COUNT, sampler=GREEDY, stops=StopSettings(max_tokens=64),
+        tools=(Tool("greet", "Says hello.", schema),), tool_choice="greet",
+    )  # fmt: skip
+    if not chat.capabilities.tools:
+        with pytest.raises(BadSetting, match="does not call tools"):
+            said(chat, request)
+        return
+    pieces = [event for event in said(chat, request)[2] if isinstance(event, CallPiece)]
+    assert (pieces[0].index, pieces[0].name) == (0, "greet")
+    assert pieces[0].id
+    assert {piece.name for piece in pieces[1:]} <= {""}
+    assert json.loads("".join(piece.arguments for piece in pieces)) == {"to": "all"}
 
 
 def test_plain_text(chat: RemoteChat) -> None:
