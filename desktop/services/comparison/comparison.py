@@ -335,12 +335,14 @@ class ComparisonService(QObject):
         if model is None and ours:
             return  # the old one has made room
         self._loading = ""
+        # the old one may make room before the new one is there
+        words = _OTHER_MODEL if model is not None or self._engine.opening else _NO_MODEL
         for comparison in self._open.values():
             for each in comparison.waiting:
                 if model is not None and each.settings.model == ours:
                     each.settings = replace(each.settings, model=model.path)
                 elif not ours and (model is None or each.settings.model != model.path):
-                    each.waits, each.words = False, _OTHER_MODEL if model is not None else _NO_MODEL
+                    each.waits, each.words = False, words
                     self.changed.emit(comparison.conversation)
 
     @Slot(str, str, str)

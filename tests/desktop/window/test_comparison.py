@@ -28,6 +28,7 @@ def hand(qtbot, tmp_path):
     found = Hand(qtbot, tmp_path)
     found.load()
     yield found
+    found.session.set_settings(Appearance())  # fonts and colours are those of the whole process
     found.close()
 
 

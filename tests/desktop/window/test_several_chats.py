@@ -74,6 +74,7 @@ def test_a_second_message_waits_for_the_reply_of_its_own_chat(hand) -> None:
     hand.echo.chat.hold = None
     two.set()
     hand.qtbot.waitUntil(lambda: hand.texts() == ["pears", "pears", "plums", "plums"])
+    hand.wait_for("idle")
     assert writing(hand) == ["apples"]
     one.set()
     hand.qtbot.waitUntil(lambda: not hand.session.busy)
