@@ -84,13 +84,13 @@ def test_stop_conditions(chat: RemoteChat) -> None:
 
 
 def test_continuing(chat: RemoteChat) -> None:
-    begun = (*COUNT, Message("assistant", "One, two, three, fo"))
+    begun = (*COUNT, Message("assistant", "One, two, three,"))
     request = ChatRequest(begun, sampler=GREEDY, stops=SHORT, continue_last=True)
     if not chat.capabilities.continues:
         with pytest.raises(BadSetting, match="begins a new reply"):
             said(chat, request)
         return
-    assert said(chat, request)[0].startswith("ur")
+    assert said(chat, request)[0].lstrip().startswith("four")
 
 
 def test_constraints(chat: RemoteChat) -> None:
