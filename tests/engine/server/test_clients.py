@@ -1,4 +1,4 @@
-"""Real clients against the server. They are installed by the extra `clients`; without one its tests are skipped."""
+"""Real clients against the server. The extra `clients` installs them; without it the tests are skipped."""
 
 from __future__ import annotations
 
