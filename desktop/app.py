@@ -26,6 +26,7 @@ from desktop.services.composer.composer_services import make_composer_services
 from desktop.services.conversations.chat_list import ChatList
 from desktop.services.conversations.titles import ChatTitles
 from desktop.services.engine.model_host import Describe, OpenChat, describe, open_chat
+from desktop.services.local_server.local_server import LocalServer
 from desktop.services.models.devices import DeviceService, FindDevices, find_devices
 from desktop.services.models.draft_models import DraftProblem, draft_problem
 from desktop.services.models.file_hashes import HashService
@@ -186,6 +187,7 @@ class Desktop(QObject):
             data_folder=self._watched(session),
             comparisons=ComparisonService(session, self),
             titles=ChatTitles(session, self),
+            local_server=LocalServer(preferences, session.replies.engine, self),
         )
 
     def _watched(self, session: ChatSession) -> DataFolder:
@@ -233,6 +235,7 @@ class Desktop(QObject):
             self.session.list_all()
         self.services.chat_list.begin_upkeep()
         self.theme.motion.ask_system()
+        self.services.local_server.restore()
         self._first = FirstInstance(self.services.folder, self)
         self._first.asked.connect(self.asked)
         self._bring_model(

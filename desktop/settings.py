@@ -20,7 +20,16 @@ from engine.settings import (
     setting,
 )
 
-__all__ = ["CONVERSATION_SETTINGS", "KEPT_FOR_MODELS", "MODEL_SETTINGS", "PANES", "Appearance", "Behaviour"]
+__all__ = [
+    "CONVERSATION_SETTINGS",
+    "KEPT_FOR_MODELS",
+    "MODEL_SETTINGS",
+    "PANES",
+    "SAVED_SETTINGS",
+    "Appearance",
+    "Behaviour",
+    "LocalServerSettings",
+]
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,20 @@ class Behaviour(Settings):
     )
 
 
+@dataclass(frozen=True)
+class LocalServerSettings(Settings):
+    """The server for other programs; its window shows these."""
+
+    on: bool = setting(False, "On", "Other programs may use the loaded model.")
+    port: int = setting(
+        1337, "Port", "The port that the server listens on; 0 takes a free one.", low=0, high=65535
+    )
+    network: bool = setting(
+        False, "Open to the network", "Other computers may use the server too, with the token."
+    )
+    token: str = setting("", "Token", "What programs must send as their API key.")
+
+
 PANES: tuple[tuple[str, type[Settings]], ...] = (
     ("Sampling", SamplerSettings),
     ("Drafting", SpeculationSettings),
@@ -138,6 +161,9 @@ PANES: tuple[tuple[str, type[Settings]], ...] = (
     ("Behaviour", Behaviour),
 )
 """Title and settings class of every pane, in the order they are shown."""
+
+SAVED_SETTINGS: tuple[type[Settings], ...] = (*(cls for _, cls in PANES), LocalServerSettings)
+"""Whose defaults the user can change."""
 
 CONVERSATION_SETTINGS: tuple[type[Settings], ...] = (
     SamplerSettings, SpeculationSettings, StopSettings, ConstraintSettings, GuidanceSettings, OutputSettings,

@@ -10,6 +10,7 @@ from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.conversations.chat_list import ChatList
 from desktop.services.conversations.titles import ChatTitles
+from desktop.services.local_server.local_server import LocalServer
 from desktop.services.models.devices import DeviceService
 from desktop.services.models.fit_estimates import LibraryService
 from desktop.services.models.hub import HubService
@@ -51,13 +52,14 @@ class Services(NamedTuple):
     data_folder: DataFolder
     comparisons: ComparisonService
     titles: ChatTitles
+    local_server: LocalServer
 
     def close(self) -> None:
         """End their threads, the session last: it saves what the others still report."""
         helpers = (
-            self.titles, self.context_meter, self.transfer, self.backups, self.chat_list, self.validation,
-            self.devices, self.download, self.hub, self.library, self.composer, self.local_models,
-            self.provenance.hashes, self.memory_forecast, self.data_folder, self.session,
+            self.local_server, self.titles, self.context_meter, self.transfer, self.backups, self.chat_list,
+            self.validation, self.devices, self.download, self.hub, self.library, self.composer,
+            self.local_models, self.provenance.hashes, self.memory_forecast, self.data_folder, self.session,
         )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # close all of them, even if one fails
         if not all(ended):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -33,6 +34,11 @@ class Exchange:
         self._watch: asyncio.Task[None] | None = None
         self.streaming = False
         """Whether the answer is a stream that has begun."""
+        self.since = time.monotonic()
+        self.tokens = 0
+        """How many tokens have been written for it."""
+        self.writing_since = 0.0
+        """When the first of them came; 0 before."""
 
     async def read(self) -> dict[str, Any]:
         """The JSON object in the body; from then on the client's leaving is noticed. Raises `ApiError`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -13,10 +15,24 @@ from engine.server.failure import CLOSING, ENDED, ApiError, Failure, bad_request
 from engine.server.fields import Fields
 from engine.server.host import EngineHost, ServedModel, Work
 from engine.server.options import ServerOptions
-from engine.server.replies import Ended, ReplyEvent, joined
+from engine.server.replies import Ended, ReplyEvent, Written, joined
 
 Handler = Callable[["Service", Exchange], Awaitable[Mapping[str, Any] | None]]
 """Answers one request: returns the JSON of the answer, or None if it has sent it. Raises `ApiError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request that is being answered. `address` is the client's, `seconds` how long it has been there;
+    `tokens` were written for it, `speed` of them a second.
+    """
+
+    number: int
+    address: str
+    path: str
+    seconds: float
+    tokens: int
+    speed: float
 
 
 class Service:
@@ -74,8 +90,32 @@ class Service:
                     isinstance(event, Ended) and event.reason == "cancelled"
                 ):
                     raise ApiError(ENDED)
+                if isinstance(event, Written):
+                    exchange.tokens += event.tokens
+                    exchange.writing_since = exchange.writing_since or time.monotonic()
                 if event is not None:
                     yield number, event
+
+    def visits(self) -> tuple[Visit, ...]:
+        """The requests that are being answered, in the order they came. Any thread may call this."""
+        now = time.monotonic()
+        return tuple(
+            Visit(
+                id(exchange),
+                str((exchange.scope.get("client") or ("",))[0]),
+                str(exchange.scope.get("path", "")),
+                now - exchange.since,
+                exchange.tokens,
+                exchange.tokens / (now - exchange.writing_since) if 0 < exchange.writing_since < now else 0.0,
+            )
+            for exchange in tuple(self._open)
+        )
+
+    def end_visit(self, number: int) -> None:
+        """End a request as if its time were over; on the server's thread."""
+        for exchange in self._open:
+            if id(exchange) == number:
+                exchange.channel.fail(ENDED)
 
     def enter(self, exchange: Exchange) -> None:
         """A request has come. Raises `ApiError` when the server ends."""

@@ -60,6 +60,12 @@ class ApiServer:
         host = {"localhost": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/v1"
 
+    def end_visit(self, number: int) -> None:
+        """End one of `service.visits()`. Any thread may call this."""
+        if self._loop is not None and self._thread.is_alive():
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self.service.end_visit, number)
+
     def close(self) -> None:
         """End all replies and connections; returns when the thread has ended. Can be called again."""
         if self._loop is not None and self._thread.is_alive():

@@ -10,7 +10,8 @@ job that has not ended, so a model can be opened while replies are still being s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,6 +118,7 @@ class EngineController(QObject):
         self._worker.failed.connect(self._on_failed)
         self._room = CpuYield(self)
         self._tasks: dict[int, _Task] = {}
+        self._lent: set[threading.Event] = set()
         self._shown: tuple[_Shown, ...] = ()
         self._front = 0
         self._has_model = False
@@ -237,6 +239,30 @@ class EngineController(QObject):
             in_turns=True,
         )
 
+    def lend(self, make_generator: MakeGenerator) -> threading.Event:
+        """Run a generator on the engine's thread for another program, in turn with the replies, until it ends
+        or the returned event is set. Its events do not cross. It is asked to end before a model is loaded or
+        unloaded.
+
+        Any thread may call this. Raises RuntimeError after `close`.
+        """
+        stop = threading.Event()
+
+        def run(_stop: threading.Event) -> Iterator[Any]:
+            try:
+                yield from make_generator(stop)
+            finally:
+                self._lent.discard(stop)
+
+        self._lent.add(stop)
+        self._worker.start(run, in_turns=True)
+        return stop
+
+    @property
+    def host(self) -> ModelHost:
+        """The loaded model itself; only for generators on the engine's thread."""
+        return self._host
+
     def make_room(self) -> None:
         """The user has acted: a model on the CPU leaves a core free until the user pauses."""
         self._room.hold()
@@ -259,6 +285,9 @@ class EngineController(QObject):
         for task in tuple(self._tasks.values() if tasks is None else tasks):
             task.stopped_by = task.stopped_by or cause
             task.job.stop()
+        if cause != "user":
+            for stop in tuple(self._lent):
+                stop.set()
         self._update()
 
     def close(self) -> bool:
@@ -331,7 +360,9 @@ class EngineController(QObject):
 
     def _end(self, job_id: int, result: object, sentence: str, details: str) -> None:
         task = self._tasks.pop(job_id, None)
-        if task is None:
+        if task is None:  # another program's
+            self._look_at_model()
+            self._update()
             return
         task.ended(result, sentence, details)
         self._look_at_model()  # it has gone with its GPU if that was lost

@@ -75,6 +75,11 @@ class ModelHost:
         self.info: ModelInfo | None = None
         self.needs_reload = False
 
+    @property
+    def source(self) -> ChatSource | None:
+        """The loaded model; on the engine's thread."""
+        return self._source
+
     def load(
         self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event
     ) -> Generator[Loading, None, ModelInfo | None]:

@@ -203,7 +203,7 @@ class StreamThread(QObject):
             self._thread.start()
 
     def start(self, make_generator: MakeGenerator, in_turns: bool = False) -> Job:
-        """Queue a generator. Raises RuntimeError after `close`."""
+        """Queue a generator; from any thread. Raises RuntimeError after `close`."""
         if self._closed:
             raise RuntimeError("This StreamThread is closed; make a new one.")
         job = Job(next(self._numbers), make_generator, in_turns)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from desktop.settings import PANES
+from desktop.settings import SAVED_SETTINGS
 from desktop.store.database.database import StoreError, set_aside
 from engine.errors import BadSetting
 from engine.platform.whole_file import write_whole
@@ -45,7 +45,7 @@ class Preferences:
         self._data = self._read()
         saved = self._data.get("settings")
         self._saved: dict[str, dict[str, Any]] = {}
-        for _, cls in PANES:
+        for cls in SAVED_SETTINGS:
             values, problems = checked_values(
                 cls, saved.get(cls.__name__) if isinstance(saved, dict) else None
             )
@@ -285,7 +285,7 @@ class Preferences:
         """Write a new file and put it in place of the old one."""
         unknown = self._data.get("settings")
         kept: dict[str, Any] = dict(unknown) if isinstance(unknown, dict) else {}
-        for _, cls in PANES:
+        for cls in SAVED_SETTINGS:
             own = cls().to_json()
             before = kept.get(cls.__name__)
             foreign = (

@@ -19,6 +19,7 @@ from desktop.views.widgets.banner import Banner
 if TYPE_CHECKING:
     from desktop.views.application.desktop_entry_dialog import MenuEntryDialog
     from desktop.views.application.log_window import LogWindow
+    from desktop.views.local_server.server_window import LocalServerWindow
 
 __all__ = ["LOG_FILE", "ApplicationController", "make_notifier"]
 
@@ -48,8 +49,8 @@ def in_front() -> bool:
 class ApplicationController(QObject):
     """Serves `window`: reports errors in its banner, and makes its dialogs when they are first opened.
 
-    `show_chat(conversation)` shows a chat in the window; `log_window` and `entry_dialog` are None until they
-    are made.
+    `show_chat(conversation)` shows a chat in the window; `log_window`, `entry_dialog` and `server_window` are
+    None until they are made.
     """
 
     def __init__(
@@ -61,13 +62,19 @@ class ApplicationController(QObject):
         self._shower = FileShower(lambda sentence: banner.show_notice(sentence, "warning"), self)
         self.log_window: LogWindow | None = None
         self.entry_dialog: MenuEntryDialog | None = None
+        self.server_window: LocalServerWindow | None = None
         self.watch = ReplyWatch(services.session, make_notifier, in_front, self)
         self.watch.show_requested.connect(self._show_reply)
         self.watch.unheard.connect(lambda: QApplication.alert(window))
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The commands of the Help menu."""
-        return {"log": self.show_log, "menu_entry": self.show_menu_entry, "about": self.show_about}
+        return {
+            "local_server": self.show_local_server,
+            "log": self.show_log,
+            "menu_entry": self.show_menu_entry,
+            "about": self.show_about,
+        }
 
     def show_about(self) -> None:
         """Show the About dialog."""
@@ -82,6 +89,8 @@ class ApplicationController(QObject):
             self.log_window.close()
         if self.entry_dialog is not None:
             self.entry_dialog.close()
+        if self.server_window is not None:
+            self.server_window.close()
 
     def show_log(self) -> None:
         """Show the log as it grows."""
@@ -91,6 +100,16 @@ class ApplicationController(QObject):
             self.log_window = LogWindow(self._log_file, self._shower.show, self._window)
         self.log_window.show()
         self.log_window.activateWindow()
+
+    def show_local_server(self) -> None:
+        """Show the server for other programs, and who uses it."""
+        if self.server_window is None:
+            # only when needed
+            from desktop.views.local_server.server_window import LocalServerWindow
+
+            self.server_window = LocalServerWindow(self._services.local_server, self._window)
+        self.server_window.show()
+        self.server_window.activateWindow()
 
     def show_menu_entry(self) -> None:
         """Let the user add the program to the system's menu, or remove it."""

@@ -216,6 +216,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("shortcuts", "Help", "Keyboard shortcuts…", ("Ctrl+/",),
             slash="help", words="keys hotkeys bindings keyboard"),
     Command("", "Help"),
+    Command("local_server", "Help", "Local server…",
+            words="api openai http rest serve endpoint other programs port token"),
     Command("log", "Help", "Show log", words="debug trouble errors"),
     Command("menu_entry", "Help", "Applications menu…", words="desktop entry icon install"),
     Command("", "Help"),

@@ -1,0 +1,1 @@
+"""The server through which other programs use the loaded model."""

@@ -1,0 +1,1 @@
+"""The window of the server for other programs."""

@@ -1,0 +1,211 @@
+"""The window of the local server: its switch, its address and token, and who uses it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QGuiApplication, QHideEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QCheckBox,
+    QDialog,
+    QFormLayout,
+    QHBoxLayout,
+    QHeaderView,
+    QLineEdit,
+    QPushButton,
+    QSpinBox,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.services.local_server.local_server import LocalServer
+from desktop.views.layout.fill import fill
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.text_label import set_styled, text_label
+
+__all__ = ["LocalServerWindow"]
+
+_LOOK_MS = 1000
+_ABOUT = (
+    "Programs that speak OpenAI's API can use the model that is loaded in this window. Your own chats always "
+    "come first."
+)
+_OPEN = (
+    "Any computer in this network that knows the token can use the model, by this computer's name or address "
+    "in place of 127.0.0.1. What it sends and receives is not encrypted."
+)
+_COLUMNS = ("Program at", "Asks for", "Since", "Tokens", "Tokens/s")
+
+
+class LocalServerWindow(QDialog):
+    """Shows and changes a `LocalServer`."""
+
+    def __init__(self, server: LocalServer, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._server = server
+        self.setWindowTitle("Local server")
+        self.setSizeGripEnabled(True)
+        self.on = QCheckBox("Let other programs use the loaded model")
+        self.network = QCheckBox("Also programs on other computers in the network")
+        self.port = QSpinBox()
+        self.port.setRange(0, 65535)
+        self.port.setSpecialValueText("any free one")
+        self.port.setAccessibleName("Port")
+        self.port.setKeyboardTracking(False)
+        self.address, self.token = _shown("Address"), _shown("Token")
+        self.copy_address, self.copy_token = QPushButton("Copy"), QPushButton("Copy")
+        self.copy_address.setAccessibleName("Copy the address")
+        self.copy_token.setAccessibleName("Copy the token")
+        self.renew = QPushButton("New token")
+        self.renew.setToolTip("Replace the token; programs that use the old one are let in no more")
+        self.state = text_label(wraps=True, plain=True)
+        self.warning = text_label(_OPEN, tone="warning", wraps=True, plain=True)
+        self.visits = _table()
+        self.end = QPushButton("End request")
+        self.shut = QPushButton("Close")
+        for button in (self.copy_address, self.copy_token, self.renew, self.end, self.shut):
+            button.setAutoDefault(False)
+        self._arrange()
+        self._timer = QTimer(self)
+        self._timer.setInterval(_LOOK_MS)
+        self._timer.timeout.connect(self.look)
+        self.on.clicked.connect(self._apply)
+        self.network.clicked.connect(self._apply)
+        self.port.valueChanged.connect(self._apply)
+        self.renew.clicked.connect(server.renew_token)
+        self.copy_address.clicked.connect(lambda: _copy(self.address))
+        self.copy_token.clicked.connect(lambda: _copy(self.token))
+        self.end.clicked.connect(self._end)
+        self.visits.itemSelectionChanged.connect(self._show_end)
+        self.shut.clicked.connect(self.close)
+        server.changed.connect(self.show_server)
+        self.show_server()
+        self.resize(min(640, max(360, parent.width() - 60)), min(520, max(360, parent.height() - 80)))
+
+    def _arrange(self) -> None:
+        form = QFormLayout()
+        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
+        form.addRow("Port", fill(QHBoxLayout(), self.port, 1))
+        form.addRow("Address", fill(QHBoxLayout(), (self.address, 1), self.copy_address))
+        form.addRow("Token", fill(QHBoxLayout(), (self.token, 1), self.copy_token, self.renew))
+        below = fill(QHBoxLayout(), self.end, 1, self.shut)
+        layout = fill(
+            QVBoxLayout(self), text_label(_ABOUT, tone="muted", wraps=True, plain=True), self.on,
+            self.network, self.warning, form, self.state, (self.visits, 1), below,
+        )  # fmt: skip
+        dialog_margins(layout)
+
+    def show_server(self) -> None:
+        """Show what the server is set to and whether it listens."""
+        server, settings = self._server, self._server.settings
+        for box, on in ((self.on, settings.on), (self.network, settings.network)):
+            box.setChecked(on)
+        self.port.blockSignals(True)
+        self.port.setValue(settings.port)
+        self.port.blockSignals(False)
+        self.warning.setVisible(settings.network)
+        self.address.setText(server.url)
+        self.token.setText(settings.token)
+        for widget in (self.copy_address, self.address):
+            widget.setEnabled(bool(server.url))
+        for widget in (self.copy_token, self.token, self.renew):
+            widget.setEnabled(bool(settings.token))
+        self.look()
+
+    def look(self) -> None:
+        """Show who uses the server now."""
+        server, visits = self._server, self._server.visits()
+        chosen = self._chosen()
+        self.visits.setRowCount(len(visits))
+        for row, visit in enumerate(visits):
+            texts = (
+                visit.address, visit.path, f"{visit.seconds:.0f} s", f"{visit.tokens:,}",
+                f"{visit.speed:.1f}" if visit.tokens else "waits",
+            )  # fmt: skip
+            for column, text in enumerate(texts):
+                item = self.visits.item(row, column)
+                if item is None:
+                    item = QTableWidgetItem()
+                    if column > 1:
+                        item.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+                    self.visits.setItem(row, column, item)
+                item.setText(text)
+                item.setData(Qt.ItemDataRole.UserRole, visit.number)
+        rows = [visit.number for visit in visits]
+        self.visits.setCurrentCell(rows.index(chosen) if chosen in rows else -1, 0)
+        self._show_end()
+        if server.trouble:
+            words, tone = server.trouble, "danger"
+        elif server.changing:
+            words, tone = "One moment…", "muted"
+        elif not server.url:
+            words, tone = "The server is off.", "muted"
+        elif not visits:
+            words, tone = "The server listens. No program uses it now.", "muted"
+        else:
+            many = "1 request is" if len(visits) == 1 else f"{len(visits)} requests are"
+            words, tone = f"{many} being answered.", ""
+        self.state.setText(words)
+        set_styled(self.state, "tone", tone)
+
+    def _apply(self) -> None:
+        self._server.change(
+            dataclasses.replace(
+                self._server.settings,
+                on=self.on.isChecked(), network=self.network.isChecked(), port=self.port.value(),
+            )
+        )  # fmt: skip
+
+    def _chosen(self) -> int:
+        item = self.visits.item(self.visits.currentRow(), 0) if self.visits.selectedItems() else None
+        return int(item.data(Qt.ItemDataRole.UserRole)) if item is not None else 0
+
+    def _end(self) -> None:
+        self._server.end_visit(self._chosen())
+        self.look()
+
+    def _show_end(self) -> None:
+        self.end.setEnabled(bool(self._chosen()))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Follow who uses the server while the window is visible."""
+        super().showEvent(event)
+        self.show_server()
+        self._timer.start()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Stop following."""
+        super().hideEvent(event)
+        self._timer.stop()
+
+
+def _shown(name: str) -> QLineEdit:
+    """A line of text to copy."""
+    line = QLineEdit()
+    line.setReadOnly(True)
+    line.setAccessibleName(name)
+    return line
+
+
+def _copy(line: QLineEdit) -> None:
+    QGuiApplication.clipboard().setText(line.text())
+
+
+def _table() -> QTableWidget:
+    table = QTableWidget(0, len(_COLUMNS))
+    table.setHorizontalHeaderLabels(_COLUMNS)
+    table.setAccessibleName("Requests that are being answered")
+    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+    table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+    table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+    table.setTabKeyNavigation(False)
+    table.verticalHeader().hide()
+    header = table.horizontalHeader()
+    header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+    header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+    header.setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
+    return table

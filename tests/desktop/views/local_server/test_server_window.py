@@ -1,0 +1,125 @@
+"""The window of the local server shows it as it is, and changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QWidget
+
+from desktop.settings import LocalServerSettings
+from desktop.views.local_server.server_window import LocalServerWindow
+from engine.server.service import Visit
+
+pytestmark = pytest.mark.gui
+
+
+class Server(QObject):
+    """A server that does nothing but remember."""
+
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = LocalServerSettings()
+        self.url, self.trouble, self.changing = "", "", False
+        self.who: tuple[Visit, ...] = ()
+        self.ended: list[int] = []
+        self.renewed = 0
+
+    def change(self, settings: LocalServerSettings) -> None:
+        self.settings = settings
+        self.url = f"http://127.0.0.1:{settings.port}/v1" if settings.on else ""
+        self.changed.emit()
+
+    def visits(self) -> tuple[Visit, ...]:
+        return self.who
+
+    def end_visit(self, number: int) -> None:
+        self.ended.append(number)
+
+    def renew_token(self) -> None:
+        self.renewed += 1
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def window(qtbot, server: Server) -> Iterator[LocalServerWindow]:
+    parent = QWidget()
+    qtbot.addWidget(parent)
+    parent.resize(900, 700)
+    window = LocalServerWindow(server, parent)
+    window.show()
+    yield window
+    window.close()
+
+
+def test_the_switch_the_port_and_the_network(window: LocalServerWindow, server: Server) -> None:
+    assert window.state.text() == "The server is off."
+    assert not window.copy_address.isEnabled()
+    assert not window.warning.isVisible()
+    window.on.click()
+    assert server.settings == LocalServerSettings(on=True)
+    assert window.address.text() == "http://127.0.0.1:1337/v1"
+    window.network.click()
+    assert window.warning.isVisible()
+    window.port.setValue(8080)
+    assert server.settings == LocalServerSettings(on=True, network=True, port=8080)
+    window.copy_address.click()
+    assert QGuiApplication.clipboard().text() == "http://127.0.0.1:8080/v1"
+    window.on.click()
+    assert server.settings == LocalServerSettings(on=False, network=True, port=8080)
+
+
+def test_the_token_can_be_copied_and_renewed(window: LocalServerWindow, server: Server) -> None:
+    assert not window.renew.isEnabled()
+    server.change(LocalServerSettings(on=True, token="ink-1"))
+    window.copy_token.click()
+    assert QGuiApplication.clipboard().text() == "ink-1"
+    window.renew.click()
+    assert server.renewed == 1
+
+
+def test_trouble_and_change_are_said(window: LocalServerWindow, server: Server) -> None:
+    server.trouble = "The port is taken."
+    server.changed.emit()
+    assert window.state.text() == "The port is taken."
+    assert window.state.property("tone") == "danger"
+    server.trouble, server.changing = "", True
+    server.changed.emit()
+    assert window.state.text() == "One moment…"
+
+
+def test_who_uses_it_and_ending_one(window: LocalServerWindow, server: Server) -> None:
+    server.change(LocalServerSettings(on=True))
+    assert window.state.text() == "The server listens. No program uses it now."
+    one = Visit(7, "127.0.0.1", "/v1/chat/completions", 3.4, 0, 0.0)
+    other = Visit(9, "10.0.0.2", "/v1/completions", 12.0, 1234, 56.78)
+    server.who = (one, other)
+    window.look()
+    shown = [[window.visits.item(row, column).text() for column in range(5)] for row in range(2)]
+    assert shown == [
+        ["127.0.0.1", "/v1/chat/completions", "3 s", "0", "waits"],
+        ["10.0.0.2", "/v1/completions", "12 s", "1,234", "56.8"],
+    ]
+    assert window.state.text() == "2 requests are being answered."
+    assert not window.end.isEnabled()
+    window.visits.selectRow(1)
+    assert window.end.isEnabled()
+    server.who = (other,)
+    window.look()
+    assert window.state.text() == "1 request is being answered."
+    assert [item.row() for item in window.visits.selectedItems()][:1] == [0], (
+        "the selection follows the request"
+    )
+    window.end.click()
+    assert server.ended == [9]
+    server.who = ()
+    window.look()
+    assert not window.end.isEnabled()
