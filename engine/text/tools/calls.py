@@ -1,0 +1,321 @@
+"""Reading calls of tools character by character, in each of the forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping
+from typing import Any, Protocol
+
+from engine.text.tools.form import CallForm
+from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading, quoted
+from engine.text.tools.values import ArgumentKind, argument_kind, bare_value, python_arguments
+
+__all__ = ["CallReader", "Sink"]
+
+_NOT_IN_NAMES = frozenset(BLANKS + "<>\"'(){}[],=:|｜")
+_ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+
+
+class Sink(Protocol):
+    """What takes the calls."""
+
+    def begin(self, name: str) -> JsonReader:
+        """A call begins; its arguments are written by this reader. Raises `Malformed` for no such tool."""
+        ...
+
+    def end(self) -> None:
+        """The call is complete."""
+        ...
+
+    def parameters(self, name: str) -> Mapping[str, Any]:
+        """The schema of a tool's arguments."""
+        ...
+
+
+class CallReader:
+    """Reads the calls of one form. Each of its methods but the constructor reads what its name says, and
+    raises `Malformed` for anything else.
+    """
+
+    def __init__(self, form: CallForm, chars: Chars, sink: Sink) -> None:
+        self._form = form
+        self._chars = chars
+        self._sink = sink
+
+    def calls(self) -> Reading:
+        """All calls, after the marker of the first one."""
+        form = self._form
+        yield from self._chars.literal(form.opening.strip().removeprefix(form.marker))
+        while True:
+            yield from self._call()
+            self._sink.end()
+            if not form.section[1].strip():
+                return
+            if (yield from self._chosen(form.section[1], form.between + form.call[0])) == 0:
+                return
+
+    def _call(self) -> Reading:
+        kind = self._form.kind
+        if kind == "object":
+            yield from self._object()
+        elif kind == "named":
+            yield from self._named()
+        elif kind == "tagged":
+            yield from self._tagged()
+        elif kind == "braces":
+            yield from self._braces()
+        else:
+            yield from self._python()
+
+    def _chosen(self, *texts: str) -> Generator[None, str, int]:
+        """Which of `texts` follows, whatever the white space; an empty one stands for anything else."""
+        left = {place: "".join(text.split()) for place, text in enumerate(texts)}
+        other = next((place for place, text in left.items() if not text), -1)
+        at = 0
+        while True:
+            char = yield from self._chars.after_blanks()
+            left = {place: text for place, text in left.items() if text[at : at + 1] == char}
+            if not left:
+                if at or other < 0:
+                    raise Malformed
+                self._chars.back(char)
+                return other
+            at += 1
+            done = next((place for place, text in left.items() if len(text) == at), -1)
+            if done >= 0:
+                return done
+
+    def _name(self) -> Generator[None, str, str]:
+        name = ""
+        char = yield from self._chars.after_blanks()
+        while char not in _NOT_IN_NAMES:
+            name += char
+            char = yield from self._chars.next()
+        self._chars.back(char)
+        return name
+
+    def _arguments(self, name: str) -> Reading:
+        """The arguments as a JSON object, or as a string that holds one."""
+        char = yield from self._chars.after_blanks()
+        if char == "{":
+            self._chars.back(char)
+            yield from self._sink.begin(name).value()
+            return
+        if char != '"':
+            raise Malformed
+        text = yield from JsonReader(self._chars, _ignored).string()
+        self._at_once(name, text)
+
+    def _at_once(self, name: str, text: str) -> None:
+        try:
+            arguments = json.loads(text or "{}")
+        except (ValueError, RecursionError):
+            raise Malformed from None
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict):
+            raise Malformed
+        self._sink.begin(name).open(json.dumps(arguments, ensure_ascii=False)[:-1], "}")
+
+    def _object(self) -> Reading:
+        """A call as a JSON object, and what closes it."""
+        yield from self._chars.literal("{")
+        if self._form.name_key:
+            yield from self._members()
+        else:
+            yield from self._chars.literal('"')
+            name = yield from JsonReader(self._chars, _ignored).string()
+            yield from self._chars.literal(":")
+            yield from self._arguments(name)
+            yield from self._chars.literal("}")
+        yield from self._chars.literal(self._form.call[1])
+
+    def _members(self) -> Reading:
+        """The members of a call's object, in any order."""
+        form, name, held, begun = self._form, "", "", False
+        between = False
+        while (char := (yield from self._chars.after_blanks())) != "}":
+            if between:
+                if char != ",":
+                    raise Malformed
+                char = yield from self._chars.after_blanks()
+            if char != '"':
+                raise Malformed
+            between = True
+            key = yield from JsonReader(self._chars, _ignored).string()
+            yield from self._chars.literal(":")
+            if key == form.name_key and not name:
+                yield from self._chars.literal('"')
+                name = yield from JsonReader(self._chars, _ignored).string()
+            elif key in (form.arguments_key, "arguments", "parameters") and not (begun or held):
+                if name:
+                    yield from self._arguments(name)
+                    begun = True
+                else:
+                    held = yield from self._value_text()
+            else:
+                yield from self._value_text()
+        if not begun:
+            if not name:
+                raise Malformed
+            self._at_once(name, _unquoted(held))
+
+    def _value_text(self) -> Generator[None, str, str]:
+        parts: list[str] = []
+        yield from JsonReader(self._chars, parts.append).value()
+        return "".join(parts)
+
+    def _named(self) -> Reading:
+        name = yield from self._name()
+        before, after = self._form.after_name
+        yield from self._chars.literal(before)
+        if after.strip():
+            char = yield from self._chars.after_blanks()
+            while char in _ID:
+                char = yield from self._chars.next()
+            self._chars.back(char)
+            yield from self._chars.literal(after)
+        yield from self._arguments(name)
+        yield from self._chars.literal(self._form.call[1])
+
+    def _tagged(self) -> Reading:
+        name = yield from self._name()
+        yield from self._chars.literal(self._form.after_name[0])
+        schema = self._sink.parameters(name)
+        properties = schema.get("properties")
+        known = properties if isinstance(properties, Mapping) else {}
+        begins, middle, _ = self._form.parameter
+        closing = self._form.call[1]
+        arguments = self._sink.begin(name)
+        arguments.open("{", "}")
+        between = ""
+        while (yield from self._chosen(begins, closing)) == 0:
+            first = middle.strip()[:1]
+            key = (yield from self._chars.until(first)).strip()
+            kind = argument_kind(known[key], schema) if key in known else "unknown"
+            if self._form.json_value:
+                written = first + (yield from self._chars.until(middle.strip()[-1])) + middle.strip()[-1]
+                if kind == "unknown":
+                    kind = "string" if _same(written, middle) else "other"
+            else:
+                yield from self._chars.literal(middle.strip()[1:])
+            yield from self._tagged_value(arguments, f"{between}{quoted(key)}: ", kind)
+            between = ", "
+        arguments.shut()
+
+    def _tagged_value(self, arguments: JsonReader, prefix: str, kind: ArgumentKind) -> Reading:
+        """A value up to the text that ends it; strings are passed on as they grow."""
+        _, middle, after = self._form.parameter
+        end, lead = after.strip(), middle[len(middle.rstrip()) :]
+        trail = after[: len(after) - len(after.lstrip())]
+        if kind != "string":
+            text = yield from self._chars.until(end)
+            arguments.open(prefix + bare_value(text.removeprefix(lead).removesuffix(trail), kind), "")
+            arguments.shut()
+            return
+        for expected in lead:
+            char = yield from self._chars.next()
+            if char != expected:
+                self._chars.back(char)
+                break
+        arguments.open(prefix + '"', '"')
+        yield from self._raw_string(arguments, trail, end)
+        arguments.shut()
+
+    def _raw_string(self, arguments: JsonReader, trail: str, end: str) -> Reading:
+        """Characters up to `end`, before which `trail` may stand; those that may belong to them wait."""
+        held, whole = "", trail + end
+        while True:
+            held += yield from self._chars.next()
+            if held.endswith(end):
+                arguments.add(held[: -len(end)].removesuffix(trail))
+                return
+            kept = next(
+                n
+                for n in range(min(len(held), len(whole)), -1, -1)
+                if whole.startswith(held[len(held) - n :]) or end.startswith(held[len(held) - n :])
+            )
+            arguments.add(held[: len(held) - kept])
+            held = held[len(held) - kept :]
+
+    def _braces(self) -> Reading:
+        name = yield from self._name()
+        yield from self._chars.literal("{")
+        arguments = self._sink.begin(name)
+        yield from self._brace_members(arguments, "")
+        yield from self._chars.literal(self._form.call[1])
+
+    def _brace_members(self, arguments: JsonReader, prefix: str) -> Reading:
+        arguments.open(prefix + "{", "}")
+        between = ""
+        while (char := (yield from self._chars.after_blanks())) != "}":
+            if not between:
+                self._chars.back(char)
+            elif char != ",":
+                raise Malformed
+            key = (yield from self._chars.until(":")).replace(self._form.quote, "").strip().strip('"')
+            yield from self._brace_value(arguments, f"{between}{quoted(key)}: ")
+            between = ", "
+        arguments.shut()
+
+    def _brace_value(self, arguments: JsonReader, prefix: str) -> Reading:
+        char, quote = (yield from self._chars.after_blanks()), self._form.quote
+        if char == "{":
+            yield from self._brace_members(arguments, prefix)
+        elif char == "[":
+            arguments.open(prefix + "[", "]")
+            between = ""
+            while (char := (yield from self._chars.after_blanks())) != "]":
+                if not between:
+                    self._chars.back(char)
+                elif char != ",":
+                    raise Malformed
+                yield from self._brace_value(arguments, between)
+                between = ", "
+            arguments.shut()
+        elif char == quote[0]:
+            yield from self._chars.literal(quote[1:])
+            arguments.open(prefix + '"', '"')
+            yield from self._raw_string(arguments, "", quote)
+            arguments.shut()
+        else:
+            self._chars.back(char)
+            yield from arguments.value(prefix)
+
+    def _python(self) -> Reading:
+        """A Python call; its arguments are passed on when it is complete."""
+        name = (yield from self._name()).removeprefix("functions.")
+        yield from self._chars.literal("(")
+        text, open_, quote = "(", [")"], ""
+        while open_:
+            char = yield from self._chars.next()
+            text += char
+            if quote:
+                if char == "\\":
+                    text += yield from self._chars.next()
+                elif char == quote:
+                    quote = ""
+            elif char in "\"'":
+                quote = char
+            elif char in _PAIRS:
+                open_.append(_PAIRS[char])
+            elif char in ")]}" and open_.pop() != char:
+                raise Malformed
+        self._at_once(name, python_arguments(text))
+        yield from self._chars.literal(self._form.call[1])
+
+
+def _ignored(text: str) -> None:
+    """Takes what is not needed."""
+
+
+def _same(one: str, other: str) -> bool:
+    return "".join(one.split()) == "".join(other.split())
+
+
+def _unquoted(text: str) -> str:
+    """Arguments that came before the name: a JSON object, or a string that holds one."""
+    if not text.startswith('"'):
+        return text
+    return str(json.loads(text))

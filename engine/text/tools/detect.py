@@ -1,0 +1,247 @@
+"""A model's form of calls, found by rendering calls with its chat template."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.errors import BadTemplate
+from engine.text.template.template import ChatTemplate
+from engine.text.tools.form import HERMES, CallForm, known_form
+
+__all__ = ["ToolStyle", "tool_style"]
+
+_NAMES, _KEYS, _VALUES = ("qfirst", "qsecond"), ("qalpha", "qbeta", "qgamma"), ("qvone", "qvtwo", "qvthree")
+_RESULT, _ASKED, _PLAIN = "qresult", "qasked", "qplain"
+_IDS = ("call00001", "call00002")
+_ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {_KEYS[0]: _VALUES[0], _KEYS[1]: _VALUES[1]},
+    {_KEYS[2]: _VALUES[2]},
+)
+_OFFERED = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "A tool.",
+            "parameters": {
+                "type": "object",
+                "properties": {key: {"type": "string", "description": "A text."} for key in keys},
+                "required": list(keys),
+            },
+        },
+    }
+    for name, keys in zip(_NAMES, _ARGUMENTS, strict=True)
+]
+
+_OBJECT = re.compile(r'\{\s*((?:"\w+"\s*:\s*"[^"]*"\s*,\s*)*)(?:"(\w+)"\s*:\s*)?"$')
+_KEY = re.compile(r'"(\w+)"\s*:\s*"[^"]*"')
+_TO_ARGUMENTS = re.compile(r'"\s*(?:,\s*"(\w+)"\s*)?:\s*\{\s*"$')
+_AFTER_OBJECT = re.compile(r'"\s*\}((?:\s*,\s*"\w+"\s*:\s*"[^"]*")*)\s*\}')
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStyle:
+    """How a model calls tools: the `form`; whether the template itself shows the tools, writes calls, and
+    writes results; whether it takes `arguments` as a JSON text instead of an object.
+    """
+
+    form: CallForm
+    offers: bool
+    writes_calls: bool
+    writes_results: bool
+    arguments_as_text: bool = False
+
+
+def tool_style(template: ChatTemplate, control: Sequence[str] = ()) -> ToolStyle:
+    """How a model with this template and these control tokens calls tools.
+
+    Templates without tools get the most common form, which the system message then explains.
+    """
+    offers = _NAMES[0] in _rendered(template, [_user()])
+    results = _RESULT in _rendered(template, [_user(), _calls(1, as_text=False), _result()])
+    for as_text in (False, True):
+        for count in (2, 1):
+            text = _rendered(template, [_user(), _calls(count, as_text=as_text)])
+            if not all(part in text for part in (*_NAMES[:count], _KEYS[0], _VALUES[0])) or "\\" in text:
+                continue
+            form = _form(template, text, count)
+            if form is not None:
+                results = results or _RESULT in _rendered(
+                    template, [_user(), _calls(1, as_text=as_text), _result()]
+                )
+                return ToolStyle(form, offers, True, results, as_text)
+    form = known_form(template.source, control) if offers else None
+    return ToolStyle(form or HERMES, offers, False, results and offers)
+
+
+def _user() -> dict[str, Any]:
+    return {"role": "user", "content": _ASKED}
+
+
+def _calls(count: int, *, as_text: bool, content: str = "") -> dict[str, Any]:
+    calls = [
+        {
+            "id": id,
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(given) if as_text else given},
+        }
+        for id, name, given in zip(_IDS, _NAMES, _ARGUMENTS, strict=True)
+    ]
+    return {"role": "assistant", "content": content, "tool_calls": calls[:count]}
+
+
+def _result() -> dict[str, Any]:
+    return {"role": "tool", "name": _NAMES[0], "tool_call_id": _IDS[0], "content": _RESULT}
+
+
+def _rendered(template: ChatTemplate, turns: list[dict[str, Any]], *, prompt: bool = False) -> str:
+    """The prompt; empty where the template refuses it."""
+    try:
+        return template.render(turns, add_generation_prompt=prompt, tools=_OFFERED)
+    except BadTemplate:
+        return ""
+
+
+def _form(template: ChatTemplate, text: str, count: int) -> CallForm | None:
+    """The form of the calls at the end of `text`; None for one that is not known."""
+    plain = _rendered(template, [_user(), {"role": "assistant", "content": _PLAIN}])
+    end_of_turn = plain.rpartition(_PLAIN)[2]
+    before = _common_start([text, _rendered(template, [_user()], prompt=True)])
+    before = re.sub(r"<[^<>]*$", "", before)
+    # the calls are the last place where the names stand, after the tools that are offered
+    start = text.rfind(_NAMES[0])
+    head = text[min(len(before), start) : start]
+    if len(before) > start:
+        return None
+    head = re.sub(r"^\s*(?:<think>)?\s*</think>|^.*<channel\|>", "", head, flags=re.DOTALL)
+    places = [text.find(part, start) for part in (_KEYS[0], _VALUES[0], _KEYS[1], _VALUES[1])]
+    if min(places) < 0 or places != sorted(places):
+        return None
+    key, value, key2, value2 = places
+    to_key = text[start + len(_NAMES[0]) : key]
+    to_value = text[key + len(_KEYS[0]) : value]
+    to_next = text[value + len(_VALUES[0]) : key2]
+    rest = text[value2 + len(_VALUES[1]) :]
+    middle, tail, second = "", rest, ""
+    if count == 2:
+        middle, _, second = rest.partition(_NAMES[1])
+        second, _, tail = second.partition(_VALUES[2])
+        second = second.partition(_KEYS[2])[0]
+    tail = tail.removesuffix(end_of_turn) if end_of_turn.strip() else tail
+    parts = _Parts(head, to_key, second, to_value, to_next, middle, tail)
+    if re.fullmatch(r'"\s*:\s*"', to_value) and re.search(r'\{\s*"$', to_key):
+        return _object(parts) if _TO_ARGUMENTS.match(to_key) else _named(parts)
+    if to_key.strip() == "{" and to_value.startswith(":"):
+        quote = to_value[1:].strip()
+        return _around(parts, CallForm("braces", quote=quote), quote + "}") if quote else None
+    if to_key == "(" and re.fullmatch(r"=['\"]", to_value):
+        return _around(parts, CallForm("python"), to_value[1:] + ")")
+    return _tagged(template, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What stands around two names, three keys and three values of rendered calls; `middle` and `tail` begin
+    right after the last value of a call.
+    """
+
+    head: str
+    to_key: str
+    second_to_key: str
+    to_value: str
+    to_next: str
+    middle: str
+    tail: str
+
+
+def _object(parts: _Parts) -> CallForm | None:
+    begins, arguments = _OBJECT.search(parts.head), _TO_ARGUMENTS.match(parts.to_key)
+    if begins is None or arguments is None or bool(begins[2]) != bool(arguments[1]):
+        return None
+    closes = [_AFTER_OBJECT.match(text) if text else None for text in (parts.middle, parts.tail)]
+    after = closes[1] or closes[0]
+    if after is None:
+        return None
+    again = _OBJECT.search(parts.middle)
+    stripped = _Parts(
+        parts.head[: begins.start()], "", "", "", "",
+        parts.middle[closes[0].end() : again.start()] if closes[0] and again else "",
+        parts.tail[closes[1].end() :] if closes[1] else "",
+    )  # fmt: skip
+    form = CallForm(
+        "object", name_key=begins[2] or "", arguments_key=arguments[1] or "",
+        before=tuple(_KEY.findall(begins[1])), after=tuple(_KEY.findall(after[1])),
+    )  # fmt: skip
+    return _around(stripped, form, "")
+
+
+def _named(parts: _Parts) -> CallForm | None:
+    after_name = re.sub(r'\{\s*"$', "", parts.to_key)
+    second = re.sub(r'\{\s*"$', "", parts.second_to_key)
+    pair = (after_name, "")
+    if second and second != after_name:  # an id or a number, which differs
+        first = _common_start([after_name, second])
+        first = re.sub(r"\w*$", "", first)
+        last = _common_start([after_name[len(first) :][::-1], second[len(first) :][::-1]])[::-1]
+        pair = first, re.sub(r"^\w*", "", last)
+    return _around(parts, CallForm("named", after_name=pair), '"}')
+
+
+def _tagged(template: ChatTemplate, parts: _Parts) -> CallForm | None:
+    opening = _shared_end(parts.to_key, parts.to_next)
+    after_value = parts.to_next[: len(parts.to_next) - len(opening)]
+    if not opening.strip() or not after_value.strip():
+        return None
+    other = ""
+    if '"' in parts.to_value.strip('"'):  # such as string="true": what stands there before a number?
+        numbers = {"role": "assistant", "content": "", "tool_calls": [
+            {"id": _IDS[0], "type": "function", "function": {"name": _NAMES[0], "arguments": {"qnum": 90017}}}
+        ]}  # fmt: skip
+        found = re.search(r"qnum(.{1,40}?)90017", _rendered(template, [_user(), numbers]), re.DOTALL)
+        other = found[1] if found is not None and found[1] != parts.to_value else ""
+    form = CallForm(
+        "tagged", after_name=(parts.to_key[: len(parts.to_key) - len(opening)], ""),
+        parameter=(opening, parts.to_value, after_value), json_value=other,
+    )  # fmt: skip
+    return _around(parts, form, after_value)
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    """The longest common beginning of all texts."""
+    first, last = min(texts), max(texts)
+    return first[: next((at for at, char in enumerate(first) if last[at : at + 1] != char), len(first))]
+
+
+def _shared_end(one: str, other: str) -> str:
+    """The longest common end of two texts that begins with a tag, a bracket or white space."""
+    end = _common_start([one[::-1], other[::-1]])[::-1]
+    found = re.search(r"[<\[{\s]", end)
+    return end[found.start() :] if found is not None else ""
+
+
+def _around(parts: _Parts, form: CallForm, closing: str) -> CallForm | None:
+    """`form` with the texts around its calls; each call's own text ends with `closing`."""
+    middle, tail = parts.middle, parts.tail
+    if not tail.startswith(closing) or (middle and not middle.startswith(closing)):
+        return None
+    middle, tail = middle[len(closing) :], tail[len(closing) :]
+    if not parts.middle:
+        return _with(form, ("", ""), (parts.head, tail), "")
+    opening = _shared_end(parts.head, middle)
+    middle = middle[: len(middle) - len(opening)]
+    close = _common_start([middle, tail])
+    if close.count("<") > close.count(">"):
+        close = close[: close.rfind("<")]
+    section = parts.head[: len(parts.head) - len(opening)]
+    end = tail[len(close) :] if section.strip() else ""
+    if not section.strip():
+        opening, section = section + opening, ""
+    return _with(form, (section, end), (opening, close), middle[len(close) :])
+
+
+def _with(form: CallForm, section: tuple[str, str], call: tuple[str, str], between: str) -> CallForm:
+    return replace(form, section=section, call=call, between=between)

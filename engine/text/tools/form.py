@@ -1,0 +1,102 @@
+"""The forms in which models write calls of tools, as data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["HERMES", "KNOWN", "CallForm", "Kind", "known_form"]
+
+Kind = Literal["object", "named", "tagged", "braces", "python"]
+
+_MARKER = re.compile(r"<[^<>\s]*>|\[[A-Z_]{3,}\]|\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """How calls are written, in the white space of the template; readers ignore white space at their edges.
+
+    `section` stands around all calls, `call` around each, `between` between two. Inside a call:
+
+    - "object": a JSON object with the tool's name under `name_key` and its arguments under `arguments_key`;
+      without `name_key`, the tool's name is itself the key of its arguments. `before` and `after` are further
+      keys, with strings as values.
+    - "named": the name, `after_name` (two texts with an id of letters and digits between them, or none), then
+      the arguments as JSON.
+    - "tagged": the name, `after_name[0]`, then for each argument `parameter[0]`, its name, `parameter[1]`,
+      its value, `parameter[2]`. Strings are written as they are, after `parameter[1]`; other values as JSON,
+      after `json_value` where that is not empty.
+    - "braces": `name{key:value,...}` with bare keys; strings stand between two `quote`.
+    - "python": `name(key=value, ...)` with Python literals.
+    """
+
+    kind: Kind
+    section: tuple[str, str] = ("", "")
+    call: tuple[str, str] = ("", "")
+    between: str = ""
+    name_key: str = "name"
+    arguments_key: str = "arguments"
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    after_name: tuple[str, str] = ("", "")
+    parameter: tuple[str, str, str] = ("", "", "")
+    json_value: str = ""
+    quote: str = ""
+
+    @property
+    def opening(self) -> str:
+        """All that stands before the first call's name or object."""
+        return self.section[0] + self.call[0]
+
+    @property
+    def marker(self) -> str:
+        """The text by which the first call is noticed; empty if only the beginning of a reply shows it."""
+        found = _MARKER.match(self.opening.strip())
+        return found[0] if found is not None and found[0] not in ("[", "{") else ""
+
+
+HERMES = CallForm("object", call=("<tool_call>\n", "\n</tool_call>"), between="\n")
+"""The most common form, which models without tools of their own are asked to write."""
+
+KNOWN: tuple[tuple[str, CallForm], ...] = (
+    ("<|tool_calls_section_begin|>", CallForm(
+        "named", ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+        ("<|tool_call_begin|>functions.", "<|tool_call_end|>"),
+        after_name=(":", "<|tool_call_argument_begin|>"),
+    )),
+    ("<｜tool▁calls▁begin｜>", CallForm(
+        "named", ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+        ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```<｜tool▁call▁end｜>"), "\n",
+        after_name=("\n```json\n", ""),
+    )),
+    ("<|START_ACTION|>", CallForm(
+        "object", ("<|START_ACTION|>[", "]<|END_ACTION|>"), between=", ", name_key="tool_name",
+        arguments_key="parameters", before=("tool_call_id",),
+    )),
+    ("<|tool_call_start|>", CallForm(
+        "python", ("<|tool_call_start|>[", "]<|tool_call_end|>"), between=", ",
+    )),
+    ("<|tool_call|>", CallForm("object", ("<|tool_call|>[", "]"), between=", ")),
+    ("[TOOL_CALLS]", CallForm("object", ("[TOOL_CALLS][", "]"), between=", ", after=("id",))),
+    ("<start_function_call>", CallForm(
+        "braces", call=("<start_function_call>call:", "<end_function_call>"), quote="<escape>",
+    )),
+    ("<arg_key>", CallForm(
+        "tagged", call=("<tool_call>", "\n</tool_call>"), between="\n", after_name=("\n", ""),
+        parameter=("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n"),
+    )),
+    ("<function=", CallForm(
+        "tagged", call=("<tool_call>\n<function=", "</function>\n</tool_call>"), between="\n",
+        after_name=(">\n", ""), parameter=("<parameter=", ">\n", "\n</parameter>\n"),
+    )),
+    ("<tool_call>", HERMES),
+)  # fmt: skip
+"""Forms by a text that their templates or vocabularies have; for templates that offer tools, but do not write
+calls themselves."""
+
+
+def known_form(source: str, control: Sequence[str] = ()) -> CallForm | None:
+    """The form that a template's source speaks of, or one whose marker is among the control tokens."""
+    return next((form for text, form in KNOWN if text in source or text in control), None)

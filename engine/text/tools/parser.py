@@ -1,0 +1,235 @@
+"""A reply divided into text and calls of tools while it grows."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from engine.core import CallPiece, Tool
+from engine.text.template.reasoning import Tag
+from engine.text.tools.calls import CallReader
+from engine.text.tools.form import CallForm
+from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading
+from engine.text.tools.values import parameters_of
+
+__all__ = ["CallSink", "Piece", "ToolParser", "new_call_id"]
+
+Piece = str | CallPiece
+"""A piece of a reply: text, or part of a call."""
+
+
+def new_call_id() -> str:
+    """An id that no other call has."""
+    return f"call_{secrets.token_hex(12)}"
+
+
+class CallSink:
+    """Numbers the calls of one reply and makes pieces of them; neighbouring pieces become one."""
+
+    def __init__(self, tools: Sequence[Tool], new_id: Callable[[], str] = new_call_id) -> None:
+        self._parameters = {tool.name: parameters_of(tool) for tool in tools}
+        self._new_id = new_id
+        self._pieces: list[Piece] = []
+        self._arguments: JsonReader | None = None
+        self._chars: Chars | None = None
+        self.count = 0
+        """Calls begun so far."""
+
+    def reads(self, chars: Chars) -> None:
+        """The characters that the arguments of the next calls are read from."""
+        self._chars = chars
+
+    @property
+    def begun(self) -> bool:
+        """Whether a call has begun and not ended."""
+        return self._arguments is not None
+
+    def begin(self, name: str) -> JsonReader:
+        """A call begins; its arguments are written by this reader. Raises `Malformed` for no such tool."""
+        if name not in self._parameters or self._chars is None:
+            raise Malformed
+        index = self.count
+        self.count += 1
+        self._pieces.append(CallPiece(index, self._new_id(), name))
+        self._arguments = JsonReader(self._chars, lambda text: self._write(index, text))
+        return self._arguments
+
+    def end(self) -> None:
+        """The call is complete; what its arguments lack to be JSON is added."""
+        if self._arguments is None:
+            return
+        self._arguments.close()
+        last = self._pieces[-1] if self._pieces else None
+        if isinstance(last, CallPiece) and last.name and not last.arguments:
+            self._write(last.index, "{}")
+        self._arguments = None
+        if self._chars is not None:
+            self._chars.taken.clear()
+
+    def parameters(self, name: str) -> Mapping[str, Any]:
+        """The schema of a tool's arguments."""
+        return self._parameters.get(name, {})
+
+    def text(self, text: str) -> None:
+        """A piece of text."""
+        if text and self._pieces and isinstance(self._pieces[-1], str):
+            self._pieces[-1] += text
+        elif text:
+            self._pieces.append(text)
+
+    def taken(self) -> list[Piece]:
+        """The pieces since the last call."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def _write(self, index: int, text: str) -> None:
+        last = self._pieces[-1] if self._pieces else None
+        if isinstance(last, CallPiece) and last.index == index:
+            self._pieces[-1] = CallPiece(index, last.id, last.name, last.arguments + text)
+        elif text:
+            self._pieces.append(CallPiece(index, arguments=text))
+
+
+class ToolParser:
+    """Divides one reply: `feed` takes its text, in any pieces, `finish` its end.
+
+    However the text is cut, the same pieces come out, but for their own cuts. Text that only looks like a
+    call, or calls none of `tools`, stays text. White space around calls is dropped. No call is looked for
+    inside a thought: between `tags` at the beginning of the reply, or up to `opened` where a thought was
+    begun before the reply. The arguments of a call that is cut off are completed to JSON.
+    """
+
+    def __init__(
+        self,
+        form: CallForm,
+        tools: Sequence[Tool],
+        tags: Sequence[Tag] = (),
+        opened: str = "",
+        new_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        self._form = form
+        self._marker = form.marker
+        # a form without a marker begins a reply, and with this character
+        self._first = "" if self._marker else form.opening.strip()[:1] or "{"
+        self._sink = CallSink(tools, new_id)
+        self._tags = tags
+        self._closing = opened
+        self._lead: str | None = ""  # the beginning of the reply while it may be a tag
+        self._tail = ""
+        self._at_start = True
+        self._held = ""
+        self._opening = ""  # what stood before the characters of the call under way
+        self._chars = Chars()
+        self._reading: Reading | None = None
+
+    @property
+    def calls(self) -> int:
+        """Calls begun so far."""
+        return self._sink.count
+
+    def feed(self, text: str) -> list[Piece]:
+        """What is certain now."""
+        self._take(text)
+        return self._sink.taken()
+
+    def finish(self) -> list[Piece]:
+        """The rest, once the reply has ended."""
+        while self._reading is not None:
+            self._reading = None
+            if self._sink.begun:
+                self._sink.end()
+            else:
+                self._rescan()
+        if self._sink.count and not self._held.strip():
+            self._held = ""
+        self._sink.text(self._held)
+        self._held = ""
+        return self._sink.taken()
+
+    def _take(self, text: str) -> None:
+        waiting = list(reversed(text))
+        while waiting:
+            char = waiting.pop()
+            if self._reading is None:
+                self._plain(char)
+                continue
+            try:
+                self._reading.send(char)
+            except StopIteration:
+                self._reading = None
+            except Malformed:
+                waiting.extend(reversed(self._failed()))
+
+    def _failed(self) -> str:
+        """The text to read again after a call that was none."""
+        self._reading = None
+        taken = self._chars.text
+        if self._sink.begun:
+            self._sink.end()
+            return taken[-1:]
+        text, self._opening = self._opening + taken, ""
+        self._out(text[:1])
+        return text[1:]
+
+    def _rescan(self) -> None:
+        """At the end of the reply: what was no call is text, in which another call may begin."""
+        taken = self._chars.text
+        text, self._opening = self._opening + taken, ""
+        self._out(text[:1])
+        self._take(text[1:])
+
+    def _plain(self, char: str) -> None:
+        if self._closing or self._lead is not None:
+            self._thought(char)
+            return
+        self._held += char
+        while self._held:
+            core = self._held.lstrip(BLANKS)
+            if self._marker:
+                if core == self._marker:
+                    self._begin("")
+                    return
+                if self._marker.startswith(core):
+                    return
+            elif self._at_start and core[:1] in ("", self._first):
+                if core:
+                    self._begin(core)
+                return
+            self._out(self._held[0])
+            self._held = self._held[1:]
+
+    def _begin(self, again: str) -> None:
+        """A call may begin with what is held, of which `again` is read once more."""
+        self._opening = self._held[: len(self._held) - len(again)]
+        self._held = ""
+        self._chars = Chars()
+        self._sink.reads(self._chars)
+        self._reading = CallReader(self._form, self._chars, self._sink).calls()
+        next(self._reading)
+        self._take(again)
+
+    def _out(self, text: str) -> None:
+        self._at_start = self._at_start and not text.strip()
+        self._sink.text(text)
+
+    def _thought(self, char: str) -> None:
+        """Text inside a thought, or at the beginning of the reply, where one may begin."""
+        if self._closing:
+            self._sink.text(char)
+            self._tail = (self._tail + char)[-len(self._closing) :]
+            if self._tail == self._closing:
+                self._closing, self._tail, self._lead = "", "", None
+            return
+        lead = (self._lead or "") + char
+        core = lead.lstrip(BLANKS)
+        found = next((end for begin, end in self._tags if core == begin), "")
+        if found:
+            self._sink.text(lead)
+            self._lead, self._closing = None, found
+        elif not core or any(begin.startswith(core) for begin, _ in self._tags):
+            self._lead = lead
+        else:
+            self._lead = None
+            for one in lead:
+                self._plain(one)

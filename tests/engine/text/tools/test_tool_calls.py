@@ -1,0 +1,127 @@
+"""Calls of tools: the forms of published templates, read back from their own text however it is cut."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.core import CallPiece, Tool
+from engine.text.template.template import ChatTemplate
+from engine.text.tools.detect import tool_style
+from engine.text.tools.form import HERMES, KNOWN, CallForm
+from engine.text.tools.parser import ToolParser
+
+FOLDER = Path(__file__).parents[3] / "golden" / "templates"
+# harmony's headers are no form of this room; functionary's calls begin in the prompt; GigaChat's template
+# writes only the first call; MiniCPM5's wraps strings with "<" in CDATA, which is read as it is written
+NAMES = sorted({path.stem for path in FOLDER.glob("*.jinja")} - {
+    "openai-gpt-oss-120b", "meetkai-functionary-medium-v3.2", "GigaChat3-10B-A1.8B",
+    "openbmb-MiniCPM5-1B",
+})  # fmt: skip
+SCHEMA = json.dumps({"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}})
+TOOLS = (Tool("weather", "The weather.", SCHEMA), Tool("clock"))
+ARGUMENTS: tuple[dict[str, Any], ...] = ({"city": "Köln, a < b", "days": 2}, {})
+THINK = ("<think>", "</think>")
+
+
+def read(form: CallForm, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]:
+    """The text of a reply, and the names and arguments of its calls."""
+    parser = ToolParser(form, TOOLS, (THINK,))
+    text, calls = "", list[tuple[str, str]]()
+    for piece in [one for part in pieces for one in parser.feed(part)] + parser.finish():
+        if isinstance(piece, str):
+            text += piece
+        elif piece.name:
+            assert piece.index == len(calls)
+            assert piece.id.startswith("call_")
+            calls.append((piece.name, piece.arguments))
+        else:
+            assert piece == CallPiece(len(calls) - 1, arguments=piece.arguments)
+            calls[-1] = calls[-1][0], calls[-1][1] + piece.arguments
+    assert parser.calls == len(calls)
+    return text, calls
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_template_s_own_calls_are_read_back(name: str) -> None:
+    template = ChatTemplate((FOLDER / f"{name}.jinja").read_text("utf-8"), "<s>", "</s>")
+    style = tool_style(template)
+    if not style.writes_calls:
+        assert style.form in (HERMES, *(form for _, form in KNOWN))
+        return
+    calls = [
+        {"id": f"call0000{place}", "type": "function", "function": {"name": tool.name, "arguments": given}}
+        for place, (tool, given) in enumerate(zip(TOOLS, ARGUMENTS, strict=True))
+    ]
+    offered = [
+        {"type": "function", "function": {"name": tool.name, "description": "A tool.", "parameters": {
+            "type": "object", "properties": {}, "required": []}}}
+        for tool in TOOLS
+    ]  # fmt: skip
+    turns: list[dict[str, Any]] = [
+        {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "", "tool_calls": calls},
+    ]  # fmt: skip
+    text = template.render(turns, add_generation_prompt=False, tools=offered)
+    written = text[text.rfind(style.form.marker, 0, text.rfind("weather")) :]
+    found = read(style.form, [written])[1]
+    assert [(name, json.loads(given)) for name, given in found] == [
+        (tool.name, given) for tool, given in zip(TOOLS, ARGUMENTS, strict=True)
+    ]
+
+
+REPLY = (
+    '<think>no <tool_call> here</think>Look: <tool_call> is a tag. <tool_call>\n{"name": "weather", '
+    '"arguments": {"city": "K\\u00f6ln \\"x\\"", "days": [1.5, null]}}\n</tool_call>\n'
+    '<tool_call>{"arguments": {}, "name": "clock"}</tool_call> Done.'
+)
+
+
+@given(st.sets(st.integers(1, len(REPLY) - 1)))
+def test_any_cut_gives_the_same(cuts: set[int]) -> None:
+    ends = [0, *sorted(cuts), len(REPLY)]
+    text, calls = read(HERMES, [REPLY[a:b] for a, b in pairwise(ends)])
+    assert text == "<think>no <tool_call> here</think>Look: <tool_call> is a tag. Done."
+    assert calls == [("weather", '{"city": "K\\u00f6ln \\"x\\"", "days": [1.5, null]}'), ("clock", "{}")]
+
+
+@given(st.integers(0, len(REPLY)))
+def test_arguments_cut_off_anywhere_are_json(end: int) -> None:
+    for _, arguments in read(HERMES, [REPLY[:end]])[1]:
+        assert isinstance(json.loads(arguments), dict)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>\n{"name": "unknown", "arguments": {"a": 1}}\n</tool_call>',
+        "<tool_call>no JSON</tool_call>",
+        '<tool_call>{"arguments": {"a": 1}}</tool_call>',
+        '<tool_call>{"name": "clock", "arguments": 7}</tool_call>',
+        "<tool_call",
+        "a <b> {} \n",
+    ],
+)
+def test_what_is_no_call_stays_text(text: str) -> None:
+    assert read(HERMES, list(text)) == (text, [])
+
+
+def test_a_form_without_marker_begins_the_reply() -> None:
+    form = CallForm("object", arguments_key="parameters")
+    call = '{"name": "clock", "parameters": {}}'
+    assert read(form, list(call)) == ("", [("clock", "{}")])
+    assert read(form, [f"It is {call}"]) == (f"It is {call}", [])
+    assert read(form, list('{"name": "Ann"}')) == ('{"name": "Ann"}', [])
+
+
+def test_python_calls() -> None:
+    form = dict(KNOWN)["<|tool_call_start|>"]
+    text = 'Hm <|tool_call_start|>[weather(city="a)b\'", days=None), clock()]<|tool_call_end|> ok'
+    assert read(form, list(text)) == (
+        "Hm ok", [("weather", '{"city": "a)b\'", "days": null}'), ("clock", "{}")],
+    )  # fmt: skip
