@@ -49,6 +49,7 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         )
     if continued and messages[-1].role != "assistant":
         raise bad_request("continue_final_message needs a last message of the assistant.", "messages")
+    check_no_tools(fields)
     most_tokens = fields.whole("max_completion_tokens", 1, _LONGEST)
     if most_tokens is None:
         most_tokens = fields.whole("max_tokens", 1, _LONGEST)
@@ -72,6 +73,15 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         fields.flag("stream"),
         stream_options is not None and stream_options.flag("include_usage"),
     )
+
+
+def check_no_tools(fields: Fields) -> None:
+    """Raises `ApiError` for tools that the model is to choose from."""
+    for name, choice in (("tools", "tool_choice"), ("functions", "function_call")):
+        if fields.get(name) and fields.get(choice) != "none":
+            raise bad_request(
+                f'Calls of tools are not supported yet; leave {name} out, or send {choice} "none".', name
+            )
 
 
 def _variables(fields: Fields) -> str:

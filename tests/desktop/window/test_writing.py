@@ -400,7 +400,7 @@ def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> 
     slow = hand.folder / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
-    monkeypatch.setattr("desktop.store.attachments.files.sys.executable", str(slow))
+    monkeypatch.setattr("sys.executable", str(slow))
     (hand.folder / "hard.pdf").write_bytes(b"%PDF-1.7\nhard")
     hand.window.files.open([hand.folder / "hard.pdf"])
     hand.qtbot.waitUntil(harness(hand).files.chips.stop.isVisible)

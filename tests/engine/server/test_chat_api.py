@@ -81,7 +81,7 @@ def test_a_stream_has_the_same_text_in_openais_form(served: Served) -> None:
 
 
 def test_usage_comes_in_a_last_chunk_without_choices(served: Served) -> None:
-    events = complete(served, stream=True, stream_options={"include_usage": True}).events
+    events = complete(served, stream=True, ignore_eos=True, stream_options={"include_usage": True}).events
     assert events[-2]["choices"] == []
     assert events[-2]["usage"]["completion_tokens"] == 8
     assert all(event["usage"] is None for event in events[:-2])
@@ -250,6 +250,18 @@ def test_bad_requests_get_one_sentence(
     assert answer.error["type"] == "invalid_request_error"
     assert answer.error["param"] == param
     assert "Traceback" not in answer.error["message"]
+
+
+@pytest.mark.parametrize(("tools", "choice"), [("tools", "tool_choice"), ("functions", "function_call")])
+def test_tools_are_refused_by_name_unless_none_may_be_called(served: Served, tools: str, choice: str) -> None:
+    offered = {tools: [{"type": "function", "function": {"name": "look", "parameters": {}}}]}
+    for chosen in ({}, {choice: "auto"}, {choice: "required"}, {choice: {"name": "look"}}):
+        refused = complete(served, **offered, **chosen)
+        assert (refused.status, refused.error["param"]) == (400, tools)
+        assert f'{choice} "none"' in refused.error["message"]
+    assert text_of(complete(served, seed=5, **offered, **{choice: "none"})) == text_of(
+        complete(served, seed=5, **{tools: []})
+    )
 
 
 def test_null_is_the_same_as_missing_and_unknown_fields_are_ignored(served: Served) -> None:

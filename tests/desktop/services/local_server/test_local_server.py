@@ -74,7 +74,7 @@ def answered(hand: Hand, asking: Asking) -> tuple[int, Any]:
 
 
 def request(tokens: int = 8) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": tokens, "seed": 1}
+    return {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": tokens, "ignore_eos": True}
 
 
 def test_it_is_off_until_it_is_switched_on_and_stays_as_it_was(hand: Hand) -> None:
