@@ -29,7 +29,7 @@ from engine.core import (
     Trimmed,
 )
 from engine.drain import drain, mapped
-from engine.errors import Cancelled, DeviceLost, NotFinite
+from engine.errors import Cancelled, DeviceLost, NotFinite, NotSupportedYet
 from engine.generator.adapter_slot import AdapterSlot, parse_adapters
 from engine.generator.draft_slot import DraftSlot
 from engine.generator.job import Job, Setup
@@ -82,8 +82,10 @@ class LocalChat:
         Setting `stop` ends it after the running step with reason "cancelled". Raises `ContextTooLong` when
         the messages cannot fit under `stops.when_full`, `BadTemplate` when the template refuses them,
         `BadSetting` for nothing to continue or an invalid constraint, `NothingAllowed` when constraints leave
-        no token to choose.
+        no token to choose, `NotSupportedYet` for tools.
         """
+        if request.tools and request.tool_choice != "none":
+            raise NotSupportedYet("Models on this computer cannot call tools yet; leave the tools out.")
         started = time.perf_counter()
         if request.replayed is not None:
             prompt, heal = _as_it_was(request.replayed, request.guidance.cfg_scale), request.replayed.heal
