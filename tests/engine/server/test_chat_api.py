@@ -103,7 +103,7 @@ def test_logprobs_are_the_models_own(served: Served, stream: bool) -> None:
 
 
 def test_logprobs_without_alternatives(served: Served) -> None:
-    content = complete(served, logprobs=True).json["choices"][0]["logprobs"]["content"]
+    content = complete(served, logprobs=True, ignore_eos=True).json["choices"][0]["logprobs"]["content"]
     assert [item["top_logprobs"] for item in content] == [[]] * 8
 
 
@@ -116,7 +116,7 @@ def test_choices_have_seeds_in_order(served: Served, stream: bool) -> None:
 
 
 def test_usage_counts_the_prompt_once_and_all_choices(served: Served) -> None:
-    one, three = (complete(served, n=n).json["usage"] for n in (1, 3))
+    one, three = (complete(served, n=n, ignore_eos=True).json["usage"] for n in (1, 3))
     assert three["prompt_tokens"] == one["prompt_tokens"]
     assert three["completion_tokens"] == 3 * one["completion_tokens"]
 
@@ -137,7 +137,7 @@ def test_a_temperature_of_zero_is_greedy(served: Served) -> None:
 
 
 def test_max_completion_tokens_goes_before_max_tokens(served: Served) -> None:
-    usage = complete(served, max_completion_tokens=3, max_tokens=5).json["usage"]
+    usage = complete(served, max_completion_tokens=3, max_tokens=5, ignore_eos=True).json["usage"]
     assert usage["completion_tokens"] == 3
 
 
