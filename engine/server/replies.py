@@ -1,5 +1,5 @@
-"""What a reply's events become for every endpoint: pieces of reasoning and of text, log-probabilities, and at
-the end a reason and the counts of tokens.
+"""What a reply's events become for every endpoint: pieces of reasoning, of text and of calls of tools,
+log-probabilities, and at the end a reason and the counts of tokens.
 
 `reply_work` runs on the model's thread and turns the engine's events into the few kinds below; `Writer` turns
 those of one choice into pieces, on the server's thread.
@@ -7,6 +7,7 @@ those of one choice into pieces, on the server's thread.
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -15,7 +16,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.chat import LocalChat
-from engine.core import ChatEvent, ChatRequest, Done, Prefill, Rendered, Stats, Text, TokenInfo, Waiting
+from engine.core import (
+    CallPiece,
+    ChatEvent,
+    ChatRequest,
+    Done,
+    Prefill,
+    Rendered,
+    Stats,
+    Text,
+    TokenInfo,
+    Waiting,
+)
 from engine.server.host import Work
 from engine.server.thoughts import Tags, ThoughtSplitter
 
@@ -76,6 +88,18 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """More of a call that the reply makes."""
+
+    piece: CallPiece
+
+    @property
+    def weight(self) -> int:
+        """About its bytes of memory."""
+        return 192 + 4 * len(self.piece.name + self.piece.arguments)
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The reply is complete, or was cut: `reason` and `trigger` as in `Done`."""
 
@@ -84,7 +108,7 @@ class Ended:
     stats: Stats
 
 
-ReplyEvent = Begun | Prompted | Reading | Written | Ended
+ReplyEvent = Begun | Prompted | Reading | Written | Called | Ended
 
 
 def reply_work(
@@ -118,6 +142,8 @@ def _crossing(chat: LocalChat, event: ChatEvent, logprobs: int | None) -> Iterat
     if isinstance(event, Text):
         scores = () if logprobs is None else tuple(_score(chat, token, logprobs) for token in event.tokens)
         yield Written(event.text, len(event.tokens), scores)
+    elif isinstance(event, CallPiece):
+        yield Called(event)
     elif isinstance(event, Done):
         yield Ended(event.reason, event.trigger, event.stats)
     elif isinstance(event, Prefill):
@@ -153,15 +179,20 @@ def logprob(probability: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A further piece of a choice: of its reasoning and of its text, either of which may be empty."""
+    """A further piece of a choice: of its reasoning, its text, or of a call; what is there stands in this
+    order.
+
+    A call begins with the piece that has a name; its arguments are those of all its pieces together.
+    """
 
     reasoning: str = ""
     text: str = ""
     scores: tuple[Score, ...] = ()
+    call: CallPiece | None = None
 
 
 class Writer:
-    """One choice while it is written: divides what comes into reasoning and text.
+    """One choice while it is written: divides what comes into reasoning, text and calls.
 
     `begun` is the beginning of the reply, which the request gave.
     """
@@ -171,6 +202,9 @@ class Writer:
         self._splitter = ThoughtSplitter(tags)
         self._splitter.feed(begun)
         self.reasoning_tokens = 0
+        self.calls = 0
+        """Calls begun so far."""
+        self._arguments: list[str] = []  # of the last call
         self.ended: Ended | None = None
 
     def feed(self, event: ReplyEvent) -> Delta | None:
@@ -182,6 +216,12 @@ class Writer:
             if self._splitter.inside:
                 self.reasoning_tokens += event.tokens
             return _delta(self._splitter.feed(event.text), event.scores)
+        elif isinstance(event, Called):
+            if event.piece.name:
+                self.calls += 1
+                self._arguments.clear()
+            self._arguments.append(event.piece.arguments)
+            return _delta(self._splitter.finish(), (), event.piece)
         elif isinstance(event, Ended):
             self.ended = event
             return _delta(self._splitter.finish(), ())
@@ -191,7 +231,10 @@ class Writer:
     def finish_reason(self) -> str:
         """OpenAI's word for the end."""
         assert self.ended is not None
-        return "length" if self.ended.reason in _CUT else "stop"
+        if self.ended.reason in _CUT:
+            return "length"
+        cut = self.ended.reason not in _WHOLE and not _is_json("".join(self._arguments))
+        return "tool_calls" if self.calls and not cut else "stop"
 
     @property
     def stop_reason(self) -> str | None:
@@ -201,12 +244,24 @@ class Writer:
 
 
 _CUT = ("max_tokens", "context_full", "time_limit", "loop")
+_WHOLE = ("stop_token", "end_filter")
+"""Ends after which the last call is complete."""
 
 
-def _delta(pieces: list[tuple[bool, str]], scores: tuple[Score, ...]) -> Delta | None:
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _delta(
+    pieces: list[tuple[bool, str]], scores: tuple[Score, ...], call: CallPiece | None = None
+) -> Delta | None:
     reasoning = "".join(text for inside, text in pieces if inside)
     text = "".join(text for inside, text in pieces if not inside)
-    return Delta(reasoning, text, scores) if reasoning or text or scores else None
+    return Delta(reasoning, text, scores, call) if reasoning or text or scores or call else None
 
 
 def usage(ends: list[Ended], reasoning_tokens: int = 0) -> dict[str, Any]:
@@ -223,20 +278,27 @@ def usage(ends: list[Ended], reasoning_tokens: int = 0) -> dict[str, Any]:
 
 
 def joined(events: Sequence[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """The same events; neighbours that are text of one reply become one, for a client that reads slowly."""
-    last: tuple[int, Written] | None = None
+    """The same events; neighbours that are text of one reply, or of one call, become one, for a client that
+    reads slowly.
+    """
+    last: tuple[int, Any] | None = None
     for number, event in events:
-        if last is not None and number == last[0] and isinstance(event, Written):
-            before = last[1]
-            joint = Written(
-                before.text + event.text, before.tokens + event.tokens, before.scores + event.scores
-            )
-            last = number, joint
-            continue
         if last is not None:
+            joint = _joint(last[1], event) if number == last[0] else None
+            if joint is not None:
+                last = number, joint
+                continue
             yield last
-        last = (number, event) if isinstance(event, Written) else None
-        if last is None:
-            yield number, event
+        last = number, event
     if last is not None:
         yield last
+
+
+def _joint(before: Any, event: Any) -> Any:
+    """Two neighbouring events of one reply as one; None if they stay apart."""
+    if isinstance(before, Written) and isinstance(event, Written):
+        return Written(before.text + event.text, before.tokens + event.tokens, before.scores + event.scores)
+    if isinstance(before, Called) and isinstance(event, Called) and not event.piece.name:
+        begun, more = before.piece, event.piece
+        return Called(CallPiece(begun.index, begun.id, begun.name, begun.arguments + more.arguments))
+    return None

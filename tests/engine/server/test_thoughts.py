@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core import Stats
-from engine.server.replies import Ended, Prompted, Writer, Written, joined
+from engine.core import CallPiece, Stats
+from engine.server.replies import Called, Delta, Ended, Prompted, Writer, Written, joined
 from engine.server.thoughts import ThoughtSplitter
 
 TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
@@ -102,3 +102,37 @@ def test_neighbouring_text_of_one_reply_is_joined() -> None:
     end = Ended("stop_token", "", Stats())
     found = list(joined([(0, a), (0, b), (1, c), (0, a), (0, end), (0, None)]))
     assert found == [(0, Written("ab", 3)), (1, c), (0, a), (0, end), (0, None)]
+
+
+def test_calls_are_pieces_after_the_text_before_them() -> None:
+    writer = Writer(TAGS)
+    begun, more = CallPiece(0, "call_1", "clock"), CallPiece(0, arguments='{"a": 1')
+    assert writer.feed(Written("<thi", 1)) is None
+    assert writer.feed(Called(begun)) == Delta(text="<thi", call=begun)
+    assert writer.feed(Called(more)) == Delta(call=more)
+    assert writer.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "rest", "finish"),
+    [("stop_token", "}", "tool_calls"), ("end_filter", "}", "tool_calls"), ("stop_string", "}", "tool_calls"),
+     ("stop_string", "", "stop"), ("max_tokens", "", "length"), ("max_tokens", "}", "length")],
+)  # fmt: skip
+def test_reasons_of_calls(reason: str, rest: str, finish: str) -> None:
+    writer = Writer(TAGS)
+    for piece in (CallPiece(0, "a", "clock", "{}"), CallPiece(1, "b", "x", "{"), CallPiece(1, "", "", rest)):
+        writer.feed(Called(piece))
+    writer.feed(Ended(reason, "", Stats()))
+    assert writer.finish_reason == finish
+
+
+def test_neighbouring_pieces_of_one_call_are_joined() -> None:
+    pieces = (
+        CallPiece(0, "a", "f", ""),
+        CallPiece(0, arguments='{"a'),
+        CallPiece(0, arguments='":1}'),
+        CallPiece(1, "b", "g", "{}"),
+    )
+    found = list(joined([(0, Called(piece)) for piece in pieces]))
+    assert found == [(0, Called(CallPiece(0, "a", "f", '{"a":1}'))), (0, Called(pieces[3]))]
+    assert found[0][1].weight > 192
