@@ -29,12 +29,13 @@ from engine.core import (
     Trimmed,
 )
 from engine.drain import drain, mapped
-from engine.errors import Cancelled, DeviceLost, NotFinite, NotSupportedYet
+from engine.errors import Cancelled, DeviceLost, NotFinite
 from engine.generator.adapter_slot import AdapterSlot, parse_adapters
 from engine.generator.draft_slot import DraftSlot
 from engine.generator.job import Job, Setup
 from engine.generator.prompt import Prompt, Prompts
 from engine.generator.request import GenerationRequest, Guidance
+from engine.generator.tool_calls import divided
 from engine.platform.folders import cache_dir
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.template.template import ChatTemplate
@@ -77,15 +78,14 @@ class LocalChat:
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
         """The events of one reply: `Trimmed` when turns had to be left out, `Loading` of a draft model or
-        adapters, `Rendered` when asked for, `Prefill`, `Text` with `Running` now and then, one `Done`.
+        adapters, `Rendered` when asked for, `Prefill`, `Text` and `CallPiece` with `Running` now and then,
+        one `Done`.
 
         Setting `stop` ends it after the running step with reason "cancelled". Raises `ContextTooLong` when
         the messages cannot fit under `stops.when_full`, `BadTemplate` when the template refuses them,
         `BadSetting` for nothing to continue or an invalid constraint, `NothingAllowed` when constraints leave
-        no token to choose, `NotSupportedYet` for tools.
+        no token to choose, `NotSupportedYet` for tools of a model in channels.
         """
-        if request.tools and request.tool_choice != "none":
-            raise NotSupportedYet("Models on this computer cannot call tools yet; leave the tools out.")
         started = time.perf_counter()
         if request.replayed is not None:
             prompt, heal = _as_it_was(request.replayed, request.guidance.cfg_scale), request.replayed.heal
@@ -98,7 +98,11 @@ class LocalChat:
                 request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings
             )
             request = dataclasses.replace(request, stops=stops)
-        return self._reply(prompt, request, stop, heal=heal, started=started)
+        parser = self._prompts.calling.parser(request, self.info.thinking, prompt.ids)
+        if parser is None:
+            return self._reply(prompt, request, stop, heal=heal, started=started)
+        shown = self._prompts.calling.shown
+        return divided(self._reply(prompt, request, stop, heal=heal, started=started, shown=shown), parser)
 
     def complete(
         self, ids: Sequence[int], request: ChatRequest, stop: threading.Event
@@ -110,15 +114,22 @@ class LocalChat:
         return self._reply(prompt, request, stop, heal=request.constraint.heal, started=time.perf_counter())
 
     def _reply(
-        self, prompt: Prompt, request: ChatRequest, stop: threading.Event, *, heal: bool, started: float
-    ) -> Iterator[ChatEvent]:
+        self,
+        prompt: Prompt,
+        request: ChatRequest,
+        stop: threading.Event,
+        *,
+        heal: bool,
+        started: float,
+        shown: frozenset[int] = frozenset(),
+    ) -> Generator[ChatEvent, None, None]:
         """The events of a reply to `prompt`; its tokens are remembered for the next turn."""
         if prompt.dropped or prompt.cut:
             yield Trimmed(prompt.dropped, prompt.cut)
         generation = GenerationRequest(
             prompt.ids, request.sampler, request.stops, request.speculation, request.constraint,
             prompt.guidance, request.output, given=prompt.given, heal=heal, started=started,
-            replayed=request.replayed.passes if request.replayed is not None else (),
+            replayed=request.replayed.passes if request.replayed is not None else (), shown=shown,
         )  # fmt: skip
         job = Job(generation, priority=request.priority, stop=stop, setup=self._setup(request))
         written: list[int] = []

@@ -17,13 +17,15 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 @dataclass(frozen=True, slots=True)
 class ReturnOptions:
     """What to report of each token besides its probabilities: the `top` likeliest tokens after all steps, the
-    model's own likeliest as `alternatives`, the raw `logits`. `special` shows special tokens as text.
+    model's own likeliest as `alternatives`, the raw `logits`. `special` shows all control tokens as text,
+    `shown` are those that are shown in any case.
     """
 
     top: int = 0
     alternatives: int = 0
     logits: bool = False
     special: bool = False
+    shown: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

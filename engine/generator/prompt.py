@@ -14,6 +14,7 @@ from engine.core import ChatRequest, Message, PromptSize
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.context import OldestFirst, WrittenReplies, reply_room
 from engine.generator.request import Guidance
+from engine.generator.tool_calls import ToolCalling
 from engine.text.template.reasoning import PLAIN_TAG, without_thoughts
 from engine.text.template.template import ChatTemplate, encode_chat
 from engine.text.tokenizer.tokenizer import Tokenizer
@@ -39,6 +40,7 @@ class Prompts:
         self.context_length = context_length
         self._tokenizer = tokenizer
         self._template = template
+        self.calling = ToolCalling(tokenizer, template)
         self._window = OldestFirst(context_length)
         self._written = WrittenReplies(tokenizer)
         self._hidden = (PLAIN_TAG,) if tokenizer.channels is not None else template.thinking(tokenizer)[1]
@@ -166,12 +168,14 @@ class Prompts:
             messages = [
                 self._answer(message) if message.role == "assistant" else message for message in messages
             ]
+        turns, tools = self.calling.turns(messages, request)
         return encode_chat(
             self._tokenizer,
             self._template,
-            messages,
+            turns,
             add_generation_prompt=add_generation_prompt,
             continue_last=continue_last,
+            tools=tools,
             variables=json.loads(request.template_variables) if request.template_variables else None,
         )[1]
 

@@ -44,6 +44,7 @@ class GenerationRequest:
         heal: choose the last id again, among the tokens that begin with its text.
         seed: takes precedence over the sampler's; with neither, a random one is drawn.
         started: when the request arrived, in `time.perf_counter` seconds; None is now.
+        shown: control tokens that are shown as text.
         replayed: the passes that read an earlier sequence with the same ids (`StreamingGenerator.reading`).
     """
 
@@ -64,6 +65,7 @@ class GenerationRequest:
     seed: int | None = None
     started: float | None = None
     replayed: Sequence[Sequence[tuple[int, int]]] = ()
+    shown: frozenset[int] = frozenset()
 
     @property
     def fixed_seed(self) -> int | None:
@@ -79,7 +81,9 @@ class GenerationRequest:
             stops
             if isinstance(stops, StopRules)
             else StopRules.from_settings(stops, tokenizer.stop_token_ids),
-            ReturnOptions(self.top_tokens, self.output.alternatives, self.logits, self.output.show_special),
+            ReturnOptions(
+                self.top_tokens, self.output.alternatives, self.logits, self.output.show_special, self.shown
+            ),
             self.tables or token_tables(tokenizer, self.sampler, constraint),
             (*make_filters(constraint, tokenizer), *self.filters),
             self.prefer_end,

@@ -83,8 +83,9 @@ class TokenSequence:
         self._begin = len(self.ids)
         self._sampler = Sampler(params.sampler, params.seed, params.tables)
         self._detokenizer = Detokenizer(
-            tokenizer, skip_special=not params.returns.special, prompt_ids=self.ids, healed_prefix=healed
-        )
+            tokenizer, skip_special=not params.returns.special, prompt_ids=self.ids, healed_prefix=healed,
+            shown=params.returns.shown,
+        )  # fmt: skip
         self._unmatched = ""  # text that was held for rules that have changed since
         self._bans = BannedStrings(params.banned, params.ban_ignore_case) if params.banned else None
         self._held = TokenBuffer()

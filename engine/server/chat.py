@@ -18,6 +18,7 @@ from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work, usage
 from engine.server.service import Service
+from engine.server.tools import call_deltas, calls_json, offer_of
 
 _LONGEST = 1 << 20
 
@@ -49,7 +50,7 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         )
     if continued and messages[-1].role != "assistant":
         raise bad_request("continue_final_message needs a last message of the assistant.", "messages")
-    check_no_tools(fields)
+    offer = offer_of(fields)
     most_tokens = fields.whole("max_completion_tokens", 1, _LONGEST)
     if most_tokens is None:
         most_tokens = fields.whole("max_tokens", 1, _LONGEST)
@@ -61,6 +62,9 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         constraint=parameters.constraint(fields),
         output=parameters.output(logprobs),
         report_prompt=True,
+        tools=offer.tools,
+        tool_choice=offer.choice,
+        parallel_tool_calls=offer.parallel,
         template_variables=_variables(fields),
     )
     defaults = dict(model.defaults)
@@ -73,15 +77,6 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         fields.flag("stream"),
         stream_options is not None and stream_options.flag("include_usage"),
     )
-
-
-def check_no_tools(fields: Fields) -> None:
-    """Raises `ApiError` for tools that the model is to choose from."""
-    for name, choice in (("tools", "tool_choice"), ("functions", "function_call")):
-        if fields.get(name) and fields.get(choice) != "none":
-            raise bad_request(
-                f'Calls of tools are not supported yet; leave {name} out, or send {choice} "none".', name
-            )
 
 
 def _variables(fields: Fields) -> str:
@@ -135,12 +130,14 @@ async def _whole(
 
 def _message(deltas: Sequence[Delta]) -> dict[str, Any]:
     reasoning = "".join(delta.reasoning for delta in deltas)
+    text = "".join(delta.text for delta in deltas)
+    calls = calls_json(delta.call for delta in deltas if delta.call is not None)
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": "".join(delta.text for delta in deltas),
+        "content": None if calls and not text else text,
         "refusal": None,
     }
-    return message | _reasoning(reasoning)
+    return message | _reasoning(reasoning) | ({"tool_calls": calls} if calls else {})
 
 
 def _reasoning(text: str) -> dict[str, str]:
@@ -161,13 +158,16 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
         if isinstance(event, Begun):
             if not exchange.streaming:
                 await exchange.start_stream()
-            await send(number, {"role": "assistant", "content": ""})
+            await send(number, {"role": "assistant", "content": None if call.requests[0].tools else ""})
             continue
         writer = writers[number]
         if (delta := writer.feed(event)) is not None:
             scores = {"logprobs": _logprobs(delta.scores)} if call.logprobs is not None else {}
-            text = {"content": delta.text} if delta.text else {}
-            await send(number, {**_reasoning(delta.reasoning), **text}, **scores)
+            text = _reasoning(delta.reasoning) | ({"content": delta.text} if delta.text else {})
+            if delta.call is None or text:
+                await send(number, text, **scores)
+            for piece in call_deltas(delta.call):
+                await send(number, {"tool_calls": [piece]})
         if isinstance(event, Ended):
             await send(number, {}, finish_reason=writer.finish_reason, stop_reason=writer.stop_reason)
     if call.include_usage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.core import Message
+from engine.core import Message, ToolCall
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 
@@ -25,7 +25,27 @@ def _message(fields: Fields) -> Message:
     role = fields.text("role")
     if role not in _ROLES:
         raise fields.wrong("role", "one of " + ", ".join(_ROLES))
-    return Message(_ROLES[role], content_of(fields))
+    if role in ("tool", "function"):
+        return Message(
+            "tool", content_of(fields), tool_call_id=fields.text("tool_call_id"), name=fields.text("name")
+        )
+    if role != "assistant":
+        return Message(_ROLES[role], content_of(fields))
+    reasoning = fields.text("reasoning_content") or fields.text("reasoning")
+    return Message(role, content_of(fields), _calls_of(fields), reasoning=reasoning)
+
+
+def _calls_of(fields: Fields) -> tuple[ToolCall, ...]:
+    """The calls that a message of the assistant made."""
+    if fields.get("tool_calls") is None:
+        return ()
+    found = []
+    for item in fields.parts("tool_calls"):
+        function = item.part("function")
+        if function is None or not function.text("name"):
+            raise item.wrong("function", "an object with the name of a function")
+        found.append(ToolCall(item.text("id"), function.text("name"), function.text("arguments")))
+    return tuple(found)
 
 
 def content_of(fields: Fields, name: str = "content") -> str:

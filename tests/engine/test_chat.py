@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from typing import Any
 
 import pytest
 
 from engine.chat import LocalChat
-from engine.core import STOP_REASONS, ChatRequest, Done, Message, ModelInfo, Prefill, Text, Tool, Trimmed
-from engine.errors import BadSetting, BadTemplate, ContextTooLong, NotSupportedYet
+from engine.core import STOP_REASONS, ChatRequest, Done, Message, ModelInfo, Prefill, Text, Trimmed
+from engine.errors import BadSetting, BadTemplate, ContextTooLong
 from engine.settings import SamplerSettings, StopSettings
 from engine.text.template.template import ChatTemplate, encode_chat
 from tests.engine.generator.fakes import (
@@ -147,16 +146,6 @@ def test_continuing_needs_a_reply():
     chat, _ = fake_chat()
     with pytest.raises(BadSetting, match="no reply to continue"):
         ask(chat, [user("Hello")], continue_last=True)
-
-
-def test_tools_are_refused_rather_than_ignored():
-    chat, _ = fake_chat()
-    offered = ChatRequest((user("Hello"),), GREEDY, StopSettings(max_tokens=3), tools=(Tool("look"),))
-    for choice in ("auto", "required", "look"):
-        with pytest.raises(NotSupportedYet, match="tools"):
-            list(chat.stream(dataclasses.replace(offered, tool_choice=choice), threading.Event()))
-    events = list(chat.stream(dataclasses.replace(offered, tool_choice="none"), threading.Event()))
-    assert plain_ids(events) == plain_ids(ask(chat, [user("Hello")], tokens=3)[1])
 
 
 def test_dropping_the_oldest_turns():

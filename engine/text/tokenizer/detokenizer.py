@@ -26,9 +26,9 @@ class Detokenizer:
     """Turns token ids into text as they arrive.
 
     The joined results of `add` and `finish` equal `tokenizer.decode(ids)`, except for a model that writes
-    in channels, whose headers become thinking tags unless control tokens are shown. `prompt_ids` precede
-    the ids. If there are any, the text continues them: a leading space is kept, and a character begun
-    there is completed.
+    in channels, whose headers become thinking tags unless control tokens are shown, and for the control
+    tokens `shown`, which are shown in any case. `prompt_ids` precede the ids. If there are any, the text
+    continues them: a leading space is kept, and a character begun there is completed.
 
     With token healing, `healed_prefix` are the bytes of the token removed from the end of the prompt
     (`prompt_ids` excludes it). They are already shown, so the first token added, whose bytes begin with them,
@@ -42,9 +42,10 @@ class Detokenizer:
         skip_special: bool = True,
         prompt_ids: Sequence[int] = (),
         healed_prefix: bytes = b"",
+        shown: frozenset[int] = frozenset(),
     ) -> None:
         self._tokenizer = tokenizer
-        self._skipped = tokenizer.silent_ids if skip_special else frozenset[int]()
+        self._skipped = tokenizer.silent_ids - shown if skip_special else frozenset[int]()
         self._channels = (
             Channels(tokenizer.channels) if skip_special and tokenizer.channels is not None else None
         )

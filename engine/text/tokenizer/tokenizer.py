@@ -119,8 +119,12 @@ class Tokenizer:
 
     def hear(self, tags: Iterable[Tag]) -> None:
         """Make the control tokens in thinking `tags` visible as text; call this before decoding anything."""
-        names = {name for tag in tags for part in tag for name in self.special_pattern.findall(part)}
-        self.silent_ids = frozenset(id for id in self.special_ids if self._texts.get(id) not in names)
+        self.silent_ids = self.special_ids - self.control_ids("\n".join(part for tag in tags for part in tag))
+
+    def control_ids(self, text: str) -> frozenset[int]:
+        """The control tokens that a text names."""
+        names = set(self.special_pattern.findall(text))
+        return frozenset(id for id in self.special_ids if self._texts.get(id) in names)
 
     def special_edges(self) -> tuple[frozenset[str], frozenset[str]]:
         """All proper prefixes and all proper suffixes of the control tokens' texts."""

@@ -56,16 +56,36 @@ class ToolStyle:
     arguments_as_text: bool = False
 
 
-def tool_style(template: ChatTemplate, control: Sequence[str] = ()) -> ToolStyle:
-    """How a model with this template and these control tokens calls tools.
+def tool_style(template: ChatTemplate, control: Sequence[str] = (), stops: Sequence[str] = ()) -> ToolStyle:
+    """How a model with this template, these control tokens and the stop tokens `stops` calls tools.
 
     Templates without tools get the most common form, which the system message then explains.
     """
+    style = _style(template, control)
+    form = style.form
+    return replace(
+        style,
+        form=replace(
+            form,
+            section=(form.section[0], _before_stop(form.section[1], stops)),
+            call=(form.call[0], _before_stop(form.call[1], stops)),
+        ),
+    )
+
+
+def _before_stop(text: str, stops: Sequence[str]) -> str:
+    """`text` up to the first stop token in it, which ends the reply."""
+    return text[: min([at for stop in stops if stop and (at := text.find(stop)) >= 0], default=len(text))]
+
+
+def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
     offers = _NAMES[0] in _rendered(template, [_user()])
     results = _RESULT in _rendered(template, [_user(), _calls(1, as_text=False), _result()])
+    writes = False
     for as_text in (False, True):
         for count in (2, 1):
             text = _rendered(template, [_user(), _calls(count, as_text=as_text)])
+            writes = writes or (not as_text and _NAMES[0] in text and _VALUES[0] in text)
             if not all(part in text for part in (*_NAMES[:count], _KEYS[0], _VALUES[0])) or "\\" in text:
                 continue
             form = _form(template, text, count)
@@ -75,7 +95,7 @@ def tool_style(template: ChatTemplate, control: Sequence[str] = ()) -> ToolStyle
                 )
                 return ToolStyle(form, offers, True, results, as_text)
     form = known_form(template.source, control) if offers else None
-    return ToolStyle(form or HERMES, offers, False, results and offers)
+    return ToolStyle(form or HERMES, offers, writes and offers, results and offers)
 
 
 def _user() -> dict[str, Any]:

@@ -46,6 +46,12 @@ class CallForm:
     quote: str = ""
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts that are neither names nor values."""
+        return (*self.section, *self.call, self.between, *self.after_name, *self.parameter, self.json_value,
+                self.quote)  # fmt: skip
+
+    @property
     def opening(self) -> str:
         """All that stands before the first call's name or object."""
         return self.section[0] + self.call[0]

@@ -58,7 +58,7 @@ class Chars:
 
     def back(self, char: str) -> None:
         """Put back the last character."""
-        self.taken.pop()
+        del self.taken[-1:]
         self._back = char
 
     def after_blanks(self) -> Generator[None, str, str]:

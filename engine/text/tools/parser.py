@@ -32,6 +32,7 @@ class CallSink:
         self._new_id = new_id
         self._pieces: list[Piece] = []
         self._arguments: JsonReader | None = None
+        self._written = False  # something of them
         self._chars: Chars | None = None
         self.count = 0
         """Calls begun so far."""
@@ -53,16 +54,21 @@ class CallSink:
         self.count += 1
         self._pieces.append(CallPiece(index, self._new_id(), name))
         self._arguments = JsonReader(self._chars, lambda text: self._write(index, text))
+        self._written = False
+        self._chars.taken.clear()
         return self._arguments
 
     def end(self) -> None:
-        """The call is complete; what its arguments lack to be JSON is added."""
+        """The call is over; what its arguments lack to be JSON is added."""
         if self._arguments is None:
             return
         self._arguments.close()
-        last = self._pieces[-1] if self._pieces else None
-        if isinstance(last, CallPiece) and last.name and not last.arguments:
-            self._write(last.index, "{}")
+        if not self._written:
+            self._write(self.count - 1, "{}")
+        self.cut()
+
+    def cut(self) -> None:
+        """The reply has ended; the arguments are left as they are."""
         self._arguments = None
         if self._chars is not None:
             self._chars.taken.clear()
@@ -84,6 +90,9 @@ class CallSink:
         return pieces
 
     def _write(self, index: int, text: str) -> None:
+        self._written = self._written or bool(text)
+        if text and self._chars is not None:
+            self._chars.taken.clear()  # passed on
         last = self._pieces[-1] if self._pieces else None
         if isinstance(last, CallPiece) and last.index == index:
             self._pieces[-1] = CallPiece(index, last.id, last.name, last.arguments + text)
@@ -97,7 +106,10 @@ class ToolParser:
     However the text is cut, the same pieces come out, but for their own cuts. Text that only looks like a
     call, or calls none of `tools`, stays text. White space around calls is dropped. No call is looked for
     inside a thought: between `tags` at the beginning of the reply, or up to `opened` where a thought was
-    begun before the reply. The arguments of a call that is cut off are completed to JSON.
+    begun before the reply.
+
+    The arguments of a call that the end of the reply cuts off stay incomplete, so that nobody takes them for
+    whole. Those that turn out not to be JSON are closed, and what is left of them is text.
     """
 
     def __init__(
@@ -120,6 +132,7 @@ class ToolParser:
         self._at_start = True
         self._held = ""
         self._opening = ""  # what stood before the characters of the call under way
+        self._before = 0  # calls before it
         self._chars = Chars()
         self._reading: Reading | None = None
 
@@ -138,14 +151,19 @@ class ToolParser:
         while self._reading is not None:
             self._reading = None
             if self._sink.begun:
-                self._sink.end()
-            else:
+                self._sink.cut()
+            elif not self._closes(self._chars.text):
                 self._rescan()
         if self._sink.count and not self._held.strip():
             self._held = ""
         self._sink.text(self._held)
         self._held = ""
         return self._sink.taken()
+
+    def _closes(self, text: str) -> bool:
+        """Whether a text after calls is the beginning of what closes them."""
+        written = "".join(text.split())
+        return self._sink.count > self._before and "".join(self._form.section[1].split()).startswith(written)
 
     def _take(self, text: str) -> None:
         waiting = list(reversed(text))
@@ -162,22 +180,25 @@ class ToolParser:
                 waiting.extend(reversed(self._failed()))
 
     def _failed(self) -> str:
-        """The text to read again after a call that was none."""
+        """The text to read again after a call that was none, or that went wrong."""
         self._reading = None
-        taken = self._chars.text
-        if self._sink.begun:
-            self._sink.end()
-            return taken[-1:]
-        text, self._opening = self._opening + taken, ""
+        text, begun = self._unread(), self._sink.begun
+        self._sink.end()
+        if begun or not text:
+            return text
         self._out(text[:1])
         return text[1:]
 
     def _rescan(self) -> None:
         """At the end of the reply: what was no call is text, in which another call may begin."""
-        taken = self._chars.text
-        text, self._opening = self._opening + taken, ""
+        text = self._unread()
         self._out(text[:1])
         self._take(text[1:])
+
+    def _unread(self) -> str:
+        """What has been read, but neither belongs to a call nor has been passed on."""
+        opening = self._opening if self._sink.count == self._before else ""
+        return opening + self._chars.text
 
     def _plain(self, char: str) -> None:
         if self._closing or self._lead is not None:
@@ -202,7 +223,7 @@ class ToolParser:
     def _begin(self, again: str) -> None:
         """A call may begin with what is held, of which `again` is read once more."""
         self._opening = self._held[: len(self._held) - len(again)]
-        self._held = ""
+        self._held, self._before = "", self._sink.count
         self._chars = Chars()
         self._sink.reads(self._chars)
         self._reading = CallReader(self._form, self._chars, self._sink).calls()

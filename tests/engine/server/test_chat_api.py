@@ -252,62 +252,6 @@ def test_bad_requests_get_one_sentence(
     assert "Traceback" not in answer.error["message"]
 
 
-@pytest.mark.parametrize(("tools", "choice"), [("tools", "tool_choice"), ("functions", "function_call")])
-def test_tools_are_refused_by_name_unless_none_may_be_called(served: Served, tools: str, choice: str) -> None:
-    offered = {tools: [{"type": "function", "function": {"name": "look", "parameters": {}}}]}
-    for chosen in ({}, {choice: "auto"}, {choice: "required"}, {choice: {"name": "look"}}):
-        refused = complete(served, **offered, **chosen)
-        assert (refused.status, refused.error["param"]) == (400, tools)
-        assert f'{choice} "none"' in refused.error["message"]
-    assert text_of(complete(served, seed=5, **offered, **{choice: "none"})) == text_of(
-        complete(served, seed=5, **{tools: []})
-    )
-
-
-def test_null_is_the_same_as_missing_and_unknown_fields_are_ignored(served: Served) -> None:
-    nothing = dict.fromkeys(
-        ("temperature", "n", "stop", "stream", "logprobs", "tools", "top_p", "logit_bias")
-    )
-    answer = complete(served, seed=5, **nothing, service_tier="auto", store=True)
-    assert text_of(answer) == text_of(complete(served, seed=5))
-
-
-def test_a_prompt_that_is_too_long_is_refused(served: Served) -> None:
-    answer = complete(served, messages=[{"role": "user", "content": "word " * 2000}], stream=True)
-    assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
-
-
-def test_two_streams_run_side_by_side(served: Served) -> None:
-    found: dict[int, str] = {}
-    expected = {seed: text_of(complete(served, seed=seed, max_tokens=60)) for seed in (1, 2)}
-
-    def run(seed: int) -> None:
-        found[seed] = text_of(complete(served, seed=seed, max_tokens=60, stream=True))
-
-    threads = [threading.Thread(target=run, args=(seed,)) for seed in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == expected
-
-
-def test_models_and_health(served: Served) -> None:
-    assert ask(served, "/health").json == {"status": "ok"}
-    cards = ask(served, "/v1/models").json
-    assert cards["object"] == "list"
-    assert [card["id"] for card in cards["data"]] == ["tiny", "other"]
-    assert cards["data"][0]["max_model_len"] == 1024
-    assert ask(served, "/v1/models/tiny").json == cards["data"][0]
-    answer = ask(served, "/v1/models/none")
-    assert (answer.status, answer.error["code"]) == (404, "model_not_found")
-
-
-def test_the_name_of_another_model_is_not_answered_by_this_one(served: Served) -> None:
-    answer = complete(served, model="other")
-    assert (answer.status, answer.error["code"]) == (503, "model_not_loaded")
-
-
 @pytest.mark.parametrize(("method", "status"), [("GET", 405), ("PUT", 405), ("DELETE", 405)])
 def test_wrong_methods(served: Served, method: str, status: int) -> None:
     answer = ask(served, "/v1/chat/completions", method=method)

@@ -16,6 +16,7 @@ from engine.text.template.template import ChatTemplate
 from engine.text.tools.detect import tool_style
 from engine.text.tools.form import HERMES, KNOWN, CallForm
 from engine.text.tools.parser import ToolParser
+from engine.text.tools.writing import written_calls
 
 FOLDER = Path(__file__).parents[3] / "golden" / "templates"
 # harmony's headers are no form of this room; functionary's calls begin in the prompt; GigaChat's template
@@ -91,9 +92,35 @@ def test_any_cut_gives_the_same(cuts: set[int]) -> None:
 
 
 @given(st.integers(0, len(REPLY)))
-def test_arguments_cut_off_anywhere_are_json(end: int) -> None:
-    for _, arguments in read(HERMES, [REPLY[:end]])[1]:
-        assert isinstance(json.loads(arguments), dict)
+def test_arguments_cut_off_anywhere_are_left_incomplete(end: int) -> None:
+    whole = read(HERMES, [REPLY])[1]
+    cut = read(HERMES, [REPLY[:end]])[1]
+    for (name, arguments), expected in zip(cut, whole, strict=False):
+        assert name == expected[0]
+        assert expected[1].startswith(arguments)
+    assert all(found == expected for found, expected in zip(cut[:-1], whole, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "arguments"),
+    [
+        ('{"name": "clock", "arguments": {"a": tru!}}</tool_call> b', '"a": tru!}}</tool_call> b', "{}"),
+        ('{"name": "clock", "arguments": {"a": [1, nope]}}', ", nope]}}", '{"a": [1]}'),
+        ('{"name": "clock", "arguments": {"a": "x"} oops', " oops", '{"a": "x"}'),
+    ],
+)
+def test_arguments_that_go_wrong_are_closed_and_the_rest_is_text(
+    written: str, text: str, arguments: str
+) -> None:
+    assert read(HERMES, list("<tool_call>" + written)) == (text, [("clock", arguments)])
+
+
+def test_a_section_that_a_stop_token_ends_leaves_no_text() -> None:
+    form = dict(KNOWN)["<|START_ACTION|>"]
+    call = '<|START_ACTION|>[{"tool_name": "clock", "parameters": {}}'
+    for rest in ("", "]", "]<|END"):
+        assert read(form, list(call + rest)) == ("", [("clock", "{}")])
+    assert read(form, list(call + "?")) == ("?", [("clock", "{}")])
 
 
 @pytest.mark.parametrize(
@@ -125,3 +152,35 @@ def test_python_calls() -> None:
     assert read(form, list(text)) == (
         "Hm ok", [("weather", '{"city": "a)b\'", "days": null}'), ("clock", "{}")],
     )  # fmt: skip
+
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-1000, 1000) | st.text(st.characters(codec="utf-8"), max_size=8)
+    | st.sampled_from(["a <b> \"c\" \\ 'd'", "é\n漢", "1", "null", "</tool_call>"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.text("abc_-", min_size=1, max_size=4), inner, max_size=3
+    ),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["city", "days"]), VALUES), min_size=1, max_size=3))
+def test_written_calls_are_read_back(given_: list[dict[str, Any]]) -> None:
+    for form in [one for one in (HERMES, *dict(KNOWN).values()) if one.kind in ("object", "named")]:
+        text, calls = read(form, [written_calls(form, [("clock", one) for one in given_])])
+        assert text == ""
+        assert [json.loads(arguments) for _, arguments in calls] == given_
+
+
+@pytest.mark.parametrize("form", [form for _, form in KNOWN], ids=[text for text, _ in KNOWN])
+def test_every_known_form_is_read_as_it_is_written(form: CallForm) -> None:
+    given_ = {"city": "Köln <b>", "days": 2}
+    text, calls = read(form, list(written_calls(form, [("weather", given_), ("weather", {"city": "x"})])))
+    assert (text, [json.loads(one) for _, one in calls]) == ("", [given_, {"city": "x"}])
+
+
+def test_what_stands_behind_a_stop_token_is_no_part_of_a_form() -> None:
+    name = "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B"
+    template = ChatTemplate((FOLDER / f"{name}.jinja").read_text("utf-8"), "<s>", "</s>")
+    form = tool_style(template, stops=("<｜end▁of▁sentence｜>",)).form
+    assert form.section == ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")

@@ -1,0 +1,108 @@
+"""Calls of tools in the replies of one model: what the prompt says of tools, and how a reply is divided."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from functools import cached_property
+
+from engine.core import CallPiece, ChatEvent, ChatRequest, Done, Message, Text, Tool
+from engine.errors import BadSetting, NotSupportedYet
+from engine.text.template.reasoning import Tag
+from engine.text.template.template import ChatTemplate, Turn
+from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.text.tools.detect import ToolStyle, tool_style
+from engine.text.tools.messages import conversation, has_tools
+from engine.text.tools.parser import ToolParser
+
+__all__ = ["ToolCalling", "divided", "offered"]
+
+
+def offered(request: ChatRequest) -> tuple[Tool, ...]:
+    """The tools that the model may call. Raises `BadSetting` for a choice that is none of them."""
+    choice = request.tool_choice
+    if choice == "none":
+        return ()
+    if choice not in ("auto", *(tool.name for tool in request.tools)):
+        if choice == "required" and request.tools:
+            return request.tools
+        raise BadSetting(
+            "A tool must be called, but none is offered; offer one."
+            if choice == "required"
+            else f"The tool {choice[:100]!r} must be called, but it is not among the tools."
+        )
+    return request.tools
+
+
+class ToolCalling:
+    """How one model calls tools. Found out when it is first needed."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+        self._tokenizer, self._template = tokenizer, template
+
+    @cached_property
+    def style(self) -> ToolStyle:
+        """The model's way of calling tools."""
+        piece = self._tokenizer.piece
+        control = [piece(id) for id in sorted(self._tokenizer.special_ids)]
+        return tool_style(self._template, control, [piece(id) for id in self._tokenizer.stop_token_ids])
+
+    @cached_property
+    def shown(self) -> frozenset[int]:
+        """The control tokens that calls are written with."""
+        return self._tokenizer.control_ids("\n".join(self.style.form.texts))
+
+    def turns(
+        self, messages: Sequence[Message], request: ChatRequest
+    ) -> tuple[Sequence[Turn], list[dict[str, object]] | None]:
+        """Messages as the chat template takes them, and the tools to give it."""
+        tools = offered(request)
+        if not tools and not has_tools(messages):
+            return messages, None
+        return conversation(messages, tools, self.style)
+
+    def parser(self, request: ChatRequest, tags: Sequence[Tag], prompt: Sequence[int]) -> ToolParser | None:
+        """What divides the reply to a prompt; None where nothing is offered."""
+        tools = offered(request)
+        if not tools or request.plain:
+            return None
+        if self._tokenizer.channels is not None:
+            raise NotSupportedYet(
+                "Models that write in channels, such as gpt-oss, cannot call tools yet; leave the tools out."
+            )
+        end = self._tokenizer.decode(prompt[-_TAG_TOKENS:], skip_special=False).rstrip()
+        opened = next((close for begin, close in tags if end.endswith(begin)), "")
+        if request.continue_last:  # the beginning of the reply is part of the prompt
+            begun = request.messages[-1].content
+            opened = next((close for begin, close in tags if begun.lstrip().startswith(begin)), opened)
+            opened, tags = "" if opened in begun else opened, ()
+        return ToolParser(self.style.form, tools, tags, opened)
+
+
+_TAG_TOKENS = 32
+"""The most tokens that a tag may have."""
+
+
+def divided(events: Generator[ChatEvent, None, None], parser: ToolParser) -> Iterator[ChatEvent]:
+    """The events of a reply, whose calls are pieces of their own instead of text."""
+    with closing(events):
+        for event in events:
+            if isinstance(event, Text):
+                yield from _pieces(parser.feed(event.text), event)
+                continue
+            if isinstance(event, Done):
+                yield from _pieces(parser.finish(), None)
+            yield event
+
+
+def _pieces(pieces: Sequence[str | CallPiece], event: Text | None) -> Iterator[ChatEvent]:
+    """Pieces as events; the tokens of `event` come with the first text, or alone."""
+    tokens, suppressed = (event.tokens, event.suppressed) if event is not None else ((), "")
+    if (tokens or suppressed) and not (pieces and isinstance(pieces[0], str)):
+        pieces = ["", *pieces]
+    for piece in pieces:
+        if isinstance(piece, CallPiece):
+            yield piece
+        else:
+            yield Text(piece, tokens, suppressed)
+            tokens, suppressed = (), ""

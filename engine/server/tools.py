@@ -1,0 +1,125 @@
+"""The tools that a chat request offers, and the calls that a reply makes, in OpenAI's form."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.core import TOOL_CHOICES, CallPiece, Tool
+from engine.server.failure import bad_request
+from engine.server.fields import Fields
+
+__all__ = ["Offer", "call_deltas", "calls_json", "checked_tool", "offer_of"]
+
+MOST_TOOLS = 512
+_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools that the model may call: `choice` and `parallel` as in `ChatRequest`."""
+
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
+    parallel: bool = True
+
+
+def offer_of(fields: Fields) -> Offer:
+    """What a chat request offers. Raises `ApiError`."""
+    if fields.get("functions") and fields.get("function_call") != "none":
+        raise bad_request("functions is the old form, which is not supported; send tools.", "functions")
+    tools = () if fields.get("tools") is None else _tools(fields.parts("tools"))
+    if len(tools) > MOST_TOOLS:
+        raise bad_request(f"There are {len(tools)} tools; at most {MOST_TOOLS} are accepted.", "tools")
+    names = [tool.name for tool in tools]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise bad_request(f"Two tools are named {twice!r}; names must differ.", "tools")
+    tools, choice = _choice(fields, tools)
+    parallel = fields.flag("parallel_tool_calls", True)
+    if choice not in ("auto", "none") and not tools:
+        raise bad_request("tool_choice asks for a call, but there are no tools; send some.", "tool_choice")
+    return Offer(tools, choice, parallel)
+
+
+def checked_tool(place: Fields, name: str, description: str, parameters: Any) -> Tool:
+    """A tool whose name and parameters are at `place`. Raises `ApiError`."""
+    if not _NAME.fullmatch(name) or name in TOOL_CHOICES:
+        raise place.wrong("name", "a name of up to 128 letters, digits and any of _ - . / for the function")
+    if parameters is None:
+        return Tool(name, description)
+    if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
+        raise place.wrong("parameters", "the JSON schema of an object")
+    return Tool(name, description, json.dumps(parameters, ensure_ascii=False))
+
+
+def _tools(items: Sequence[Fields]) -> tuple[Tool, ...]:
+    found = []
+    for item in items:
+        if item.text("type", "function") != "function":
+            raise item.wrong("type", '"function"')
+        function = item.part("function")
+        if function is None:
+            raise item.wrong("function", "an object")
+        parameters = function.get("parameters")
+        found.append(checked_tool(function, function.text("name"), function.text("description"), parameters))
+    return tuple(found)
+
+
+def _choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], str]:
+    """The tools that are left to choose from, and the choice."""
+    value = fields.get("tool_choice")
+    if value is None or value in TOOL_CHOICES:
+        return tools, value or "auto"
+    expected = '"none", "auto", "required" or an object that names a function'
+    if not isinstance(value, dict):
+        raise fields.wrong("tool_choice", expected)
+    choice = Fields(value, "tool_choice")
+    kind = choice.text("type", "function")
+    if kind == "allowed_tools":
+        part = choice.part("allowed_tools") or choice
+        mode = part.text("mode", "auto")
+        if mode not in ("auto", "required"):
+            raise part.wrong("mode", '"auto" or "required"')
+        allowed = {_chosen(item, tools) for item in part.parts("tools")}
+        return tuple(tool for tool in tools if tool.name in allowed), mode
+    if kind != "function":
+        raise choice.wrong("type", '"function" or "allowed_tools"')
+    return tools, _chosen(choice, tools)
+
+
+def _chosen(choice: Fields, tools: Iterable[Tool]) -> str:
+    """The name of a function, which must be one of the tools."""
+    part = choice.part("function") or choice
+    name = part.text("name")
+    if name not in [tool.name for tool in tools]:
+        raise part.wrong("name", "the name of one of the tools")
+    return name
+
+
+# -- calls
+
+
+def call_deltas(piece: CallPiece | None) -> list[dict[str, Any]]:
+    """A piece of a call as a streamed answer has it: the name alone, then arguments."""
+    found: list[dict[str, Any]] = []
+    if piece is not None and piece.name:
+        function = {"name": piece.name, "arguments": ""}
+        found.append({"index": piece.index, "id": piece.id, "type": "function", "function": function})
+    if piece is not None and piece.arguments:
+        found.append({"index": piece.index, "function": {"arguments": piece.arguments}})
+    return found
+
+
+def calls_json(pieces: Iterable[CallPiece]) -> list[Mapping[str, Any]]:
+    """All pieces of a reply's calls as the calls of a message."""
+    found: list[dict[str, Any]] = []
+    for piece in pieces:
+        if piece.name:
+            function = {"name": piece.name, "arguments": piece.arguments}
+            found.append({"id": piece.id, "type": "function", "function": function})
+        else:
+            found[piece.index]["function"]["arguments"] += piece.arguments
+    return [*found]

@@ -1,0 +1,141 @@
+"""Offered tools, calls and results as a chat template takes them, or as text where it knows none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.core import Message, Tool, ToolCall
+from engine.text.template.template import Turn
+from engine.text.tools.detect import ToolStyle
+from engine.text.tools.values import parameters_of
+from engine.text.tools.writing import written_calls
+
+__all__ = ["conversation", "has_tools", "offered_tools"]
+
+_OFFER = (
+    "You may call one or more of these functions to help with the request. They are described in JSON:\n"
+    "<tools>\n{tools}\n</tools>\n\n"
+    "For each function call, write its name and arguments in exactly this form:\n{form}"
+)
+_ID_LENGTH = 9
+"""Mistral's templates accept ids of no other length."""
+
+
+def has_tools(messages: Sequence[Message]) -> bool:
+    """Whether any message calls tools, or answers a call, or has reasoning of its own."""
+    return any(message.tool_calls or message.tool_call_id or message.reasoning for message in messages)
+
+
+def offered_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """Tools in OpenAI's form, which chat templates take."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": parameters_of(tool),
+            },
+        }
+        for tool in tools
+    ]
+
+
+def conversation(
+    messages: Sequence[Message], tools: Sequence[Tool], style: ToolStyle
+) -> tuple[list[Turn], list[dict[str, Any]] | None]:
+    """The turns for a template of this `style`, and the tools to give it, None for none.
+
+    Where the template does not show the tools, the system message does; where it does not write calls or
+    results, they are text of the assistant and of the user.
+    """
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "tool":
+            _add_result(turns, message, message.name or names.get(message.tool_call_id, ""), style)
+        else:
+            turns.append(_turn(message, style))
+    if not tools:
+        return [*turns], None
+    if style.offers:
+        return [*turns], offered_tools(tools)
+    offer = _offer(tools, style)
+    if turns and turns[0]["role"] == "system":
+        text = f"{turns[0]['content']}\n\n{offer}" if turns[0]["content"] else offer
+        turns[0] = {**turns[0], "content": text}
+    else:
+        turns.insert(0, {"role": "system", "content": offer})
+    return [*turns], None
+
+
+def _offer(tools: Sequence[Tool], style: ToolStyle) -> str:
+    shown = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in offered_tools(tools))
+    example = written_calls(style.form, [("NAME", {"KEY": "VALUE"})])
+    return _OFFER.format(tools=shown, form=example.strip())
+
+
+def _turn(message: Message, style: ToolStyle) -> dict[str, Any]:
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.role != "assistant":
+        return turn
+    if message.reasoning:
+        turn["reasoning_content"] = message.reasoning
+    if not message.tool_calls:
+        return turn
+    if style.writes_calls:
+        turn["tool_calls"] = [_call(call, style) for call in message.tool_calls]
+        return turn
+    calls = written_calls(style.form, [(call.name, _arguments(call)) for call in message.tool_calls])
+    turn["content"] = f"{message.content}\n{calls.lstrip()}" if message.content else calls.lstrip()
+    return turn
+
+
+def _call(call: ToolCall, style: ToolStyle) -> dict[str, Any]:
+    arguments: Any = call.arguments if style.arguments_as_text else _arguments(call)
+    return {
+        "id": _short_id(call.id),
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    """The arguments as an object; what is none, such as those of a call that was cut off, is its only
+    member.
+    """
+    try:
+        value = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        value = call.arguments
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+def _short_id(id: str) -> str:
+    """An id of nine letters and digits, the same for the same one."""
+    if len(id) == _ID_LENGTH and id.isalnum() and id.isascii():
+        return id
+    return hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:_ID_LENGTH]
+
+
+def _add_result(turns: list[dict[str, Any]], message: Message, name: str, style: ToolStyle) -> None:
+    """Add the result of a call; without a role for it, to the message of the user that has others."""
+    if style.writes_results:
+        turns.append(
+            {
+                "role": "tool",
+                "content": message.content,
+                "name": name,
+                "tool_call_id": _short_id(message.tool_call_id),
+            }
+        )
+        return
+    text = f"<tool_response>\n{message.content}\n</tool_response>"
+    last: Mapping[str, Any] = turns[-1] if turns else {}
+    if last.get("role") == "user" and str(last["content"]).endswith("</tool_response>"):
+        turns[-1] = {**last, "content": f"{last['content']}\n{text}"}
+    else:
+        turns.append({"role": "user", "content": text})

@@ -1,0 +1,135 @@
+"""Tools in chat requests: what is offered and how it is refused, and the calls of answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.core import CallPiece, Message, ToolCall
+from engine.server.conversation import messages_of
+from engine.server.failure import ApiError
+from engine.server.fields import Fields
+from engine.server.tools import Offer, call_deltas, calls_json, offer_of
+from tests.engine.server.served import Served, complete
+
+
+def function(name: str = "look", **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **more}}
+
+
+def offer(**fields: Any) -> Offer:
+    return offer_of(Fields(fields))
+
+
+def test_what_is_offered() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    found = offer(tools=[function("a-b.c/d", description="Looks.", parameters=schema, strict=True)])
+    assert [(tool.name, tool.description) for tool in found.tools] == [("a-b.c/d", "Looks.")]
+    assert json.loads(found.tools[0].parameters) == schema
+    assert (found.choice, found.parallel) == ("auto", True)
+    assert offer(tools=[{"function": {"name": "a"}}]).tools[0].parameters == ""
+    assert offer() == offer(tools=[]) == offer(tools=None, tool_choice=None) == Offer()
+    assert offer(tool_choice="none").choice == "none"
+    assert not offer(tools=[function()], parallel_tool_calls=False).parallel
+
+
+@pytest.mark.parametrize(
+    ("choice", "chosen", "names"),
+    [
+        ("none", "none", "ab"),
+        ("required", "required", "ab"),
+        ({"type": "function", "function": {"name": "b"}}, "b", "ab"),
+        ({"type": "function", "name": "b"}, "b", "ab"),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [function("b")]}},
+            "required",
+            "b",
+        ),
+        ({"type": "allowed_tools", "allowed_tools": {"tools": [{"name": "a"}]}}, "auto", "a"),
+    ],
+)
+def test_choices(choice: Any, chosen: str, names: str) -> None:
+    found = offer(tools=[function("a"), function("b")], tool_choice=choice)
+    assert (found.choice, "".join(tool.name for tool in found.tools)) == (chosen, names)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": "look"}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [function("")]}, "tools[0].function.name"),
+        ({"tools": [function("a b")]}, "tools[0].function.name"),
+        ({"tools": [function("x" * 129)]}, "tools[0].function.name"),
+        ({"tools": [function("required")]}, "tools[0].function.name"),
+        ({"tools": [function(parameters=[])]}, "tools[0].function.parameters"),
+        ({"tools": [function(parameters={"type": "string"})]}, "tools[0].function.parameters"),
+        ({"tools": [function("a"), function("a")]}, "tools"),
+        ({"tools": [function(f"f{n}") for n in range(513)]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [function()], "tool_choice": "any"}, "tool_choice"),
+        ({"tools": [function()], "tool_choice": function("other")}, "tool_choice.function.name"),
+        ({"tools": [function()], "tool_choice": {"type": "custom"}}, "tool_choice.type"),
+        (
+            {"tools": [function()],
+             "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "x", "tools": []}}},
+            "tool_choice.allowed_tools.mode",
+        ),
+        ({"tools": [function()], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
+        ({"functions": [{"name": "a"}]}, "functions"),
+    ],
+)  # fmt: skip
+def test_bad_offers_get_one_sentence(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        offer(**fields)
+    assert caught.value.failure.param == param
+    assert caught.value.failure.status == 400
+
+
+def test_calls_and_results_in_messages() -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
+    sent = [
+        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "Hm."},
+        {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "rain"}]},
+        {"role": "function", "name": "look", "content": "rain"},
+    ]
+    assert messages_of(Fields({"messages": sent})) == (
+        Message("assistant", "", (ToolCall("call_1", "look", '{"a": 1}'),), reasoning="Hm."),
+        Message("tool", "rain", tool_call_id="call_1"),
+        Message("tool", "rain", name="look"),
+    )
+
+
+@pytest.mark.parametrize("call", [{}, {"function": {}}, {"function": {"name": "a", "arguments": {}}}])
+def test_calls_without_a_name_or_with_other_arguments_are_refused(call: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match=r"messages\[0\].tool_calls\[0\]"):
+        messages_of(Fields({"messages": [{"role": "assistant", "tool_calls": [call]}]}))
+
+
+def test_pieces_of_calls() -> None:
+    pieces = [
+        CallPiece(0, "x", "look", "{"), CallPiece(0, arguments="}"), CallPiece(1, "y", "see"),
+        CallPiece(1, arguments='{"a": 1}'),
+    ]  # fmt: skip
+    assert [one for piece in pieces for one in call_deltas(piece)] == [
+        {"index": 0, "id": "x", "type": "function", "function": {"name": "look", "arguments": ""}},
+        {"index": 0, "function": {"arguments": "{"}},
+        {"index": 0, "function": {"arguments": "}"}},
+        {"index": 1, "id": "y", "type": "function", "function": {"name": "see", "arguments": ""}},
+        {"index": 1, "function": {"arguments": '{"a": 1}'}},
+    ]
+    assert call_deltas(None) == []
+    assert calls_json(pieces) == [
+        {"id": "x", "type": "function", "function": {"name": "look", "arguments": "{}"}},
+        {"id": "y", "type": "function", "function": {"name": "see", "arguments": '{"a": 1}'}},
+    ]
+
+
+@pytest.mark.loopback
+def test_tools_that_may_not_be_called_change_nothing(served: Served) -> None:
+    plain = complete(served, seed=5).json["choices"][0]
+    assert complete(served, seed=5, tools=[function()], tool_choice="none").json["choices"][0] == plain

@@ -1,0 +1,110 @@
+"""Turns with calls and results as templates take them: the same prompts as transformers renders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.core import Message, Tool, ToolCall
+from engine.errors import BadTemplate
+from engine.text.template.template import ChatTemplate
+from engine.text.tools.detect import ToolStyle, tool_style
+from engine.text.tools.form import HERMES
+from engine.text.tools.messages import conversation, has_tools, offered_tools
+
+FOLDER = Path(__file__).parents[3] / "golden" / "templates"
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "Where."}}}
+TOOLS = (Tool("weather", "Tells it.", json.dumps(SCHEMA)), Tool("clock", "The time.", json.dumps(SCHEMA)))
+IDS = ("call00001", "call00002")
+MESSAGES = (
+    Message("user", "Hi"),
+    Message("assistant", "", (ToolCall(IDS[0], "weather", '{"city": "Köln"}'),)),
+    Message("tool", "rain", tool_call_id=IDS[0], name="weather"),
+    Message("assistant", "It rains."),
+    Message("user", "And now?"),
+)
+
+
+def by_transformers(source: str, *, as_text: bool) -> str:
+    """The same conversation, rendered by transformers."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    given: Any = {"city": "Köln"}
+    call = {"id": IDS[0], "type": "function",
+            "function": {"name": "weather", "arguments": json.dumps(given, ensure_ascii=False) if as_text
+                         else given}}  # fmt: skip
+    turns: list[dict[str, Any]] = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "rain", "tool_call_id": IDS[0], "name": "weather"},
+        {"role": "assistant", "content": "It rains."},
+        {"role": "user", "content": "And now?"},
+    ]
+    tools = [
+        {"type": "function",
+         "function": {"name": tool.name, "description": tool.description, "parameters": SCHEMA}}
+        for tool in TOOLS
+    ]  # fmt: skip
+    rendered, _ = render_jinja_template(
+        [turns], tools=tools, chat_template=source, add_generation_prompt=True, bos_token="<s>",
+        eos_token="</s>",
+    )  # fmt: skip
+    return str(rendered[0])
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.jinja")))
+def test_tools_calls_and_results_are_rendered_as_transformers_does(name: str) -> None:
+    source = (FOLDER / f"{name}.jinja").read_text("utf-8")
+    template = ChatTemplate(source, "<s>", "</s>")
+    style = tool_style(template)
+    turns, tools = conversation(MESSAGES, TOOLS, style)
+    try:
+        text = template.render(turns, tools=tools)
+    except BadTemplate:  # such as one that refuses two turns of one role
+        assert not (style.offers and style.writes_calls and style.writes_results)
+        return
+    if style.offers and style.writes_calls and style.writes_results:
+        assert text == by_transformers(source, as_text=style.arguments_as_text)
+    for part in ("weather", "Tells it.", "clock", "Köln", "rain", "It rains.", "And now?"):
+        assert part in text, part
+
+
+STYLE = ToolStyle(HERMES, offers=True, writes_calls=True, writes_results=True)
+
+
+def test_ids_are_of_nine_letters_and_digits_and_stay_the_same() -> None:
+    call = ToolCall("call_0123456789abcdef", "clock", "{}")
+    messages = [Message("assistant", "", (call,)), Message("tool", "12", tool_call_id=call.id)]
+    turns: Any = conversation(messages, (), STYLE)[0]
+    found = turns[0]["tool_calls"][0]["id"]
+    assert found == turns[1]["tool_call_id"]
+    assert len(found) == 9
+    assert found.isalnum()
+    assert turns[1]["name"] == "clock"  # known from the call
+    kept: Any = conversation([Message("tool", "12", tool_call_id="abcdefgh9")], (), STYLE)[0]
+    assert kept[0]["tool_call_id"] == "abcdefgh9"
+
+
+def test_reasoning_is_given_to_the_template() -> None:
+    turns: Any = conversation([Message("assistant", "a", reasoning="because")], (), STYLE)[0]
+    assert turns == [{"role": "assistant", "content": "a", "reasoning_content": "because"}]
+
+
+def test_arguments_are_text_where_the_template_takes_text() -> None:
+    style = ToolStyle(HERMES, offers=True, writes_calls=True, writes_results=True, arguments_as_text=True)
+    call = ToolCall(IDS[0], "clock", '{"a":1}')
+    for one, expected in ((style, '{"a":1}'), (STYLE, {"a": 1})):
+        turns: Any = conversation([Message("assistant", "", (call,))], (), one)[0]
+        assert turns[0]["tool_calls"][0]["function"] == {"name": "clock", "arguments": expected}
+
+
+def test_what_has_to_do_with_tools() -> None:
+    assert not has_tools(MESSAGES[:1])
+    assert all(has_tools(MESSAGES[at : at + 1]) for at in (1, 2))
+    assert not has_tools([Message("tool", "12")])
+    assert has_tools([Message("assistant", "a", reasoning="because")])
+    parameters = offered_tools([Tool("clock")])[0]["function"]["parameters"]
+    assert parameters == {"type": "object", "properties": {}}
