@@ -36,6 +36,7 @@ from desktop.services.models.local_models import FindModels, LocalModelsService,
 from desktop.services.models.memory_forecast import MemoryForecast
 from desktop.services.models.starter_download import DownloadService, Fetch, fetch_starter
 from desktop.services.provenance.provenance import ProvenanceService
+from desktop.services.providers.provider_service import ProviderService
 from desktop.services.services import Services
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter
@@ -71,6 +72,7 @@ from desktop.views.main_window import MainWindow
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.theme import Theme
 from engine.platform.folders import private_file
+from engine.remote import split_address
 
 __all__ = ["Desktop", "EngineApi", "make_application", "run"]
 
@@ -164,7 +166,16 @@ class Desktop(QObject):
 
     def _make_services(self, folder: Path, preferences: Preferences, api: EngineApi) -> Services:
         models = folder / "models"
-        session = ChatSession(self._stores, preferences, api.open_chat, api.describe, api.draft_problem, self)
+        providers = ProviderService(preferences, self)
+        opening, describing = providers.models.opening, providers.models.describing
+        session = ChatSession(
+            self._stores,
+            preferences,
+            opening(api.open_chat),
+            describing(api.describe),
+            api.draft_problem,
+            self,
+        )
         local_models = LocalModelsService(api.describe, api.find_models, self)
         devices = DeviceService(api.find_devices, self)
         return Services(
@@ -188,6 +199,7 @@ class Desktop(QObject):
             comparisons=ComparisonService(session, self),
             titles=ChatTitles(session, self),
             local_server=LocalServer(preferences, session.replies.engine, self),
+            providers=providers,
         )
 
     def _watched(self, session: ChatSession) -> DataFolder:
@@ -251,10 +263,16 @@ class Desktop(QObject):
             models.open(model)
         elif starter:
             models.get_starter()
-        elif last and keep_last and Path(last).exists():
+        elif last and keep_last and self._is_at_hand(last):
             models.open(Path(last))
         else:
             models.look_for_models()  # For the welcome page.
+
+    def _is_at_hand(self, model: str) -> bool:
+        """Whether the file is there, or opening the model of a server asks that server nothing."""
+        if split_address(model) is not None:
+            return self.services.providers.capabilities(model) is not None
+        return Path(model).exists()
 
     @Slot(object)
     def asked(self, request: Request) -> None:

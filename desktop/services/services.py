@@ -18,6 +18,7 @@ from desktop.services.models.local_models import LocalModelsService
 from desktop.services.models.memory_forecast import MemoryForecast
 from desktop.services.models.starter_download import DownloadService
 from desktop.services.provenance.provenance import ProvenanceService
+from desktop.services.providers.provider_service import ProviderService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter
 from desktop.services.settings.validation import ValidationService
@@ -53,13 +54,15 @@ class Services(NamedTuple):
     comparisons: ComparisonService
     titles: ChatTitles
     local_server: LocalServer
+    providers: ProviderService
 
     def close(self) -> None:
         """End their threads, the session last: it saves what the others still report."""
         helpers = (
             self.local_server, self.titles, self.context_meter, self.transfer, self.backups, self.chat_list,
             self.validation, self.devices, self.download, self.hub, self.library, self.composer,
-            self.local_models, self.provenance.hashes, self.memory_forecast, self.data_folder, self.session,
+            self.local_models, self.provenance.hashes, self.memory_forecast, self.data_folder,
+            self.providers, self.session,
         )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # close all of them, even if one fails
         if not all(ended):

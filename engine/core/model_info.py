@@ -99,9 +99,12 @@ class ModelInfo:
     """
     host: str = ""
     """The host that text goes to, for a remote model."""
+    server_version: str = ""
+    """What that server says it is."""
 
     def __post_init__(self) -> None:
-        for name in ("name", "architecture", "format", "quantisation", "licence", "notice", "server", "host"):
+        for name in ("name", "architecture", "format", "quantisation", "licence", "notice", "server", "host",
+                     "server_version"):  # fmt: skip
             object.__setattr__(self, name, one_line(getattr(self, name)))
 
     @property

@@ -34,10 +34,7 @@ class KeyStore:
             return self.delete()
         secret = clean(secret)
         if not secret:
-            return (
-                f"That is not a {self.what}: it may hold letters, digits and signs only, without blanks "
-                "between them."
-            )
+            return self._invalid()
         self.session = secret
         backend = usable_keyring()
         if backend is None:
@@ -56,6 +53,17 @@ class KeyStore:
             )
         self.session = ""
         return ""
+
+    def keep_for_run(self, secret: str) -> str:
+        """Keep a secret until the program ends, and none in the keyring. Returns "", or a sentence if it is
+        not valid or the keyring does not give its own up.
+        """
+        kept = clean(secret)
+        if secret.strip() and not kept:
+            return self._invalid()
+        sentence = self.delete()
+        self.session = kept
+        return sentence
 
     def delete(self) -> str:
         """Delete the secret. Returns "", or a sentence if the keyring refuses."""
@@ -78,6 +86,12 @@ class KeyStore:
     def place(self) -> str:
         """Where the secret is: "this run", "keyring" or ""."""
         return "this run" if self.session else "keyring" if self._from_keyring() else ""
+
+    def _invalid(self) -> str:
+        return (
+            f"That is not a {self.what}: it may hold letters, digits and signs only, without blanks "
+            "between them."
+        )
 
     def _from_keyring(self) -> str:
         backend = usable_keyring()

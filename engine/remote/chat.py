@@ -163,6 +163,7 @@ def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> M
         context_length=provider.context_length or capabilities.context_length, vocab_size=0,
         kv_bytes_per_token=0, stop_token_ids=(), has_chat_template=capabilities.chat, backend="remote",
         thinking=(PLAIN_TAG,), server=who(provider), host=provider.host,
+        server_version=capabilities.server,
     )  # fmt: skip
 
 

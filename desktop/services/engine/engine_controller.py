@@ -328,7 +328,8 @@ class EngineController(QObject):
         """Emit the model if it is another one now."""
         if self._host.info is not self._model:
             self._model = self._host.info
-            self._worker.backoff = ROOMY if self._model is None or self._model.where else CROWDED
+            elsewhere = self._model is None or self._model.where or self._model.host
+            self._worker.backoff = ROOMY if elsewhere else CROWDED
             self.model_changed.emit(self._model)
 
     @Slot(int, object)

@@ -83,7 +83,8 @@ class ModelHost:
     def load(
         self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event
     ) -> Generator[Loading, None, ModelInfo | None]:
-        """Replace the model by the one at `path`; returns its facts, or None if `stop` was set.
+        """Replace the model by the one at `path`, which may be that of a server (`engine.remote`); returns
+        its facts, or None if `stop` was set.
 
         Headers, tokenizer and template are read first, so that a file that cannot be loaded does not cost the
         loaded model. There is memory for one model only: the old one is released before the new weights.
@@ -103,7 +104,7 @@ class ModelHost:
             source.close()
             return None
         self._release()
-        title = known_title(path)
+        title = "" if source.info.host else known_title(path)
         self._source, self.lost = source, ("", "")
         self.info = dataclasses.replace(source.info, name=title) if title else source.info
         return self.info

@@ -71,7 +71,7 @@ class HashService(QObject):
 
     @Slot()
     def _look(self) -> None:
-        if self._session.model is not None:
+        if self._session.model is not None and not self._session.model.host:
             self.compute(self._session.model.path)
 
     @Slot()

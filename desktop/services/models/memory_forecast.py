@@ -115,9 +115,9 @@ class MemoryForecast(QObject):
         self.changed.emit()
 
     def places(self) -> tuple[Place, ...]:
-        """The memories; empty while no model is loaded."""
+        """The memories; empty while no model is loaded here."""
         session = self._session
-        if session.model is None:
+        if session.model is None or session.model.host:
             return ()
         cache = self._preview.get(CacheSettings, session.settings(CacheSettings))
         load = self._preview.get(LoadSettings, session.settings(LoadSettings))

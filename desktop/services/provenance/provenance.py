@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 
 FACTS = (
     "path", "name", "architecture", "format", "quantisation", "bits_per_weight", "parameters",
-    "weights_bytes", "context_length", "backend", "where", "threads", "size",
+    "weights_bytes", "context_length", "backend", "where", "threads", "size", "server", "host",
+    "server_version",
 )  # fmt: skip
 """Fields of the model's `ModelInfo` that are recorded."""
 _OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "output", "adapters")
@@ -47,8 +48,13 @@ class ReplyProvenance(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The file or folder of the model."""
-        return str(self.model.get("path", ""))
+        """The file or folder of the model; "" for a model of a server."""
+        return "" if self.server else str(self.model.get("path", ""))
+
+    @property
+    def server(self) -> str:
+        """The server that wrote it, for a model of one."""
+        return str(self.model.get("server", ""))
 
     @property
     def model(self) -> Mapping[str, Any]:
@@ -120,7 +126,8 @@ class ProvenanceService(QObject):
     @Slot(object)
     def _on_model(self, model: ModelInfo | None) -> None:
         """Remember the files as they were loaded: if they are replaced later, that is another model."""
-        self._identities = {model.path: identity(Path(model.path))} if model is not None else {}
+        has_files = model is not None and not model.host
+        self._identities = {model.path: identity(Path(model.path))} if model and has_files else {}
 
     @Slot(int, object, int)
     def _on_begun(self, message_id: int, request: ChatRequest, known: int) -> None:

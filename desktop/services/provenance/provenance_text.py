@@ -47,10 +47,11 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
     adapters = reply.settings(AdapterSettings).get("adapters") or ()
     rows = [
         ("Model", str(model.get("name") or reply.message.stats.get("model", ""))),
+        ("Server", " – ".join(part for part in (reply.server, str(model.get("server_version", ""))) if part)),
         ("File", reply.path),
         ("SHA-256", hash_words if reply.path else ""),
         ("Size", _size(model)),
-        ("Adapters", "\n".join(map(str, adapters)) or ("none" if model else "")),
+        ("Adapters", "\n".join(map(str, adapters)) or ("none" if model and not reply.server else "")),
         ("Ran on", _place(model)),
         (
             "Written",
@@ -64,7 +65,7 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
         rows += [
             ("Prompt", f"{stats.prompt_tokens:,} tokens{cached}"),
             ("Reply", f"{stats.new_tokens:,} tokens"),
-            ("Seed", f"{stats.seed}{_drawn(reply)}"),
+            ("Seed", f"{stats.seed}{_drawn(reply)}" if not reply.server or stats.seed else ""),
             (
                 "Reading the prompt",
                 _speed(stats.prefill_tokens, stats.prefill_seconds, stats.prefill_tokens_per_second),
@@ -181,7 +182,7 @@ def _size(model: Any) -> str:
 
 
 def _place(model: Any) -> str:
-    if not model:
+    if not model or model.get("server"):
         return ""
     if model.get("where"):
         return str(model["where"])

@@ -144,6 +144,11 @@ def why_not(reply: ReplyProvenance, model: ModelInfo | None, busy: bool) -> str:
     """Why the reply cannot be replayed now; "" if it can. `busy`: the engine loads or answers."""
     if reply.message.state == "running":
         return "This reply is still being written."
+    if reply.server:
+        return (
+            f"{reply.server} wrote this reply. Only a reply that was written on this computer can be written "
+            "again token by token."
+        )
     if reply.provenance is None or reply.provenance.prompt is None or stats_of(reply.message.stats) is None:
         return "What this reply was made from was not kept, so it cannot be made again."
     if not reply.expected or -1 in reply.expected:
@@ -154,6 +159,8 @@ def why_not(reply: ReplyProvenance, model: ModelInfo | None, busy: bool) -> str:
         return f"A setting of this reply is not understood any more: {error}"
     if model is None:
         return "Load the model first."
+    if model.host:
+        return "A model of a server cannot do this: load the model that wrote the reply."
     return "Wait until the engine is free." if busy else ""
 
 

@@ -27,9 +27,11 @@ class DraftCheck(QObject):
         self._reported = ("", "", "")
 
     def problem_in(self, context: ConversationContext) -> str:
-        """Why a chat's draft model cannot be used; "" if it can, nothing is known yet, or it has none."""
+        """Why a chat's draft model cannot be used; "" if it can, nothing is known yet, it has none, or no
+        model of this computer is loaded.
+        """
         drafting = context.layers.settings(SpeculationSettings)
-        if drafting.method != "model":
+        if drafting.method != "model" or not self.models.target:
             return ""
         if not drafting.draft_model:
             return (

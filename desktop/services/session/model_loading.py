@@ -111,11 +111,12 @@ class ModelLoading(QObject):
 
     @Slot(object)
     def _on_model(self, info: ModelInfo | None) -> None:
-        self._has_own_template = bool(self.loaded_with[0].chat_template.strip())
+        own = bool(self.loaded_with[0].chat_template.strip())
+        self._has_own_template = own and not (info is not None and info.host)
         if info is not None:
             self._remember(info.path)
         self._use(info)
-        self._drafts.set_target(info.path if info is not None else "")
+        self._drafts.set_target(info.path if info is not None and not info.host else "")
         self._signals.model_changed.emit(info)
         if info is not None and info.notice:
             self._signals.error_details = info.report

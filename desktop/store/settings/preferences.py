@@ -197,6 +197,17 @@ class Preferences:
             self._changed()
 
     @property
+    def servers(self) -> object:
+        """The servers that run models, as `save_servers` kept them."""
+        return self._data.get("servers")
+
+    def save_servers(self, servers: Sequence[Mapping[str, Any]]) -> None:
+        """Replace all servers, ready for JSON; their keys are never among the values."""
+        if (kept := [dict(server) for server in servers]) != self._data.get("servers", []):
+            self._data["servers"] = kept
+            self._changed()
+
+    @property
     def offline(self) -> bool:
         """Whether the user allows no connection to the model hub."""
         return self._data.get("offline") is True

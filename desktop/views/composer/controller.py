@@ -123,9 +123,11 @@ class ComposerController(QObject):
         self._submit(self.message(composer.text()), composer.opening())
 
     def _may_be_long(self, message: str, opening: str) -> bool:
-        """Whether counting is worth it: a short message in a short chat fits anyway."""
+        """Whether counting is worth it: a short message in a short chat fits anyway, and a server may not say
+        what does.
+        """
         model = self._session.model
-        if model is None:
+        if model is None or not model.context_length:
             return False
         enough = min(_SURELY_SHORT, model.context_length // 4)
         before = 0
@@ -141,7 +143,8 @@ class ComposerController(QObject):
         characters.
         """
         model = self._session.model
-        over = estimated(message) - model.context_length if model is not None else 0
+        known = model.context_length if model is not None else 0
+        over = estimated(message) - known if known else 0
         if over <= 0:
             return False
         self.offers.offer(
