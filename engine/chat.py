@@ -35,7 +35,7 @@ from engine.generator.draft_slot import DraftSlot
 from engine.generator.job import Job, Setup
 from engine.generator.prompt import Prompt, Prompts
 from engine.generator.request import GenerationRequest, Guidance
-from engine.generator.tool_calls import divided
+from engine.generator.tool_calls import CallPlan, divided
 from engine.platform.folders import cache_dir
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.template.template import ChatTemplate
@@ -98,11 +98,11 @@ class LocalChat:
                 request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings
             )
             request = dataclasses.replace(request, stops=stops)
-        parser = self._prompts.calling.parser(request, self.info.thinking, prompt.ids)
-        if parser is None:
+        plan = self._prompts.calling.plan(request, self.info.thinking, prompt.ids)
+        if plan is None:
             return self._reply(prompt, request, stop, heal=heal, started=started)
-        shown = self._prompts.calling.shown
-        return divided(self._reply(prompt, request, stop, heal=heal, started=started, shown=shown), parser)
+        request = dataclasses.replace(request, constraint=plan.constraint)
+        return divided(self._reply(prompt, request, stop, heal=heal, started=started, plan=plan), plan.parser)
 
     def complete(
         self, ids: Sequence[int], request: ChatRequest, stop: threading.Event
@@ -121,7 +121,7 @@ class LocalChat:
         *,
         heal: bool,
         started: float,
-        shown: frozenset[int] = frozenset(),
+        plan: CallPlan | None = None,
     ) -> Generator[ChatEvent, None, None]:
         """The events of a reply to `prompt`; its tokens are remembered for the next turn."""
         if prompt.dropped or prompt.cut:
@@ -129,7 +129,9 @@ class LocalChat:
         generation = GenerationRequest(
             prompt.ids, request.sampler, request.stops, request.speculation, request.constraint,
             prompt.guidance, request.output, given=prompt.given, heal=heal, started=started,
-            replayed=request.replayed.passes if request.replayed is not None else (), shown=shown,
+            replayed=request.replayed.passes if request.replayed is not None else (),
+            shown=plan.shown if plan is not None else frozenset(),
+            filters=(plan.filter,) if plan is not None else (),
         )  # fmt: skip
         job = Job(generation, priority=request.priority, stop=stop, setup=self._setup(request))
         written: list[int] = []

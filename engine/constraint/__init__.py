@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from engine.errors import BadSetting
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from engine.settings import ConstraintSettings
     from engine.text.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["check_constraint", "make_filters"]
+__all__ = ["check_constraint", "format_source", "make_filters"]
 
 
 def make_filters(settings: ConstraintSettings, tokenizer: Tokenizer) -> list[Filter]:
@@ -47,6 +48,16 @@ def check_constraint(format: str, pattern: str) -> str:
     except BadSetting as error:
         return str(error)
     return ""
+
+
+def format_source(settings: ConstraintSettings) -> GrammarSource | None:
+    """The grammar of the settings' format; None for none. Raises `BadSetting` as `make_filters` does."""
+    if settings.format == "none":
+        return None
+    if settings.format == "choices":
+        choices = " | ".join(json.dumps(line, ensure_ascii=False) for line in _lines(settings.pattern))
+        return _source("grammar", f"start: {choices}")
+    return _source(settings.format, settings.pattern)
 
 
 def _form_filter(format: str, pattern: str, tokenizer: Tokenizer) -> GrammarFilter | SelectFilter | None:

@@ -44,8 +44,8 @@ class GrammarFilter:
 
     def __init__(self, tokenizer: Tokenizer, source: GrammarSource) -> None:
         """Raises `BadSetting` if the grammar cannot be compiled or has no texts."""
-        self._vocabulary = vocabulary_of(tokenizer)
-        self._tokens = llguidance_tokenizer(tokenizer)
+        self._vocabulary = vocabulary_of(tokenizer, source.marks)
+        self._tokens = llguidance_tokenizer(tokenizer, source.marks)
         self._source = source
         self._prefix_masks: dict[bytes, Mask] = {}
         self._matcher = self._new_matcher()
@@ -92,6 +92,19 @@ class GrammarFilter:
         self._pending, self._completer = prefix, None
         self._mask = None if prefix else self._first
 
+    def follow(self, data: bytes) -> bool:
+        """Continue with these bytes as if one token had them; False, and nothing changes, if they cannot
+        follow.
+        """
+        if self._pending or self._stopped or self._valid_bytes(data) < len(data):
+            return False
+        given = byte_tokens(self._vocabulary.size, data)
+        if given and not self._matcher.consume_tokens(given):
+            self._recover()
+            return False
+        self._taken_in(given, data)
+        return True
+
     def mask(self) -> Mask:
         """(ceil(V / 32),) uint32; do not write to it. Computed without the GIL."""
         if self._mask is None:
@@ -111,14 +124,17 @@ class GrammarFilter:
             if self._matcher.validate_tokens(given) == len(given):
                 raise BadSetting(self._too_complex())
             raise _not_allowed(token)
+        self._taken_in(given, self._vocabulary.texts[token])
+        self._stopped = token in self._vocabulary.stop_ids
+
+    def _taken_in(self, given: list[int], data: bytes) -> None:
+        """The matcher has been given a token with these bytes."""
         self._steps.append(_Step(self._pending, given))
-        data = self._vocabulary.texts[token]
         self._text += data[len(self._pending) :]
         self._ends.append(len(self._text))
         if self._source.is_json:
             self._places.append(self._places[-1].after(data[len(self._pending) :]))
         self._pending = self._pending[len(data) :]
-        self._stopped = token in self._vocabulary.stop_ids
         self._mask = None
 
     def rollback(self, tokens: int) -> None:
@@ -136,12 +152,21 @@ class GrammarFilter:
             self._recover()
 
     @property
+    def length(self) -> int:
+        """How many tokens have been accepted."""
+        return len(self._steps)
+
+    @property
     def vocabulary(self) -> Vocabulary:
         """The tokens as bytes."""
         return self._vocabulary
 
     def completion(self, after: bytes, known: bytes | None = None) -> bytes | None:
-        """A short text that completes this one once `after` follows; None if the search finds none."""
+        """A short text that completes this one once `after` follows; None if the search finds none, or the
+        source wants none.
+        """
+        if self._source.may_be_cut:
+            return None
         if self._stopped:
             return None if after else b""
         pending = self._pending

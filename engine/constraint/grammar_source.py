@@ -25,7 +25,7 @@ _WHITESPACE = r" |\r?\n(?: {0,24}|\t{0,12})"
 Not more: small models go on with blanks forever.
 """
 
-_OPTIONS = '%llguidance {"no_forcing": true}'
+NO_FORCING = '%llguidance {"no_forcing": true}'
 """llguidance otherwise allows only its own way of cutting a text that is certain to come into tokens."""
 
 _REGEX_TROUBLE = re.compile(r"\n( *)\^.*\nerror: (.+)")
@@ -39,17 +39,20 @@ class GrammarSource:
     """A checked grammar.
 
     `name` is the word for it in messages; `text` is llguidance's own form (JSON); `is_json`: its texts are
-    JSON.
+    JSON. `marks` are the tokens that it names by their ids. A text that `may_be_cut` is not brought to an
+    early end where tokens run short.
     """
 
     name: str
     text: str
     is_json: bool = False
+    marks: frozenset[int] = frozenset()
+    may_be_cut: bool = False
 
 
 def json_source() -> GrammarSource:
     """Any JSON object or array."""
-    return _schema_source("JSON", {"type": ["object", "array"]})
+    return named_schema("JSON", {"type": ["object", "array"]})
 
 
 def schema_source(schema: str | Mapping[str, Any]) -> GrammarSource:
@@ -65,7 +68,7 @@ def schema_source(schema: str | Mapping[str, Any]) -> GrammarSource:
         raise BadSetting(
             'The JSON schema is not an object in braces; it should look like {"type": "object", ...}.'
         )
-    return _schema_source("the JSON schema", dict(parsed))
+    return named_schema("the JSON schema", dict(parsed))
 
 
 def regex_source(pattern: str) -> GrammarSource:
@@ -79,7 +82,7 @@ def regex_source(pattern: str) -> GrammarSource:
         )
     from llguidance import regex_to_lark
 
-    return _checked(name, [{"lark_grammar": f"{_OPTIONS}\nstart: /{regex_to_lark(pattern, 'd')}/"}])
+    return checked_source(name, [{"lark_grammar": f"{NO_FORCING}\nstart: /{regex_to_lark(pattern, 'd')}/"}])
 
 
 def lark_source(grammar: str) -> GrammarSource:
@@ -89,7 +92,7 @@ def lark_source(grammar: str) -> GrammarSource:
     """
     name = "the grammar"
     _check_length(name, grammar)
-    return _checked(name, [{"lark_grammar": f"{grammar}\n{_OPTIONS}"}])
+    return checked_source(name, [{"lark_grammar": f"{grammar}\n{NO_FORCING}"}])
 
 
 def limits() -> Any:
@@ -101,19 +104,26 @@ def limits() -> Any:
     return LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
 
 
-def _schema_source(name: str, schema: dict[str, Any]) -> GrammarSource:
+def named_schema(name: str, schema: dict[str, Any]) -> GrammarSource:
+    """As `schema_source`, for a parsed schema that messages call `name`."""
+    schema = with_short_blanks(schema)
+    grammars: list[dict[str, Any]] = [
+        {"lark_grammar": f"{NO_FORCING}\nstart: @inner"},
+        {"name": "inner", "json_schema": schema},
+    ]
+    return dataclasses.replace(checked_source(name, grammars), is_json=True)
+
+
+def with_short_blanks(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema whose texts have blanks only as `_WHITESPACE` has them, unless it says otherwise."""
     options = schema.get("x-guidance", {})
     if (
         isinstance(options, Mapping)
         and "whitespace_pattern" not in options
         and options.get("whitespace_flexible") is not False
     ):
-        schema["x-guidance"] = {**options, "whitespace_pattern": _WHITESPACE}
-    grammars: list[dict[str, Any]] = [
-        {"lark_grammar": f"{_OPTIONS}\nstart: @inner"},
-        {"name": "inner", "json_schema": schema},
-    ]
-    return dataclasses.replace(_checked(name, grammars), is_json=True)
+        return {**schema, "x-guidance": {**options, "whitespace_pattern": _WHITESPACE}}
+    return schema
 
 
 def _parse(schema: str) -> Any:
@@ -143,7 +153,10 @@ def _check_length(name: str, text: str) -> None:
         )
 
 
-def _checked(name: str, grammars: list[dict[str, Any]]) -> GrammarSource:
+def checked_source(
+    name: str, grammars: list[dict[str, Any]], marks: frozenset[int] = frozenset()
+) -> GrammarSource:
+    """A grammar in llguidance's form, in which the tokens `marks` are named. Raises `BadSetting`."""
     from llguidance import LLMatcher
 
     try:
@@ -157,12 +170,12 @@ def _checked(name: str, grammars: list[dict[str, Any]]) -> GrammarSource:
     failed, messages = with_room(lambda: LLMatcher.validate_grammar_with_warnings(text, limits=limits()))
     if failed:
         raise BadSetting(_sentence(name, messages[0]))
-    if any(message.startswith("no tokenizer") for message in messages):
+    if not marks and any(message.startswith("no tokenizer") for message in messages):
         raise BadSetting(
             f"{_upper(name)} names tokens in angle brackets, which no reply's text has; write texts in "
             "quotes."
         )
-    return GrammarSource(name, text)
+    return GrammarSource(name, text, marks=marks)
 
 
 def _sentence(name: str, message: str) -> str:

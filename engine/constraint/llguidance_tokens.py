@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from engine.constraint.vocabulary import vocabulary_of
@@ -26,19 +26,21 @@ twice as long to make.
 _LONGEST = 1000  # bytes of a token; llguidance's tree of tokens is at most 1024 deep
 
 _lock = threading.Lock()
-_known: weakref.WeakKeyDictionary[Tokenizer, LLTokenizer] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Tokenizer, dict[frozenset[int], LLTokenizer]] = weakref.WeakKeyDictionary()
 
 
 class ByteWords:
-    """Tokens with these texts, and one for each byte, as `llguidance.TokenizerWrapper` asks for them."""
+    """Tokens with these texts, and one for each byte, as `llguidance.TokenizerWrapper` asks for them. The
+    tokens `marks` follow only where a grammar names them.
+    """
 
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, texts: Sequence[bytes] = ()) -> None:
+    def __init__(self, texts: Sequence[bytes] = (), marks: Iterable[int] = ()) -> None:
         self.tokens = [*texts, *(bytes([byte]) if byte != _MARKER else b"" for byte in range(256)), b""]
         self.eos_token_id = len(self.tokens) - 1
-        self.special_token_ids: list[int] = []
+        self.special_token_ids: list[int] = sorted(marks)
         self._first_byte = len(texts)
 
     def __call__(self, text: str) -> list[int]:
@@ -54,17 +56,18 @@ def byte_tokens(size: int, data: bytes) -> list[int]:
     return [size + byte for byte in data]
 
 
-def llguidance_tokenizer(tokenizer: Tokenizer) -> LLTokenizer:
-    """llguidance's tokenizer, made once while `tokenizer` lives (0.15 s for 49,000 tokens, 1.2 s for
-    256,000). From any thread.
+def llguidance_tokenizer(tokenizer: Tokenizer, marks: frozenset[int] = frozenset()) -> LLTokenizer:
+    """llguidance's tokenizer with these `marks`, made once while `tokenizer` lives (0.15 s for 49,000 tokens,
+    1.2 s for 256,000). From any thread.
     """
     with _lock:
-        found = _known.get(tokenizer)
+        known = _known.setdefault(tokenizer, {})
+        found = known.get(marks)
         if found is None:
             from llguidance import LLTokenizer, TokenizerWrapper
 
-            texts = vocabulary_of(tokenizer).texts
+            texts = vocabulary_of(tokenizer, marks).texts
             usable = [text if len(text) <= _LONGEST and _MARKER not in text else b"" for text in texts]
-            words = cast(TokenizerWrapper, ByteWords(usable))
-            found = _known[tokenizer] = LLTokenizer(words, slices=_SLICES)
+            words = cast(TokenizerWrapper, ByteWords(usable, marks))
+            found = known[marks] = LLTokenizer(words, slices=_SLICES)
         return found

@@ -15,21 +15,22 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 Mask = npt.NDArray[np.uint32]
 """(ceil(V / 32),) packed bits: bit i % 32 of word i // 32 is set where token i is allowed."""
 _lock = threading.Lock()
-_known: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Tokenizer, dict[frozenset[int], Vocabulary]] = weakref.WeakKeyDictionary()
 
 
 class Vocabulary:
-    """The V tokens of one tokenizer. Control tokens, stop tokens and ids without a text write no text.
+    """The V tokens of one tokenizer. Control tokens, stop tokens and ids without a text write no text; the
+    control tokens `marks` do.
 
     `texts` (V) are the bytes of each id, empty if it writes no text; `words` are those of the others in
     ascending order and `ids` (n,) int64 their ids; `text` and `stop` are masks of these tokens and of the
     stop tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, marks: frozenset[int] = frozenset()) -> None:
         self.size = tokenizer.vocab_size
         self.stop_ids = tuple(tokenizer.stop_token_ids)
-        silent = tokenizer.special_ids.union(self.stop_ids)
+        silent = tokenizer.special_ids.union(self.stop_ids) - marks
         self.texts = [b"" if i in silent else tokenizer.token_bytes(i) for i in range(self.size)]
         order = sorted((i for i in range(self.size) if self.texts[i]), key=self.texts.__getitem__)
         self.words = [self.texts[i] for i in order]
@@ -58,13 +59,13 @@ class Vocabulary:
         ) else stop
 
 
-def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
-    """The vocabulary of a tokenizer, made once while that tokenizer lives. Thread-safe."""
+def vocabulary_of(tokenizer: Tokenizer, marks: frozenset[int] = frozenset()) -> Vocabulary:
+    """The vocabulary of a tokenizer with these `marks`, made once while that tokenizer lives. Thread-safe."""
     with _lock:
-        found = _known.get(tokenizer)
-        if found is None:
-            found = _known[tokenizer] = Vocabulary(tokenizer)
-        return found
+        known = _known.setdefault(tokenizer, {})
+        if marks not in known:
+            known[marks] = Vocabulary(tokenizer, marks)
+        return known[marks]
 
 
 def allows(mask: Mask, token: int) -> bool:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from engine.core import CallPiece, ChatEvent, ChatRequest, Done, Message, Text, Tool
+from engine.constraint import format_source
+from engine.constraint.calls.filter import LazyCalls
+from engine.constraint.calls.grammar import CallGrammar
+from engine.constraint.filter import Filter
+from engine.constraint.grammar import GrammarFilter
+from engine.core import TOOL_CHOICES, CallPiece, ChatEvent, ChatRequest, Done, Message, Text, Tool
 from engine.errors import BadSetting, NotSupportedYet
+from engine.settings import ConstraintSettings
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate, Turn
 from engine.text.tokenizer.tokenizer import Tokenizer
@@ -15,7 +22,7 @@ from engine.text.tools.detect import ToolStyle, tool_style
 from engine.text.tools.messages import conversation, has_tools
 from engine.text.tools.parser import ToolParser
 
-__all__ = ["ToolCalling", "divided", "offered"]
+__all__ = ["CallPlan", "ToolCalling", "divided", "offered"]
 
 
 def offered(request: ChatRequest) -> tuple[Tool, ...]:
@@ -32,6 +39,18 @@ def offered(request: ChatRequest) -> tuple[Tool, ...]:
             else f"The tool {choice[:100]!r} must be called, but it is not among the tools."
         )
     return request.tools
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """What divides a reply, which tokens may follow in it besides what `constraint` says, and which control
+    tokens are part of calls.
+    """
+
+    parser: ToolParser
+    filter: Filter
+    constraint: ConstraintSettings
+    shown: frozenset[int]
 
 
 class ToolCalling:
@@ -61,8 +80,18 @@ class ToolCalling:
             return messages, None
         return conversation(messages, tools, self.style)
 
-    def parser(self, request: ChatRequest, tags: Sequence[Tag], prompt: Sequence[int]) -> ToolParser | None:
-        """What divides the reply to a prompt; None where nothing is offered."""
+    @cached_property
+    def _tokens(self) -> tuple[tuple[str, int], ...]:
+        """The tokens that calls are written with, control tokens or not."""
+        found = self._tokenizer.marker_ids("\n".join(self.style.form.texts))
+        stops = self._tokenizer.stop_token_ids
+        return tuple(sorted((text, id) for text, id in found.items() if id not in stops))
+
+    def plan(self, request: ChatRequest, tags: Sequence[Tag], prompt: Sequence[int]) -> CallPlan | None:
+        """What calls mean for a request with this prompt; None where nothing is offered.
+
+        Raises `BadSetting` for tools whose arguments cannot be enforced.
+        """
         tools = offered(request)
         if not tools or request.plain:
             return None
@@ -72,11 +101,35 @@ class ToolCalling:
             )
         end = self._tokenizer.decode(prompt[-_TAG_TOKENS:], skip_special=False).rstrip()
         opened = next((close for begin, close in tags if end.endswith(begin)), "")
-        if request.continue_last:  # the beginning of the reply is part of the prompt
-            begun = request.messages[-1].content
-            opened = next((close for begin, close in tags if begun.lstrip().startswith(begin)), opened)
-            opened, tags = "" if opened in begun else opened, ()
-        return ToolParser(self.style.form, tools, tags, opened)
+        if not request.continue_last:
+            return self._plan(request, tools, ToolParser(self.style.form, tools, tags, opened), tags, opened)
+        # the beginning of the reply is part of the prompt: the filter sees it, the parser does not
+        begun, before = request.messages[-1].content, self._template.opens(tags)
+        opened = next((close for begin, close in tags if begun.lstrip().startswith(begin)), before)
+        parser = ToolParser(self.style.form, tools, (), "" if opened in begun else opened)
+        return self._plan(request, tools, parser, tags, before)
+
+    def _plan(
+        self,
+        request: ChatRequest,
+        tools: tuple[Tool, ...],
+        parser: ToolParser,
+        tags: Sequence[Tag],
+        opened: str,
+    ) -> CallPlan:
+        choice, constraint = request.tool_choice, request.constraint
+        named = choice not in TOOL_CHOICES
+        chosen = tuple(tool for tool in tools if tool.name == choice) if named else tools
+        several = request.parallel_tool_calls and not named
+        grammar = CallGrammar(self.style.form, chosen, self._tokens, choice == "auto", several)
+        content = format_source(constraint) if choice == "auto" else None
+        found: Filter
+        if choice == "auto" and content is None:
+            found = LazyCalls(self._tokenizer, grammar, tags, opened)
+        else:
+            own = tuple(tag for tag in tags if all(part in self._template.source for part in tag))
+            found = GrammarFilter(self._tokenizer, grammar.whole(own, opened, content))
+        return CallPlan(parser, found, replace(constraint, format="none", pattern=""), self.shown)
 
 
 _TAG_TOKENS = 32

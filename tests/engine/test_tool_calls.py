@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import threading
 from typing import Any
@@ -10,10 +11,15 @@ from typing import Any
 import pytest
 
 from engine.chat import LocalChat
+from engine.constraint.calls.filter import LazyCalls
+from engine.constraint.calls.grammar import CallGrammar
 from engine.core import CallPiece, ChatRequest, Done, Message, ModelInfo, Text, Tool, ToolCall
 from engine.errors import BadSetting
-from engine.settings import SamplerSettings, StopSettings
+from engine.generator.job import Job
+from engine.generator.request import GenerationRequest
+from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
 from engine.text.template.template import ChatTemplate
+from engine.text.tools.form import HERMES
 from tests.engine.generator.fakes import make_dynamic, random_logits, tokenizer
 from tests.engine.text.template.chat_templates import CHATML
 
@@ -174,3 +180,108 @@ def test_calls_of_earlier_turns_need_no_valid_arguments(arguments: str) -> None:
     call = ToolCall("call_1", "weather", arguments)
     prompt = prompt_of(fake_chat("ok"), *ASKED, Message("assistant", "", (call,)), *ASKED)
     assert '<tool_call>\n{"name": "weather", "arguments": {' in prompt
+
+
+# -- constraints
+
+SMALL = json.dumps(
+    {"type": "object", "required": ["n"],
+     "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}, "on": {"type": "boolean"}}}
+)  # fmt: skip
+SMALL_TOOLS = (Tool("count", "Counts.", SMALL), Tool("turn-it.on", "", SMALL))
+LONG = StopSettings(max_tokens=200)
+
+
+def random_chat() -> LocalChat:
+    return fake_chat(random_logits)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tools_that_must_be_called_are_called_with_arguments_that_fit(seed: int) -> None:
+    sampler = SamplerSettings(temperature=1.0, seed=seed)
+    text, calls, events = ask(
+        random_chat(), tools=SMALL_TOOLS, tool_choice="required", sampler=sampler, stops=LONG
+    )
+    assert text == ""
+    assert calls
+    assert events[-1].reason == "max_tokens"  # this model never ends by itself
+    assert len(calls) > 1
+    for name, arguments in calls[:-1]:
+        assert name in ("count", "turn-it.on")
+        assert 0 <= json.loads(arguments)["n"] <= 99
+
+
+def test_the_named_tool_is_called_once() -> None:
+    for tool in SMALL_TOOLS:
+        text, calls, events = ask(random_chat(), tools=SMALL_TOOLS, tool_choice=tool.name)
+        assert (text, [name for name, _ in calls]) == ("", [tool.name])
+        assert events[-1].reason == "end_filter"
+
+
+def test_only_one_call_without_parallel_calls() -> None:
+    fields: dict[str, Any] = {"tools": SMALL_TOOLS, "parallel_tool_calls": False}
+    assert len(ask(random_chat(), tool_choice="required", **fields)[1]) == 1
+    two = '<tool_call>\n{"name": "count", "arguments": {"n": 1}}\n</tool_call>'
+    _, calls, events = ask(fake_chat(f"So: {two}\n{two}"), **fields)
+    assert calls == [("count", '{"n": 1}')]
+    assert events[-1].reason == "end_filter"
+    del fields["parallel_tool_calls"]
+    assert len(ask(fake_chat(f"So: {two}\n{two}"), **fields)[1]) == 2
+
+
+def test_arguments_fit_whenever_a_call_is_made() -> None:
+    begun = '<tool_call>\n{"name": "count", "arguments": {"n": "many", "off": 1}}\n</tool_call>'
+    text, calls, _ = ask(fake_chat(f"So: {begun}"), tools=SMALL_TOOLS, stops=LONG)
+    assert text.startswith("So:")
+    assert all(0 <= json.loads(arguments)["n"] <= 99 for _, arguments in calls[:-1] or calls)
+    assert calls
+
+
+def test_a_reply_in_a_format_may_be_a_call_instead() -> None:
+    constraint = ConstraintSettings(format="json_schema", pattern='{"const": 12}')
+    assert ask(fake_chat("12"), constraint=constraint)[:2] == ("12", [])
+    assert ask(fake_chat(CALL), constraint=constraint)[:2] == ("", [("weather", '{"city": "Oslo"}')])
+    text, calls, _ = ask(fake_chat("Well, I think so."), constraint=constraint)
+    assert (text, calls) == ("12", []) or calls
+    assert ask(fake_chat("12"), constraint=constraint, tool_choice="clock")[1] == [("clock", "{}")]
+
+
+def test_a_schema_that_cannot_be_enforced_is_refused_before_anything_runs() -> None:
+    tool = Tool("look", parameters='{"properties": {"a": {"type": "nonsense"}}}')
+    chat = random_chat()
+    for choice in ("auto", "required", "look"):
+        request = ChatRequest(ASKED, GREEDY, LONG, tools=(tool,), tool_choice=choice)
+        with pytest.raises(BadSetting, match="schema of the tool 'look'"):
+            chat.stream(request, threading.Event())
+
+
+def test_drafts_and_neighbours_change_no_call() -> None:
+    fields: dict[str, Any] = {"tools": SMALL_TOOLS, "tool_choice": "required", "stops": LONG}
+    alone = ask(random_chat(), **fields)[1]
+    drafting = SpeculationSettings(method="ngram", draft_tokens=3, adaptive=False)
+    assert ask(random_chat(), speculation=drafting, **fields)[1] == alone
+    chat = random_chat()
+    request = ChatRequest(ASKED, GREEDY, **fields)
+    other = ChatRequest(ASKED, SamplerSettings(temperature=1.0, seed=5), LONG)
+    beside = [chat.stream(request, threading.Event()), chat.stream(other, threading.Event())]
+    found: list[list[Any]] = [[], []]
+    for pair in itertools.zip_longest(*beside):
+        for events, event in zip(found, pair, strict=True):
+            events.append(event)
+    arguments = "".join(event.arguments for event in found[0] if isinstance(event, CallPiece))
+    assert arguments == "".join(one for _, one in alone)
+
+
+def test_free_text_is_the_same_with_tools_and_without() -> None:
+    ids = tokenizer().encode("Hello there")
+    grammar = CallGrammar(HERMES, TOOLS)
+    for sampler in (GREEDY, SamplerSettings(temperature=1.0, seed=7)):
+        replies = []
+        for filters in ((), (LazyCalls(tokenizer(), grammar),)):
+            generator, _ = make_dynamic(random_logits, 1024)
+            request = GenerationRequest(ids, sampler, StopSettings(max_tokens=40), filters=filters)
+            events = list(generator.events(Job(request)))
+            replies.append(
+                [token.id for event in events if isinstance(event, Text) for token in event.tokens]
+            )
+        assert replies[0] == replies[1]

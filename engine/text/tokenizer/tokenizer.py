@@ -30,6 +30,8 @@ _REMEMBERED = 1 << 13
 _BLANKS = " \t\n\v\f\r"
 """White space according to C's isspace, by which llama.cpp strips."""
 _BLANK_RUN = re.compile(f"[{_BLANKS}]+")
+_SHORTEST_MARKER = 4
+"""Added tokens with fewer letters are runs of blanks or of signs, not markers."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -125,6 +127,18 @@ class Tokenizer:
         """The control tokens that a text names."""
         names = set(self.special_pattern.findall(text))
         return frozenset(id for id in self.special_ids if self._texts.get(id) in names)
+
+    def marker_ids(self, text: str) -> dict[str, int]:
+        """The tokens that are written in a text as they are, control tokens or added ones: {text: id}."""
+        found = {self._texts[id]: id for id in self._verbatim if id in self._texts}
+        return {
+            name: id
+            for name, id in found.items()
+            if len(name) >= _SHORTEST_MARKER
+            and not name[0].isalnum()
+            and name in text
+            and name == name.strip()
+        }
 
     def special_edges(self) -> tuple[frozenset[str], frozenset[str]]:
         """All proper prefixes and all proper suffixes of the control tokens' texts."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from engine.text.tools.form import CallForm
 from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading, quoted
-from engine.text.tools.values import ArgumentKind, argument_kind, bare_value, python_arguments
+from engine.text.tools.values import ANY_TYPE, STRING, argument_types, bare_value, python_arguments
 
 __all__ = ["CallReader", "Sink"]
 
@@ -193,25 +193,25 @@ class CallReader:
         while (yield from self._chosen(begins, closing)) == 0:
             first = middle.strip()[:1]
             key = (yield from self._chars.until(first)).strip()
-            kind = argument_kind(known[key], schema) if key in known else "unknown"
+            types = argument_types(known[key], schema) if key in known else ANY_TYPE
             if self._form.json_value:
                 written = first + (yield from self._chars.until(middle.strip()[-1])) + middle.strip()[-1]
-                if kind == "unknown":
-                    kind = "string" if _same(written, middle) else "other"
+                if "string" in types and types != STRING:
+                    types = STRING if _same(written, middle) else types - STRING
             else:
                 yield from self._chars.literal(middle.strip()[1:])
-            yield from self._tagged_value(arguments, f"{between}{quoted(key)}: ", kind)
+            yield from self._tagged_value(arguments, f"{between}{quoted(key)}: ", types)
             between = ", "
         arguments.shut()
 
-    def _tagged_value(self, arguments: JsonReader, prefix: str, kind: ArgumentKind) -> Reading:
+    def _tagged_value(self, arguments: JsonReader, prefix: str, types: frozenset[str]) -> Reading:
         """A value up to the text that ends it; strings are passed on as they grow."""
         _, middle, after = self._form.parameter
         end, lead = after.strip(), middle[len(middle.rstrip()) :]
         trail = after[: len(after) - len(after.lstrip())]
-        if kind != "string":
+        if types != STRING:
             text = yield from self._chars.until(end)
-            arguments.open(prefix + bare_value(text.removeprefix(lead).removesuffix(trail), kind), "")
+            arguments.open(prefix + bare_value(text.removeprefix(lead).removesuffix(trail), types), "")
             arguments.shut()
             return
         for expected in lead:

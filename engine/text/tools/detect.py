@@ -89,7 +89,8 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
             if not all(part in text for part in (*_NAMES[:count], _KEYS[0], _VALUES[0])) or "\\" in text:
                 continue
             form = _form(template, text, count)
-            if form is not None:
+            # without a text before the name, and without braces, a call looks like any text
+            if form is not None and (form.opening.strip() or form.kind in ("object", "python")):
                 results = results or _RESULT in _rendered(
                     template, [_user(), _calls(1, as_text=as_text), _result()]
                 )

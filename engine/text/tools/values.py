@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from engine.core import Tool
 from engine.text.tools.json_text import Malformed
 
-__all__ = ["ArgumentKind", "argument_kind", "bare_value", "parameters_of", "python_arguments", "resolved"]
+__all__ = [
+    "ANY_TYPE", "STRING", "argument_types", "bare_value", "parameters_of", "python_arguments", "resolved",
+]  # fmt: skip
 
-ArgumentKind = Literal["string", "other", "unknown"]
+ANY_TYPE = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+STRING = frozenset({"string"})
 
 _NAMES = {
     "true": True,
@@ -52,48 +55,63 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def argument_kind(schema: Any, root: Mapping[str, Any]) -> ArgumentKind:
-    """Whether all values of a schema are strings, or none, or some."""
-    found = _kinds(resolved(schema, root), root, 8)
-    return "string" if found == {"string"} else "other" if found == {"other"} else "unknown"
+def argument_types(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
+    """The types, in JSON's words, that the values of a schema may have."""
+    return frozenset(_types(resolved(schema, root), root, 8))
 
 
-def _kinds(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> set[str]:
+def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> set[str]:
     if "const" in schema:
-        return _kinds_of([schema["const"]])
+        return {_type_of(schema["const"])}
     if isinstance(schema.get("enum"), list):
-        return _kinds_of(schema["enum"])
+        return {_type_of(value) for value in schema["enum"]}
     declared = schema.get("type")
     if declared is not None:
-        names = declared if isinstance(declared, list) else [declared]
-        return {"string" if name == "string" else "other" for name in names}
+        return set(map(str, declared)) if isinstance(declared, list) else {str(declared)}
     for keyword in _KEYWORDS:
         branches = schema.get(keyword)
         if isinstance(branches, list) and branches and depth:
-            return set().union(*(_kinds(resolved(one, root), root, depth - 1) for one in branches))
-    return {"string", "other"}
+            return set().union(*(_types(resolved(one, root), root, depth - 1) for one in branches))
+    return set(ANY_TYPE)
 
 
-def _kinds_of(values: list[Any]) -> set[str]:
-    return {"string" if isinstance(value, str) else "other" for value in values}
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    kinds = {str: "string", int: "integer", float: "number", list: "array", dict: "object"}
+    return kinds.get(type(value), "null")
 
 
-def bare_value(text: str, kind: ArgumentKind) -> str:
-    """The JSON text of an argument that was written as `text`: as JSON, as a Python literal, or as it is."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        try:
-            value = ast.literal_eval(text.strip())
-            json.dumps(value, allow_nan=False)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            value = text
-    if isinstance(value, str) or kind == "string":
-        value = text if kind != "other" else value
+def bare_value(text: str, types: frozenset[str]) -> str:
+    """The JSON text of an argument of these types, written as `text`: as JSON, as a Python literal, or as it
+    is.
+    """
+    value = text if types == STRING else _literal_or_text(text)
+    if "string" in types and (isinstance(value, str) or not _fits(value, types)):
+        value = text
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
         return json.dumps(text, ensure_ascii=False)
+
+
+def _fits(value: Any, types: frozenset[str]) -> bool:
+    kind = _type_of(value)
+    whole = isinstance(value, float) and value.is_integer()
+    return kind in types or (kind == "integer" and "number" in types) or (whole and "integer" in types)
+
+
+def _literal_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        value = ast.literal_eval(text.strip())
+        json.dumps(value, allow_nan=False)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+    return value
 
 
 def python_arguments(text: str) -> str:

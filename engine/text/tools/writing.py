@@ -30,7 +30,7 @@ def _call(form: CallForm, name: str, given: Mapping[str, Any], place: int) -> st
         return name + form.after_name[0] + "".join(_parameter(form, key, given[key]) for key in given)
     if form.kind == "braces":
         return name + _braces(given, form.quote)
-    return f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"
+    return f"{name}({', '.join(f'{key}={_python(value)}' for key, value in given.items())})"
 
 
 def _object(form: CallForm, name: str, given: Mapping[str, Any], place: int) -> str:
@@ -59,6 +59,14 @@ def _braces(value: Any, quote: str) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(_braces(part, quote) for part in value) + "]"
     return f"{quote}{value}{quote}" if isinstance(value, str) else _json(value)
+
+
+def _python(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_json(key)}: {_python(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_python, value)) + "]"
+    return _json(value) if isinstance(value, str) else repr(value)
 
 
 def _json(value: Any) -> str:

@@ -1,0 +1,219 @@
+"""The grammar of a model's calls: its form, the names of the tools, and arguments that fit their schemas."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from engine.constraint.calls.lark import LarkRules, quoted, regex_of
+from engine.constraint.calls.schema import argument_schema, as_json
+from engine.constraint.calls.values import Values, braces, python, raw_pattern
+from engine.constraint.grammar_source import GrammarSource
+from engine.core import Tool
+from engine.text.template.reasoning import Tag
+from engine.text.tools.form import CallForm
+from engine.text.tools.values import STRING, argument_types, resolved
+
+__all__ = ["CallGrammar", "trigger"]
+
+_NAME = "the grammar of the tools"
+_MOST_CALLS = 64
+"""Calls of one reply that must call tools; a model that finds no end has to be stopped."""
+_BLANK = "W?"
+_BLANKS = r"W: / |\r?\n(?: {0,24}|\t{0,12})/"
+_ID = r"/[A-Za-z0-9_-]{1,40}/"
+
+
+@dataclass(frozen=True, slots=True)
+class CallGrammar:
+    """What the grammars of one request's calls are made of.
+
+    Attributes:
+        tokens: (text, id) of the tokens that the form's texts are written with.
+        lenient: keywords of the schemas that cannot be enforced are ignored, not refused.
+        several: whether more than one call may be made.
+    """
+
+    form: CallForm
+    tools: tuple[Tool, ...]
+    tokens: tuple[tuple[str, int], ...] = ()
+    lenient: bool = False
+    several: bool = True
+
+    def whole(
+        self, tags: tuple[Tag, ...] = (), opened: str = "", content: GrammarSource | None = None
+    ) -> GrammarSource:
+        """A whole reply that makes calls, or is one of the texts of `content`.
+
+        Before that there may be a thought in one of `tags`, or is the rest of one that `opened` closes.
+        Raises `BadSetting`.
+        """
+        return _whole(self, tags, opened, content)
+
+    def rest(self, *, after_marker: bool) -> GrammarSource:
+        """A call, or a section of calls, as it begins, or from its marker on. Raises `BadSetting`."""
+        return _rest(self, after_marker)
+
+
+@lru_cache(64)
+def _whole(
+    grammar: CallGrammar, tags: tuple[Tag, ...], opened: str, content: GrammarSource | None
+) -> GrammarSource:
+    written = _Written(grammar)
+    rules, form = written.rules, grammar.form
+    calls = written.section(form.opening.lstrip())
+    if not form.section[1].strip() and grammar.several:
+        again = f"{rules.loose(form.between + form.opening)} {written.call()}"
+        calls = f"{calls} ( {again} ){{0,{_MOST_CALLS - 1}}}"
+    body = rules.rule(calls) if content is None else f"( {rules.rule(calls)} | {rules.embedded(content)} )"
+    blank = r"/[ \t\r\n]{0,4}/"
+    if opened:
+        body = f"{rules.until(opened)} {blank} {body}"
+    elif tags:
+        thoughts = " | ".join(f"{rules.text(begin)} {rules.until(end)} {blank}" for begin, end in tags)
+        body = f"( {thoughts} )? {body}"
+    return written.source(body)
+
+
+@lru_cache(64)
+def _rest(grammar: CallGrammar, after_marker: bool) -> GrammarSource:
+    written = _Written(grammar)
+    opening = grammar.form.opening.lstrip()
+    return written.source(written.section(opening.removeprefix(grammar.form.marker if after_marker else "")))
+
+
+class _Written:
+    """The rules for the calls of one grammar."""
+
+    def __init__(self, grammar: CallGrammar) -> None:
+        self._grammar, self._form = grammar, grammar.form
+        self.rules = LarkRules(dict(grammar.tokens))
+        self._call = ""
+
+    def source(self, start: str) -> GrammarSource:
+        """The grammar with this beginning."""
+        found = self.rules.source(f"{start}\n{_BLANKS}", _NAME)
+        return dataclasses.replace(found, may_be_cut=True)
+
+    def section(self, opening: str) -> str:
+        """`opening`, a call, and in forms with a text around all calls, the others and the end."""
+        form, text = self._form, self.rules.loose
+        end, parts = form.section[1].rstrip(), [text(opening), self.call()]
+        if end.strip() and self._grammar.several:
+            parts.append(f"( {text(form.between + form.call[0])} {self.call()} ){{0,{_MOST_CALLS - 1}}}")
+        return " ".join([*parts, text(end)])
+
+    def call(self) -> str:
+        """One call, after the text before it."""
+        if not self._call:
+            self._call = self.rules.rule(" | ".join(self._one(tool) for tool in self._grammar.tools))
+        return self._call
+
+    def _one(self, tool: Tool) -> str:
+        form, text = self._form, self.rules.text
+        schema = argument_schema(tool, self._grammar.lenient)
+        end = self.rules.loose(form.call[1].rstrip())
+        if form.kind == "object":
+            return f"{self._object(tool, schema)} {end}"
+        name = quoted(tool.name)
+        if form.kind == "named":
+            before, after = form.after_name
+            between = (
+                f"{text(before)} {self.rules.rule(_ID)} {text(after)}" if after.strip() else text(before)
+            )
+            return f"{name} {between} {self.rules.json(schema)} {end}"
+        if form.kind == "tagged":
+            return f"{name} {text(form.after_name[0])} {self._parameters(schema)} {end}"
+        if form.kind == "braces":
+            values = Values(self.rules, braces(form.quote), schema)
+            return f'{name} "{{" {values.members(schema, ":", bare=True)} "}}" {end}'
+        values = Values(self.rules, python(), schema)
+        return f'{name} "(" {values.members(schema, "=", bare=True)} ")" {end}'
+
+    def _object(self, tool: Tool, schema: Mapping[str, Any]) -> str:
+        form, json = self._form, self.rules.json(schema)
+        name = quoted(as_json(tool.name))
+        if not form.name_key:
+            return f'"{{" {_BLANK} {name} {_BLANK} ":" {_BLANK} {json} {_BLANK} "}}"'
+        others = [f'( {_member(key, self._id())} {_BLANK} "," {_BLANK} )?' for key in form.before]
+        after = [f'( {_BLANK} "," {_BLANK} {_member(key, self._id())} )?' for key in form.after]
+        return " ".join([
+            '"{"', _BLANK, *others, _member(form.name_key, name), _BLANK, '","', _BLANK,
+            _member(form.arguments_key, json), *after, _BLANK, '"}"',
+        ])  # fmt: skip
+
+    def _id(self) -> str:
+        return self.rules.rule(r"/\"[A-Za-z0-9_-]{1,40}\"/")
+
+    def _parameters(self, schema: Mapping[str, Any]) -> str:
+        required = schema.get("required") or ()
+        found = []
+        for name, part in (schema.get("properties") or {}).items():
+            rule = self.rules.rule(self._parameter(name, part, schema))
+            found.append(rule if name in required else f"{rule}?")
+        return " ".join(found)
+
+    def _parameter(self, name: str, schema: Any, root: Mapping[str, Any]) -> str:
+        form, text = self._form, self.rules.text
+        begins, middle, after = form.parameter
+        types, head = argument_types(schema, root), f"{text(begins)} {quoted(name)}"
+        definitions = {key: root[key] for key in ("$defs", "definitions", "x-guidance") if key in root}
+        whole = {**definitions, **schema} if isinstance(schema, Mapping) else {}
+        json = f"{head} {text(form.json_value or middle)} {self.rules.json(whole)} {text(after)}"
+        if "string" not in types:
+            return json
+        own = _string_branch(schema, root)
+        raw = f"{head} {text(middle)} {self._raw(own, after)}"
+        # where strings stand there as they are, any text is one of them, unless their schema says more
+        free = not form.json_value and not own.keys() - {"type"}
+        return raw if types == STRING or free else f"{raw} | {json}"
+
+    def _raw(self, schema: Mapping[str, Any], after: str) -> str:
+        """A string as it is, and what ends it."""
+        choices = [schema["const"]] if "const" in schema else schema.get("enum")
+        if choices:
+            texts = [choice for choice in choices if isinstance(choice, str)]
+            return f"( {' | '.join(map(quoted, texts))} ) {self.rules.text(after)}"
+        pattern, trail = raw_pattern(schema), after[: len(after) - len(after.lstrip())]
+        ended = self.rules.until(after.strip(), pattern + (f"({regex_of(trail)})?" if trail else ""))
+        return f"{ended} {self.rules.text(after[len(after.rstrip()) :])}"
+
+
+def _string_branch(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a schema says of the strings among its values."""
+    found = resolved(schema, root)
+    for keyword in ("anyOf", "oneOf"):
+        branches = found.get(keyword)
+        if isinstance(branches, list):
+            parts = [resolved(one, root) for one in branches if "string" in argument_types(one, root)]
+            return parts[0] if len(parts) == 1 else {}
+    return found
+
+
+def _member(key: str, value: str) -> str:
+    return f'{quoted(as_json(key))} {_BLANK} ":" {_BLANK} {value}'
+
+
+def trigger(
+    form: CallForm, tools: Sequence[Tool], tokens: Mapping[str, int]
+) -> tuple[re.Pattern[bytes], bool]:
+    """What shows, in free text, that a call begins, and whether only its marker does.
+
+    A marker that is a token of its own means nothing else; otherwise a text is a call only once it has the
+    name of a tool.
+    """
+    if form.marker in tokens:
+        return re.compile(re.escape(form.marker.encode())), True
+    names = "|".join(re.escape(tool.name) for tool in sorted(tools, key=lambda one: -len(one.name)))
+    opening = r"\s*".join(map(re.escape, form.opening.split()))
+    if form.kind == "object":
+        keys = "".join(rf'(?:"{re.escape(key)}"\s*:\s*"[^"]*"\s*,\s*)?' for key in form.before)
+        key = rf'"{re.escape(form.name_key)}"\s*:\s*' if form.name_key else ""
+        pattern = rf'{opening}\s*\{{\s*{keys}{key}"(?:{names})"'
+    else:
+        pattern = rf"{opening}\s*(?:{names})(?![A-Za-z0-9_./-])(?=[\s\S])"
+    return re.compile((pattern if form.marker else rf"\A\s*{pattern}").encode()), False
