@@ -177,6 +177,7 @@ class Desktop(QObject):
             self,
         )
         local_models = LocalModelsService(api.describe, api.find_models, self)
+        local_models.elsewhere = providers.entries
         devices = DeviceService(api.find_devices, self)
         return Services(
             folder,

@@ -37,6 +37,7 @@ from desktop.views.models.model_picker import STARTER_WORDS
 from desktop.views.notebook.controller import NotebookController
 from desktop.views.personas.controller import PersonaController
 from desktop.views.personas.participants_controller import ParticipantsController
+from desktop.views.providers.controller import ServersController
 from desktop.views.settings.controller import SettingsController
 from desktop.views.settings.model.controller import ModelSettingsController
 from desktop.views.settings.settings_pane import Inspector
@@ -99,6 +100,9 @@ class MainWindow(QMainWindow):
             services.devices,
             services.memory_forecast,
             self,
+        )
+        self.servers = ServersController(
+            session, services.providers, self.model_controller, self.picker, chat.status, self
         )
         self.model_settings = ModelSettingsController(
             session, services.devices, self.model_controller, inspector, self.picker

@@ -12,7 +12,7 @@ from engine.errors import EngineError, RemoteError
 from engine.remote.capabilities import Capabilities
 from engine.remote.client import Client
 from engine.remote.estimate import TokenEstimate, shares_of
-from engine.remote.provider import Provider, model_address
+from engine.remote.provider import Provider, model_address, shown_name
 from engine.remote.reply import Place, Reply
 from engine.remote.request import message_json, prepare
 from engine.remote.trouble import who
@@ -165,11 +165,6 @@ def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> M
         thinking=(PLAIN_TAG,), server=who(provider), host=provider.host,
         server_version=capabilities.server,
     )  # fmt: skip
-
-
-def shown_name(model: str) -> str:
-    """The name to show: some servers name a model by the path of its file."""
-    return model.rsplit("/", 1)[-1] or model if model.startswith("/") else model
 
 
 def _without(messages: tuple[Message, ...], dropped: int) -> tuple[Message, ...]:

@@ -177,6 +177,11 @@ def model_address(provider_id: str, model: str) -> str:
     return f"{SCHEME}{provider_id}:{quote(model, safe='')}"
 
 
+def shown_name(model: str) -> str:
+    """The name to show: some servers name a model by the path of its file."""
+    return model.rsplit("/", 1)[-1] or model if model.startswith("/") else model
+
+
 def split_address(path: str) -> tuple[str, str] | None:
     """The provider's id and the model of a `model_address`; None for the path of a file."""
     if not path.startswith(SCHEME):

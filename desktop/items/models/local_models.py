@@ -9,6 +9,7 @@ from pathlib import Path
 import resources
 from engine.core import ModelInfo
 from engine.printable import one_line
+from engine.remote import shown_name, split_address
 from engine.units import size_text
 
 __all__ = ["STARTER_SIZE", "ModelEntry", "count_text", "entry", "model_name", "template_text"]
@@ -63,7 +64,10 @@ def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
 
 
 def model_name(path: str | Path) -> str:
-    """The name of a model that was not read, or not yet: that of its file or folder."""
+    """The name of a model that was not read, or not yet: that of its file or folder, or a server's."""
+    address = split_address(str(path))
+    if address is not None:
+        return one_line(shown_name(address[1]))
     path = Path(path)
     return one_line(path.stem if path.suffix.lower() == ".gguf" else path.name)
 

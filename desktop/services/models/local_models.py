@@ -67,6 +67,8 @@ class LocalModelsService(QObject):
         self._entries: dict[str, ModelEntry] = {}
         self._before: dict[str, ModelEntry] = {}
         self._known: dict[tuple[object, ...], ModelEntry] = {}  # used by the worker thread only
+        self.elsewhere: Callable[[], tuple[ModelEntry, ...]] = tuple
+        """Models that are not on this computer, and can be chosen too."""
         self._update_timer = debounce(self, lambda: self.changed.emit(self.entries))
 
     @property
@@ -78,6 +80,11 @@ class LocalModelsService(QObject):
                 **{path: old for path, old in self._before.items() if path not in self._entries},
             }.values()
         )
+
+    @property
+    def choices(self) -> tuple[ModelEntry, ...]:
+        """Every model that can be chosen, those of servers last."""
+        return (*self.entries, *self.elsewhere())
 
     @property
     def searching(self) -> bool:

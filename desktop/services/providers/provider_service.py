@@ -9,13 +9,15 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
+from desktop.items.models.local_models import ModelEntry
 from desktop.services.engine.background import Background
 from desktop.services.engine.stream_thread import Job
 from desktop.services.providers.remote_models import LIST_SECONDS, RemoteModels
 from desktop.services.providers.servers import ListedModel, Server, id_for, read_servers
 from desktop.store.settings.preferences import Preferences
 from engine.core import ModelInfo
-from engine.remote import Capabilities, Provider, split_address
+from engine.printable import one_line
+from engine.remote import Capabilities, Provider, model_address, shown_name, split_address
 from engine.remote.keys import key_of
 from engine.remote.parameters import reason_against
 from engine.settings import Settings
@@ -56,6 +58,17 @@ class ProviderService(QObject):
     def servers(self) -> tuple[Server, ...]:
         """All of them, in the order in which they were added."""
         return tuple(self.models.servers.values())
+
+    def entries(self) -> tuple[ModelEntry, ...]:
+        """The models that the servers have listed, and those used before."""
+        return tuple(
+            ModelEntry(
+                model_address(server.provider.id, name), one_line(shown_name(name)), server.provider.name,
+                source=server.provider.name,
+            )
+            for server in self.servers
+            for name in dict.fromkeys([*server.capabilities, *(model.name for model in server.models)])
+        )  # fmt: skip
 
     def server(self, provider: str) -> Server | None:
         """The server of this id."""

@@ -30,6 +30,7 @@ class StatusBar(QWidget):
         self.setObjectName("statusLine")
         self._tools: list[QWidget] = []
         self.state = self._figure("State")
+        self.destination = self._figure("Where messages go")
         self.bar = QProgressBar()
         self.bar.setAccessibleName("Progress")
         self.bar.setTextVisible(False)
@@ -48,6 +49,7 @@ class StatusBar(QWidget):
         layout.setContentsMargins(18, 2, 18, 6)
         layout.setSpacing(16)
         layout.addWidget(self.state)
+        layout.addWidget(self.destination)
         layout.addWidget(self.bar)
         layout.addStretch(1)
         for label in (self.reason, self.prompt, self.reply, self.drafting, self.context):
@@ -72,6 +74,11 @@ class StatusBar(QWidget):
         self._lasts.stop()
         self.bar.hide()
         self._write(self.state, text)
+        self._fit()
+
+    def show_destination(self, text: str) -> None:
+        """Show which server messages go to; "" for none."""
+        self._write(self.destination, text)
         self._fit()
 
     def show_progress(self, text: str, done: int, total: int) -> None:
@@ -131,7 +138,9 @@ class StatusBar(QWidget):
     def _fit(self) -> None:
         """Show each figure that has a text and fits."""
         self.state.setVisible(bool(self.state.text()))
-        room = self.width() - 36 - (self.state.width() + 16 if self.state.text() else 0)
+        self.destination.setVisible(bool(self.destination.text()))
+        room = self.width() - 36
+        room -= sum(each.width() + 16 for each in (self.state, self.destination) if each.text())
         if not self.bar.isHidden():
             room -= self.bar.width() + 16
         room -= sum(tool.sizeHint().width() + 16 for tool in self._tools)
@@ -158,7 +167,7 @@ class StatusBar(QWidget):
         if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(
             self, "_by_importance"
         ):
-            for label in (self.state, *self._by_importance):
+            for label in (self.state, self.destination, *self._by_importance):
                 label.setFixedSize(_size(label))
             self._fit()
 

@@ -127,6 +127,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("", "File"),
     Command("library", "File", "Model library…", ("Ctrl+Shift+M",),
             words="models download manage browse hub"),
+    Command("servers", "File", "Models of a server…",
+            words="remote provider openai api vllm ollama llama.cpp lm studio sglang"),
     Command("open_file", "File", "Open model file…", ("Ctrl+O",), words="gguf load"),
     Command("open_folder", "File", "Open model folder…", words="safetensors load"),
     Command("starter", "File", f"Download starter model ({STARTER_SIZE})"),

@@ -203,7 +203,7 @@ class PaletteController(QObject):
     def _models(self) -> EntrySource:
         loaded = self._session.model.path if self._session.model is not None else ""
         entries = []
-        for found in self._local_models.entries:
+        for found in self._local_models.choices:
             detail = "loaded" if found.path == loaded else found.detail
             entries.append(
                 Entry(

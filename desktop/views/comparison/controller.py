@@ -165,7 +165,7 @@ class ComparisonController(QObject):
         return Offers(
             [preset.name for preset in all_presets(session.preferences)],
             [(persona.id, persona.name) for persona in personas],
-            [(entry.path, entry.name) for entry in self._local_models.entries
+            [(entry.path, entry.name) for entry in self._local_models.choices
              if not entry.trouble and entry.path != loaded],
         )  # fmt: skip
 

@@ -54,6 +54,7 @@ class ModelController(QObject):
             view.open_file_requested.connect(self.ask_for_file)
             view.open_folder_requested.connect(self.ask_for_folder)
             view.library_requested.connect(self.open_library)
+        picker.servers_requested.connect(self.open_servers)
         picker.entries_requested.connect(self.look_for_models)
         picker.chosen.connect(self.load)
         welcome.model_chosen.connect(self.load)
@@ -70,6 +71,7 @@ class ModelController(QObject):
         """The commands that open, load, unload and fetch a model, and open the library."""
         return {
             "library": self.open_library,
+            "servers": self.open_servers,
             "open_file": self.ask_for_file,
             "open_folder": self.ask_for_folder,
             "starter": self.get_starter,
@@ -79,14 +81,27 @@ class ModelController(QObject):
 
     def open_library(self) -> None:
         """Show the library."""
+        self._made_library().open_page()
+
+    def open_servers(self, provider: str = "") -> None:
+        """Show the library's page of servers, with one of them selected."""
+        self._made_library().open_servers(provider)
+
+    def _made_library(self) -> LibraryWindow:
         if self.library is None:
             from desktop.views.models.library_window import LibraryWindow  # Only when needed.
 
             services = self._services
             self.library = LibraryWindow(
-                self._session, self, self._local_models, services.library, services.hub, self._window
+                self._session,
+                self,
+                self._local_models,
+                services.library,
+                services.hub,
+                services.providers,
+                self._window,
             )
-        self.library.open_page()
+        return self.library
 
     def close(self) -> None:
         """Close the library at the end of the program."""

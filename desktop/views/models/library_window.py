@@ -1,4 +1,4 @@
-"""The window of the model library: the models on this computer, and those of the hub."""
+"""The window of the model library: the models on this computer, those of the hub, and those of servers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from desktop.items.models.library import LibraryModel
 from desktop.services.models.fit_estimates import LibraryService
 from desktop.services.models.hub import HubService
 from desktop.services.models.local_models import LocalModelsService
+from desktop.services.providers.provider_service import ProviderService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.reveal_file import FileShower
 from desktop.views.layout.fill import fill
 from desktop.views.models.hub_page import HubPage
 from desktop.views.models.library_page import LibraryPage
+from desktop.views.providers.servers_page import ServersPage
 from desktop.views.widgets.text_label import text_label
 from engine.core import ModelInfo
 
@@ -39,7 +41,7 @@ class Models(Protocol):
 
 
 class LibraryWindow(QDialog):
-    """Two pages, and a line for errors; it leaves the chat usable."""
+    """Three pages, and a line for errors; it leaves the chat usable."""
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class LibraryWindow(QDialog):
         local_models: LocalModelsService,
         library: LibraryService,
         hub: HubService,
+        providers: ProviderService,
         parent: QWidget,
     ) -> None:
         super().__init__(parent)
@@ -65,10 +68,13 @@ class LibraryWindow(QDialog):
         self.tabs.setDocumentMode(True)
         self.tabs.addTab(self.local, "On this computer")
         self.tabs.addTab(self.hub, "Get models")
+        self.servers = ServersPage(providers)
+        self.tabs.addTab(self.servers, "On servers")
         fill(QVBoxLayout(self), self.tabs, self.trouble, margins=(0, 6, 0, 4))
         self.resize(min(1180, max(560, parent.width() - 60)), min(760, max(420, parent.height() - 60)))
         self._connect_page()
         self.hub.load_requested.connect(self._load)
+        self.servers.use_requested.connect(self._load)
         hub.finished.connect(lambda _path: self.refresh())
         local_models.changed.connect(self._show_entries)
         local_models.finished.connect(lambda: self.local.show_searching(False))
@@ -98,6 +104,12 @@ class LibraryWindow(QDialog):
         self.show()
         self.activateWindow()
         self.refresh()
+
+    def open_servers(self, provider: str) -> None:
+        """Show the page of servers, with one of them selected."""
+        self.tabs.setCurrentWidget(self.servers)
+        self.servers.select(provider)
+        self.open_page()
 
     def end(self) -> None:
         """Save what was typed and close, at the end of the program."""

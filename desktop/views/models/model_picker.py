@@ -13,6 +13,7 @@ from desktop.items.models.local_models import STARTER_SIZE, ModelEntry, model_na
 from desktop.views.layout.bidi import isolated
 from desktop.views.widgets.icons import tinted
 from engine.printable import one_line
+from engine.remote import split_address
 
 __all__ = ["STARTER_WORDS", "ModelPicker"]
 
@@ -26,7 +27,8 @@ class ModelPicker(QToolButton):
     """Shows the loaded model; the menu emits `entries_requested()` when it opens, answered by `show_entries`.
 
     `chosen(path)`, `library_requested()`, `open_file_requested()`, `open_folder_requested()`,
-    `starter_requested()`, `unload_requested()`; `device_chosen(value)` for a device of `show_devices`.
+    `starter_requested()`, `unload_requested()`, `servers_requested()`; `device_chosen(value)` for a device of
+    `show_devices`.
     """
 
     entries_requested = Signal()
@@ -37,6 +39,7 @@ class ModelPicker(QToolButton):
     starter_requested = Signal()
     unload_requested = Signal()
     device_chosen = Signal(str)
+    servers_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -53,6 +56,8 @@ class ModelPicker(QToolButton):
         self._menu.setToolTipsVisible(True)
         self._menu.aboutToShow.connect(self.entries_requested)
         self._end_of_entries = self._menu.addSeparator()
+        self._end_of_servers = self._menu.addAction("Models of a server…", self.servers_requested.emit)
+        self._menu.addSeparator()
         self._menu.addAction("Model library…", self.library_requested.emit)
         self._menu.addAction("Open model file…", self.open_file_requested.emit)
         self._menu.addAction("Open model folder…", self.open_folder_requested.emit)
@@ -68,7 +73,7 @@ class ModelPicker(QToolButton):
         """Show the loaded model; empty names for none."""
         self._path = path
         self.setText(f"{_shortened(name) or 'Choose a model'}  ▾")
-        self.setToolTip(f"{name}\n{one_line(path)}" if path else "Choose a model")
+        self.setToolTip(f"{name}\n{_place(path)}" if path else "Choose a model")
         self.setAccessibleName(f"Model: {name}" if name else "Choose a model")
         self._unload.setEnabled(bool(path))
 
@@ -77,7 +82,7 @@ class ModelPicker(QToolButton):
         name = next((entry.name for entry in self._shown[1] if entry.path == path), model_name(path))
         self.show_model(path, name)
         self.setText(f"Loading {_shortened(name)} …  ▾")
-        self.setToolTip(f"Loading {name}\n{one_line(path)}")
+        self.setToolTip(f"Loading {name}\n{_place(path)}")
         self.setAccessibleName(f"Loading model: {name}")
         self._unload.setEnabled(False)
 
@@ -97,6 +102,18 @@ class ModelPicker(QToolButton):
         self._entry_actions = [self._action(entry) for entry in shown[1]]
         self._menu.insertActions(self._end_of_entries, self._entry_actions)
         self._end_of_entries.setVisible(bool(self._entry_actions))
+
+    def add_menu(self, title: str) -> QMenu:
+        """Add a submenu below the models of this computer."""
+        menu = QMenu(title, self._menu)
+        menu.setToolTipsVisible(True)
+        self._menu.insertMenu(self._end_of_servers, menu)
+        return menu
+
+    def remove_menu(self, menu: QMenu) -> None:
+        """Remove what `add_menu` has added."""
+        self._menu.removeAction(menu.menuAction())
+        menu.deleteLater()
 
     def show_devices(self, choices: Iterable[tuple[str, str]], current: str) -> None:
         """Show the devices as (value, text), and the current one."""
@@ -140,6 +157,11 @@ class ModelPicker(QToolButton):
         side = round(self.fontMetrics().height() * 1.15)
         self.setIcon(tinted("model", colour, colour))
         self.setIconSize(QSize(side, side))
+
+
+def _place(path: str) -> str:
+    """Where the model is; the address of one of a server says nothing to the user."""
+    return "on a server" if split_address(path) is not None else one_line(path)
 
 
 def _shortened(name: str) -> str:

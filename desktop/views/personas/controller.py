@@ -23,6 +23,7 @@ from desktop.views.widgets.avatar import avatar
 
 if TYPE_CHECKING:
     from desktop.views.personas.personas_dialog import PersonasDialog
+from engine.remote import split_address
 
 __all__ = ["PersonaController"]
 
@@ -72,13 +73,17 @@ class PersonaController(QObject):
 
             self.dialog = PersonasDialog(self.service, self._window)
             self.dialog.banner.undo_requested.connect(self._session.undo)
-            self._local_models.changed.connect(self.dialog.show_models)
+            self._local_models.changed.connect(lambda _entries: self._show_models())
         elif not self.dialog.isVisible():
             self.dialog.show_personas(self._session.persona.id if self._session.persona is not None else 0)
-        self.dialog.show_models(self._local_models.entries)
+        self._show_models()
         self._models.look_for_models()
         self.dialog.show()
         self.dialog.activateWindow()
+
+    def _show_models(self) -> None:
+        if self.dialog is not None:
+            self.dialog.show_models(self._local_models.choices)
 
     def close(self) -> None:
         """Save what was typed, at the end of the program."""
@@ -109,7 +114,7 @@ class PersonaController(QObject):
         model, loaded = persona.model_path if persona is not None else "", self._session.model
         if persona is None or not model or (loaded is not None and loaded.path == model):
             self._chat.banner.hide_offer(self._offered)
-        elif not Path(model).exists():
+        elif not (split_address(model) or Path(model).exists()):
             sentence = (
                 f"The model of {persona.name} is not at {model} any more: choose another one under Manage "
                 "personas."

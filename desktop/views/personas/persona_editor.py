@@ -25,6 +25,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.avatar import avatar, read_picture
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
+from engine.remote import split_address
 
 __all__ = ["PersonaEditor"]
 
@@ -113,7 +114,11 @@ class PersonaEditor(QWidget):
 
     def _pick_both(self, preset: str, model: str) -> None:
         """Select these, even if they are not available at present."""
-        found = model_name(model) if Path(model).exists() else f"{model_name(model)} (not found)"
+        found = (
+            model_name(model)
+            if split_address(model) or Path(model).exists()
+            else f"{model_name(model)} (not found)"
+        )
         for combo, value, words in ((self.preset, preset, f"{preset} (deleted)"), (self.model, model, found)):
             if combo.findData(value) < 0:
                 combo.addItem(words, value)

@@ -31,6 +31,8 @@ PROVIDER = Provider("lab", "Lab", "http://127.0.0.1:1/v1")
 EXPECTED = {
     "vllm_chat": "<think>\nThe user greets.\n</think>\n\nGrüß😀 Gott",
     "vllm_stop": "One two",
+    "vllm_0_32_chat": None,
+    "vllm_0_32_completion": None,
     "sglang_chat": "<think>\nHm. So.\n</think>\n\nYes.",
     "llama_cpp_python_chat": None,
     "llama_cpp_python_completion": None,

@@ -1,0 +1,1 @@
+"""Servers that run models: the page where they are added, tested and chosen."""

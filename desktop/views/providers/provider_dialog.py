@@ -1,0 +1,195 @@
+"""The dialog that adds a server, or changes one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.views.layout.fill import fill
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import text_label
+from engine.errors import BadSetting
+from engine.remote import PRESETS, Provider
+
+__all__ = ["ProviderDialog"]
+
+_ABOUT = "A server that speaks OpenAI's API, on this computer or elsewhere."
+_KEEPS = {"keyring": "Leave empty to keep the key in the keyring", "this run": "Leave empty to keep the key"}
+_MOST_CONTEXT = 1 << 24
+
+
+class ProviderDialog(QDialog):
+    """Edits `provider`, or a new one with the id that `saved`'s receiver gives it.
+
+    `saved(provider, key, in_keyring)`: `key` is None if it stays as it is.
+    """
+
+    saved = Signal(object, object, bool)
+
+    def __init__(self, provider: Provider | None, key_place: str, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._provider, self._key_place = provider, key_place
+        self.setWindowTitle("Add a server" if provider is None else f"Change {provider.name}")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.kind = _combo()
+        self.name, self.address, self.key = QLineEdit(), QLineEdit(), QLineEdit()
+        self.in_keyring = QCheckBox("Keep the key in the system's keyring")
+        self.forget_key = QCheckBox("Remove the key that is kept")
+        self.unencrypted = QCheckBox("Send messages and the key unencrypted (http)")
+        self.context = QSpinBox()
+        self.counts = QCheckBox("Let the server count the tokens of a message while I write it")
+        self.headers = QPlainTextEdit()
+        self.trouble = text_label(tone="danger", wraps=True, plain=True)
+        self.trouble.hide()
+        buttons = QDialogButtonBox.StandardButton
+        self.buttons = QDialogButtonBox(buttons.Save | buttons.Cancel)
+        self._describe()
+        self._show(provider)
+        self._arrange()
+        self.kind.activated.connect(self._use_preset)
+        self.address.textChanged.connect(self._show_encryption)
+        self.buttons.accepted.connect(self._save)
+        self.buttons.rejected.connect(self.reject)
+        self._show_encryption()
+        (self.kind if provider is None else self.name).setFocus()
+
+    def _describe(self) -> None:
+        for widget, name in (
+            (self.kind, "Kind of server"), (self.name, "Name"), (self.address, "Address"), (self.key, "Key"),
+            (self.context, "Context length"), (self.headers, "Headers"),
+        ):  # fmt: skip
+            widget.setAccessibleName(name)
+        self.address.setPlaceholderText("https://HOST/v1")
+        self.address.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
+        self.key.setEchoMode(QLineEdit.EchoMode.Password)
+        self.key.setPlaceholderText(_KEEPS.get(self._key_place, "Only if the server asks for one"))
+        self.context.setRange(0, _MOST_CONTEXT)
+        self.context.setSingleStep(1024)
+        self.context.setSpecialValueText("as the server says")
+        self.context.setSuffix(" tokens")
+        self.context.setGroupSeparatorShown(True)
+        self.in_keyring.setToolTip("Otherwise the key is kept until Inglenook is closed")
+        self.counts.setToolTip(
+            "What you write is sent to be counted before you send it. Otherwise tokens are estimated."
+        )
+        self.headers.setPlaceholderText("Name: value, one header a line")
+        self.headers.setTabChangesFocus(True)
+        self.headers.setProperty("tone", "field")
+        self.headers.setFixedHeight(4 * self.fontMetrics().lineSpacing())
+
+    def _arrange(self) -> None:
+        body = QWidget()
+        form = QFormLayout(body)
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        if self._provider is None:
+            form.addRow("Kind", self.kind)
+        form.addRow("Name", self.name)
+        form.addRow("Address", self.address)
+        form.addRow("", self.unencrypted)
+        form.addRow("Key", self.key)
+        form.addRow("", self.in_keyring)
+        if self._key_place:
+            form.addRow("", self.forget_key)
+        form.addRow("Context", self.context)
+        form.addRow("", self.counts)
+        form.addRow("Headers", self.headers)
+        area = VerticalScrollArea(body)
+        about = text_label(_ABOUT, tone="muted", wraps=True, plain=True)
+        layout = fill(QVBoxLayout(self), about, (area, 1), self.trouble, self.buttons)
+        dialog_margins(layout)
+        parent = self.parentWidget()
+        wide, high = (parent.width(), parent.height()) if parent is not None else (600, 600)
+        self.resize(min(560, max(340, wide - 40)), min(560, max(320, high - 40)))
+
+    def _show(self, provider: Provider | None) -> None:
+        for preset in PRESETS:
+            self.kind.addItem(preset.name, preset)
+            if preset.advice:
+                place = self.kind.count() - 1
+                self.kind.setItemData(place, preset.advice, Qt.ItemDataRole.ToolTipRole)
+        self.in_keyring.setChecked(self._key_place != "this run")
+        if provider is None:
+            self._use_preset()
+            return
+        self.name.setText(provider.name)
+        self.address.setText(provider.base_url)
+        self.unencrypted.setChecked(provider.unencrypted)
+        self.context.setValue(provider.context_length)
+        self.counts.setChecked(provider.counts_tokens)
+        self.headers.setPlainText("\n".join(f"{name}: {value}" for name, value in provider.headers))
+
+    def _use_preset(self) -> None:
+        """The usual address of the chosen kind, and its name unless the user has written another."""
+        chosen = PRESETS[self.kind.currentIndex()]
+        self.address.setText(chosen.base_url)
+        if self.name.text() in ("", *(preset.name for preset in PRESETS)):
+            own = bool(chosen.advice) and chosen is not PRESETS[-1]
+            self.name.setText(chosen.name if own else "")
+
+    def _read(self) -> Provider:
+        """Raises `BadSetting`."""
+        headers = []
+        for line in self.headers.toPlainText().splitlines():
+            if line.strip():
+                name, colon, value = line.partition(":")
+                if not colon:
+                    raise BadSetting(f"The header “{line.strip()[:40]}” has no colon; write Name: value.")
+                headers.append((name.strip(), value.strip()))
+        values = Provider(
+            self._provider.id if self._provider is not None else "new", self.name.text(), self.address.text(),
+            self.unencrypted.isChecked(), self.context.value(), self.counts.isChecked(), tuple(headers),
+        )  # fmt: skip
+        values.check_encryption()
+        if values.encrypted or values.on_this_computer:
+            values = dataclasses.replace(values, unencrypted=False)
+        return values
+
+    def _show_encryption(self) -> None:
+        """The consent is asked for only where it matters."""
+        try:
+            found = Provider("new", "new", self.address.text())
+        except BadSetting:
+            asks = False
+        else:
+            asks = not (found.encrypted or found.on_this_computer)
+        self.unencrypted.setVisible(asks)
+
+    def _save(self) -> None:
+        try:
+            provider = self._read()
+        except BadSetting as error:
+            self.trouble.setText(str(error))
+            self.trouble.show()
+            return
+        typed = self.key.text().strip()
+        forgets = self.forget_key.isChecked()
+        moves = bool(self._key_place) and self.in_keyring.isChecked() != (self._key_place == "keyring")
+        if moves and not typed and not forgets:
+            self.trouble.setText("Type the key again to keep it in another place.")
+            self.trouble.show()
+            return
+        key = typed if typed else "" if forgets else None
+        self.saved.emit(provider, key, self.in_keyring.isChecked())
+        self.accept()
+
+
+def _combo() -> QComboBox:
+    combo = QComboBox()
+    combo.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+    return combo
