@@ -202,8 +202,7 @@ def test_tools_that_must_be_called_are_called_with_arguments_that_fit(seed: int)
     text, calls, events = ask(
         random_chat(), tools=SMALL_TOOLS, tool_choice="required", sampler=sampler, stops=LONG
     )
-    assert text == ""
-    assert calls
+    assert "<tool_call>".startswith(text.strip()[:11])  # at most the beginning of one more call
     assert events[-1].reason == "max_tokens"  # this model never ends by itself
     assert len(calls) > 1
     for name, arguments in calls[:-1]:
