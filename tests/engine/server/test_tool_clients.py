@@ -37,14 +37,14 @@ def models() -> tuple[Any, Any]:
     """The arguments of two tools, as pydantic models."""
     pydantic = pytest.importorskip("pydantic")
 
-    class get_weather(pydantic.BaseModel):  # type: ignore[name-defined,misc]  # noqa: N801
+    class get_weather(pydantic.BaseModel):  # type: ignore[name-defined,misc]
         """Get the weather of a city."""
 
         city: str
         days: int = pydantic.Field(ge=1, le=9)
         unit: Literal["C", "F"]
 
-    class get_time(pydantic.BaseModel):  # type: ignore[name-defined,misc]  # noqa: N801
+    class get_time(pydantic.BaseModel):  # type: ignore[name-defined,misc]
         """Get the time in a city."""
 
         city: str
