@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import BadTemplate
+from engine.text.template.reasoning import Tag, tags_in
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.form import HERMES, CallForm, known_form
 
@@ -131,14 +132,18 @@ def _form(template: ChatTemplate, text: str, count: int) -> CallForm | None:
     """The form of the calls at the end of `text`; None for one that is not known."""
     plain = _rendered(template, [_user(), {"role": "assistant", "content": _PLAIN}])
     end_of_turn = plain.rpartition(_PLAIN)[2]
-    before = _common_start([text, _rendered(template, [_user()], prompt=True)])
+    prompt = _rendered(template, [_user()], prompt=True)
+    before = _common_start([text, prompt])
     before = re.sub(r"<[^<>]*$", "", before)
     # the calls are the last place where the names stand, after the tools that are offered
     start = text.rfind(_NAMES[0])
     head = text[min(len(before), start) : start]
     if len(before) > start:
         return None
-    head = re.sub(r"^\s*(?:<think>)?\s*</think>|^.*<channel\|>", "", head, flags=re.DOTALL)
+    if _ASKED in head:  # the template moves the tools, so that the two texts part before the user's message
+        head, asked = head.rpartition(_ASKED)[2], (prompt, plain.rpartition(_PLAIN)[0])
+        head = head[max(len(_common_start([head, one.rpartition(_ASKED)[2]])) for one in asked) :]
+    head = _without_thought(head, tags_in(template.source))
     places = [text.find(part, start) for part in (_KEYS[0], _VALUES[0], _KEYS[1], _VALUES[1])]
     if min(places) < 0 or places != sorted(places):
         return None
@@ -229,6 +234,13 @@ def _tagged(template: ChatTemplate, parts: _Parts) -> CallForm | None:
         parameter=(opening, parts.to_value, after_value), json_value=other,
     )  # fmt: skip
     return _around(parts, form, after_value)
+
+
+def _without_thought(head: str, tags: Sequence[Tag]) -> str:
+    """The text before a call without a thought at its beginning, which may have begun before."""
+    head = re.sub(r"^\s*(?:<think>)?\s*</think>|^.*<channel\|>", "", head, flags=re.DOTALL)
+    ends = (end for begin, end in tags if head.lstrip().startswith(begin) and end in head)
+    return head.partition(end)[2] if (end := next(ends, "")) else head
 
 
 def _common_start(texts: Sequence[str]) -> str:

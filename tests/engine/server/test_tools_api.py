@@ -133,3 +133,89 @@ def test_pieces_of_calls() -> None:
 def test_tools_that_may_not_be_called_change_nothing(served: Served) -> None:
     plain = complete(served, seed=5).json["choices"][0]
     assert complete(served, seed=5, tools=[function()], tool_choice="none").json["choices"][0] == plain
+
+
+NUMBERS = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["n"],
+}
+COUNTING = [function("count", parameters=NUMBERS), function("turn-it.on", parameters=NUMBERS)]
+
+
+def called(served: Served, **fields: Any) -> Any:
+    """The first choice of a reply that must call a tool."""
+    sent = {"tools": COUNTING, "tool_choice": function("count"), "max_tokens": 200, "seed": 3} | fields
+    answer = complete(served, **sent)
+    assert answer.status == 200, answer.body
+    return answer.json["choices"][0]
+
+
+@pytest.mark.loopback
+def test_the_named_function_is_called(served: Served) -> None:
+    choice = called(served)
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    (call,) = choice["message"]["tool_calls"]
+    assert set(call) == {"id", "type", "function"}
+    assert call["id"].startswith("call_")
+    assert (call["type"], call["function"]["name"]) == ("function", "count")
+    assert 0 <= json.loads(call["function"]["arguments"])["n"] <= 99
+
+
+@pytest.mark.loopback
+def test_a_streamed_call_is_the_same_in_pieces(served: Served) -> None:
+    whole = called(served)["message"]["tool_calls"][0]["function"]
+    answer = complete(
+        served, tools=COUNTING, tool_choice=function("count"), max_tokens=200, seed=3, stream=True, n=2
+    )
+    chunks = [event["choices"][0] for event in answer.events[:-1]]
+    assert answer.events[-1] == "[DONE]"
+    first = [chunk for chunk in chunks if chunk["index"] == 0]
+    assert first[0]["delta"] == {"role": "assistant", "content": None}
+    deltas = [call for chunk in first for call in chunk["delta"].get("tool_calls", ())]
+    assert deltas[0]["function"] == {"name": "count", "arguments": ""}
+    assert set(deltas[0]) == {"index", "id", "type", "function"}
+    assert all(delta == {"index": 0, "function": delta["function"]} for delta in deltas[1:])
+    assert len(deltas) > 2
+    assert "".join(delta["function"]["arguments"] for delta in deltas) == whole["arguments"]
+    assert (first[-1]["delta"], first[-1]["finish_reason"]) == ({}, "tool_calls")
+    assert {chunk["index"] for chunk in chunks} == {0, 1}
+
+
+@pytest.mark.loopback
+def test_a_call_that_is_cut_off_stays_incomplete(served: Served) -> None:
+    whole = called(served)["message"]["tool_calls"][0]["function"]["arguments"]
+    spent = complete(served, tools=COUNTING, tool_choice=function("count"), seed=3, max_tokens=200).json
+    choice = called(served, max_tokens=spent["usage"]["completion_tokens"] - 20)
+    assert choice["finish_reason"] == "length"
+    for call in choice["message"].get("tool_calls", ()):
+        assert whole.startswith(call["function"]["arguments"])
+        assert call["function"]["arguments"] != whole
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_that_cannot_be_enforced_is_refused(served: Served, stream: bool) -> None:
+    wrong = [function("look", parameters={"type": "object", "properties": {"a": {"type": "nonsense"}}})]
+    for choice in ("auto", "required", function("look")):
+        answer = complete(served, tools=wrong, tool_choice=choice, stream=stream)
+        assert answer.status == 400
+        assert "the schema of the tool 'look'" in answer.error["message"].lower()
+
+
+@pytest.mark.loopback
+def test_log_probabilities_go_with_calls(served: Served) -> None:
+    choice = called(served, logprobs=True)
+    assert choice["logprobs"]["content"]
+    assert choice["message"]["tool_calls"]
+
+
+@pytest.mark.loopback
+def test_a_conversation_with_calls_goes_on(served: Served) -> None:
+    message = called(served)["message"]
+    result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "42"}
+    hello = {"role": "user", "content": "Hello there"}
+    answer = complete(served, messages=[hello, message, result], tools=COUNTING, tool_choice="none")
+    assert answer.status == 200
+    assert "tool_calls" not in answer.json["choices"][0]["message"]

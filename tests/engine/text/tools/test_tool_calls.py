@@ -184,3 +184,32 @@ def test_what_stands_behind_a_stop_token_is_no_part_of_a_form() -> None:
     template = ChatTemplate((FOLDER / f"{name}.jinja").read_text("utf-8"), "<s>", "</s>")
     form = tool_style(template, stops=("<｜end▁of▁sentence｜>",)).form
     assert form.section == ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+
+
+def form_of(source: str) -> CallForm:
+    return tool_style(ChatTemplate(source, "<s>", "</s>"), stops=("<|end|>",)).form
+
+
+def test_a_thought_before_calls_is_no_part_of_the_form() -> None:
+    source = (
+        "{{ tools | tojson }}{% for m in messages %}<|{{ m.role }}|>{% if m.tool_calls %}"
+        "<|START_THINKING|>{{ m.reasoning_content }}<|END_THINKING|><|START_ACTION|>[\n"
+        '{% for c in m.tool_calls %}    {"tool_name": "{{ c.function.name }}", "parameters": '
+        "{{ c.function.arguments | tojson }}}{% if not loop.last %},{% endif %}\n{% endfor %}]<|END_ACTION|>"
+        "{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}<|assistant|>"
+    )
+    form = form_of(source)
+    assert (form.section[0].strip(), form.section[1].strip()) == ("<|START_ACTION|>[", "]<|END_ACTION|>")
+    assert (form.marker, form.name_key) == ("<|START_ACTION|>", "tool_name")
+
+
+def test_tools_beside_the_last_question_are_no_part_of_the_form() -> None:
+    source = (
+        "{% for m in messages %}{% if m.role == 'user' %}{% if tools and messages | length > 1 %}[TOOLS]"
+        "{{ tools | tojson }}[/TOOLS]{% endif %}[INST]{{ m.content }}[/INST]{% elif m.tool_calls %}"
+        '[TOOL_CALLS][{% for c in m.tool_calls %}{"name": "{{ c.function.name }}", "arguments": '
+        "{{ c.function.arguments | tojson }}}{% if not loop.last %}, {% endif %}{% endfor %}]</s>"
+        "{% else %}{{ m.content }}</s>{% endif %}{% endfor %}"
+    )
+    form = form_of(source)
+    assert form.section == ("[TOOL_CALLS][", "]")
