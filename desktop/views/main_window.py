@@ -17,6 +17,7 @@ from desktop.views.application.controller import ApplicationController
 from desktop.views.application.data_folder_controller import DataFolderController
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.chat.context_controller import ContextController
+from desktop.views.chat.local_only_chat import LocalOnlyStrip
 from desktop.views.chat.reply_details_controller import ReplyDetailsController
 from desktop.views.chat.temporary_chat import TemporaryStrip
 from desktop.views.commands.controller import CommandController
@@ -129,6 +130,7 @@ class MainWindow(QMainWindow):
         )
         self.autosave = DraftAutosave(session, chat.composer, services.composer.draft_files, self)
         self.temporary = TemporaryStrip(session, chat, services.composer.move)
+        self.local_only = LocalOnlyStrip(session, chat, self.actions_by_name["local_only"])
         self.composer_controller = ComposerController(services.composer, session, chat, self)
         self.context = ContextController(
             session,
@@ -218,7 +220,7 @@ class MainWindow(QMainWindow):
             self.settings_controller, self.model_controller, self.chat,
             self.composer_controller, self.comparisons, self.prompts, self.notebooks, self.personas,
             self.participants,
-            self.temporary, self.context, self.reply_details, self.transfer, self.backups,
+            self.temporary, self.local_only, self.context, self.reply_details, self.transfer, self.backups,
             self.application_controller,
         )  # fmt: skip
         offers = [controller.commands() for controller in controllers]
@@ -261,6 +263,7 @@ class MainWindow(QMainWindow):
         )
         self.settings_controller.reload_requested.connect(self.model_controller.reload)
         chat.reload_requested.connect(self.model_controller.reload)
+        chat.model_requested.connect(self.picker.showMenu)
         chat.details_requested.connect(self.reply_details.open)
         self.reply_details.notice.connect(chat.show_notice)
         self.comparisons.details_requested.connect(self.reply_details.open)

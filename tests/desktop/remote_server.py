@@ -58,6 +58,12 @@ class EchoServer:
         choice = {"index": 0, "message": {"role": "assistant", "content": "One"}, "finish_reason": "length"}
         return json_reply({"choices": [choice], "usage": {"prompt_tokens": prompt, "completion_tokens": 1}})
 
+    def tokenize(self, asked: Asked) -> Reply:
+        """Counts words, as vLLM does tokens; not among the paths unless a test adds it."""
+        body = asked.body
+        words = body["prompt"].split() if "prompt" in body else body["messages"]
+        return json_reply({"count": len(words)})
+
     def is_reply(self, body: dict[str, Any]) -> bool:
         """Whether this is a message of the window, which streams and may be long."""
         return bool(body.get("stream")) and body["messages"][-1]["content"] != "Say hello."
@@ -112,6 +118,11 @@ class RemoteHand(Hand):
     def send(self, text: str) -> None:
         """Type a message and send it, without waiting for the reply."""
         self.type(text)
+        self.press(Qt.Key.Key_Return)
+
+    def press_send(self) -> None:
+        """Send what is in the box."""
+        self.box.setFocus()
         self.press(Qt.Key.Key_Return)
 
     def notice(self) -> str:

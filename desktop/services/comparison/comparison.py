@@ -19,6 +19,7 @@ from desktop.store.conversations.participants import UNNAMED, Author
 from desktop.store.conversations.records import StoredMessage
 from desktop.store.database.database import StoreError
 from engine.core import ModelInfo
+from engine.remote import split_address
 from engine.settings import SamplerSettings
 
 __all__ = ["FEWEST", "MOST", "Column", "Comparison", "ComparisonService", "seeds"]
@@ -146,6 +147,12 @@ class ComparisonService(QObject):
             session.notice.emit("There is nothing to answer yet: write a message first.", "warning")
             return False
         columns = [Column(each, waits=True) for each in self._resolved(settings, model)]
+        if session.local_only and any(split_address(each.settings.model) for each in columns):
+            session.server_refused.emit(
+                "This chat stays on this computer, so models of servers cannot be compared in it: choose "
+                "models on this computer."
+            )
+            return False
         comparison = Comparison(session.conversation, answered, author, columns)
         now = [column for column in columns if column.settings.model == model.path]
         if now and not self._begin(comparison, now, beside=False):

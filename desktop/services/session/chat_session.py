@@ -112,6 +112,7 @@ class ChatSession(SessionSignals):
         )  # fmt: skip
         self.follow_place, self.set_system_prompt = visible.follow_place, visible.set_system_prompt
         self.choose_persona, self.set_cast = visible.choose_persona, visible.set_cast
+        self.set_local_only = visible.set_local_only
         self.write_as, self.next_messages, self.tokens = (
             visible.write_as,
             visible.next_messages,
@@ -159,6 +160,11 @@ class ChatSession(SessionSignals):
     def temporary(self) -> bool:
         """Whether it is in memory only."""
         return is_temporary(self._visible.id)
+
+    @property
+    def local_only(self) -> bool:
+        """Whether nothing of it is sent to a server."""
+        return self._visible.context.local_only
 
     @property
     def notebook(self) -> bool:

@@ -68,7 +68,8 @@ def is_temporary(number: int) -> bool:
 @dataclass(frozen=True, slots=True)
 class ConversationContext:
     """One chat, open or not; id 0 is none. `participants` have their personas' present names; there are none
-    in a plain chat. `scene_prompt` is the system prompt without the persona's.
+    in a plain chat. `scene_prompt` is the system prompt without the persona's. Nothing of a chat that is
+    `local_only` is sent to a server.
 
     `unusable` has a sentence for each value of the chat that was replaced by its default, `left_out` for each
     one of a folder.
@@ -84,6 +85,7 @@ class ConversationContext:
     cast: Cast = PLAIN
     participants: tuple[SceneParticipant, ...] = ()
     scene_prompt: str = ""
+    local_only: bool = False
     unusable: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -146,6 +148,10 @@ class ConversationContext:
 
     # -- requests
 
+    def may_use(self, model: ModelInfo | None) -> bool:
+        """Whether a model may read this chat: one of a server may not if the chat stays on this computer."""
+        return not (self.local_only and model is not None and model.host)
+
     def request(
         self,
         messages: tuple[Message, ...],
@@ -170,6 +176,7 @@ class ConversationContext:
             output=settings(OutputSettings),
             adapters=settings(AdapterSettings),
             continue_ids=ids,
+            local_only=self.local_only,
         )
 
     def scene_request(
@@ -238,6 +245,7 @@ def read_context(
         found.cast,
         tuple(_participant_of(each, by_id.get(each.persona)) for each in found.cast.participants),
         _prompt_of(tuple(layer for layer in stored if layer.source != "persona")).text,
+        found.local_only,
         unusable,
         left_out,
     )

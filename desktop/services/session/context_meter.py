@@ -181,7 +181,7 @@ class ContextMeter(QObject):
         request = ChatRequest(
             messages,
             stops=session.settings(StopSettings), guidance=session.settings(GuidanceSettings),
-            constraint=ConstraintSettings(),
+            constraint=ConstraintSettings(), local_only=session.local_only,
         )  # fmt: skip
         self._job = session.replies.engine.ask(
             lambda source, stop: _foreseen(source, request, stop),

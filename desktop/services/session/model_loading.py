@@ -94,8 +94,11 @@ class ModelLoading(QObject):
 
     def ask(self, question: Callable[[ChatSource], Any], answered: Callable[[Any], object]) -> None:
         """Ask the loaded model something small, on its thread, in turn with the replies. `answered` gets the
-        answer; None if that failed, was stopped, or no model is loaded.
+        answer; None if that failed, was stopped, no model is loaded, or it may not read the open chat.
         """
+        if not self._visible.context.may_use(self._engine.model):
+            answered(None)
+            return
 
         def work(source: ChatSource, stop: threading.Event) -> Generator[None, None, Any]:
             yield None

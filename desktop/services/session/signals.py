@@ -35,6 +35,8 @@ class SessionSignals(QObject):
         state_changed(str): one of `engine_controller.STATES`, as it is for the open chat.
         engine_changed(): the state of the engine, or of any chat, is another one.
         became_free(): a chat in which no reply runs can begin one, as something else has ended.
+        server_refused(str sentence): the open chat stays on this computer, and the model is on a server.
+        local_only_changed(bool): whether the open chat stays on this computer.
         draft_refused(str sentence): the chosen draft model cannot draft for the loaded one.
         reply_ended(int conversation, int message, bool stopped): a reply has ended and is saved; the state
             there is not yet "idle". `stopped`: it was asked to end, even if it was complete by then.
@@ -63,6 +65,8 @@ class SessionSignals(QObject):
     engine_changed = Signal()
     became_free = Signal()
     draft_refused = Signal(str)
+    server_refused = Signal(str)
+    local_only_changed = Signal(bool)
     reply_ended = Signal(int, int, bool)
     stopped = Signal(int)
     file_replaced = Signal()

@@ -227,6 +227,13 @@ class Turns:
     def may_begin(self, context: ConversationContext) -> bool:
         """Whether a reply can start in a chat; if not, says why."""
         state = self._engine.state_in(context.id)
+        if state == "idle" and not context.may_use(model := self._engine.model):
+            assert model is not None
+            self._signals.server_refused.emit(
+                f"This chat stays on this computer, so nothing was sent to {model.host}: choose a model on "
+                "this computer. Your text is kept."
+            )
+            return False
         if state == "idle" and context.id:
             trouble = self._drafts.problem_in(context)
             if trouble:

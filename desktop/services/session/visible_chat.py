@@ -138,6 +138,8 @@ class VisibleChat:
             signals.persona_changed.emit(now.persona)
         if entering or now.prompt != before.prompt:
             signals.prompt_changed.emit(now.prompt)
+        if entering or now.local_only != before.local_only:
+            signals.local_only_changed.emit(now.local_only)
         if entering or (now.cast, now.participants) != (before.cast, before.participants):
             signals.cast_changed.emit()
 
@@ -168,6 +170,13 @@ class VisibleChat:
     def set_cast(self, cast: Cast) -> bool:
         """Give the open chat other participants; without any it is a plain chat."""
         self.context.store.set_cast(self.id, cast)
+        self.follow()
+        return True
+
+    @reports_store_errors
+    def set_local_only(self, on: bool) -> bool:
+        """Keep the open chat on this computer, or let models of servers answer in it too."""
+        self.context.store.set_local_only(self.id, on)
         self.follow()
         return True
 

@@ -110,7 +110,7 @@ class RecordWriter:
         cursor = self._database.execute(
             "INSERT INTO conversations (title, auto_title, created_at, updated_at, deleted, settings, "
             "system_prompt, model_path, folder_id, pinned, persona_id, inherits_prompt, deleted_at, roles, "
-            "kind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "kind, local_only) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 title, record.auto_title or not record.title.strip(), created, self._latest(record, now),
                 _UNFINISHED,
@@ -118,7 +118,7 @@ class RecordWriter:
                 folder_of(self._database, record.folder),
                 record.pinned, persona_id(self._database, record.persona), record.inherits_prompt,
                 (record.deleted_at if record.deleted_at is not None else now) if record.deleted else None,
-                settled(self._database, record.cast).text(), record.kind,
+                settled(self._database, record.cast).text(), record.kind, record.local_only,
             ),
         )  # fmt: skip
         number = int(cursor.lastrowid or 0)
@@ -226,8 +226,8 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
     """
     head = database.execute(
         "SELECT title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, "
-        "shown_root, folder_id, pinned, persona_id, inherits_prompt, deleted_at, roles, kind FROM "
-        "conversations WHERE id = ?",
+        "shown_root, folder_id, pinned, persona_id, inherits_prompt, deleted_at, roles, kind, local_only "
+        "FROM conversations WHERE id = ?",
         (conversation_id,),
     ).fetchone()
     if head is None:
@@ -261,7 +261,7 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
         source, key, title, created, updated, messages, keys.get(shown_root), system_prompt,
         json.loads(settings), model_path, bool(is_auto), bool(deleted), folder_path(database, folder),
         bool(pinned), persona_of(database, persona), bool(head[12]), head[13],
-        portable(database, Cast.read(head[14])), head[15],
+        portable(database, Cast.read(head[14])), head[15], local_only=bool(head[16]),
     )  # fmt: skip
 
 

@@ -106,27 +106,24 @@ class ConversationStore:
     def get(self, conversation_id: int) -> Conversation:
         row = self._database.execute(
             "SELECT id, title, created_at, updated_at, deleted, settings, system_prompt, model_path, "
-            "folder_id, pinned, persona_id, inherits_prompt, roles, kind FROM conversations WHERE id = ?",
+            "folder_id, pinned, persona_id, inherits_prompt, roles, kind, local_only "
+            "FROM conversations WHERE id = ?",
             (conversation_id,),
         ).fetchone()
         if row is None:
             raise missing("conversation", conversation_id)
         (number, title, created, updated, deleted, settings, prompt, model_path, folder, pinned, persona,
-         inherits, cast, kind) = row  # fmt: skip
+         inherits, cast, kind, local_only) = row  # fmt: skip
         return Conversation(
             number, title, created, updated, bool(deleted), json.loads(settings), prompt, model_path, folder,
-            bool(pinned), persona, bool(inherits), Cast.read(cast), kind,
+            bool(pinned), persona, bool(inherits), Cast.read(cast), kind, bool(local_only),
         )  # fmt: skip
 
     def rename(self, conversation_id: int, title: str) -> None:
         """Set the title; an empty one brings back the automatic title. The place in the list stays."""
         title = " ".join(title.split())
-        self._set(
-            conversation_id,
-            "title = ?, auto_title = ?",
-            title or first_title(self._database, conversation_id),
-            not title,
-        )
+        shown = title or first_title(self._database, conversation_id)
+        self._set(conversation_id, "title = ?, auto_title = ?", shown, not title)
 
     def delete(self, conversation_id: int) -> None:
         """Move it to the trash (`trash.py`), out of the list and the search; `restore` brings it back."""
@@ -169,6 +166,9 @@ class ConversationStore:
 
     def set_cast(self, conversation_id: int, cast: Cast) -> None:
         self._set(conversation_id, "roles = ?", cast.text())
+
+    def set_local_only(self, conversation_id: int, on: bool) -> None:
+        self._set(conversation_id, "local_only = ?", on)
 
     def set_model_path(self, conversation_id: int, path: str) -> None:
         self._set(conversation_id, "model_path = ?", path)

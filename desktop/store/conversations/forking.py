@@ -8,7 +8,7 @@ from desktop.store.database.database import Database
 
 __all__ = ["fork"]
 
-_KEPT = "kind, settings, system_prompt, model_path, folder_id, persona_id, inherits_prompt, roles"
+_KEPT = "kind, settings, system_prompt, model_path, folder_id, persona_id, inherits_prompt, roles, local_only"
 _ENDED = "CASE state WHEN 'running' THEN 'stopped' ELSE state END"
 _STATS = """CASE state WHEN 'running' THEN '{"reason": "cancelled"}' ELSE stats END"""
 

@@ -53,7 +53,8 @@ class Conversation:
 
     `settings` maps the name of a settings class to the values that this conversation changes. `model_path` is
     the model that answered last; times are seconds since 1970. Where `inherits_prompt`, an empty
-    `system_prompt` stands for that of the persona or a folder.
+    `system_prompt` stands for that of the persona or a folder. Nothing of one that is `local_only` may be
+    sent to a server.
     """
 
     id: int
@@ -70,6 +71,7 @@ class Conversation:
     inherits_prompt: bool = True
     cast: Cast = PLAIN
     kind: str = CHAT
+    local_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

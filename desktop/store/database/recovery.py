@@ -151,13 +151,23 @@ def _read_table(connection: sqlite3.Connection | None, table: Table, database: D
             return table.name not in _tables_then(connection)
         columns = [column.name for column in table.columns if column.name in there]
         reader = _Reader(connection, table, columns)
+        torn = _is_torn(connection)
         for rowid, *values in reader.rows():
-            if not _insert(database, table, rowid, table.mended(dict(zip(columns, values, strict=True)))):
+            if torn and any(isinstance(value, str) and value.endswith("\0") for value in values):
+                reader.whole = False  # the file ends within this row
+            elif not _insert(database, table, rowid, table.mended(dict(zip(columns, values, strict=True)))):
                 reader.whole = False
     except sqlite3.DatabaseError as error:
         log.warning("cannot read the table %s: %s", table.name, error)
         return False
     return reader.whole
+
+
+def _is_torn(connection: sqlite3.Connection) -> bool:
+    """Whether the file ends within a page, the rest of which SQLite reads as zeros."""
+    with open(connection.execute("PRAGMA database_list").fetchone()[2], "rb") as file:
+        page = int.from_bytes(file.read(18)[16:])
+        return bool(file.seek(0, 2) % (65536 if page == 1 else page or 1))
 
 
 def _tables_then(connection: sqlite3.Connection) -> frozenset[str]:

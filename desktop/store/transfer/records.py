@@ -70,6 +70,7 @@ class ConversationRecord:
     cast: Mapping[str, Any] = field(default_factory=dict)
     kind: str = CHAT
     left_out: tuple[str, ...] = ()
+    local_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ __all__ = ["ChatPane"]
 SWITCH_OFF = "Switch drafting off"
 RELOAD = "Load the model again"
 NOTEBOOK = "New notebook"
+CHOOSE = "Choose a model"
 BUSY = ("waiting", "prefill", "answering", "stopping")
 """States with a reply in progress."""
 
@@ -42,11 +43,12 @@ class ChatPane(QWidget):
     """Shows and drives the open conversation of `session`.
 
     `header` is put at the top. `details_requested(message)`: the user asks for the details of a reply.
-    `reload_requested()`: the user wants to load the model again.
+    `reload_requested()`: the user wants to load the model again; `model_requested()`: to choose another one.
     """
 
     details_requested = Signal(int)
     reload_requested = Signal()
+    model_requested = Signal()
 
     def __init__(self, session: ChatSession, meter: ContextMeter, header: QWidget) -> None:
         super().__init__()
@@ -105,6 +107,7 @@ class ChatPane(QWidget):
         session.avoided.connect(self._show_avoided)
         session.settings_changed.connect(self._settings_changed)
         session.draft_refused.connect(self._show_refused_draft)
+        session.server_refused.connect(self._show_refused_server)
         session.model_changed.connect(self._model_came)
         session.conversation_changed.connect(self._show_conversation)
         session.notice.connect(self.show_notice)
@@ -167,6 +170,7 @@ class ChatPane(QWidget):
             self.banner.hide_offer(RELOAD)
             self._offers_reload = False
         self.banner.hide_offer(NOTEBOOK)
+        self.banner.hide_offer(CHOOSE)
         self._explained_base = False
         self.show_model()
         self._explain_base_model()
@@ -191,6 +195,9 @@ class ChatPane(QWidget):
 
     def _show_refused_draft(self, sentence: str) -> None:
         self.banner.show_notice(sentence, "warning", offer=(SWITCH_OFF, self._session.switch_drafting_off))
+
+    def _show_refused_server(self, sentence: str) -> None:
+        self.banner.show_notice(sentence, "warning", offer=(CHOOSE, self.model_requested.emit))
 
     def _settings_changed(self, cls: type[Settings]) -> None:
         if cls is SpeculationSettings:

@@ -195,6 +195,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("", "Chat"),
     Command("rename", "Chat", "Rename chat", ("F2",), why_not=_no_chat, words="title"),
     Command("pin", "Chat", "Pin or unpin chat", words="favourite star keep at the top"),
+    Command("local_only", "Chat", "This computer only", why_not=_no_chat,
+            words="private local offline never send server pin"),
     Command("delete_chat", "Chat", "Delete chat", why_not=_no_chat, words="remove trash"),
     Command("palette", "View", "Command palette…", ("Ctrl+K", "Ctrl+Shift+P"), words="command everything"),
     Command("", "View"),

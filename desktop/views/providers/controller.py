@@ -11,7 +11,6 @@ from desktop.views.chat.status_bar import StatusBar
 from desktop.views.models.controller import ModelController
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.providers.server_menus import ServerMenus
-from engine.core import ModelInfo
 from engine.remote import split_address
 
 __all__ = ["ServersController"]
@@ -38,17 +37,19 @@ class ServersController(QObject):
         self.menus.page_requested.connect(models.open_servers)
         picker.entries_requested.connect(self._show_servers)
         providers.moved.connect(self._on_moved)
-        session.model_changed.connect(self._show_destination)
-        self._show_destination(session.model)
+        session.model_changed.connect(lambda _model: self._show_destination())
+        session.local_only_changed.connect(lambda _pinned: self._show_destination())
+        self._show_destination()
 
     @Slot()
     def _show_servers(self) -> None:
         model = self._session.model
         self.menus.show_servers(self._providers.servers, model.path if model is not None else "")
 
-    @Slot(object)
-    def _show_destination(self, model: ModelInfo | None) -> None:
-        self._status.show_destination(f"to {model.host}" if model is not None and model.host else "")
+    def _show_destination(self) -> None:
+        model = self._session.model
+        leaves = model is not None and model.host and not self._session.local_only
+        self._status.show_destination(f"to {model.host}" if model is not None and leaves else "")
 
     @Slot(str)
     def _on_moved(self, provider: str) -> None:

@@ -53,7 +53,9 @@ def _head(conversation: ConversationRecord) -> dict[str, Any]:
         "inherits_prompt": conversation.inherits_prompt,
         "persona": {name: getattr(who, name) for name in PERSONA_FIELDS} if who is not None else None,
         "system_prompt": conversation.system_prompt,
-    } | ({"roles": dict(conversation.cast)} if conversation.cast else {})  # fmt: skip
+        **({"roles": dict(conversation.cast)} if conversation.cast else {}),
+        **({"local_only": True} if conversation.local_only else {}),
+    }  # fmt: skip
 
 
 def _message(message: MessageRecord) -> dict[str, Any]:

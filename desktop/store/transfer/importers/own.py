@@ -61,6 +61,7 @@ class Own:
             value.get("inherits_prompt") is not False, seconds(value.get("deleted_at")),
             mapping(value.get("roles")),
             NOTEBOOK if value.get("kind") == NOTEBOOK and len(messages) == 1 else CHAT,
+            local_only=value.get("local_only") is True,
         )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ ROWS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "conversations": lambda n: (
         n, f"Talk {n}", 0, 1e9 + n, 1e9 + n + 0.5, 0, '{"sampler": {"seed": 1}}', WORDS, "/models/a.gguf",
         None,
-        n, 1, None, n, 1, 0, "", "chat",
+        n, 1, None, n, 1, 0, "", "chat", n % 2,
     ),
     "messages": lambda n: (n, n, None, "user", f"{n} {WORDS}", "complete", 1e9 + n, "{}", 0, None, "Ada", 1),
     "message_tokens": lambda n: (n, b"\x01\x78" + bytes(range(200))),
@@ -347,3 +347,23 @@ def test_what_the_log_did_not_commit_is_not_read(tmp_path: Path) -> None:
         if len(values) == 3 and values[1] in ("kept", "unfinished")
     ]
     assert texts == ["committed words"]
+
+
+def test_a_row_that_the_end_of_the_file_cuts_is_left_out_and_reported(tmp_path: Path) -> None:
+    database = open_conversations(tmp_path / "a.sqlite3")
+    for number in range(1, 400):
+        database.execute("INSERT INTO prompts VALUES (?, ?, ?)", (number, f"Prompt {number}", WORDS))
+    whole = {row[0]: row for row in database.execute("SELECT * FROM prompts")}
+    database.close()
+    data = (tmp_path / "a.sqlite3").read_bytes()
+    cut_rows = 0
+    for number in range(50, 400, 120):
+        (tmp_path / "b.sqlite3").write_bytes(data[: data.index(b"Prompt %d" % number) + 40])
+        fresh = open_conversations(tmp_path / f"fresh{number}.sqlite3")
+        lost = recover(tmp_path / "b.sqlite3", fresh).lost
+        found = {row[0]: row for row in fresh.execute("SELECT * FROM prompts")}
+        assert all(row == whole[number] for number, row in found.items())
+        assert found.keys() == whole.keys() or "prompts" in lost
+        cut_rows += number not in found
+        fresh.close()
+    assert cut_rows
