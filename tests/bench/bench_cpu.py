@@ -16,6 +16,7 @@ out with a note. Rivals run in their own processes, which are stopped while they
     prefill      512 and 2,048 tokens; the best rival is the bar; our 2,048 compared with our 512
     neighbour    another program keeps one core busy: all threads, compared with one alone and llama.cpp
     verify       a pass of 2, 4, 8 tokens relative to a pass of one
+    short        a prompt of 9 to 48 tokens in one pass, relative to passes of 8
     batch        1 to 16 replies at once, compared with llama.cpp's batched passes and with one reply
     together     guidance in one pass and in two; a chat's first token while 8 others are written
     thread       one thread, compared with llama.cpp's and the bandwidth of one thread
@@ -44,7 +45,7 @@ from tests.bench.cpu_host import host, speculation, start
 from tests.bench.cpu_kit import SHAPES, Line, Options
 from tests.bench.cpu_right import right
 from tests.bench.cpu_speed import decode, depth, prefill
-from tests.bench.cpu_threads import neighbour, thread, verify
+from tests.bench.cpu_threads import neighbour, short, thread, verify
 
 Row = Callable[[Options, str], Iterator[Line]]
 MODELS = ("starter", "gemma")
@@ -55,6 +56,7 @@ ROWS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "prefill": (prefill, MODELS),
     "neighbour": (neighbour, MODELS),
     "verify": (verify, ("starter", "Q4_0", "Q4_K_M")),
+    "short": (short, ("starter", "Q4_0", "Q4_K_M")),
     "batch": (batch, ("starter", "gemma", "Q4_K_M")),
     "together": (together, ("starter", "Q4_K_M")),
     "thread": (thread, ("starter", "Q4_0", "Q4_K_M")),

@@ -1,4 +1,4 @@
-"""Rows of `tests.bench.bench_cpu`: neighbour, verify, thread."""
+"""Rows of `tests.bench.bench_cpu`: neighbour, verify, short, thread."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from tests.tools.rivals import open_rivals
 
 LLAMA = "llama.cpp"
 VERIFY_BARS = {2: None, 4: 1.2, 8: 1.5}
+SHORT_PROMPTS = (9, 12, 16, 24, 32, 48)
 
 
 @contextmanager
@@ -127,6 +128,38 @@ def verify(options: Options, work: str) -> Iterator[Line]:
                     "verify", f"{work}, {rows} rows, {LLAMA}", 1e3 * median(took), "ms",
                     ratio(took, theirs["1"]), rival="its one row", theirs=1e3 * median(theirs["1"]),
                 )  # fmt: skip
+
+
+def short(options: Options, work: str) -> Iterator[Line]:
+    """A prompt of 9 to 48 tokens after 64 others in one pass, relative to passes of up to 8 tokens."""
+    path, start = options.model(work), 64
+    with ExitStack() as stack:
+        _, cache = stack.enter_context(opened(path, options.threads, 512))
+        ids = random_ids(cache, 512)
+        lease = stack.enter_context(cache.table.open(()))
+        cache.run(lease, ids[:start])
+        work_of = {
+            f"{rows} {most}": partial(_prompt, cache, lease, ids[start : start + rows], start, most)
+            for rows in SHORT_PROMPTS
+            for most in (rows, 8)
+        }
+        in_turn(work_of, 1)  # warms up
+        times = in_turn(work_of, (3 if work in SHAPES else 12) * options.repeat)
+        for rows in SHORT_PROMPTS:
+            mine, theirs = times[f"{rows} {rows}"], times[f"{rows} 8"]
+            yield Line(
+                "short", f"{work}, {rows} rows", 1e3 * median(mine), "ms", ratio(mine, theirs), bar=1.0,
+                at_most=True, rival="passes of 8", theirs=1e3 * median(theirs),
+            )  # fmt: skip
+
+
+def _prompt(cache: PagedCache, lease: Lease, ids: Sequence[int], start: int, most: int) -> float:
+    """Seconds of passes of at most `most` tokens over `ids` after the first `start` of the lease."""
+    lease.truncate(start)
+    begun = time.perf_counter()
+    for first in range(0, len(ids), most):
+        cache.run(lease, ids[first : first + most], 1)
+    return time.perf_counter() - begun
 
 
 def _pass(cache: PagedCache, lease: Lease, ids: Sequence[int], start: int) -> float:

@@ -16,9 +16,11 @@ from engine.backends.cpu.codegen.simd import (
     I64,
     X86,
     const_f32,
+    counted_loop,
     half_bits,
     intrinsic_function,
     load,
+    prefetch,
     store,
 )
 
@@ -42,6 +44,16 @@ ld_i8 = _loader("ld_i8", I8, types.int8)
 st_i8 = _storer("st_i8", types.int8)
 st_i64 = _storer("st_i64", types.int64)
 st_i32 = _storer("st_i32", types.int32)
+
+
+def _emit_prefetch(b: ir.IRBuilder, address: ir.Value, size: ir.Value) -> None:
+    lines = b.lshr(b.add(size, ir.Constant(I64, 63)), ir.Constant(I64, 6))
+    with counted_loop(b, lines) as i:
+        prefetch(b, b.add(address, b.shl(i, ir.Constant(I64, 6))), 0, 2)
+
+
+prefetch_bytes = intrinsic_function("prefetch_bytes", types.void, (types.int64,) * 2, _emit_prefetch)
+"""prefetch_bytes(address, size): into the second-level cache; any address is harmless."""
 
 
 def _emit_store_half(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:

@@ -284,13 +284,10 @@ def half_bits(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
 class OutputTile:
     """`rows` x `vectors` sums of 16 lanes in registers: out[t, 16 m + lane]."""
 
-    def __init__(
-        self, b: ir.IRBuilder, vectors: int, rows: int, out: ir.Value, stride: ir.Value, fresh: bool = False
-    ) -> None:
-        """`out` is the address of row 0, `stride` is in bytes; sums start at 0 if `fresh`, else at `out`."""
-        self._b, self._vectors = b, vectors
-        self.sums = Accumulators(b, vectors * rows)
-        self._rows = row_addresses(b, out, stride, rows)
+    def __init__(self, b: ir.IRBuilder, vectors: int, rows: list[ir.Value], fresh: bool = False) -> None:
+        """`rows` are the addresses of the rows of out; sums start at 0 if `fresh`, else at what is there."""
+        self._b, self._vectors, self._rows = b, vectors, rows
+        self.sums = Accumulators(b, vectors * len(rows))
         if fresh:
             self.sums.clear()
             return
@@ -309,6 +306,17 @@ class OutputTile:
                 store(self._b, self.sums.get(self.slot(t, m)), row, 64 * m)
 
 
-def row_addresses(b: ir.IRBuilder, first: ir.Value, stride: ir.Value, rows: int) -> list[ir.Value]:
-    """Addresses of `rows` rows, `stride` bytes apart."""
-    return [b.add(first, b.mul(stride, ir.Constant(I64, t))) for t in range(rows)]
+def row_addresses(
+    b: ir.IRBuilder, first: ir.Value, stride: ir.Value, rows: int, here: ir.Value | None = None
+) -> list[ir.Value]:
+    """Addresses of `rows` rows, `stride` bytes apart; rows from `here` on, which is positive, repeat the one
+    before it.
+
+    So code for `rows` rows also serves fewer: a row that is computed twice is written twice with one value,
+    as long as all rows are read before the first is written.
+    """
+    index: list[ir.Value] = [ir.Constant(I64, t) for t in range(rows)]
+    if here is not None:
+        last = b.sub(here, ir.Constant(I64, 1))
+        index = [b.select(b.icmp_signed("<", t, here), t, last) for t in index]
+    return [b.add(first, b.mul(stride, t)) for t in index]

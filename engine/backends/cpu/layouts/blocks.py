@@ -37,9 +37,9 @@ from engine.backends.cpu.kernels.linear.integer_dot import (
     packed_scale,
     packed_sum,
 )
-from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat
+from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, UnpackedWeights
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
-from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
+from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 from engine.backends.gguf_blocks import BlockType
 
@@ -194,7 +194,7 @@ class BlockLayout:
         zero = self.codes.zero if bits == 8 else 0
         return PanelFormat(bits, self.part, self.block.mins or zero > 0, zero, self.codes.signed)
 
-    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
+    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         d, m = self._numbers(b, block)
 
         def group_panel(group: ir.Value, g: ir.Value) -> None:
@@ -202,9 +202,9 @@ class BlockLayout:
                 CodeReader(b, self.codes, group),
                 b.add(target, b.mul(g, ir.Constant(I64, form.size))),
             )
-            for q in range(QUADS):
-                form.put_quad(b, out, q, reader.numbers(q, form))
             for part in range(GROUP // self.part):
+                for q in range(part * self.part // 4, (part + 1) * self.part // 4):
+                    form.put_quad(b, out, q, reader.numbers(q, form))
                 form.put_scales(b, out, part, *self._scale(b, group, part, d, m))
 
         self._each_group(b, block, group_panel)

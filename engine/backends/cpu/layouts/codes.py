@@ -30,7 +30,7 @@ from engine.backends.cpu.codegen.simd import (
     permute,
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, join
-from engine.backends.cpu.kernels.linear.integer_gemm import V32I16, PanelFormat, code_pairs, signed_pairs
+from engine.backends.cpu.kernels.linear.integer_gemm import V32I16, UnpackedWeights, code_pairs, signed_pairs
 from engine.backends.cpu.layouts.layout import Bytes
 
 GROUP = 32
@@ -122,8 +122,8 @@ class CodeReader:
         quad = b.bitcast(self._quad(q), V64I8)
         return quad if codes.values is None else look_up_bytes(b, [v + BIAS for v in codes.values], quad)
 
-    def numbers(self, q: int, form: PanelFormat) -> tuple[ir.Value, ...]:
-        """Quad q as `form` holds it."""
+    def numbers(self, q: int, form: UnpackedWeights) -> tuple[ir.Value, ...]:
+        """Quad q as `form` takes it."""
         return self.pairs(q) if form.bits == 16 else (self.operand(q),)
 
     def pairs(self, q: int) -> tuple[ir.Value, ir.Value]:

@@ -30,7 +30,7 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale, packed_sum
-from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, in_both
+from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, UnpackedWeights, in_both
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
@@ -155,7 +155,7 @@ class Grouped:
         codes = self._codes
         return PanelFormat(8, GROUP, True, BIAS if codes is None else codes.zero, codes is None)
 
-    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
+    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         scale, zero = self._numbers(b, block)
         codes, minus = self._codes, in_both(b, b.fptosi(zero, VI32))
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:

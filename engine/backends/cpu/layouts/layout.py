@@ -16,7 +16,7 @@ import numpy.typing as npt
 from llvmlite import ir
 
 from engine.backends.cpu.codegen.simd import LANES, WIDE, Accumulators, fma, prefetch
-from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat
+from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, UnpackedWeights
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -82,8 +82,8 @@ class IntegerLayout(WeightLayout, Protocol):
         """How packed panels for activations of 16 or 8 bits hold its weights."""
         ...
 
-    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
-        """Emit code that writes the block to `target` as a panel of `form`, a result of `panel_format`."""
+    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
+        """Emit code that unpacks the block and gives it to `form`, whose first block of 32 is `target`."""
         ...
 
 

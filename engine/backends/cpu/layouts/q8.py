@@ -24,7 +24,7 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, biased
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale
-from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, signed_pairs
+from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, UnpackedWeights, signed_pairs
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 
 _UNIT = 32
@@ -46,8 +46,8 @@ def byte_operand(b: ir.IRBuilder, group: ir.Value, q: int) -> ir.Value:
     return biased(b, load(b, group, V64I8, 4 * LANES * q))
 
 
-def byte_numbers(b: ir.IRBuilder, group: ir.Value, q: int, form: PanelFormat) -> tuple[ir.Value, ...]:
-    """Quad q of signed bytes at `group` as `form` holds it."""
+def byte_numbers(b: ir.IRBuilder, group: ir.Value, q: int, form: UnpackedWeights) -> tuple[ir.Value, ...]:
+    """Quad q of signed bytes at `group` as `form` takes it."""
     return (
         signed_pairs(b, load(b, group, VI32, 4 * LANES * q))
         if form.bits == 16
@@ -91,7 +91,7 @@ class Q8:
             else PanelFormat(8, _UNIT, BIAS > 0, BIAS, signed=True)
         )
 
-    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
+    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         for q in range(_UNIT // 4):
             form.put_quad(b, target, q, byte_numbers(b, block, q, form))
         form.put_scales(b, target, 0, load_half(b, block, _SCALES), None)

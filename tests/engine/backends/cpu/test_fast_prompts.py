@@ -26,7 +26,7 @@ from tests.engine.backends.cpu.test_weight_types import compiled
 from tests.engine.backends.kernel_oracles import INTEGER, Matrix, eight_bits, seen, unit_of
 
 Array = np.ndarray[Any, Any]
-MOST_ROWS = 40
+MOST_ROWS = 60
 QUICK = ("Q4_1",)
 CASES = [pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow]) for kind in sorted(INTEGER)]
 

@@ -89,7 +89,7 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
         out_stride: Any,
         ahead: Any,
     ) -> None:
-        tile = OutputTile(b, vectors, rows, out, out_stride, fresh)
+        tile = OutputTile(b, vectors, row_addresses(b, out, out_stride, rows), fresh)
         x_rows = row_addresses(b, x, x_stride, rows)
         starts = [b.mul(vector_stride, ir.Constant(I64, m)) for m in range(vectors)]
         with counted_loop(b, count) as k:

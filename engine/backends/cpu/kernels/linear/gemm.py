@@ -25,28 +25,29 @@ from engine.backends.cpu.codegen.simd import (
     splat,
 )
 
-ROW_STEPS = (12, 4, 1) if WIDE else (6, 2, 1)
+ROW_STEPS = (12, 4) if WIDE else (6, 2)
 """Rows of x in a tile, largest first."""
 COLUMN_VECTORS = 2 if WIDE else 1
 """Vectors of 16 columns in a wide tile."""
 
 
 def tile_function(name: str, vectors: int, rows: int, add: Callable[..., None]) -> Any:
-    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): strides are in bytes.
+    """tile(panel, vector_stride, x, x_stride, count, out, out_stride, here): strides are in bytes; the tile's
+    rows from `here` on repeat the one before.
 
     `add(builder, tile, addresses of the rows of x, of the panel's vectors, k)` emits step k of `count`.
     """
 
     def emit(b: ir.IRBuilder, *arguments: Any) -> None:
-        panel, vector_stride, x, x_stride, count, out, out_stride = arguments
-        tile = OutputTile(b, vectors, rows, out, out_stride)
-        x_rows = row_addresses(b, x, x_stride, rows)
+        panel, vector_stride, x, x_stride, count, out, out_stride, here = arguments
+        tile = OutputTile(b, vectors, row_addresses(b, out, out_stride, rows, here))
+        x_rows = row_addresses(b, x, x_stride, rows, here)
         starts = row_addresses(b, panel, vector_stride, vectors)
         with counted_loop(b, count) as k:
             add(b, tile, x_rows, starts, k)
         tile.write()
 
-    return intrinsic_function(name, types.void, (types.int64,) * 7, emit)
+    return intrinsic_function(name, types.void, (types.int64,) * 8, emit)
 
 
 def panel_tile(vectors: int, rows: int) -> Any:

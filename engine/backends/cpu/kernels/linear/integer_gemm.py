@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -44,7 +44,7 @@ PAIRS = KIND == "vnni"
 """Whether one instruction multiplies pairs of int16 and adds them to int32; otherwise float32 is as fast."""
 LARGEST_BYTE = 127
 V32I16 = ir.VectorType(I16, 2 * LANES)
-ROW_STEPS = (6, 2, 1) if WIDE else (3, 1, 1)
+ROW_STEPS = (6, 2) if WIDE else (3, 1)
 COLUMN_VECTORS = 2 if WIDE else 1
 
 (P_X, P_X_STRIDE, P_Y, P_Y_STRIDE, P_BLOCKS) = range(5)
@@ -113,12 +113,56 @@ class PanelFormat:
         """Write a part's scales and minimums, float32 (16)."""
         at = self.code_bytes + part * LANES * 4 * (2 if self.mins else 1)
         store(b, scale, block, at)
+        minimum = self.minimum(b, scale, minimum)
+        if minimum is not None:
+            store(b, minimum, block, at + 4 * LANES)
+
+    def minimum(self, b: ir.IRBuilder, scale: ir.Value, minimum: ir.Value | None) -> ir.Value | None:
+        """A part's minimums with `zero` subtracted from its weights; None without `mins`."""
         if self.zero:
             added = const_vector(0.0) if minimum is None else minimum
             minimum = fma(b, scale, const_vector(-float(self.zero)), added)
         assert (minimum is not None) == self.mins
-        if minimum is not None:
-            store(b, minimum, block, at + 4 * LANES)
+        return minimum
+
+    def product(self, b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value) -> ir.Value:
+        """total[lane] + the products of the weights and the 4 bytes of activations in the lane."""
+        if self.bits == 16:
+            return pair_products(b, total, weights, b.bitcast(x, V32I16))
+        return byte_products(b, total, weights, b.bitcast(x, V64I8), self.signed)
+
+    def sum_at(self, part: int) -> int:
+        """Offset of the sum over a part's features in a block of packed activations."""
+        return self.scale_at + 4 + 4 * (2 if self.part == FEATURES else part)
+
+
+class UnpackedWeights(Protocol):
+    """Where a layout's unpacked weights go: to a packed panel (`PanelFormat`) or into products at once
+    (`direct.DirectProducts`).
+
+    A layout emits, for each block of 32 features, the quads of a part and then the part's scales. `block` is
+    the address that it was given plus `size` for each block before.
+    """
+
+    @property
+    def bits(self) -> int:
+        """Bits of the activations that the weights will be multiplied by."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes from a block to the next."""
+        ...
+
+    def put_quad(self, b: ir.IRBuilder, block: ir.Value, q: int, vectors: Sequence[ir.Value]) -> None:
+        """Take the weights of quad q."""
+        ...
+
+    def put_scales(
+        self, b: ir.IRBuilder, block: ir.Value, part: int, scale: ir.Value, minimum: ir.Value | None
+    ) -> None:
+        """Take a part's scales and minimums, float32 (16)."""
+        ...
 
 
 INT16_ACTIVATIONS, INT8_ACTIVATIONS = PanelFormat(16, FEATURES, False), PanelFormat(8, FEATURES, False)
@@ -198,7 +242,28 @@ pack_int8 = specialise(_pack_template, "pack_int8", pack_row=pack_int8_row)
 """Kernels that pack rows to activations of 16 and of 8 bits."""
 
 
-def _add_scaled(
+def add_scaled(
+    b: ir.IRBuilder,
+    form: PanelFormat,
+    part: int,
+    products: ir.Value,
+    row: ir.Value,
+    numbers: tuple[ir.Value, ir.Value | None],
+    total: ir.Value,
+) -> ir.Value:
+    """total + a part's integer sum * the scales of weights and activations + minimums * sum of activations.
+
+    `row` is the address of the block of packed activations, `numbers` the part's scales and minimums.
+    """
+    scale, minimum = numbers
+    value = b.fmul(b.sitofp(products, VF32), splat(b, load(b, row, F32, form.scale_at)))
+    total = fma(b, scale, value, total)
+    if minimum is None:
+        return total
+    return fma(b, minimum, splat(b, load(b, row, F32, form.sum_at(part))), total)
+
+
+def _scale_tile(
     b: ir.IRBuilder,
     form: PanelFormat,
     part: int,
@@ -207,19 +272,14 @@ def _add_scaled(
     packed: Sequence[ir.Value],
     tile: OutputTile,
 ) -> None:
-    """tile += integer sums of a part * scales of weights and activations + minimums * sums of activations."""
-    parts = FEATURES // form.part
+    """Add the scaled sums of a part of all rows and columns to the tile."""
     at = form.code_bytes + part * LANES * 4 * (2 if form.mins else 1)
-    which = form.scale_at + 4 + 4 * (2 if parts == 1 else part)
     for m, start in enumerate(starts):
         scale = load(b, start, VF32, at)
         minimum = load(b, start, VF32, at + 64) if form.mins else None
         for t, block in enumerate(packed):
             slot = tile.slot(t, m)
-            value = b.fmul(b.sitofp(sums[slot], VF32), splat(b, load(b, block, F32, form.scale_at)))
-            total = fma(b, scale, value, tile.sums.get(slot))
-            if minimum is not None:
-                total = fma(b, minimum, splat(b, load(b, block, F32, which)), total)
+            total = add_scaled(b, form, part, sums[slot], block, (scale, minimum), tile.sums.get(slot))
             tile.sums.set(slot, total)
 
 
@@ -227,13 +287,6 @@ def integer_tile(vectors: int, rows: int, form: PanelFormat) -> Any:
     """The tile (`tile_function`) of x (rows, 32 count), packed activations, times a panel of this form."""
     steps = form.part * form.vectors // FEATURES
     vector = V32I16 if form.bits == 16 else V64I8
-
-    def product(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value) -> ir.Value:
-        return (
-            pair_products(b, total, weights, x)
-            if form.bits == 16
-            else byte_products(b, total, weights, x, form.signed)
-        )
 
     def add(
         b: ir.IRBuilder, tile: OutputTile, x_rows: list[ir.Value], columns: list[ir.Value], i: ir.Value
@@ -245,10 +298,10 @@ def integer_tile(vectors: int, rows: int, form: PanelFormat) -> Any:
             for k in range(part * steps, (part + 1) * steps):
                 weights = [load(b, start, vector, 64 * k) for start in starts]
                 for t, block in enumerate(packed):
-                    value = b.bitcast(splat(b, load(b, block, I32, 4 * k)), vector)
+                    value = splat(b, load(b, block, I32, 4 * k))
                     for m in range(vectors):
                         slot = tile.slot(t, m)
-                        sums[slot] = product(b, sums[slot], weights[m], value)
-            _add_scaled(b, form, part, sums, starts, packed, tile)
+                        sums[slot] = form.product(b, sums[slot], weights[m], value)
+            _scale_tile(b, form, part, sums, starts, packed, tile)
 
     return tile_function(f"{form.name}_{vectors}x{rows}", vectors, rows, add)

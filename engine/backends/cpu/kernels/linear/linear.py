@@ -3,19 +3,19 @@
 Small batch (one to eight rows: decoding, verifying drafts): every packed block is read once and multiplied by
 all rows. Each row is summed in the same order whatever the other rows are, so a drafted token gets exactly
 the logits that it would get alone. Large batch (prefill): blocks are unpacked into a packed panel, of
-integers or float32, that stays in the first-level cache, and register tiles run over all rows. Layouts of
-plain numbers take float32 activations; integer layouts take them in 16 bits (`packed_activations`), or, in
-large batches and if the settings ask for it, in 8.
+integers or float32, that stays in the first-level cache, and register tiles run over all rows (`direct`: up
+to 48 rows without a panel of integers). Layouts of plain numbers take float32 activations; integer layouts
+take them in 16 bits (`packed_activations`), or, in large batches and if the settings ask for it, in 8.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from llvmlite import ir
 from numba.core import types
 
-from engine.backends.cpu.codegen.memory_ops import ld_i64, st_i64
+from engine.backends.cpu.codegen.memory_ops import ld_i64, prefetch_bytes, st_i64
 from engine.backends.cpu.codegen.simd import (
     F32,
     I64,
@@ -25,9 +25,11 @@ from engine.backends.cpu.codegen.simd import (
     counted_loop,
     intrinsic_function,
     load,
+    row_addresses,
     store,
 )
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
+from engine.backends.cpu.kernels.linear import direct
 from engine.backends.cpu.kernels.linear.gemm import COLUMN_VECTORS, ROW_STEPS, panel_tile
 from engine.backends.cpu.kernels.linear.integer_gemm import COLUMN_VECTORS as INTEGER_VECTORS
 from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS, PanelFormat, integer_tile
@@ -75,12 +77,7 @@ def _dot(weight_layout: WeightLayout, rows: int) -> Any:
         width = rows * CHAINS
         totals = Accumulators(b, width)
         totals.clear()
-        last = b.sub(here, ir.Constant(I64, 1))
-        index = [
-            b.select(b.icmp_signed("<", here, ir.Constant(I64, r + 1)), last, ir.Constant(I64, r))
-            for r in range(rows)
-        ]
-        x_rows = [b.add(x, b.mul(x_stride, i)) for i in index]
+        x_rows = row_addresses(b, x, x_stride, rows, here)
         with counted_loop(b, blocks) as i:
             block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
             unit = weight_layout.unit
@@ -155,10 +152,10 @@ large_batch: Any = None
 finish_row: Any = None
 wide_rows: Any = None
 thin_rows: Any = None
+few_rows: Any = None
 tile_big: Any = None
-tile_middle: Any = None
-tile_one: Any = None
-UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = STEP_BIG = STEP_MIDDLE = 0
+tile_small: Any = None
+UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = STEP_BIG = STEP_SMALL = FEW_ROWS = 0
 INTEGER = INTEGER_PANEL = False
 
 
@@ -260,6 +257,10 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
     for j in range(first, last):
         for r in range(start, start + rows):
             finish_row(args, j, r, zero)
+    if rows <= FEW_ROWS:
+        for j in range(first, last):
+            few_rows(weight + j * tile_bytes, blocks, x, x_stride, rows, y + 64 * j, y_stride)
+        return
     for at in range(0, blocks, PANEL // UNIT):
         count = min(PANEL // UNIT, blocks - at)
         here, length = x + at * X_BYTES, count * UNIT // X_UNIT
@@ -267,7 +268,11 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
         while j < last:
             wide = WIDE_VECTORS if last - j >= WIDE_VECTORS else 1
             for m in range(wide):
-                unpack(weight + (j + m) * tile_bytes + at * BLOCK_BYTES, count, panel + m * PANEL_BYTES)
+                source = weight + (j + m) * tile_bytes + at * BLOCK_BYTES
+                unpack(source, count, panel + m * PANEL_BYTES)
+                # The tile's next part, or the first of the tile after these: no prefetcher follows this walk.
+                ahead = count if at + count < blocks else LARGE_TILES * blocks - at
+                prefetch_bytes(source + ahead * BLOCK_BYTES, PANEL // UNIT * BLOCK_BYTES)
             if wide > 1:
                 wide_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride)
             else:
@@ -278,19 +283,16 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
 def _panel_rows_template(
     panel: int, x: int, x_stride: int, length: int, rows: int, y: int, y_stride: int
 ) -> None:
-    """y += x times the panel, in the largest register tiles that the rows left fill."""
+    """y += x times the panel. A tile with a row or two too many takes less time than smaller ones."""
     r = 0
     while r < rows:
-        xr, yr = x + r * x_stride, y + r * y_stride
-        if rows - r >= STEP_BIG:
-            tile_big(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride)
+        xr, yr, here = x + r * x_stride, y + r * y_stride, rows - r
+        if here > STEP_BIG - STEP_SMALL:
+            tile_big(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride, here)
             r += STEP_BIG
-        elif rows - r >= STEP_MIDDLE:
-            tile_middle(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride)
-            r += STEP_MIDDLE
         else:
-            tile_one(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride)
-            r += 1
+            tile_small(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride, here)
+            r += STEP_SMALL
 
 
 def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any]:
@@ -351,23 +353,27 @@ def _large_batch(weight_layout: WeightLayout, jit: Jit, bits: int, constants: di
     form = panel_format_of(weight_layout, bits)
     kind = _panels(weight_layout, form)
     rows_of = {}
-    for vectors, (big, middle, one) in kind["tiles"].items():
+    for vectors, (big, small) in kind["tiles"].items():
         steps = {
             "STEP_BIG": kind["steps"][0],
-            "STEP_MIDDLE": kind["steps"][1],
+            "STEP_SMALL": kind["steps"][1],
             "PANEL_BYTES": kind["panel_bytes"],
         }
         name = f"rows_{kind['name']}_{vectors}"
         rows_of[vectors] = jit(
-            specialise(_panel_rows_template, name, tile_big=big, tile_middle=middle, tile_one=one, **steps),
-            words(7),
+            specialise(_panel_rows_template, name, tile_big=big, tile_small=small, **steps), words(7)
         )
+    few = rows_of[1]  # not called: no number of rows is few for float32
+    if form is not None:
+        few = jit(direct.few_rows_kernel(cast(IntegerLayout, weight_layout), form), words(7))
     return specialise(
         _large_batch_template,
         f"large_batch_{kind['name']}_{weight_layout.name}",
         unpack=kind["unpack"],
         wide_rows=rows_of[kind["vectors"]],
         thin_rows=rows_of[1],
+        few_rows=few,
+        FEW_ROWS=direct.FEW_ROWS if form is not None else 0,
         PANEL_BYTES=kind["panel_bytes"],
         X_BYTES=kind["x_bytes"],
         X_UNIT=kind["x_unit"],

@@ -1,0 +1,129 @@
+"""A few rows times integer weights: blocks are multiplied as they are unpacked, without a packed panel.
+
+For up to some 60 rows, writing a panel and reading it again costs more than unpacking each block once for
+every 8 rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.codegen.simd import (
+    I32,
+    I64,
+    VI32,
+    WIDE,
+    Accumulators,
+    OutputTile,
+    const_vector,
+    counted_loop,
+    intrinsic_function,
+    load,
+    row_addresses,
+    splat,
+)
+from engine.backends.cpu.codegen.specialise import specialise
+from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, add_scaled
+from engine.backends.cpu.kernels.packed_activations import FEATURES
+from engine.backends.cpu.layouts.layout import IntegerLayout, prefetch_lines
+
+FEW_ROWS = 48
+"""A large batch of at most this many rows takes no panel."""
+ROW_STEPS = (8, 4) if WIDE else (4, 2)
+"""Rows that are multiplied at once, largest first."""
+
+direct_big: Any = None
+direct_small: Any = None
+STEP_BIG = STEP_SMALL = 0
+
+
+class DirectProducts:
+    """Multiplies unpacked weights by some rows of packed activations at once, with no panel between.
+
+    Every sum takes the same additions in the
+    same order as in `integer_tile`, so the results are the same to the last bit. `block` is the address of
+    row 0's packed activations; those of row r are `offsets[r]` bytes further on.
+    """
+
+    def __init__(self, form: PanelFormat, offsets: Sequence[ir.Value], totals: Accumulators) -> None:
+        self._form, self._offsets, self._totals = form, offsets, totals
+        self._sums: list[ir.Value] = [const_vector(0, VI32)] * len(offsets)
+
+    @property
+    def bits(self) -> int:
+        return self._form.bits
+
+    @property
+    def size(self) -> int:
+        return self._form.activation_bytes
+
+    def put_quad(self, b: ir.IRBuilder, block: ir.Value, q: int, vectors: Sequence[ir.Value]) -> None:
+        for i, weights in enumerate(vectors):
+            at = 4 * (q * self._form.vectors // 8 + i)
+            for r, offset in enumerate(self._offsets):
+                x = splat(b, load(b, b.add(block, offset), I32, at))
+                self._sums[r] = self._form.product(b, self._sums[r], weights, x)
+
+    def put_scales(
+        self, b: ir.IRBuilder, block: ir.Value, part: int, scale: ir.Value, minimum: ir.Value | None
+    ) -> None:
+        form, minimum = self._form, self._form.minimum(b, scale, minimum)
+        for r, offset in enumerate(self._offsets):
+            row = b.add(block, offset)
+            total = add_scaled(b, form, part, self._sums[r], row, (scale, minimum), self._totals.get(r))
+            self._totals.set(r, total)
+            self._sums[r] = const_vector(0, VI32)
+
+
+def _direct(weight_layout: IntegerLayout, form: PanelFormat, rows: int) -> Any:
+    """direct(tile, blocks, x, x_stride, here, y, y_stride): y += x times one weight tile, for `rows` rows.
+
+    x is packed as `form` says. Rows from `here` on repeat the one before.
+    """
+    x_bytes = weight_layout.unit // FEATURES * form.activation_bytes
+
+    def emit(b: ir.IRBuilder, *arguments: Any) -> None:
+        tile, blocks, x, x_stride, here, y, y_stride = arguments
+        outputs = OutputTile(b, 1, row_addresses(b, y, y_stride, rows, here))
+        offsets = row_addresses(b, ir.Constant(I64, 0), x_stride, rows, here)
+        products = DirectProducts(form, offsets, outputs.sums)
+        with counted_loop(b, blocks) as i:
+            block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
+            prefetch_lines(b, block, weight_layout.block_bytes)
+            weight_layout.emit_panel(b, block, b.add(x, b.mul(i, ir.Constant(I64, x_bytes))), products)
+        outputs.write()
+
+    name = f"direct{form.bits}_{weight_layout.name}_{rows}"
+    return intrinsic_function(name, types.void, (types.int64,) * 7, emit)
+
+
+def _few_rows_template(
+    tile: int, blocks: int, x: int, x_stride: int, rows: int, y: int, y_stride: int
+) -> None:
+    """y += x times one weight tile."""
+    r = 0
+    while r < rows:
+        xr, yr, here = x + r * x_stride, y + r * y_stride, rows - r
+        if here > STEP_SMALL:
+            direct_big(tile, blocks, xr, x_stride, here, yr, y_stride)
+            r += STEP_BIG
+        else:
+            direct_small(tile, blocks, xr, x_stride, here, yr, y_stride)
+            r += STEP_SMALL
+
+
+def few_rows_kernel(weight_layout: IntegerLayout, form: PanelFormat) -> Any:
+    """The template filled in for a layout and its panel format."""
+    big, small = (_direct(weight_layout, form, rows) for rows in ROW_STEPS)
+    return specialise(
+        _few_rows_template,
+        f"few_rows_{form.name}_{weight_layout.name}",
+        direct_big=big,
+        direct_small=small,
+        STEP_BIG=ROW_STEPS[0],
+        STEP_SMALL=ROW_STEPS[1],
+    )
