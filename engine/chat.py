@@ -84,7 +84,7 @@ class LocalChat:
         Setting `stop` ends it after the running step with reason "cancelled". Raises `ContextTooLong` when
         the messages cannot fit under `stops.when_full`, `BadTemplate` when the template refuses them,
         `BadSetting` for nothing to continue or an invalid constraint, `NothingAllowed` when constraints leave
-        no token to choose, `NotSupportedYet` for tools of a model in channels.
+        no token to choose.
         """
         started = time.perf_counter()
         if request.replayed is not None:
@@ -131,6 +131,7 @@ class LocalChat:
             prompt.guidance, request.output, given=prompt.given, heal=heal, started=started,
             replayed=request.replayed.passes if request.replayed is not None else (),
             shown=plan.shown if plan is not None else frozenset(),
+            channel_calls=plan is not None and plan.channel_calls,
             filters=(plan.filter,) if plan is not None else (),
         )  # fmt: skip
         job = Job(generation, priority=request.priority, stop=stop, setup=self._setup(request))

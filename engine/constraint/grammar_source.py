@@ -154,7 +154,10 @@ def _check_length(name: str, text: str) -> None:
 
 
 def checked_source(
-    name: str, grammars: list[dict[str, Any]], marks: frozenset[int] = frozenset()
+    name: str,
+    grammars: list[dict[str, Any]],
+    marks: frozenset[int] = frozenset(),
+    most_references: int = _MOST_REFERENCES,
 ) -> GrammarSource:
     """A grammar in llguidance's form, in which the tokens `marks` are named. Raises `BadSetting`."""
     from llguidance import LLMatcher
@@ -163,9 +166,9 @@ def checked_source(
         text = json.dumps({"grammars": grammars}, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise BadSetting(f"{_upper(name)} cannot be written as JSON: {_lower(str(error))}.") from None
-    if name != "the regular expression" and sum(1 for _ in _REFERENCE.finditer(text)) > _MOST_REFERENCES:
+    if name != "the regular expression" and sum(1 for _ in _REFERENCE.finditer(text)) > most_references:
         raise BadSetting(
-            f"{_upper(name)} has more than {_MOST_REFERENCES:,} rules or references; make it simpler."
+            f"{_upper(name)} has more than {most_references:,} rules or references; make it simpler."
         )
     failed, messages = with_room(lambda: LLMatcher.validate_grammar_with_warnings(text, limits=limits()))
     if failed:

@@ -18,7 +18,7 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 class ReturnOptions:
     """What to report of each token besides its probabilities: the `top` likeliest tokens after all steps, the
     model's own likeliest as `alternatives`, the raw `logits`. `special` shows all control tokens as text,
-    `shown` are those that are shown in any case.
+    `shown` are those that are shown in any case. `channel_calls`: messages to functions are calls.
     """
 
     top: int = 0
@@ -26,6 +26,7 @@ class ReturnOptions:
     logits: bool = False
     special: bool = False
     shown: frozenset[int] = frozenset()
+    channel_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class GenerationRequest:
         seed: takes precedence over the sampler's; with neither, a random one is drawn.
         started: when the request arrived, in `time.perf_counter` seconds; None is now.
         shown: control tokens that are shown as text.
+        channel_calls: messages to functions, of a model that writes in channels, are written as calls.
         replayed: the passes that read an earlier sequence with the same ids (`StreamingGenerator.reading`).
     """
 
@@ -66,6 +67,7 @@ class GenerationRequest:
     started: float | None = None
     replayed: Sequence[Sequence[tuple[int, int]]] = ()
     shown: frozenset[int] = frozenset()
+    channel_calls: bool = False
 
     @property
     def fixed_seed(self) -> int | None:
@@ -82,7 +84,12 @@ class GenerationRequest:
             if isinstance(stops, StopRules)
             else StopRules.from_settings(stops, tokenizer.stop_token_ids),
             ReturnOptions(
-                self.top_tokens, self.output.alternatives, self.logits, self.output.show_special, self.shown
+                self.top_tokens,
+                self.output.alternatives,
+                self.logits,
+                self.output.show_special,
+                self.shown,
+                self.channel_calls,
             ),
             self.tables or token_tables(tokenizer, self.sampler, constraint),
             (*make_filters(constraint, tokenizer), *self.filters),

@@ -84,7 +84,7 @@ class TokenSequence:
         self._sampler = Sampler(params.sampler, params.seed, params.tables)
         self._detokenizer = Detokenizer(
             tokenizer, skip_special=not params.returns.special, prompt_ids=self.ids, healed_prefix=healed,
-            shown=params.returns.shown,
+            shown=params.returns.shown, channel_calls=params.returns.channel_calls,
         )  # fmt: skip
         self._unmatched = ""  # text that was held for rules that have changed since
         self._bans = BannedStrings(params.banned, params.ban_ignore_case) if params.banned else None

@@ -13,12 +13,13 @@ from engine.constraint.calls.grammar import CallGrammar
 from engine.constraint.filter import Filter
 from engine.constraint.grammar import GrammarFilter
 from engine.core import TOOL_CHOICES, CallPiece, ChatEvent, ChatRequest, Done, Message, Text, Tool
-from engine.errors import BadSetting, NotSupportedYet
+from engine.errors import BadSetting
 from engine.settings import ConstraintSettings
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate, Turn
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.text.tools.detect import ToolStyle, tool_style
+from engine.text.tools.form import CHANNELS
 from engine.text.tools.messages import conversation, has_tools
 from engine.text.tools.parser import ToolParser
 
@@ -44,13 +45,14 @@ def offered(request: ChatRequest) -> tuple[Tool, ...]:
 @dataclass(frozen=True, slots=True)
 class CallPlan:
     """What divides a reply, which tokens may follow in it besides what `constraint` says, and which control
-    tokens are part of calls.
+    tokens are part of calls. `channel_calls` is as in `GenerationRequest`.
     """
 
     parser: ToolParser
     filter: Filter
     constraint: ConstraintSettings
     shown: frozenset[int]
+    channel_calls: bool
 
 
 class ToolCalling:
@@ -64,7 +66,8 @@ class ToolCalling:
         """The model's way of calling tools."""
         piece = self._tokenizer.piece
         control = [piece(id) for id in sorted(self._tokenizer.special_ids)]
-        return tool_style(self._template, control, [piece(id) for id in self._tokenizer.stop_token_ids])
+        style = tool_style(self._template, control, [piece(id) for id in self._tokenizer.stop_token_ids])
+        return style if self._tokenizer.channels is None else replace(style, form=CHANNELS)
 
     @cached_property
     def shown(self) -> frozenset[int]:
@@ -83,7 +86,8 @@ class ToolCalling:
     @cached_property
     def _tokens(self) -> tuple[tuple[str, int], ...]:
         """The tokens that calls are written with, control tokens or not."""
-        found = self._tokenizer.marker_ids("\n".join(self.style.form.texts))
+        texts = self.style.form.texts if self._tokenizer.channels is None else _CHANNEL_TOKENS
+        found = self._tokenizer.marker_ids("\n".join(texts))
         stops = self._tokenizer.stop_token_ids
         return tuple(sorted((text, id) for text, id in found.items() if id not in stops))
 
@@ -95,10 +99,6 @@ class ToolCalling:
         tools = offered(request)
         if not tools or request.plain:
             return None
-        if self._tokenizer.channels is not None:
-            raise NotSupportedYet(
-                "Models that write in channels, such as gpt-oss, cannot call tools yet; leave the tools out."
-            )
         end = self._tokenizer.decode(prompt[-_TAG_TOKENS:], skip_special=False).rstrip()
         opened = next((close for begin, close in tags if end.endswith(begin)), "")
         if not request.continue_last:
@@ -118,6 +118,7 @@ class ToolCalling:
         opened: str,
     ) -> CallPlan:
         choice, constraint = request.tool_choice, request.constraint
+        channels = self._tokenizer.channels is not None
         named = choice not in TOOL_CHOICES
         chosen = tuple(tool for tool in tools if tool.name == choice) if named else tools
         several = request.parallel_tool_calls and not named
@@ -125,13 +126,15 @@ class ToolCalling:
         content = format_source(constraint) if choice == "auto" else None
         found: Filter
         if choice == "auto" and content is None:
-            found = LazyCalls(self._tokenizer, grammar, tags, opened)
+            # what channels hold is known by their headers, not by tags
+            found = LazyCalls(self._tokenizer, grammar, () if channels else tags, "" if channels else opened)
         else:
             own = tuple(tag for tag in tags if all(part in self._template.source for part in tag))
             found = GrammarFilter(self._tokenizer, grammar.whole(own, opened, content))
-        return CallPlan(parser, found, replace(constraint, format="none", pattern=""), self.shown)
+        return CallPlan(parser, found, replace(constraint, format="none", pattern=""), self.shown, channels)
 
 
+_CHANNEL_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
 _TAG_TOKENS = 32
 """The most tokens that a tag may have."""
 

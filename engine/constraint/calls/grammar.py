@@ -15,7 +15,7 @@ from engine.constraint.calls.values import Values, braces, python, raw_pattern
 from engine.constraint.grammar_source import GrammarSource
 from engine.core import Tool
 from engine.text.template.reasoning import Tag
-from engine.text.tools.form import CallForm
+from engine.text.tools.form import CHANNELS, CallForm
 from engine.text.tools.values import STRING, argument_types, resolved
 
 __all__ = ["CallGrammar", "trigger"]
@@ -63,10 +63,13 @@ class CallGrammar:
 def _whole(
     grammar: CallGrammar, tags: tuple[Tag, ...], opened: str, content: GrammarSource | None
 ) -> GrammarSource:
+    if grammar.form == CHANNELS:
+        return _whole_channels(grammar, content)
     written = _Written(grammar)
     rules, form = written.rules, grammar.form
     calls = written.section(form.opening.lstrip())
-    if not form.section[1].strip() and grammar.several:
+    # without a marker or a section, only the beginning of a reply is a call
+    if form.marker and not form.section[1].strip() and grammar.several:
         again = f"{rules.loose(form.between + form.opening)} {written.call()}"
         calls = f"{calls} ( {again} ){{0,{_MOST_CALLS - 1}}}"
     body = rules.rule(calls) if content is None else f"( {rules.rule(calls)} | {rules.embedded(content)} )"
@@ -82,8 +85,28 @@ def _whole(
 @lru_cache(64)
 def _rest(grammar: CallGrammar, after_marker: bool) -> GrammarSource:
     written = _Written(grammar)
+    if grammar.form == CHANNELS:
+        return written.source(written.message("<|channel|>commentary"))
     opening = grammar.form.opening.lstrip()
     return written.source(written.section(opening.removeprefix(grammar.form.marker if after_marker else "")))
+
+
+def _whole_channels(grammar: CallGrammar, content: GrammarSource | None) -> GrammarSource:
+    """A message to a function, or in the final channel, perhaps after one of analysis.
+
+    The reply begins after `<|start|>assistant`.
+    """
+    written = _Written(grammar)
+    text = written.rules.text
+    to = '" to=functions."'
+    bodies = [
+        f"{to} {written.message('<|channel|>commentary')}",
+        f"{text('<|channel|>commentary')} {to} {written.message('')}",
+    ]
+    if content is not None:
+        bodies.append(f"{text('<|channel|>final<|message|>')} {written.rules.embedded(content)}")
+    thought = f"{text('<|channel|>analysis<|message|>')} {written.rules.until('<|end|>')}"
+    return written.source(f"( {thought} {text('<|start|>assistant')} )? ( {' | '.join(bodies)} )")
 
 
 class _Written:
@@ -112,6 +135,19 @@ class _Written:
         if not self._call:
             self._call = self.rules.rule(" | ".join(self._one(tool) for tool in self._grammar.tools))
         return self._call
+
+    def message(self, channel: str) -> str:
+        """A message to a function, from its name on; `channel` may follow it."""
+        some = []
+        for tool in self._grammar.tools:
+            json = self.rules.json(argument_schema(tool, self._grammar.lenient))
+            some.append(f"{quoted(tool.name)} {self.rules.rule(self._content_type(channel))} {json}")
+        return self.rules.rule(" | ".join(some))
+
+    def _content_type(self, channel: str) -> str:
+        text = self.rules.text
+        first = f"( {text(channel)} )?" if channel else ""
+        return f'{first} ( " " )? ( {text("<|constrain|>")} )? ( "json" )? {text("<|message|>")}'
 
     def _one(self, tool: Tool) -> str:
         form, text = self._form, self.rules.text
@@ -206,6 +242,9 @@ def trigger(
     A marker that is a token of its own means nothing else; otherwise a text is a call only once it has the
     name of a tool.
     """
+    if form == CHANNELS:
+        header = rb"(?:\A|<\|start\|>assistant|<\|channel\|>[a-z]+)\s?to=functions\."
+        return re.compile(header), True
     if form.marker in tokens:
         return re.compile(re.escape(form.marker.encode())), True
     names = "|".join(re.escape(tool.name) for tool in sorted(tools, key=lambda one: -len(one.name)))

@@ -11,6 +11,8 @@ from engine.constraint.grammar_source import NO_FORCING, GrammarSource, checked_
 
 __all__ = ["LarkRules", "regex_of"]
 
+_MOST_REFERENCES = 50_000
+"""Of many tools, side by side; those of each schema are counted by themselves."""
 _PARTS = re.compile(r"\s+|\S+")
 
 
@@ -91,7 +93,7 @@ class LarkRules:
         """The grammar, which begins with the rule `start`. Raises `BadSetting`."""
         lines = [NO_FORCING, f"start: {start}", *self._rules]
         grammars = [{"lark_grammar": "\n".join(lines)}, *self._grammars]
-        return checked_source(name, grammars, frozenset(self._tokens.values()))
+        return checked_source(name, grammars, frozenset(self._tokens.values()), _MOST_REFERENCES)
 
 
 def quoted(text: str) -> str:

@@ -2,18 +2,24 @@
 
 Such a model writes `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`.
 Without the control tokens that would read "analysis…assistantfinal…"; here, text not meant for the reader
-becomes a thought between plain tags.
+becomes a thought between plain tags, and a call of a tool, where these are looked for, stands between
+`CALL_BEGIN` and `CALL_END`: its name, a line break, its arguments.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.text.template.reasoning import PLAIN_TAG
 
-__all__ = ["ChannelTokens", "Channels"]
+__all__ = ["CALL_BEGIN", "CALL_END", "ChannelTokens", "Channels"]
 
+CALL_BEGIN, CALL_END = "\ue0c1", "\ue0c2"
+"""Characters for private use, which no text is likely to have."""
+_FUNCTION = re.compile(r" to=functions\.([^\s<]+)")
+_OTHERS = ("user", "system", "developer", "functions.")
 _START, _CHANNEL, _MESSAGE, _END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
 
 
@@ -45,23 +51,31 @@ class _State:
     thinking: bool
     spoken: bool
     others: bool = False
+    calling: bool = False
 
 
 class Channels:
-    """Follows one reply: turns control tokens and headers into tags and message separators."""
+    """Follows one reply: turns control tokens and headers into tags and message separators; with `calls`,
+    messages to functions into calls.
+    """
 
-    def __init__(self, tokens: ChannelTokens) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: ChannelTokens, *, calls: bool = False) -> None:
+        self._tokens, self._calls = tokens, calls
         self._now = _State(None, False, False)
 
     def control(self, id: int) -> str:
         """The text that replaces a control token."""
-        now = self._now
-        if id in (self._tokens.start, self._tokens.channel):
+        now, tokens = self._now, self._tokens
+        called = CALL_END if now.calling and id != tokens.message else ""
+        if id == tokens.channel and now.header is not None:
+            self._now = _State(now.header + " ", now.thinking, now.spoken)  # the recipient may stand first
+        elif id in (tokens.start, tokens.channel):
             self._now = _State("", now.thinking, now.spoken)
-        elif id == self._tokens.message:
+        elif id == tokens.message:
             return self._begin(now.header or "")
-        return ""
+        elif called:
+            self._now = replace(now, calling=False)
+        return called
 
     def words(self, text: str) -> str:
         """Text as it is shown; empty inside a header."""
@@ -75,8 +89,15 @@ class Channels:
     def _begin(self, header: str) -> str:
         """Begin a message with this header. Messages to tools count as thoughts too."""
         was = self._now
-        thinks = header.startswith("analysis") or " to=" in header
-        self._now = _State(None, thinks, False, others=header.startswith(("user", "system", "developer")))
+        function = _FUNCTION.search(" " + header) if self._calls else None
+        if function is not None:
+            self._now = _State(None, False, False, calling=True)
+            end = f"\n{PLAIN_TAG[1]}\n\n" if was.thinking else ""
+            return f"{end}{CALL_BEGIN}{function[1]}\n"
+        header = header.removeprefix("assistant").lstrip()
+        others = header.startswith(_OTHERS)
+        thinks = not others and (header.startswith("analysis") or " to=" in " " + header)
+        self._now = _State(None, thinks, False, others=others)
         if thinks:
             return "\n\n" if was.thinking else f"{PLAIN_TAG[0]}\n"
         return f"\n{PLAIN_TAG[1]}\n\n" if was.thinking else "\n\n" if was.spoken else ""

@@ -27,8 +27,9 @@ class Detokenizer:
 
     The joined results of `add` and `finish` equal `tokenizer.decode(ids)`, except for a model that writes
     in channels, whose headers become thinking tags unless control tokens are shown, and for the control
-    tokens `shown`, which are shown in any case. `prompt_ids` precede the ids. If there are any, the text
-    continues them: a leading space is kept, and a character begun there is completed.
+    tokens `shown`, which are shown in any case. `channel_calls` is as in `Channels`. `prompt_ids` precede the
+    ids. If there are any, the text continues them: a leading space is kept, and a character begun there is
+    completed.
 
     With token healing, `healed_prefix` are the bytes of the token removed from the end of the prompt
     (`prompt_ids` excludes it). They are already shown, so the first token added, whose bytes begin with them,
@@ -43,11 +44,14 @@ class Detokenizer:
         prompt_ids: Sequence[int] = (),
         healed_prefix: bytes = b"",
         shown: frozenset[int] = frozenset(),
+        channel_calls: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
         self._skipped = tokenizer.silent_ids - shown if skip_special else frozenset[int]()
         self._channels = (
-            Channels(tokenizer.channels) if skip_special and tokenizer.channels is not None else None
+            Channels(tokenizer.channels, calls=channel_calls)
+            if skip_special and tokenizer.channels is not None
+            else None
         )
         self._at_start = tokenizer.strips_leading_space and not prompt_ids
         self._repeated = b""

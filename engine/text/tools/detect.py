@@ -47,7 +47,8 @@ _AFTER_OBJECT = re.compile(r'"\s*\}((?:\s*,\s*"\w+"\s*:\s*"[^"]*")*)\s*\}')
 @dataclass(frozen=True, slots=True)
 class ToolStyle:
     """How a model calls tools: the `form`; whether the template itself shows the tools, writes calls, and
-    writes results; whether it takes `arguments` as a JSON text instead of an object.
+    writes results; whether it takes `arguments` as a JSON text instead of an object; whether it takes no more
+    than `one_call` of a message.
     """
 
     form: CallForm
@@ -55,6 +56,7 @@ class ToolStyle:
     writes_calls: bool
     writes_results: bool
     arguments_as_text: bool = False
+    one_call: bool = False
 
 
 def tool_style(template: ChatTemplate, control: Sequence[str] = (), stops: Sequence[str] = ()) -> ToolStyle:
@@ -95,7 +97,7 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
                 results = results or _RESULT in _rendered(
                     template, [_user(), _calls(1, as_text=as_text), _result()]
                 )
-                return ToolStyle(form, offers, True, results, as_text)
+                return ToolStyle(form, offers, True, results, as_text, count == 1)
     form = known_form(template.source, control) if offers else None
     return ToolStyle(form or HERMES, offers, writes and offers, results and offers)
 

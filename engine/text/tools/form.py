@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["HERMES", "KNOWN", "CallForm", "Kind", "known_form"]
+from engine.text.template.channels import CALL_BEGIN, CALL_END
+
+__all__ = ["CHANNELS", "HERMES", "KNOWN", "CallForm", "Kind", "known_form"]
 
 Kind = Literal["object", "named", "tagged", "braces", "python"]
 
@@ -65,6 +67,9 @@ class CallForm:
 
 HERMES = CallForm("object", call=("<tool_call>\n", "\n</tool_call>"), between="\n")
 """The most common form, which models without tools of their own are asked to write."""
+
+CHANNELS = CallForm("named", call=(CALL_BEGIN, CALL_END), after_name=("\n", ""))
+"""Calls of models that write in channels, as `Channels` writes them."""
 
 KNOWN: tuple[tuple[str, CallForm], ...] = (
     ("<|tool_calls_section_begin|>", CallForm(

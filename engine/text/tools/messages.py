@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.core import Message, Tool, ToolCall
 from engine.text.template.template import Turn
 from engine.text.tools.detect import ToolStyle
+from engine.text.tools.form import CHANNELS
 from engine.text.tools.values import parameters_of
 from engine.text.tools.writing import written_calls
 
@@ -53,6 +55,8 @@ def conversation(
     results, they are text of the assistant and of the user.
     """
     names = {call.id: call.name for message in messages for call in message.tool_calls}
+    if style.one_call:
+        messages = _one_by_one(messages)
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "tool":
@@ -72,6 +76,29 @@ def conversation(
     return [*turns], None
 
 
+def _one_by_one(messages: Sequence[Message]) -> list[Message]:
+    """Each call in a message of its own, before its result."""
+    found: list[Message] = []
+    placed = set[int]()
+    for place, message in enumerate(messages):
+        if place in placed:
+            continue
+        if len(message.tool_calls) < 2:
+            found.append(message)
+            continue
+        for number, call in enumerate(message.tool_calls):
+            alone = replace(message, tool_calls=(call,))
+            found.append(replace(alone, content="", reasoning="") if number else alone)
+            for later in range(place + 1, len(messages)):
+                result = messages[later]
+                if result.role != "tool":
+                    break
+                if result.tool_call_id == call.id and later not in placed:
+                    placed.add(later)
+                    found.append(result)
+    return found
+
+
 def _offer(tools: Sequence[Tool], style: ToolStyle) -> str:
     shown = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in offered_tools(tools))
     example = written_calls(style.form, [("NAME", {"KEY": "VALUE"})])
@@ -84,6 +111,9 @@ def _turn(message: Message, style: ToolStyle) -> dict[str, Any]:
         return turn
     if message.reasoning:
         turn["reasoning_content"] = message.reasoning
+    if message.reasoning and message.content and message.tool_calls and style.form == CHANNELS:
+        # such a template takes only one of them
+        turn |= {"content": "", "reasoning_content": f"{message.reasoning}\n\n{message.content}"}
     if not message.tool_calls:
         return turn
     if style.writes_calls:

@@ -176,6 +176,21 @@ def test_arguments_that_do_not_fit_are_not_allowed(name: str) -> None:
     assert not filter.follow(written_calls(form, [("weather-now.v3", CALLS[0][1])]).strip().encode())
 
 
+def test_hundreds_of_tools_can_be_offered() -> None:
+    properties = {f"p{n}": {"enum": ["a", n]} for n in range(12)}
+    tools = tuple(Tool(f"tool-{n}", "", json.dumps({"properties": properties})) for n in range(200))
+    for form in (HERMES, dict(KNOWN)["<arg_key>"], dict(KNOWN)["<start_function_call>"]):
+        filter = GrammarFilter(tokenizer(), CallGrammar(form, tools).rest(after_marker=False))
+        assert filter.follow(written_calls(form, [("tool-199", {"p11": 11})]).strip().encode())
+
+
+def test_a_form_without_a_marker_has_one_call() -> None:
+    form = CallForm("object", arguments_key="parameters")
+    filter = GrammarFilter(tokenizer(), CallGrammar(form, TOOLS).whole())
+    assert filter.follow(b'{"name": "clock", "parameters": {}}')
+    assert filter.ended
+
+
 # -- control tokens
 
 

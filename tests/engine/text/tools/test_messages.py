@@ -108,3 +108,32 @@ def test_what_has_to_do_with_tools() -> None:
     assert has_tools([Message("assistant", "a", reasoning="because")])
     parameters = offered_tools([Tool("clock")])[0]["function"]["parameters"]
     assert parameters == {"type": "object", "properties": {}}
+
+
+def test_a_template_for_one_call_gets_each_with_its_result() -> None:
+    calls = tuple(
+        ToolCall(id, name, "{}") for id, name in zip("abc", ("clock", "weather", "clock"), strict=True)
+    )
+    messages = [
+        Message("assistant", "Let me see.", calls, reasoning="Why."),
+        Message("tool", "second", tool_call_id="b"),
+        Message("tool", "first", tool_call_id="a"),
+        Message("user", "And?"),
+    ]
+    turns: Any = conversation(messages, (), ToolStyle(HERMES, True, True, True, one_call=True))[0]
+    assert [(turn["role"], turn["content"]) for turn in turns] == [
+        ("assistant", "Let me see."), ("tool", "first"), ("assistant", ""), ("tool", "second"),
+        ("assistant", ""), ("user", "And?"),
+    ]  # fmt: skip
+    assert [len(turn["tool_calls"]) for turn in turns if turn["role"] == "assistant"] == [1, 1, 1]
+    assert [turn.get("reasoning_content") for turn in turns] == ["Why.", None, None, None, None, None]
+    whole: Any = conversation(messages, (), STYLE)[0]
+    assert len(whole[0]["tool_calls"]) == 3
+
+
+def test_which_templates_take_one_call() -> None:
+    def style(name: str) -> ToolStyle:
+        return tool_style(ChatTemplate((FOLDER / f"{name}.jinja").read_text("utf-8"), "<s>", "</s>"))
+
+    assert style("openai-gpt-oss-120b").one_call
+    assert not style("Qwen-Qwen3-0.6B").one_call
