@@ -103,7 +103,7 @@ class MainWindow(QMainWindow):
             self,
         )
         self.servers = ServersController(
-            session, services.providers, self.model_controller, self.picker, chat.status, self
+            session, services.providers, self.model_controller, self.picker, chat.status, inspector, self
         )
         self.model_settings = ModelSettingsController(
             session, services.devices, self.model_controller, inspector, self.picker

@@ -101,11 +101,17 @@ class ModelInfo:
     """The host that text goes to, for a remote model."""
     server_version: str = ""
     """What that server says it is."""
+    lacks: tuple[tuple[str, str], ...] = ()
+    """(what, a sentence why not) for what a remote model cannot do: "continue" a reply, or "plain" text."""
 
     def __post_init__(self) -> None:
         for name in ("name", "architecture", "format", "quantisation", "licence", "notice", "server", "host",
                      "server_version"):  # fmt: skip
             object.__setattr__(self, name, one_line(getattr(self, name)))
+
+    def why_not(self, what: str) -> str:
+        """Why the model cannot do something of `lacks`; "" if it can."""
+        return dict(self.lacks).get(what, "")
 
     @property
     def size(self) -> int:

@@ -157,13 +157,18 @@ class RemoteChat:
 
 def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> ModelInfo:
     """The facts about a model of a server; it has no file, and its weights are not known."""
+    lacks = []
+    if not capabilities.continues:
+        lacks.append(("continue", f"{provider.name} begins a new reply instead of continuing one."))
+    if not capabilities.completions:
+        lacks.append(("plain", f"{provider.name} does not continue plain text, which a notebook needs."))
     return ModelInfo(
         path=model_address(provider.id, model), name=shown_name(model), architecture=f"remote {provider.id}",
         format="remote", parameters=0, bits_per_weight=0.0, weights_bytes=0, layers=0,
         context_length=provider.context_length or capabilities.context_length, vocab_size=0,
         kv_bytes_per_token=0, stop_token_ids=(), has_chat_template=capabilities.chat, backend="remote",
         thinking=(PLAIN_TAG,), server=who(provider), host=provider.host,
-        server_version=capabilities.server,
+        server_version=capabilities.server, lacks=tuple(lacks),
     )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ def branch_trouble(model: ModelInfo | None, state: str, trace: TokenTrace) -> tu
     if model is None or state in _NOT_NOW:
         return _NOT_NOW.get(state, _NOT_NOW["no_model"]), frozenset()
     stops = frozenset(model.stop_token_ids)
+    if lacks := model.why_not("continue"):
+        return lacks, stops
     if state != "idle":
         return "A reply is being written: wait for it, or stop it, to continue from here.", stops
     if not trace.model:

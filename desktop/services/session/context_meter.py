@@ -26,7 +26,7 @@ class Measured(NamedTuple):
     """Tokens: `system`, `messages` and `draft` add up to `used`, of `length`; `cached` of them need not be
     read, `next_read` are read by the next reply. `starts` has (message id, first token, end) of each message
     that is read; `rate` is tokens read per second, 0 if not known. `about`: the draft is estimated, because
-    the engine is busy.
+    the engine is busy; all are estimates if not `exact`.
     """
 
     length: int = 0
@@ -39,6 +39,7 @@ class Measured(NamedTuple):
     about: bool = False
     starts: tuple[tuple[int, int, int], ...] = ()
     trouble: str = ""
+    exact: bool = True
 
     @property
     def used(self) -> int:
@@ -214,7 +215,7 @@ class ContextMeter(QObject):
         return Measured(
             found.context_length, prompt, sum(shares) - prompt, 0 if empty else draft,
             min(found.cached_tokens, sum(shares) + draft), found.dropped_messages, self._rate,
-            starts=tuple(starts),
+            starts=tuple(starts), exact=found.exact,
         )  # fmt: skip
 
     def _emit(self, measured: Measured) -> None:

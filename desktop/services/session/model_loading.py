@@ -131,7 +131,8 @@ class ModelLoading(QObject):
 
     @Slot(object)
     def _on_set(self, cls: type[Settings]) -> None:
-        if cls in MODEL_SETTINGS and self._engine.model is not None and not self._reported_outdated:
+        model = self._engine.model
+        if cls in MODEL_SETTINGS and model is not None and not (model.host or self._reported_outdated):
             self._reported_outdated = True
             self._signals.notice.emit("This takes effect when the model is loaded again.", "info")
 

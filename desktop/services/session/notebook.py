@@ -98,7 +98,7 @@ class Notebook:
 
     def may_write(self) -> bool:
         """Whether the model can write now; if not, a notice says why."""
-        return self._turns.may_begin(self._visible.context)
+        return self._turns.may_begin(self._visible.context, "plain")
 
     def save_document(self, message_id: int, text: str, settled: bool = True) -> bool:
         """Save what was typed, unless a reply is written into it; False, without a notice, if that is not

@@ -89,7 +89,7 @@ class Turns:
         sent = False
         try:
             context = self._context(chat)
-            if not self.may_begin(context):
+            if not self.may_begin(context, "continue" if opening.strip() else ""):
                 return False
             path = context.path()  # what is shown may be older, where it could not be read
             own = text.strip("\n").rstrip()
@@ -175,7 +175,7 @@ class Turns:
             )
             return False
         context = self._visible.context
-        if not self.may_begin(context):
+        if not self.may_begin(context, "continue"):
             return False
         message = context.store.message(message_id)
         return self._begin(context, message.parent_id, _Beginning(message))
@@ -189,7 +189,7 @@ class Turns:
             )
             return False
         context = self._visible.context
-        if not self.may_begin(context):
+        if not self.may_begin(context, "continue"):
             return False
         source = context.store.message(message_id)
         begun = context.store.add_message(
@@ -224,13 +224,16 @@ class Turns:
             )
         return True
 
-    def may_begin(self, context: ConversationContext) -> bool:
-        """Whether a reply can start in a chat; if not, says why."""
-        state = self._engine.state_in(context.id)
-        if state == "idle" and not context.may_use(model := self._engine.model):
-            assert model is not None
+    def may_begin(self, context: ConversationContext, needs: str = "") -> bool:
+        """Whether a reply can start in a chat, with a model that can do what it `needs`; if not, says why."""
+        state, loaded = self._engine.state_in(context.id), self._engine.model
+        lacks = loaded.why_not(needs) if loaded is not None else ""
+        if state == "idle" and lacks:
+            self._signals.notice.emit(f"{lacks} Your text is kept.", "warning")
+            return False
+        if state == "idle" and loaded is not None and not context.may_use(loaded):
             self._signals.server_refused.emit(
-                f"This chat stays on this computer, so nothing was sent to {model.host}: choose a model on "
+                f"This chat stays on this computer, so nothing was sent to {loaded.host}: choose a model on "
                 "this computer. Your text is kept."
             )
             return False

@@ -21,16 +21,17 @@ def lines(now: Measured) -> list[tuple[str, str]]:
     """(title, text) of all known figures."""
     if now.trouble:
         return [("", now.trouble)]
-    if not now.length:
+    if not now.length and now.exact:
         return [("", "Load a model to see how full its context is.")]
-    about = "about " if now.about else ""
+    all_about = "" if now.exact else "about "
+    about = "about " if now.about else all_about
     found = [
-        ("Context", f"{now.length:,} tokens"),
-        ("System prompt", f"{now.system:,}"),
-        ("Messages", f"{now.messages:,}"),
+        ("Context", f"{now.length:,} tokens" if now.length else "the server does not say how long it is"),
+        ("System prompt", f"{all_about}{now.system:,}"),
+        ("Messages", f"{all_about}{now.messages:,}"),
         ("Draft", f"{about}{now.draft:,}"),
-        ("Free", f"{max(0, now.length - now.used):,}"),
-        ("Cached", f"{min(now.cached, now.used):,}"),
+        *([("Free", f"{all_about}{max(0, now.length - now.used):,}")] if now.length else []),
+        ("Cached", f"{min(now.cached, now.used):,}") if now.exact else ("Tokens", "estimated, not counted"),
         (
             "The next message reads",
             cost_words(now.next_read, now.rate).removeprefix("about ") if now.next_read else "nothing",

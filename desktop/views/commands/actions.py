@@ -92,6 +92,15 @@ def _no_last_reply(session: ChatSession) -> str:
     return "" if found else "This chat does not end with a reply."
 
 
+def _cannot_continue(session: ChatSession) -> str:
+    lacks = session.model.why_not("continue") if session.model is not None and not session.notebook else ""
+    return _no_last_reply(session) or lacks
+
+
+def _cannot_open(session: ChatSession) -> str:
+    return session.model.why_not("continue") if session.model is not None else ""
+
+
 def _no_version_before(session: ChatSession) -> str:
     reply = _last_reply(session)
     return _one_version(reply) or ("" if reply and reply.variant_index else "This is the first version.")
@@ -162,7 +171,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("regenerate", "Chat", "Regenerate the last reply", ("Ctrl+R",),
             why_not=_no_message, slash="regenerate", words="retry again another answer redo"),
     Command("continue", "Chat", "Continue the last reply", ("Alt+Return", "Alt+Enter"),
-            why_not=_no_last_reply, slash="continue", words="go on write more"),
+            why_not=_cannot_continue, slash="continue", words="go on write more"),
     Command("several", "Chat", "Write several replies", ("Ctrl+Shift+S",),
             why_not=_chats_only(_nothing_to_answer), slash="several",
             words="best of n candidates alternatives swipes choose seeds"),
@@ -181,7 +190,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("attach", "Chat", "Attach files…", ("Ctrl+U",),
             why_not=_chats_only(), slash="attach", words="file pdf document csv upload"),
     Command("opening", "Chat", "Start the reply with…", ("Ctrl+Shift+B",),
-            why_not=_chats_only(), words="prefill begin"),
+            why_not=_chats_only(_cannot_open), words="prefill begin"),
     Command("prompts", "Chat", "Saved prompts…", ("Ctrl+Shift+L",),
             why_not=_chats_only(), slash="prompts", words="library templates snippets"),
     Command("fork", "Chat", "Fork from the last message",

@@ -76,6 +76,10 @@ class ModelPicker(QToolButton):
         self.setToolTip(f"{name}\n{_place(path)}" if path else "Choose a model")
         self.setAccessibleName(f"Model: {name}" if name else "Choose a model")
         self._unload.setEnabled(bool(path))
+        elsewhere = split_address(path) is not None
+        self._devices.setEnabled(not elsewhere)
+        why = "The server decides where it runs the model." if elsewhere else ""
+        self._devices.menuAction().setToolTip(why)
 
     def show_loading(self, path: str) -> None:
         """Show which model is being loaded."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from PySide6.QtCore import QObject, Slot
 from PySide6.QtWidgets import QWidget
 
@@ -11,14 +13,17 @@ from desktop.views.chat.status_bar import StatusBar
 from desktop.views.models.controller import ModelController
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.providers.server_menus import ServerMenus
+from desktop.views.settings.settings_pane import Inspector
 from engine.remote import split_address
 
 __all__ = ["ServersController"]
 
+_THIS, _ALL = "does not take this setting", "takes none of these settings"
+
 
 class ServersController(QObject):
-    """Puts the servers into the menu of `picker`, says in `status` where messages go, and loads a model again
-    whose server was changed.
+    """Puts the servers into the menu of `picker`, says in `status` where messages go, disables the settings
+    in `inspector` that a server does not take, and loads a model again whose server was changed.
     """
 
     def __init__(
@@ -28,16 +33,20 @@ class ServersController(QObject):
         models: ModelController,
         picker: ModelPicker,
         status: StatusBar,
+        inspector: Inspector,
         window: QWidget,
     ) -> None:
         super().__init__(window)
         self._session, self._providers, self._models, self._status = session, providers, models, status
+        self._inspector = inspector
         self.menus = ServerMenus(picker, self)
         self.menus.chosen.connect(models.load)
         self.menus.page_requested.connect(models.open_servers)
         picker.entries_requested.connect(self._show_servers)
         providers.moved.connect(self._on_moved)
+        providers.changed.connect(lambda _provider: self._show_reasons())
         session.model_changed.connect(lambda _model: self._show_destination())
+        session.model_changed.connect(lambda _model: self._show_reasons())
         session.local_only_changed.connect(lambda _pinned: self._show_destination())
         self._show_destination()
 
@@ -50,6 +59,16 @@ class ServersController(QObject):
         model = self._session.model
         leaves = model is not None and model.host and not self._session.local_only
         self._status.show_destination(f"to {model.host}" if model is not None and leaves else "")
+
+    def _show_reasons(self) -> None:
+        """Disable the settings that do nothing with the loaded model."""
+        model, providers = self._session.model, self._providers
+        for cls, form in self._inspector.forms.items():
+            names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+            reasons = {name: providers.reason_against(model, cls, name) for name in names}
+            said = set(reasons.values())
+            words = said.pop() if len(said) == 1 else ""
+            form.show_reasons(reasons, words.replace(_THIS, _ALL))
 
     @Slot(str)
     def _on_moved(self, provider: str) -> None:

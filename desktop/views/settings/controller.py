@@ -153,7 +153,7 @@ class SettingsController(QObject):
         """Show the memory estimate, and whether the model must be loaded again."""
         session = self._session
         self._estimate(session.settings(CacheSettings))
-        used = session.loaded_with if session.model is not None else None
+        used = session.loaded_with if session.model is not None and not session.model.host else None
         for cls, strip in self.reload_strips.items():
             strip.show_needed(used is not None and session.settings(cls) not in used)
 

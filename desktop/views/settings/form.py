@@ -53,6 +53,7 @@ class SettingsForm(QWidget):
         self._query: list[str] = []
         self._called = ""
         self._folded = False
+        self._why: QLabel | None = None
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(12)
@@ -194,6 +195,22 @@ class SettingsForm(QWidget):
             self.propose(name, value)
         for name, value in proposals.items():
             self.proposed.emit(name, value, True)
+
+    def show_reasons(self, reasons: Mapping[str, str], words: str = "") -> None:
+        """Show why fields do nothing with the loaded model, by their names; "" for those that work. What
+        stands in for fields is disabled if none of them works. `words` are said above all of them.
+        """
+        for name, field in self._fields.items():
+            field.show_reason(reasons.get(name, ""))
+        for widget, replaced, _ in self._extras:
+            if replaced:
+                widget.setEnabled(not all(self._fields[name].reason for name in replaced))
+        if self._why is None and words:
+            self._why = text_label(tone="muted", wraps=True, plain=True)
+            self._layout.insertWidget(0, self._why)
+        if self._why is not None:
+            self._why.setText(words)
+            self._why.setVisible(bool(words))
 
     def show_note(self, name: str, text: str, tone: str = "danger") -> None:
         """Show a sentence below the editor of a field, as `Row.show_note`."""

@@ -27,6 +27,8 @@ class FormField:
         self._kind = kind
         self._source: tuple[str, bool, Sequence[tuple[str, Any]]] | None = None
         self._note: tuple[str, str] = ("", "danger")
+        self.reason = ""
+        """Why the setting does nothing with the loaded model."""
 
     def make(self) -> Row:
         """Make the row with everything shown so far, but without a value."""
@@ -35,7 +37,19 @@ class FormField:
             row.show_source(*self._source)
         if self._note[0]:
             row.show_note(*self._note)
+        self._show_reason()
         return row
+
+    def show_reason(self, reason: str) -> None:
+        """Show why the setting does nothing; one that has another value than by default can be reset."""
+        self.reason = reason
+        self._show_reason()
+
+    def _show_reason(self) -> None:
+        if self.row is not None:
+            self.row.show_reason(self.reason, self.own_value)
+            if not self._note[0] and (self.reason or self.row.note.property("tone") == "muted"):
+                self.row.show_note(self.reason if self.own_value else "", "muted")
 
     def show_source(
         self, source: str, own_value: bool, changed: bool, levels: Sequence[tuple[str, Any]]
@@ -48,6 +62,7 @@ class FormField:
         self._source = (source, changed, levels)
         if self.row is not None:
             self.row.show_source(*self._source)
+            self._show_reason()
 
     def show_note(self, text: str, tone: str) -> None:
         """Show a sentence below the editor, as `Row.show_note`."""

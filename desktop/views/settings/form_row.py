@@ -135,6 +135,7 @@ class Row(QWidget):
             self.body.addWidget(self.editor)
         self.body.addWidget(self.note)
         self._plain = ""
+        self._help, self._spoken, self._reason = "", "", ""
         # Other places where a search matches; made for the first such search.
         self.found: QLabel | None = None
 
@@ -186,9 +187,20 @@ class Row(QWidget):
         listed = levels_words(self.info, levels)
         present, *others = listed.split("\n")
         lines = "<br>".join([f"<b>{escape(present)}</b>", *map(escape, others)])
-        self.setToolTip(f"<p>{self.info.help}</p><p>{lines if listed else f'<i>{escape(where)}.</i>'}</p>")
+        self._help = f"<p>{self.info.help}</p><p>{lines if listed else f'<i>{escape(where)}.</i>'}</p>"
         listed = listed.replace("\n", "; ")
-        self.editor.setAccessibleDescription(f"{self.info.help} {where}." + (f" {listed}." if listed else ""))
+        self._spoken = f"{self.info.help} {where}." + (f" {listed}." if listed else "")
+        self._describe()
+
+    def show_reason(self, reason: str, usable: bool) -> None:
+        """Say why the setting does nothing now ("" if it works), and disable it unless it is `usable`."""
+        self._reason = reason
+        self.setEnabled(usable or not reason)
+        self._describe()
+
+    def _describe(self) -> None:
+        self.setToolTip(f"<p><b>{escape(self._reason)}</b></p>{self._help}" if self._reason else self._help)
+        self.editor.setAccessibleDescription(f"{self._reason} {self._spoken}".strip())
 
     def show_note(self, text: str, tone: str = "danger") -> None:
         """Show a sentence below the editor, as an error or ("muted") as advice; "" removes it."""
