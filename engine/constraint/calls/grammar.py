@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.constraint.calls.lark import LarkRules, quoted, regex_of
 from engine.constraint.calls.schema import argument_schema, as_json
-from engine.constraint.calls.values import Values, braces, python, raw_pattern
+from engine.constraint.calls.values import FREE, Values, braces, python, raw_pattern
 from engine.constraint.grammar_source import GrammarSource
 from engine.core import Tool
 from engine.text.template.reasoning import Tag
@@ -215,8 +215,14 @@ class _Written:
             texts = [choice for choice in choices if isinstance(choice, str)]
             return f"( {' | '.join(map(quoted, texts))} ) {self.rules.text(after)}"
         pattern, trail = raw_pattern(schema), after[: len(after) - len(after.lstrip())]
+        begins, ends = self._form.wrapped
+        rest, wrapped = self.rules.text(after[len(after.rstrip()) :]), ""
+        if begins:
+            wrapped = f"{quoted(begins)} {self.rules.until(ends, pattern)} {self.rules.text(after.strip())}"
+            # what begins like a wrapped text is one, so that the lexer need not choose
+            pattern = f"([^{regex_of(begins[0])}]{FREE})?" if pattern == FREE else pattern
         ended = self.rules.until(after.strip(), pattern + (f"({regex_of(trail)})?" if trail else ""))
-        return f"{ended} {self.rules.text(after[len(after.rstrip()) :])}"
+        return f"( {ended} | {wrapped} ) {rest}" if wrapped else f"{ended} {rest}"
 
 
 def _string_branch(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:

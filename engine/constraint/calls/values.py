@@ -11,8 +11,10 @@ from typing import Any
 from engine.constraint.calls.lark import LarkRules, quoted
 from engine.text.tools.values import resolved
 
-__all__ = ["Notation", "Values", "braces", "python", "raw_pattern"]
+__all__ = ["FREE", "Notation", "Values", "braces", "python", "raw_pattern"]
 
+FREE = "(?s:.*)"
+"""The expression of any text."""
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _FORMATS = {
     "date": r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])",
@@ -195,7 +197,7 @@ def raw_pattern(schema: Mapping[str, Any]) -> str:
         return _FORMATS[form]
     least, most = schema.get("minLength", 0), schema.get("maxLength")
     if not least and most is None:
-        return "(?s:.*)"
+        return FREE
     return f"(?s:.{{{least},{'' if most is None else most}}})"
 
 

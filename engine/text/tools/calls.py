@@ -209,23 +209,39 @@ class CallReader:
         _, middle, after = self._form.parameter
         end, lead = after.strip(), middle[len(middle.rstrip()) :]
         trail = after[: len(after) - len(after.lstrip())]
-        if types != STRING:
-            text = yield from self._chars.until(end)
-            arguments.open(prefix + bare_value(text.removeprefix(lead).removesuffix(trail), types), "")
+        yield from self._beginning(lead)
+        wraps, unwraps = self._form.wrapped
+        begun = yield from self._beginning(wraps)
+        wrapped = bool(wraps) and begun == wraps
+        if types != STRING and not (wrapped and "string" in types):
+            text = yield from self._chars.until(unwraps if wrapped else end, "" if wrapped else begun)
+            if wrapped:
+                yield from self._chars.literal(end)
+            arguments.open(prefix + bare_value(text.removesuffix(trail), types), "")
             arguments.shut()
             return
-        for expected in lead:
+        arguments.open(prefix + '"', '"')
+        if wrapped:
+            yield from self._raw_string(arguments, "", unwraps)
+            yield from self._chars.literal(end)
+        else:
+            yield from self._raw_string(arguments, trail, end, begun)
+        arguments.shut()
+
+    def _beginning(self, text: str) -> Generator[None, str, str]:
+        """As much of `text` as follows."""
+        for place, expected in enumerate(text):
             char = yield from self._chars.next()
             if char != expected:
                 self._chars.back(char)
-                break
-        arguments.open(prefix + '"', '"')
-        yield from self._raw_string(arguments, trail, end)
-        arguments.shut()
+                return text[:place]
+        return text
 
-    def _raw_string(self, arguments: JsonReader, trail: str, end: str) -> Reading:
-        """Characters up to `end`, before which `trail` may stand; those that may belong to them wait."""
-        held, whole = "", trail + end
+    def _raw_string(self, arguments: JsonReader, trail: str, end: str, held: str = "") -> Reading:
+        """Characters up to `end`, before which `trail` may stand; those that may belong to them wait. Those
+        of `held` have been read before.
+        """
+        whole = trail + end
         while True:
             held += yield from self._chars.next()
             if held.endswith(end):

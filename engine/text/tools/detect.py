@@ -11,7 +11,7 @@ from typing import Any
 from engine.errors import BadTemplate
 from engine.text.template.reasoning import Tag, tags_in
 from engine.text.template.template import ChatTemplate
-from engine.text.tools.form import HERMES, CallForm, known_form
+from engine.text.tools.form import CDATA, HERMES, CallForm, known_form
 
 __all__ = ["ToolStyle", "tool_style"]
 
@@ -234,6 +234,7 @@ def _tagged(template: ChatTemplate, parts: _Parts) -> CallForm | None:
     form = CallForm(
         "tagged", after_name=(parts.to_key[: len(parts.to_key) - len(opening)], ""),
         parameter=(opening, parts.to_value, after_value), json_value=other,
+        wrapped=CDATA if CDATA[0] in template.source else ("", ""),
     )  # fmt: skip
     return _around(parts, form, after_value)
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from engine.text.template.channels import CALL_BEGIN, CALL_END
 
-__all__ = ["CHANNELS", "HERMES", "KNOWN", "CallForm", "Kind", "known_form"]
+__all__ = ["CDATA", "CHANNELS", "HERMES", "KNOWN", "CallForm", "Kind", "known_form"]
 
 Kind = Literal["object", "named", "tagged", "braces", "python"]
 
@@ -28,8 +28,8 @@ class CallForm:
     - "named": the name, `after_name` (two texts with an id of letters and digits between them, or none), then
       the arguments as JSON.
     - "tagged": the name, `after_name[0]`, then for each argument `parameter[0]`, its name, `parameter[1]`,
-      its value, `parameter[2]`. Strings are written as they are, after `parameter[1]`; other values as JSON,
-      after `json_value` where that is not empty.
+      its value, `parameter[2]`. Strings are written as they are, after `parameter[1]`, perhaps between the
+      two texts `wrapped`; other values as JSON, after `json_value` where that is not empty.
     - "braces": `name{key:value,...}` with bare keys; strings stand between two `quote`.
     - "python": `name(key=value, ...)` with Python literals.
     """
@@ -45,6 +45,7 @@ class CallForm:
     after_name: tuple[str, str] = ("", "")
     parameter: tuple[str, str, str] = ("", "", "")
     json_value: str = ""
+    wrapped: tuple[str, str] = ("", "")
     quote: str = ""
 
     @property
@@ -64,6 +65,9 @@ class CallForm:
         found = _MARKER.match(self.opening.strip())
         return found[0] if found is not None and found[0] not in ("[", "{") else ""
 
+
+CDATA = ("<![CDATA[", "]]>")
+"""What stands around a text with signs of XML."""
 
 HERMES = CallForm("object", call=("<tool_call>\n", "\n</tool_call>"), between="\n")
 """The most common form, which models without tools of their own are asked to write."""

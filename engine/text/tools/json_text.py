@@ -73,9 +73,8 @@ class Chars:
             if (yield from self.after_blanks()) != expected:
                 raise Malformed
 
-    def until(self, end: str) -> Generator[None, str, str]:
-        """The text before `end` (not empty), which is read too."""
-        found = ""
+    def until(self, end: str, found: str = "") -> Generator[None, str, str]:
+        """The text before `end` (not empty), which is read too; `found` has been read before."""
         while not found.endswith(end):
             found += yield from self.next()
         return found[: -len(end)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,8 @@ def _object(form: CallForm, name: str, given: Mapping[str, Any], place: int) -> 
 def _parameter(form: CallForm, key: str, value: Any) -> str:
     begins, middle, after = form.parameter
     if isinstance(value, str):
+        if form.wrapped[0] and re.search(r"[<&\n]", value):
+            value = form.wrapped[0] + value + form.wrapped[1]
         return f"{begins}{key}{middle}{value}{after}"
     return f"{begins}{key}{form.json_value or middle}{_json(value)}{after}"
 

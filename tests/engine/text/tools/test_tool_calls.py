@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 from engine.core import CallPiece, Tool
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.detect import tool_style
-from engine.text.tools.form import HERMES, KNOWN, CallForm
+from engine.text.tools.form import CDATA, HERMES, KNOWN, CallForm
 from engine.text.tools.parser import ToolParser
 from engine.text.tools.writing import written_calls
 
 FOLDER = Path(__file__).parents[3] / "golden" / "templates"
 # harmony's headers are no form of this room; functionary's calls begin in the prompt; GigaChat's template
-# writes only the first call; MiniCPM5's wraps strings with "<" in CDATA, which is read as it is written
+# writes only the first call
 NAMES = sorted({path.stem for path in FOLDER.glob("*.jinja")} - {
     "openai-gpt-oss-120b", "meetkai-functionary-medium-v3.2", "GigaChat3-10B-A1.8B",
-    "openbmb-MiniCPM5-1B",
 })  # fmt: skip
 SCHEMA = json.dumps({"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}})
 TOOLS = (Tool("weather", "The weather.", SCHEMA), Tool("clock"))
@@ -213,3 +212,20 @@ def test_tools_beside_the_last_question_are_no_part_of_the_form() -> None:
     )
     form = form_of(source)
     assert form.section == ("[TOOL_CALLS][", "]")
+
+
+MINICPM = CallForm(
+    "tagged", call=('<function name="', "</function>"), after_name=('">', ""),
+    parameter=('<param name="', '">', "</param>"), wrapped=CDATA,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "city", ["", "a", "a < b & c", "</param>", "<b>", "<![CDAT", "a <![CDATA[b", "]] >\n<", "x]]", "<]]"]
+)
+def test_wrapped_strings_are_unwrapped(city: str) -> None:
+    for given_ in ({"city": city, "days": 2}, {"other": city}):
+        text = written_calls(MINICPM, [("weather", given_)])
+        for pieces in ([text], list(text)):
+            rest, [(_, arguments)] = read(MINICPM, pieces)
+            assert (rest, json.loads(arguments)) == ("", given_)
