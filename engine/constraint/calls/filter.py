@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.constraint.calls.grammar import CallGrammar, trigger
+from engine.constraint.calls.grammar import MOST_CALLS, CallGrammar, trigger
 from engine.constraint.grammar import GrammarFilter
 from engine.constraint.vocabulary import Mask
 from engine.text.template.reasoning import Tag
@@ -17,7 +17,7 @@ __all__ = ["LazyCalls"]
 class _State(NamedTuple):
     """After a token: the length of the text; where the search for a call goes on, -1 where none may begin any
     more; what closes the thought under way, and whether one may begin; the filter of the call under way and
-    how many tokens it has taken; whether the reply is over.
+    how many tokens it has taken; whether the reply is over; how many calls have been made.
     """
 
     length: int = 0
@@ -27,6 +27,7 @@ class _State(NamedTuple):
     call: GrammarFilter | None = None
     taken: int = 0
     over: bool = False
+    calls: int = 0
 
 
 _LONGEST_OPENING = 4096
@@ -35,8 +36,8 @@ _LONGEST_OPENING = 4096
 
 class LazyCalls:
     """Everything is allowed until a call begins; then only what completes it. Nothing in a thought is one:
-    between `tags` at the beginning, or up to `opened`. After the only call the reply ends, unless there may
-    be several.
+    between `tags` at the beginning, or up to `opened`. After the only call the reply ends, or after
+    `MOST_CALLS` where there may be several.
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class LazyCalls:
                     lead=False,
                     call=None if over else state.call,
                     taken=state.call.length,
-                    over=over and not self._grammar.several,
+                    over=over and (state.calls + 1 == MOST_CALLS or not self._grammar.several),
+                    calls=state.calls + over,
                 )
             )
             return
@@ -104,7 +106,7 @@ class LazyCalls:
 
     @property
     def ended(self) -> bool:
-        """Whether the only call has been made."""
+        """Whether no further call may be made."""
         return self._states[-1].over
 
     def _bytes_of(self, token: int) -> bytes:

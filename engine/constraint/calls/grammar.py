@@ -18,11 +18,11 @@ from engine.text.template.reasoning import Tag
 from engine.text.tools.form import CHANNELS, CallForm
 from engine.text.tools.values import STRING, argument_types, resolved
 
-__all__ = ["CallGrammar", "trigger"]
+__all__ = ["MOST_CALLS", "CallGrammar", "trigger"]
 
 _NAME = "the grammar of the tools"
-_MOST_CALLS = 64
-"""Calls of one reply that must call tools; a model that finds no end has to be stopped."""
+MOST_CALLS = 32
+"""Calls of one reply; a model that finds no end has to be stopped."""
 _BLANK = "W?"
 _BLANKS = r"W: / |\r?\n(?: {0,24}|\t{0,12})/"
 _ID = r"/[A-Za-z0-9_-]{1,40}/"
@@ -71,7 +71,7 @@ def _whole(
     # without a marker or a section, only the beginning of a reply is a call
     if form.marker and not form.section[1].strip() and grammar.several:
         again = f"{rules.loose(form.between + form.opening)} {written.call()}"
-        calls = f"{calls} ( {again} ){{0,{_MOST_CALLS - 1}}}"
+        calls = f"{calls} ( {again} ){{0,{MOST_CALLS - 1}}}"
     body = rules.rule(calls) if content is None else f"( {rules.rule(calls)} | {rules.embedded(content)} )"
     blank = r"/[ \t\r\n]{0,4}/"
     if opened:
@@ -127,7 +127,7 @@ class _Written:
         form, text = self._form, self.rules.loose
         end, parts = form.section[1].rstrip(), [text(opening), self.call()]
         if end.strip() and self._grammar.several:
-            parts.append(f"( {text(form.between + form.call[0])} {self.call()} ){{0,{_MOST_CALLS - 1}}}")
+            parts.append(f"( {text(form.between + form.call[0])} {self.call()} ){{0,{MOST_CALLS - 1}}}")
         return " ".join([*parts, text(end)])
 
     def call(self) -> str:

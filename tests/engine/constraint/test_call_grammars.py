@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from engine.constraint import format_source
 from engine.constraint.calls.filter import LazyCalls
-from engine.constraint.calls.grammar import CallGrammar
+from engine.constraint.calls.grammar import MOST_CALLS, CallGrammar
 from engine.constraint.calls.schema import argument_schema
 from engine.constraint.grammar import GrammarFilter
 from engine.constraint.vocabulary import Mask, allows
@@ -396,6 +396,19 @@ def test_after_the_only_call_the_reply_ends() -> None:
     assert filter.ended
     filter.rollback(1)
     assert not filter.ended
+
+
+def test_a_model_that_calls_without_end_is_stopped() -> None:
+    call, filter = written_calls(HERMES, CALLS[1:2]), lazy()
+    feed(filter, call * (MOST_CALLS - 1))
+    assert not filter.ended
+    feed(filter, call)
+    assert filter.ended
+    for form in (HERMES, dict(KNOWN)["[TOOL_CALLS]"]):
+        for count in (MOST_CALLS, MOST_CALLS + 1):
+            whole = GrammarFilter(tokenizer(), CallGrammar(form, TOOLS).whole())
+            text = written_calls(form, CALLS[1:2] * count).strip()
+            assert whole.follow(text.encode()) == (count == MOST_CALLS)
 
 
 def test_a_marker_token_alone_shows_a_call() -> None:

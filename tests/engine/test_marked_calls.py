@@ -1,0 +1,83 @@
+"""Calls between control tokens: the tokens are silent in text, but mark calls."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from engine.chat import LocalChat
+from engine.core import CallPiece, ChatRequest, Text, Tool
+from engine.settings import SamplerSettings, StopSettings
+from engine.text.template.template import ChatTemplate
+from engine.text.tokenizer.tokenizer import Tokenizer
+from tests.engine.generator import fakes
+from tests.engine.test_tool_calls import ASKED, INFO, SMALL, Says
+from tests.engine.text.template.test_reasoning import tokenizer_with
+
+TEMPLATE = (
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{{ m.content }}{% if m.tool_calls %}[TOOL_CALLS][{% for c in m.tool_calls %}"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+    "{% if not loop.last %}, {% endif %}{% endfor %}][END_CALLS]{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TOOLS = (Tool("count", "Counts.", SMALL), Tool("clock"))
+ONE = '{"name": "count", "arguments": {"n": 7}}'
+
+
+@pytest.fixture
+def words(monkeypatch: pytest.MonkeyPatch) -> Tokenizer:
+    found = tokenizer_with("[TOOL_CALLS]", "[END_CALLS]", "[OTHER]")
+    monkeypatch.setattr(fakes, "tokenizer", lambda: found)
+    monkeypatch.setattr("tests.engine.test_tool_calls.tokenizer", lambda: found)
+    return found
+
+
+def ask(answer: str, **fields: Any) -> tuple[str, list[tuple[str, str]], list[int]]:
+    """The text, the calls and the ids of a reply."""
+    generator, _ = fakes.make_dynamic(Says(answer), 2048)
+    chat = LocalChat(INFO, generator, ChatTemplate(TEMPLATE, None, None))
+    request = ChatRequest(ASKED, SamplerSettings(temperature=0.0), StopSettings(max_tokens=120), tools=TOOLS)
+    text, calls, ids = "", list[tuple[str, str]](), list[int]()
+    for event in chat.stream(dataclasses.replace(request, **fields), threading.Event()):
+        if isinstance(event, Text):
+            text += event.text
+            ids += [token.id for token in event.tokens]
+        elif isinstance(event, CallPiece) and event.name:
+            calls.append((event.name, event.arguments))
+        elif isinstance(event, CallPiece):
+            calls[-1] = calls[-1][0], calls[-1][1] + event.arguments
+    return text, calls, ids
+
+
+def test_calls_between_control_tokens_are_read(words: Tokenizer) -> None:
+    reply = f'Hm.[OTHER] [TOOL_CALLS][{ONE}, {{"name": "clock", "arguments": {{}}}}][END_CALLS]'
+    for choice in ("auto", "required"):
+        said = reply if choice == "auto" else reply[reply.index("[TOOL") :]
+        text, calls, ids = ask(said, tool_choice=choice)
+        assert (text, calls) == ("Hm." * (choice == "auto"), [("count", '{"n": 7}'), ("clock", "{}")])
+        assert ids == words.encode(said, special=True)
+
+
+def test_the_marker_is_the_token_not_its_letters(words: Tokenizer) -> None:
+    marker = words.encode("[TOOL_CALLS]", special=True)
+    assert len(marker) == 1
+    text, calls, ids = ask("Well, let me think.", tool_choice="required")
+    assert (text, ids[:1]) == ("", marker)
+    assert calls[0][0] in ("count", "clock")
+
+
+def test_after_the_marker_only_a_call_may_follow(words: Tokenizer) -> None:
+    _, calls, _ = ask('[TOOL_CALLS]{"name": "none", "arguments": {"n": "x"}}')
+    assert calls
+    for name, arguments in calls[:-1]:
+        assert name in ("count", "clock")
+        assert name == "clock" or 0 <= json.loads(arguments)["n"] <= 99
+
+
+def test_without_tools_the_tokens_stay_silent(words: Tokenizer) -> None:
+    assert ask(f"[TOOL_CALLS][{ONE}][END_CALLS]", tools=())[:2] == (f"[{ONE}]", [])
