@@ -2,14 +2,16 @@
 
 Every kernel has the signature void(args, step, tile, scratch): the addresses of the argument block and the
 step block, the tile's number and the address of the thread's scratch memory, all int64. Each is compiled
-alone, so that progress can be shown. The cache folder's name is a hash of this package's sources (and of
-those outside it whose constants are compiled in), of the versions of Numba and llvmlite and of the CPU,
-because Numba's own cache does not notice a change in another file.
+alone, so that progress can be shown, and several at once in worker processes. The cache folder's name is a
+hash of this package's sources (and of those outside it whose constants are compiled in), of the versions of
+Numba and llvmlite and of the CPU, because Numba's own cache does not notice a change in another file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,13 @@ from engine.backends.cpu.kernels.kv_write import kv_write
 from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.linear import linear_kernel
 from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS
+from engine.backends.cpu.runtime.cores import usable_cpus
 from engine.backends.cpu.runtime.work_stealing import pool_functions
 from engine.backends.kv_formats import CacheType
 from engine.core import Loading
 from engine.platform import compiled
 from engine.platform.folders import code_folder
+from engine.platform.worker_pool import WorkerPool
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
 _OPTIONS: dict[str, Any] = {"error_model": "numpy"}
@@ -54,32 +58,90 @@ class KernelTable:
         """The C function's address; the kernel must have been compiled."""
         return int(self._compiled[name].address)
 
-    def compile(self, names: list[str]) -> Iterator[Loading]:
+    def compile(self, names: list[str]) -> Generator[Loading, None, None]:
         """Compile missing kernels, or load them from the disk cache; yields progress if there are any."""
         missing = [n for n in dict.fromkeys(names) if n not in self._compiled]
         if not missing:
             return
-        before, folder = config.CACHE_DIR, cache_folder()
-        kept = folder is not None
+        kept = cache_folder()
+        yield Loading(_STAGE, 0, len(missing))
+        with _cached_in(kept):
+            # Cached code includes its parts, which are compiled or loaded only if it is missing.
+            found = {name: _load(name) for name in missing} if kept is not None else {}
+            self._compiled.update((name, code) for name, code in found.items() if code is not None)
+            left = sorted((name for name in missing if found.get(name) is None), key=_is_small)
+            workers = WorkerPool(
+                _WORKER, [(name, pickle.dumps((kept, name))) for name in left], _count(left, kept)
+            )
+            try:
+                if not self.pool:
+                    self.pool = pool_functions(_jit(kept))
+                for name, code in _compile(left, kept, workers):
+                    self._compiled[name] = code
+                    yield Loading(_STAGE, sum(each in self._compiled for each in missing), len(missing))
+            finally:
+                workers.close()
+        yield Loading(_STAGE, len(missing), len(missing))
 
-        def jit(function: Any, signature: Any) -> Any:
-            return compiled.function(function, signature, {"nogil": True, **_OPTIONS}, cache=kept)
 
-        try:
-            config.CACHE_DIR = str(folder or "")
-            if not self.pool:
-                yield Loading("Preparing the CPU kernels", 0, len(missing))
-                self.pool = pool_functions(jit)
-            for done, name in enumerate(missing):
-                yield Loading("Preparing the CPU kernels", done, len(missing))
-                # Cached code includes its parts, which are compiled or loaded only if it is missing.
-                found = compiled.cached_callback(_source(name, _plain), SIGNATURE, _OPTIONS) if kept else None
-                self._compiled[name] = found or compiled.callback(
-                    _source(name, jit), SIGNATURE, _OPTIONS, cache=kept
-                )
-        finally:
-            config.CACHE_DIR = before
-        yield Loading("Preparing the CPU kernels", len(missing), len(missing))
+def keep(folder: Path, name: str) -> bool:
+    """In a worker process: compile a kernel into the cache folder. Returns True."""
+    with _cached_in(folder):
+        _compile_here(name, folder)
+    return True
+
+
+_STAGE, _WORKER = "Preparing the CPU kernels", "engine.backends.cpu.codegen.compile_worker"
+_MOST_WORKERS = 3
+_FOR_EACH_WORKER = 6
+"""Kernels that are worth the start of a worker, which takes as long as compiling one or two."""
+
+
+def _count(left: list[str], folder: Path | None) -> int:
+    """Workers beside this process; their code comes back through the cache folder."""
+    return 0 if folder is None else min(_MOST_WORKERS, usable_cpus() - 1, len(left) // _FOR_EACH_WORKER)
+
+
+def _is_small(name: str) -> bool:
+    """Whether a kernel compiles fast: the others begin first."""
+    return not name.startswith(("attention", "linear", "experts"))
+
+
+@contextmanager
+def _cached_in(folder: Path | None) -> Iterator[None]:
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder or "")
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
+
+
+def _compile(left: list[str], folder: Path | None, workers: WorkerPool[str]) -> Iterator[tuple[str, Any]]:
+    """Compile kernels here while the workers compile others; yields each with its code."""
+    elsewhere = len(left)
+    while (name := workers.take()) is not None:
+        elsewhere -= 1
+        yield name, _compile_here(name, folder)
+    for _ in range(elsewhere):
+        name, done = workers.outcomes.get()
+        yield name, (_load(name) if done else None) or _compile_here(name, folder)
+
+
+def _load(name: str) -> Any | None:
+    """A kernel from the cache; None if it has none."""
+    return compiled.cached_callback(_source(name, _plain), SIGNATURE, _OPTIONS)
+
+
+def _compile_here(name: str, folder: Path | None) -> Any:
+    return compiled.callback(_source(name, _jit(folder)), SIGNATURE, _OPTIONS, cache=folder is not None)
+
+
+def _jit(folder: Path | None) -> Jit:
+    def jit(function: Any, signature: Any) -> Any:
+        return compiled.function(function, signature, {"nogil": True, **_OPTIONS}, cache=folder is not None)
+
+    return jit
 
 
 _SIMPLE: dict[str, Any] = {
