@@ -171,6 +171,16 @@ class LocalChat:
         """The length of a request's whole prompt. Raises `BadTemplate`."""
         return self._prompts.size(request)
 
+    def render(self, request: ChatRequest, *, add_generation_prompt: bool = True) -> tuple[str, list[int]]:
+        """The text and the ids of a request's whole prompt. Raises `BadTemplate`."""
+        continued = request.continue_last
+        return self._prompts.rendered(
+            request.messages,
+            request,
+            add_generation_prompt=add_generation_prompt and not continued,
+            continue_last=continued,
+        )
+
     def _rendered(
         self, prompt: Prompt, heal: bool, reading: tuple[tuple[tuple[int, int], ...], ...]
     ) -> Rendered:

@@ -156,7 +156,8 @@ class CallPiece:
     """A piece of a call that the reply makes, instead of text.
 
     `index` counts the calls of a reply from 0. The first piece of each has its `id` and its whole `name`,
-    which are empty in later ones; the `arguments` of all its pieces together are the JSON text of an object.
+    which are empty in later ones; the `arguments` of all its pieces together are the JSON text of an object,
+    incomplete where the reply was cut off.
     The next call begins after the last piece of this one.
     """
 

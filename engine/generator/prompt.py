@@ -160,7 +160,19 @@ class Prompts:
         add_generation_prompt: bool = True,
         continue_last: bool = False,
     ) -> list[int]:
-        """The rendered messages.
+        return self.rendered(
+            messages, request, add_generation_prompt=add_generation_prompt, continue_last=continue_last
+        )[1]
+
+    def rendered(
+        self,
+        messages: Sequence[Message],
+        request: ChatRequest,
+        *,
+        add_generation_prompt: bool = True,
+        continue_last: bool = False,
+    ) -> tuple[str, list[int]]:
+        """The text and the ids that messages become with the tools of a request. Raises `BadTemplate`.
 
         Thoughts between control tokens are left out: written back they would be mere text.
         """
@@ -177,7 +189,7 @@ class Prompts:
             continue_last=continue_last,
             tools=tools,
             variables=json.loads(request.template_variables) if request.template_variables else None,
-        )[1]
+        )
 
     def _answer(self, message: Message) -> Message:
         return replace(message, content=without_thoughts(message.content, self._hidden, self._opened))

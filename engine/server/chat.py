@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -65,7 +64,7 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         tools=offer.tools,
         tool_choice=offer.choice,
         parallel_tool_calls=offer.parallel,
-        template_variables=_variables(fields),
+        template_variables=parameters.template_variables(fields),
     )
     defaults = dict(model.defaults)
     count = parameters.checked_choices(fields, most_choices)
@@ -77,13 +76,6 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         fields.flag("stream"),
         stream_options is not None and stream_options.flag("include_usage"),
     )
-
-
-def _variables(fields: Fields) -> str:
-    """Further names for the chat template, as JSON."""
-    if fields.part("chat_template_kwargs") is None:
-        return ""
-    return json.dumps(fields.get("chat_template_kwargs"), ensure_ascii=False)
 
 
 async def chat_completions(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:

@@ -101,6 +101,13 @@ def _bias(fields: Fields) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def template_variables(fields: Fields) -> str:
+    """Further names for the chat template, as JSON."""
+    if fields.part("chat_template_kwargs") is None:
+        return ""
+    return json.dumps(fields.get("chat_template_kwargs"), ensure_ascii=False)
+
+
 def logprobs(fields: Fields) -> int | None:
     """How many alternatives each token is reported with; None if log-probabilities are not requested."""
     count = fields.whole("top_logprobs", 0, MOST_LOGPROBS)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from engine.chat import LocalChat
+from engine.core import ChatRequest
 from engine.generator.decode import check_prompt
 from engine.server.conversation import messages_of
 from engine.server.exchange import Exchange
 from engine.server.fields import Fields
+from engine.server.parameters import template_variables
 from engine.server.service import Service
-from engine.text.template.template import encode_chat
+from engine.server.tools import offer_of
 
 
 async def tokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
@@ -56,20 +58,18 @@ async def apply_template(service: Service, exchange: Exchange) -> Mapping[str, A
 
 def _rendering(fields: Fields) -> Callable[[LocalChat], tuple[str, list[int]]]:
     """Makes the prompt's text and ids of a request with `messages`. Raises `ApiError`."""
-    messages, continued = messages_of(fields), fields.flag("continue_final_message")
+    continued, offer = fields.flag("continue_final_message"), offer_of(fields)
     begin = fields.flag("add_generation_prompt", not continued)
-    fields.part("chat_template_kwargs")
-    variables = fields.get("chat_template_kwargs")
+    request = ChatRequest(
+        messages_of(fields),
+        continue_last=continued,
+        tools=offer.tools,
+        tool_choice=offer.choice,
+        template_variables=template_variables(fields),
+    )
 
     def render(chat: LocalChat) -> tuple[str, list[int]]:
-        return encode_chat(
-            chat.tokenizer,
-            chat.template,
-            messages,
-            add_generation_prompt=begin,
-            continue_last=continued,
-            variables=variables,
-        )
+        return chat.render(request, add_generation_prompt=begin)
 
     return render
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +28,7 @@ _NAMES = {
     "False": False,
     "None": None,
 }
+_SLASH = re.compile(r"((?<!\\)(?:\\\\)*)\\/")
 _KEYWORDS = ("anyOf", "oneOf", "allOf")
 
 
@@ -107,7 +110,7 @@ def _literal_or_text(text: str) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        value = ast.literal_eval(text.strip())
+        value = ast.literal_eval(_parsed(text.strip()))
         json.dumps(value, allow_nan=False)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
@@ -119,15 +122,24 @@ def python_arguments(text: str) -> str:
 
     Raises `Malformed`.
     """
+    text = _SLASH.sub(r"\1/", text)  # JSON's escape of it, which Python does not know
     try:
-        call = ast.parse(f"f{text}", mode="eval").body
+        call = _parsed(f"f{text}").body
         if not isinstance(call, ast.Call) or call.args or any(not one.arg for one in call.keywords):
             raise Malformed
-        return json.dumps(
-            {str(one.arg): _literal(one.value) for one in call.keywords}, ensure_ascii=False, allow_nan=False
-        )
+        given = {str(one.arg): _literal(one.value) for one in call.keywords}
+        written = json.dumps(given, ensure_ascii=False, allow_nan=False)
+        # pairs of surrogates, which JSON's escapes have, become characters
+        return written.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise Malformed from None
+
+
+def _parsed(source: str) -> ast.Expression:
+    """A Python expression; escapes that Python does not know are two characters, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source, mode="eval")
 
 
 def _literal(node: ast.expr) -> Any:

@@ -12,7 +12,7 @@ from engine.server.conversation import messages_of
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.tools import Offer, call_deltas, calls_json, offer_of
-from tests.engine.server.served import Served, complete
+from tests.engine.server.served import Served, ask, complete
 
 
 def function(name: str = "look", **more: Any) -> dict[str, Any]:
@@ -209,6 +209,24 @@ def test_log_probabilities_go_with_calls(served: Served) -> None:
     choice = called(served, logprobs=True)
     assert choice["logprobs"]["content"]
     assert choice["message"]["tool_calls"]
+
+
+@pytest.mark.loopback
+def test_the_template_is_applied_with_tools_and_calls(served: Served) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "count", "arguments": '{"n": 7}'}}
+    messages = [
+        {"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "seven"},
+    ]  # fmt: skip
+    body = {"messages": messages, "tools": COUNTING}
+    prompt = ask(served, "/apply-template", body).json["prompt"]
+    for part in ('"name": "turn-it.on"', '{"name": "count", "arguments": {"n": 7}}', "seven"):
+        assert part in prompt
+    none = ask(served, "/apply-template", {**body, "tool_choice": "none"}).json["prompt"]
+    assert "turn-it.on" not in none
+    tokens = ask(served, "/tokenize", body).json["tokens"]
+    assert ask(served, "/detokenize", {"tokens": tokens}).json["prompt"] == prompt
+    assert ask(served, "/apply-template", {**body, "tools": 7}).status == 400
 
 
 @pytest.mark.loopback

@@ -147,6 +147,10 @@ def test_a_form_without_marker_begins_the_reply() -> None:
 
 def test_python_calls() -> None:
     form = dict(KNOWN)["<|tool_call_start|>"]
+    escaped = r'<|tool_call_start|>[weather(city="\ud83d\ude00 a\/b \\/ \u00e9")]<|tool_call_end|>'
+    assert json.loads(read(form, list(escaped))[1][0][1]) == {"city": "😀 a/b \\/ é"}
+    loose = r"<|tool_call_start|>[weather(city='\d+')]<|tool_call_end|>"
+    assert json.loads(read(form, list(loose))[1][0][1]) == {"city": "\\d+"}
     text = 'Hm <|tool_call_start|>[weather(city="a)b\'", days=None), clock()]<|tool_call_end|> ok'
     assert read(form, list(text)) == (
         "Hm ok", [("weather", '{"city": "a)b\'", "days": null}'), ("clock", "{}")],
