@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 from PySide6.QtCore import QObject, Slot
@@ -9,11 +10,13 @@ from PySide6.QtWidgets import QWidget
 
 from desktop.services.providers.provider_service import ProviderService
 from desktop.services.session.chat_session import ChatSession
+from desktop.store.database.database import StoreError
 from desktop.views.chat.status_bar import StatusBar
 from desktop.views.models.controller import ModelController
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.providers.server_menus import ServerMenus
 from desktop.views.settings.settings_pane import Inspector
+from engine.core import ModelInfo
 from engine.remote import split_address
 
 __all__ = ["ServersController"]
@@ -47,6 +50,7 @@ class ServersController(QObject):
         providers.changed.connect(lambda _provider: self._show_reasons())
         session.model_changed.connect(lambda _model: self._show_destination())
         session.model_changed.connect(lambda _model: self._show_reasons())
+        session.model_changed.connect(self._announce)
         session.local_only_changed.connect(lambda _pinned: self._show_destination())
         self._show_destination()
 
@@ -59,6 +63,20 @@ class ServersController(QObject):
         model = self._session.model
         leaves = model is not None and model.host and not self._session.local_only
         self._status.show_destination(f"to {model.host}" if model is not None and leaves else "")
+
+    @Slot(object)
+    def _announce(self, model: ModelInfo | None) -> None:
+        """Say that a chat which had other models so far is sent to a server from now on."""
+        session = self._session
+        leaves = model is not None and model.host and session.messages.rowCount() and not session.local_only
+        if model is None or not leaves:
+            return
+        with contextlib.suppress(StoreError):
+            before = split_address(
+                session.stores.of(session.conversation).get(session.conversation).model_path
+            )
+            if before is None or before[0] != (split_address(model.path) or ("",))[0]:
+                session.notice.emit(f"From your next message on, this chat is sent to {model.host}.", "info")
 
     def _show_reasons(self) -> None:
         """Disable the settings that do nothing with the loaded model."""

@@ -207,3 +207,22 @@ def test_a_refusal_is_shown_and_the_message_kept(hand):
     hand.wait_for("idle")
     assert hand.items()[0].text == "hello"
     assert "no such model" in hand.items()[1].notice
+
+
+def test_it_is_said_when_a_chat_goes_to_a_server_for_the_first_time(hand):
+    hand.load()
+    hand.say("written here")
+    provider = hand.add()
+    hand.use(provider)
+    host = f"127.0.0.1:{hand.echo_server.server.port}"
+    assert hand.notice() == f"From your next message on, this chat is sent to {host}."
+    hand.say("and there")
+    hand.window.chat.banner.hide()
+    hand.restart()
+    hand.wait_for("idle")
+    assert hand.session.model.host == host
+    assert hand.notice() == ""
+    hand.session.new_conversation()
+    hand.load()
+    hand.use(provider)
+    assert hand.notice() == ""
