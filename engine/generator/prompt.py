@@ -180,7 +180,7 @@ class Prompts:
             messages = [
                 self._answer(message) if message.role == "assistant" else message for message in messages
             ]
-        turns, tools = self.calling.turns(messages, request)
+        turns, tools, marks = self.calling.turns(messages, request)
         return encode_chat(
             self._tokenizer,
             self._template,
@@ -188,6 +188,7 @@ class Prompts:
             add_generation_prompt=add_generation_prompt,
             continue_last=continue_last,
             tools=tools,
+            marks=marks,
             variables=json.loads(request.template_variables) if request.template_variables else None,
         )
 

@@ -76,12 +76,24 @@ class ToolCalling:
 
     def turns(
         self, messages: Sequence[Message], request: ChatRequest
-    ) -> tuple[Sequence[Turn], list[dict[str, object]] | None]:
-        """Messages as the chat template takes them, and the tools to give it."""
+    ) -> tuple[Sequence[Turn], list[dict[str, object]] | None, dict[str, str]]:
+        """Messages as the chat template takes them, the tools to give it, and the characters that stand for
+        control tokens in these messages.
+        """
         tools = offered(request)
         if not tools and not has_tools(messages):
-            return messages, None
-        return conversation(messages, tools, self.style)
+            return messages, None, {}
+        if self.style.writes_calls:
+            return *conversation(messages, tools, self.style), {}
+        used = set[str]().union(
+            *(message.content + message.reasoning for message in messages),
+            *(call.name + call.arguments for message in messages for call in message.tool_calls),
+            *(tool.name + tool.description + tool.parameters for tool in tools),
+        )
+        free = (chr(code) for code in range(_FIRST_MARK, _FIRST_MARK + 0x10000) if chr(code) not in used)
+        piece = self._tokenizer.piece
+        marks = dict(zip(sorted(map(piece, self.shown), key=len, reverse=True), free, strict=False))
+        return *conversation(messages, tools, self.style, marks), marks
 
     @cached_property
     def _tokens(self) -> tuple[tuple[str, int], ...]:
@@ -135,6 +147,8 @@ class ToolCalling:
 
 
 _CHANNEL_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
+_FIRST_MARK = 0x100000
+"""The first of the characters for private use that no font has."""
 _TAG_TOKENS = 32
 """The most tokens that a tag may have."""
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from engine.chat import LocalChat
-from engine.core import CallPiece, ChatRequest, Text, Tool
-from engine.settings import SamplerSettings, StopSettings
+from engine.core import CallPiece, ChatRequest, Message, Rendered, Text, Tool, ToolCall
+from engine.settings import StopSettings
 from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.generator import fakes
-from tests.engine.test_tool_calls import ASKED, INFO, SMALL, Says
+from tests.engine.test_tool_calls import ASKED, GREEDY, INFO, SMALL, Says
 from tests.engine.text.template.test_reasoning import tokenizer_with
 
 TEMPLATE = (
@@ -41,7 +41,7 @@ def ask(answer: str, **fields: Any) -> tuple[str, list[tuple[str, str]], list[in
     """The text, the calls and the ids of a reply."""
     generator, _ = fakes.make_dynamic(Says(answer), 2048)
     chat = LocalChat(INFO, generator, ChatTemplate(TEMPLATE, None, None))
-    request = ChatRequest(ASKED, SamplerSettings(temperature=0.0), StopSettings(max_tokens=120), tools=TOOLS)
+    request = ChatRequest(ASKED, GREEDY, StopSettings(max_tokens=120), tools=TOOLS)
     text, calls, ids = "", list[tuple[str, str]](), list[int]()
     for event in chat.stream(dataclasses.replace(request, **fields), threading.Event()):
         if isinstance(event, Text):
@@ -81,3 +81,26 @@ def test_after_the_marker_only_a_call_may_follow(words: Tokenizer) -> None:
 
 def test_without_tools_the_tokens_stay_silent(words: Tokenizer) -> None:
     assert ask(f"[TOOL_CALLS][{ONE}][END_CALLS]", tools=())[:2] == (f"[{ONE}]", [])
+
+
+def test_earlier_calls_that_the_template_does_not_write_have_the_tokens(words: Tokenizer) -> None:
+    template = (
+        "{# [TOOL_CALLS] #}{{ tools | tojson }}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    generator, _ = fakes.make_dynamic(Says("ok"), 2048)
+    chat = LocalChat(INFO, generator, ChatTemplate(template, None, None))
+    call = ToolCall("a", "count", json.dumps({"n": "[TOOL_CALLS]"}))
+    messages = (
+        Message("user", "[TOOL_CALLS] \U00100000"), Message("assistant", "Hm.", (call,)),
+        Message("tool", "7 [TOOL_CALLS]", tool_call_id="a"),
+    )  # fmt: skip
+    request = ChatRequest(messages, GREEDY, StopSettings(max_tokens=1), tools=TOOLS, report_prompt=True)
+    events = list(chat.stream(request, threading.Event()))
+    ids = next(event.ids for event in events if isinstance(event, Rendered))
+    marker = words.encode("[TOOL_CALLS]", special=True)[0]
+    assert ids.count(marker) == 1
+    text = words.decode(ids, skip_special=False)
+    assert 'Hm.\n[TOOL_CALLS][{"name": "count", "arguments": {"n": "[TOOL_CALLS]"}' in text
+    assert text.count("\U00100000") == 1
+    assert chat.render(request)[0] == text

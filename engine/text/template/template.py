@@ -235,11 +235,12 @@ def encode_chat(
     continue_last: bool = False,
     tools: Sequence[Mapping[str, Any]] | None = None,
     variables: Mapping[str, Any] | None = None,
+    marks: Mapping[str, str] = {},
 ) -> tuple[str, list[int]]:
     """The prompt's text and token ids. No BOS is added beyond the one the template writes.
 
     Texts of control tokens inside messages and tools stay text: while the template runs, each is replaced by
-    a private-use character.
+    a private-use character. The characters in `marks` stand for the control tokens of these texts.
     """
     turns, offered = (
         [_as_turn(message) for message in messages],
@@ -253,6 +254,7 @@ def encode_chat(
         tools=None if offered is None else guard.inside(offered),
         variables=variables,
     )
+    text = text.translate({ord(mark): name for name, mark in marks.items()})
     return text.translate(guard.literal), tokenizer.encode_parts(text, guard.literal)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from engine.core import Message, Tool, ToolCall
 from engine.text.template.template import Turn
 from engine.text.tools.detect import ToolStyle
-from engine.text.tools.form import CHANNELS
+from engine.text.tools.form import CHANNELS, CallForm
 from engine.text.tools.values import parameters_of
 from engine.text.tools.writing import written_calls
 
@@ -47,12 +47,13 @@ def offered_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
 
 
 def conversation(
-    messages: Sequence[Message], tools: Sequence[Tool], style: ToolStyle
+    messages: Sequence[Message], tools: Sequence[Tool], style: ToolStyle, marks: Mapping[str, str] = {}
 ) -> tuple[list[Turn], list[dict[str, Any]] | None]:
     """The turns for a template of this `style`, and the tools to give it, None for none.
 
     Where the template does not show the tools, the system message does; where it does not write calls or
-    results, they are text of the assistant and of the user.
+    results, they are text of the assistant and of the user. In such calls, the control tokens have the
+    characters that `marks` has for them.
     """
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     if style.one_call:
@@ -62,7 +63,7 @@ def conversation(
         if message.role == "tool":
             _add_result(turns, message, message.name or names.get(message.tool_call_id, ""), style)
         else:
-            turns.append(_turn(message, style))
+            turns.append(_turn(message, style, marks))
     if not tools:
         return [*turns], None
     if style.offers:
@@ -105,7 +106,7 @@ def _offer(tools: Sequence[Tool], style: ToolStyle) -> str:
     return _OFFER.format(tools=shown, form=example.strip())
 
 
-def _turn(message: Message, style: ToolStyle) -> dict[str, Any]:
+def _turn(message: Message, style: ToolStyle, marks: Mapping[str, str]) -> dict[str, Any]:
     turn: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.role != "assistant":
         return turn
@@ -119,9 +120,25 @@ def _turn(message: Message, style: ToolStyle) -> dict[str, Any]:
     if style.writes_calls:
         turn["tool_calls"] = [_call(call, style) for call in message.tool_calls]
         return turn
-    calls = written_calls(style.form, [(call.name, _arguments(call)) for call in message.tool_calls])
+    calls = written_calls(
+        _marked(style.form, marks), [(call.name, _arguments(call)) for call in message.tool_calls]
+    )
     turn["content"] = f"{message.content}\n{calls.lstrip()}" if message.content else calls.lstrip()
     return turn
+
+
+def _marked(form: CallForm, marks: Mapping[str, str]) -> CallForm:
+    """The form with characters instead of control tokens."""
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(replaced, value))
+        for name, mark in marks.items():
+            value = value.replace(name, mark)
+        return value
+
+    names = ("section", "call", "between", "after_name", "parameter", "json_value", "quote")
+    return replace(form, **{name: replaced(getattr(form, name)) for name in names})
 
 
 def _call(call: ToolCall, style: ToolStyle) -> dict[str, Any]:
