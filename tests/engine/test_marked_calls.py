@@ -86,7 +86,8 @@ def test_without_tools_the_tokens_stay_silent(words: Tokenizer) -> None:
 def test_earlier_calls_that_the_template_does_not_write_have_the_tokens(words: Tokenizer) -> None:
     template = (
         "{# [TOOL_CALLS] #}{{ tools | tojson }}{% for m in messages %}<|im_start|>{{ m.role }}\n"
-        "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+        "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}"
+        "<|im_start|>assistant\n{% endif %}"
     )
     generator, _ = fakes.make_dynamic(Says("ok"), 2048)
     chat = LocalChat(INFO, generator, ChatTemplate(template, None, None))
