@@ -35,6 +35,7 @@ def info_from_json(data: object) -> ModelInfo:
     try:
         values["defaults"] = tuple((str(name), value) for name, value in values["defaults"])
         values["plain"] = tuple(int(number) for number in values["plain"])
+        values["lacks"] = tuple((str(what), str(why)) for what, why in values.get("lacks", ()))
         values["thinking"] = tuple((str(begin), str(finish)) for begin, finish in values.get("thinking", ()))
         values["work"], values["gpu_work"] = WorkSpace(**values["work"]), WorkSpace(**values["gpu_work"])
         info = ModelInfo(**values)
