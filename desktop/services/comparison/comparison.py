@@ -194,6 +194,25 @@ class ComparisonService(QObject):
             column.waits, column.words = False, "Not written: stopped by you."
             self.changed.emit(conversation)
 
+    def has_failed(self, column: Column) -> bool:
+        """Whether its reply was not begun, or failed; `try_again` writes it anew then."""
+        if column.waits or not column.message:
+            return not column.waits
+        try:
+            return self._session.stores.of(column.message).message(column.message).state == "failed"
+        except StoreError:
+            return False
+
+    def try_again(self, conversation: int, column: Column) -> bool:
+        """Write the reply of a column that has failed, with its model; what has failed stays as a version."""
+        comparison = self._open.get(conversation)
+        if comparison is None or column not in comparison.columns or not self.has_failed(column):
+            return False
+        column.message, column.waits, column.words = 0, True, ""
+        self._go_on()
+        self.changed.emit(conversation)
+        return True
+
     def stop_all(self, conversation: int) -> None:
         """Stop all replies of a comparison."""
         comparison = self._open.get(conversation)

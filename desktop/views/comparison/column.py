@@ -24,12 +24,13 @@ class ComparisonColumn(QFrame):
     `runs` whether it can be stopped.
 
     Signals:
-        keep_requested(), stop_requested()
+        keep_requested(), stop_requested(), retry_requested()
         details_requested(int message): what produced the reply is to be shown.
     """
 
     keep_requested = Signal()
     stop_requested = Signal()
+    retry_requested = Signal()
     details_requested = Signal(int)
 
     def __init__(self, column: Column, place: int) -> None:
@@ -55,10 +56,15 @@ class ComparisonColumn(QFrame):
         self.keep.setAccessibleName(f"Keep reply {place}")
         self.keep.setToolTip(f"Show this reply in the chat (Ctrl+{place})")
         self.keep.clicked.connect(self.keep_requested)
+        self.retry = QPushButton("Try again")
+        self.retry.setAccessibleName(f"Write reply {place} again")
+        self.retry.clicked.connect(self.retry_requested)
+        self.retry.hide()
         top = Qt.AlignmentFlag.AlignTop
         head = fill(QHBoxLayout(), (self.title, 1), margins=(12, 8, 8, 4), spacing=6)
         head.addWidget(self.stop, 0, top)
-        foot = fill(QVBoxLayout(), self.words, self.keep, margins=(12, 6, 12, 10), spacing=6)
+        buttons = fill(QHBoxLayout(), (self.keep, 1), self.retry, spacing=6)
+        foot = fill(QVBoxLayout(), self.words, buttons, margins=(12, 6, 12, 10), spacing=6)
         fill(QVBoxLayout(self), head, (self.transcript, 1), foot, margins=(1, 1, 1, 1), spacing=0)
 
     def fit(self, width: int) -> None:
@@ -80,14 +86,17 @@ class ComparisonColumn(QFrame):
         elif shown[0] != item:
             self.messages.replace(shown[0].id, item)
 
-    def show_state(self, words: str, runs: bool, may_keep: bool) -> None:
-        """Say what the reply does, or how it ended; `runs`: it can be stopped."""
+    def show_state(self, words: str, runs: bool, may_keep: bool, failed: bool = False) -> None:
+        """Say what the reply does, or how it ended; `runs`: it can be stopped; `failed`: tried again."""
         if words != self.words.text():
             self.words.setText(words)
         self.runs = runs
         self.keep.setEnabled(may_keep)
         if not runs and self.stop.hasFocus():
             self.keep.setFocus()
+        if not failed and self.retry.hasFocus():
+            self.transcript.setFocus()
+        self.retry.setVisible(failed)
         self.stop.setVisible(runs)
 
     def _act(self, name: str, message: int) -> None:

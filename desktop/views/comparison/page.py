@@ -148,6 +148,7 @@ class ComparisonPage(QWidget):
         shown.messages.trace = self._session.tokens
         shown.keep_requested.connect(partial(self.keep, place))
         shown.stop_requested.connect(partial(self._stop, column))
+        shown.retry_requested.connect(partial(self._try_again, column))
         shown.details_requested.connect(self.details_requested)
         self._row.addWidget(shown, 1)
         self._session.replies.models.append(shown.messages)
@@ -228,7 +229,9 @@ class ComparisonPage(QWidget):
             words = " · ".join(part for part in parts if part)
         else:
             words = self._ends.get(column.message, column.words)
-        shown.show_state(words, (growing and state != "stopping") or column.waits, bool(column.message))
+        runs = (growing and state != "stopping") or column.waits
+        failed = not growing and self._comparisons.has_failed(column)
+        shown.show_state(words, runs, bool(column.message), failed)
 
     def _speed(self, message: int) -> str:
         stats = self._stats.get(message)
@@ -294,6 +297,10 @@ class ComparisonPage(QWidget):
     def _stop(self, column: Column) -> None:
         if self._comparison is not None:
             self._comparisons.stop(self._comparison.conversation, column)
+
+    def _try_again(self, column: Column) -> None:
+        if self._comparison is not None:
+            self._comparisons.try_again(self._comparison.conversation, column)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """In a window that is narrower than a column, show one column at a time."""

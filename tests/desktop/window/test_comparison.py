@@ -417,3 +417,25 @@ def test_labels() -> None:
     )
     assert label_of(ColumnSettings(temperature=0.0)) == "Temperature 0"
     assert label_of(ColumnSettings(seed=0)) == "Seed 0"
+
+
+def test_a_column_that_was_not_written_is_tried_again_by_key(hand) -> None:
+    hand.say("Hello there")
+    hand.desktop.services.comparisons.begin(
+        hand.session.messages.items()[0].id, [ColumnSettings(), ColumnSettings(model="/models/missing.gguf")]
+    )
+    until_written(hand)
+    written, missing = page(hand).columns
+    assert not written.retry.isVisible()
+    assert missing.retry.isVisible()
+    assert missing.retry.accessibleName() == "Write reply 2 again"
+    assert not missing.keep.isEnabled()
+    missing.column.settings = dataclasses.replace(missing.column.settings, model="/models/x.gguf")
+    missing.retry.setFocus()
+    QTest.keyClick(missing.retry, Key.Key_Space)
+    assert not missing.retry.isVisible()
+    assert not missing.retry.hasFocus()
+    until_written(hand)
+    assert missing.keep.isEnabled()
+    assert not missing.retry.isVisible()
+    assert shown(hand)[1] == shown(hand)[0]

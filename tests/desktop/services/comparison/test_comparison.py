@@ -17,6 +17,7 @@ from desktop.store.conversations.participants import Cast, Participant
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import StoreError
 from engine.core import Priority
+from engine.errors import EngineError
 from engine.settings import SamplerSettings
 from tests.desktop.services.conftest import Harness
 from tests.desktop.services.session.test_store_faults import FAULT, failing
@@ -290,6 +291,49 @@ def test_a_model_that_cannot_be_loaded_costs_its_own_columns(compared: Compared)
     assert loaded.message
     assert other.message
     assert not compared.service.keep(compared.session.conversation, missing), "there is nothing to keep"
+
+
+def test_what_could_not_be_written_is_tried_again(compared: Compared) -> None:
+    """With its own model and seed, beside the replies that are there."""
+    harness, service, conversation = compared.harness, compared.service, compared.session.conversation
+    harness.echo.fail_with = StoreError("no memory for it")
+    columns = [ColumnSettings(seed=4), ColumnSettings(seed=5, model="/models/x.gguf")]
+    assert service.begin(harness.ids()[0], columns)
+    compared.until_written()
+    written, broken = compared.comparison.columns
+    assert [service.has_failed(each) for each in (written, broken)] == [False, True]
+    assert not service.try_again(conversation, written), "it is written"
+    harness.echo.fail_with = None
+    compared.changed.clear()
+    assert service.try_again(conversation, broken)
+    assert conversation in compared.changed
+    assert not service.has_failed(broken), "it waits"
+    assert not service.try_again(conversation, broken)
+    compared.until_written()
+    assert compared.states()[1][1] == "complete"
+    assert compared.sampled(1)[0].seed == 5
+    assert compared.session.model is not None
+    assert compared.session.model.name == "x"
+    service.close_comparison(conversation)
+    broken.message = 0
+    assert not service.try_again(conversation, broken), "nothing is compared any more"
+
+
+def test_a_reply_that_failed_is_written_anew_and_stays_as_a_version(compared: Compared) -> None:
+    harness, service = compared.harness, compared.service
+    harness.chat.error = EngineError("the engine broke")
+    assert service.begin(harness.ids()[0], [ColumnSettings(seed=4), ColumnSettings(seed=5)])
+    compared.until_written()
+    first, second = compared.comparison.columns
+    failed = first.message
+    assert [state for _, state in compared.states()] == ["failed", "failed"]
+    harness.chat.error = None
+    assert service.try_again(compared.session.conversation, first)
+    compared.until_written()
+    assert [state for _, state in compared.states()] == ["complete", "failed"]
+    assert first.message not in (failed, second.message)
+    assert harness.store.message(failed).state == "failed"
+    assert {failed, first.message, second.message} <= set(harness.store.variants(failed))
 
 
 def test_a_failed_load_that_leaves_no_model_goes_on_with_the_next(compared: Compared) -> None:
