@@ -26,8 +26,9 @@ from desktop.views.widgets.text_label import text_label
 __all__ = ["AboutDialog", "components"]
 
 TEXT = (
-    "A chat with language models that run on your own machine. Nothing you write leaves it.\n\nLicence: "
-    "Apache-2.0. Qt and PySide6 are used under the LGPL-3.0: they are separate packages of this Python "
+    "A chat with language models that run on your own machine. Nothing you write leaves it, "
+    "unless you choose a model of a server.\n\nLicence: Apache-2.0. "
+    "Qt and PySide6 are used under the LGPL-3.0: they are separate packages of this Python "
     "environment, and you may put others in their place."
 )
 _GENERAL = ("OSI Approved", "Other/Proprietary License")

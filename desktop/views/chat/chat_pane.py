@@ -216,7 +216,7 @@ class ChatPane(QWidget):
         model = self._session.model
         self.transcript.set_thinking((model.thinking if model is not None else ()) or THINKING_TAGS)
         if model is not None:
-            self.welcome.show_ready(model.name, self._session.base_model)
+            self.welcome.show_ready(model.name, self._session.base_model, model.host)
         elif self._session.state != "loading":
             self.welcome.show_first_run()
 

@@ -132,7 +132,8 @@ class _FirstRun(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.text = _label(
-            "Inglenook runs a language model inside this window. Nothing you write leaves your machine.",
+            "Inglenook runs a language model inside this window. Nothing you write leaves your machine, "
+            "unless you choose a model of a server.",
             "muted",
         )
         self.trouble = _label("", "danger")
@@ -195,9 +196,11 @@ class _Ready(QWidget):
         layout.addWidget(self.notebook, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(1)
 
-    def show_model(self, name: str, base: bool) -> None:
-        """Show what the model can do: a base model writes in notebooks."""
-        self.text.setText(BASE_MODEL if base else f"{name} is ready on this computer. {BEGIN}")
+    def show_model(self, name: str, base: bool, host: str) -> None:
+        """Show what the model can do, and the host that it is on: a base model writes in notebooks."""
+        ready = f"{name} is ready on {host}, where your messages are sent." if host else ""
+        ready = ready or f"{name} is ready on this computer."
+        self.text.setText(BASE_MODEL if base else f"{ready} {BEGIN}")
         self.notebook.setVisible(base)
         for button in self._examples:
             button.setVisible(not base)
@@ -289,10 +292,10 @@ class WelcomePage(QWidget):
         self.loading_bar.show_progress(sentence, done, total)
         self._show_part(self.loading)
 
-    def show_ready(self, model_name: str, base: bool = False) -> None:
-        """Show that a model is loaded; a `base` model has no chat template."""
+    def show_ready(self, model_name: str, base: bool = False, host: str = "") -> None:
+        """Show that a model is loaded; a `base` model has no chat template; one of a server has a `host`."""
         self.title.setText("A model for notebooks" if base else "What is on your mind?")
-        self.ready.show_model(model_name, base)
+        self.ready.show_model(model_name, base, host)
         self._show_part(self.ready)
 
     def _enlarge_title(self) -> None:

@@ -15,6 +15,7 @@ from desktop.views.chat.welcome_page import WelcomePage
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.widgets.file_dialogs import ask_folder, ask_open
 from desktop.views.widgets.flows import answer, flow
+from engine.remote import split_address
 from engine.units import size_text
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class ModelController(QObject):
 
     def _start_folder(self) -> Path:
         last = self._session.preferences.last_model
-        folder = Path(last).parent if last else Path.home()
+        folder = Path(last).parent if last and split_address(last) is None else Path.home()
         return folder if folder.is_dir() else Path.home()
 
     # -- the download

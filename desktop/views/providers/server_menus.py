@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from html import escape
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QMenu
@@ -12,6 +13,7 @@ from desktop.items.models.local_models import model_name
 from desktop.services.providers.servers import Server
 from desktop.views.layout.bidi import isolated
 from desktop.views.models.model_picker import ModelPicker
+from engine.printable import one_line
 from engine.remote import model_address
 
 __all__ = ["ServerMenus"]
@@ -49,13 +51,13 @@ class ServerMenus(QObject):
     def _menu(self, server: Server, loaded: str) -> QMenu:
         provider = server.provider
         menu = self._picker.add_menu(isolated(provider.name).replace("&", "&&"))
-        menu.setToolTip(f"Messages go to {provider.host}")
+        menu.menuAction().setToolTip(f"Messages go to {provider.host}")
         for name in _first(server, loaded):
             path = model_address(provider.id, name)
             action = menu.addAction(isolated(model_name(path)).replace("&", "&&"))
             action.setCheckable(True)
             action.setChecked(path == loaded)
-            action.setToolTip(f"{name}\nto {provider.host}")
+            action.setToolTip(f"<p>{escape(one_line(name))}<br>to {escape(provider.host)}</p>")
             action.triggered.connect(partial(self.chosen.emit, path))
         menu.addSeparator()
         words = "All models…" if len(server.models) > _MOST_ENTRIES else "Models and settings…"

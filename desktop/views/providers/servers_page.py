@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
@@ -29,6 +31,7 @@ from desktop.views.providers.provider_dialog import ProviderDialog
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.flows import answer, flow
 from desktop.views.widgets.text_label import set_styled, text_label
+from engine.printable import one_line
 from engine.remote import Provider, model_address
 
 __all__ = ["ServersPage"]
@@ -170,10 +173,10 @@ class ServersPage(QWidget):
         self.models.blockSignals(True)
         self.models.clear()
         for name in names:
-            self.models.addItem(isolated(name))
+            self.models.addItem(isolated(one_line(name)))
             item = self.models.item(self.models.count() - 1)
             item.setData(Qt.ItemDataRole.UserRole, name)
-            item.setToolTip(name)
+            item.setToolTip(f"<p>{escape(one_line(name))}</p>")
         exact = self.query.text().strip()
         kept = chosen if chosen in names else exact if exact in names else ""
         self.models.setCurrentRow(names.index(kept) if kept else 0 if names else -1)
@@ -210,10 +213,10 @@ class ServersPage(QWidget):
         self.findings.clear()
         for title, words in rows:
             item = QTreeWidgetItem(self.findings, [title, words])
-            item.setToolTip(1, words)
+            item.setToolTip(1, f"<p>{escape(words)}</p>")
         self.findings.setVisible(bool(rows))
         untested = _UNTESTED if server is not None and not rows else ""
-        notes = " ".join(found.notes) if found is not None else ""
+        notes = one_line(" ".join(found.notes)) if found is not None else ""
         self.state.setText(f"{activity}…" if activity else trouble or notes or untested)
         set_styled(self.state, "tone", "" if activity else "danger" if trouble else "muted")
         self.state.setVisible(bool(self.state.text()))

@@ -348,3 +348,26 @@ def test_the_keyboard_reaches_everything_and_all_has_names(hand):
             spin_part = widget.objectName().startswith("qt_")
             assert spin_part or widget.accessibleName() or widget.text(), widget
     dialog_of(page).reject()
+
+
+def test_hostile_names_are_shown_as_plain_text_on_one_line(hand):
+    name = "<img src=x>\nmodel\u202e & co"
+    hand.echo_server.models = [{"id": name}]
+    page = opened(hand)
+    provider = add(hand, page, name="<b>Lab</b> & co")
+    assert names(page.models) == [name]
+    assert "\n" not in page.models.item(0).text()
+    assert "\u202e" not in page.models.item(0).text()
+    assert page.models.item(0).toolTip().startswith("<p>&lt;img")
+    hand.window.picker.entries_requested.emit()
+    (menu,) = hand.window.servers.menus.menus
+    assert menu.title() == "<b>Lab</b> && co"
+    assert menu.actions()[0].toolTip().startswith("<p>&lt;img")
+    click(page.use)
+    hand.wait_for("idle")
+    hand.qtbot.waitUntil(lambda: hand.session.model is not None, timeout=WAIT_MS)
+    hand.session.submit("hi")
+    hand.qtbot.waitUntil(lambda: bool(hand.echo_server.replies), timeout=WAIT_MS)
+    assert hand.echo_server.replies[-1]["model"] == name
+    assert hand.providers.server(provider).models[0].name == name
+    hand.wait_for("idle")
