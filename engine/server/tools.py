@@ -15,6 +15,7 @@ from engine.server.fields import Fields
 __all__ = ["Offer", "call_deltas", "calls_json", "checked_tool", "offer_of"]
 
 MOST_TOOLS = 512
+MOST_LEVELS = 100
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
 
@@ -52,7 +53,28 @@ def checked_tool(place: Fields, name: str, description: str, parameters: Any) ->
         return Tool(name, description)
     if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
         raise place.wrong("parameters", "the JSON schema of an object")
+    if _deeper(parameters, MOST_LEVELS):
+        raise bad_request(
+            f"{place.place('parameters')} is nested more than {MOST_LEVELS} levels deep; use $ref for what "
+            "repeats.",
+            place.place("parameters"),
+        )
     return Tool(name, description, json.dumps(parameters, ensure_ascii=False))
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects are nested more than `levels` deep."""
+    inside = [value]
+    for _ in range(levels):
+        inside = [
+            part
+            for one in inside
+            for part in (one.values() if isinstance(one, dict) else one)
+            if isinstance(part, dict | list)
+        ]
+        if not inside:
+            return False
+    return True
 
 
 def _tools(items: Sequence[Fields]) -> tuple[Tool, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.constraint.calls.lark import LarkRules, quoted, regex_of
 from engine.constraint.calls.schema import argument_schema, as_json
-from engine.constraint.calls.values import FREE, Values, braces, python, raw_pattern
+from engine.constraint.calls.values import FREE, Values, braces, python, raw_pattern, required_names
 from engine.constraint.grammar_source import GrammarSource
 from engine.core import Tool
 from engine.text.template.reasoning import Tag
@@ -186,7 +186,7 @@ class _Written:
         return self.rules.rule(r"/\"[A-Za-z0-9_-]{1,40}\"/")
 
     def _parameters(self, schema: Mapping[str, Any]) -> str:
-        required = schema.get("required") or ()
+        required = required_names(schema)
         found = []
         for name, part in (schema.get("properties") or {}).items():
             rule = self.rules.rule(self._parameter(name, part, schema))
@@ -220,7 +220,7 @@ class _Written:
         if begins:
             wrapped = f"{quoted(begins)} {self.rules.until(ends, pattern)} {self.rules.text(after.strip())}"
             # what begins like a wrapped text is one, so that the lexer need not choose
-            pattern = f"([^{regex_of(begins[0])}]{FREE})?" if pattern == FREE else pattern
+            pattern = f"([^{begins[0]}]{FREE})?" if pattern == FREE else pattern
         ended = self.rules.until(after.strip(), pattern + (f"({regex_of(trail)})?" if trail else ""))
         return f"( {ended} | {wrapped} ) {rest}" if wrapped else f"{ended} {rest}"
 

@@ -16,11 +16,12 @@ __all__ = ["argument_schema"]
 
 _NOTES = frozenset({
     "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
-    "$comment", "$schema", "$id", "uniqueItems",
+    "$comment", "$schema", "$id", "uniqueItems", "x-guidance",
 })  # fmt: skip
-"""Keywords that change nothing; and uniqueItems, which cannot be enforced, and which sets need not have."""
+"""Keywords that change nothing; and uniqueItems, which cannot be enforced, and which sets need not have;
+and what llguidance would take as its options."""
 _NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
-_VERBATIM = ("enum", "const", "required", "x-guidance")
+_VERBATIM = ("enum", "const", "required")
 _COMBINED = ("allOf", "anyOf", "oneOf", "$ref", "patternProperties")
 
 
@@ -30,11 +31,13 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
 
     Do not change it. Raises `BadSetting` with a sentence that names the tool.
     """
-    schema: dict[str, Any] = _enforced(parameters_of(tool))
-    schema.setdefault("additionalProperties", False)
-    options = {"coerce_one_of": True, **schema.get("x-guidance", {})}
-    schema = with_short_blanks({**schema, "x-guidance": options})
     name = f"the schema of the tool {tool.name!r}"
+    try:
+        schema: dict[str, Any] = _enforced(parameters_of(tool))
+    except RecursionError:
+        raise BadSetting(f"T{name[1:]} is nested too deeply; use $ref for what repeats.") from None
+    schema.setdefault("additionalProperties", False)
+    schema = with_short_blanks({**schema, "x-guidance": {"coerce_one_of": True}})
     try:
         named_schema(name, schema)
     except BadSetting:

@@ -11,7 +11,7 @@ from typing import Any
 from engine.constraint.calls.lark import LarkRules, quoted
 from engine.text.tools.values import resolved
 
-__all__ = ["FREE", "Notation", "Values", "braces", "python", "raw_pattern"]
+__all__ = ["FREE", "Notation", "Values", "braces", "python", "raw_pattern", "required_names"]
 
 FREE = "(?s:.*)"
 """The expression of any text."""
@@ -70,7 +70,7 @@ class Values:
         """
         properties = schema.get("properties")
         known = [*properties.items()] if isinstance(properties, Mapping) else []
-        required = schema.get("required") or ()
+        required = required_names(schema)
         pairs = [
             (f"{self._key(name, bare)} {quoted(between)} {self.value(part)}", name in required)
             for name, part in known
@@ -186,6 +186,12 @@ class Values:
         if isinstance(value, bool) or value is None:
             return quoted(self._notation.words[json.dumps(value)])
         return quoted(json.dumps(value, ensure_ascii=False))
+
+
+def required_names(schema: Mapping[str, Any]) -> Sequence[Any]:
+    """The members that an object must have."""
+    names = schema.get("required")
+    return names if isinstance(names, list) else ()
 
 
 def raw_pattern(schema: Mapping[str, Any]) -> str:

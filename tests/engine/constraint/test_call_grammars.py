@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from engine.errors import BadSetting
 from engine.settings import ConstraintSettings
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.detect import tool_style
-from engine.text.tools.form import HERMES, KNOWN, CallForm
+from engine.text.tools.form import CDATA, HERMES, KNOWN, CallForm
 from engine.text.tools.parser import ToolParser
 from engine.text.tools.writing import written_calls
 from tests.engine.generator.fakes import tokenizer
@@ -471,3 +472,41 @@ def test_more_cannot_be_taken_back_than_came() -> None:
     filter = lazy()
     with pytest.raises(ValueError, match="0 were accepted"):
         filter.rollback(1)
+
+
+@pytest.mark.parametrize("city", ["", "a & b", "<b>", "</param>", "x ]] > y", "<![CDATA["])
+def test_wrapped_strings_are_allowed(city: str) -> None:
+    form = CallForm(
+        "tagged", call=('<function name="', "</function>"), after_name=('">', ""),
+        parameter=('<param name="', '">', "</param>"), wrapped=CDATA,
+    )  # fmt: skip
+    tool = Tool("look", parameters='{"properties": {"city": {"type": "string"}, "n": {"type": "integer"}}}')
+    for given_ in ({"city": city}, {"city": city, "n": 3}):
+        filter = GrammarFilter(tokenizer(), CallGrammar(form, (tool,)).whole())
+        assert filter.follow(written_calls(form, [("look", given_)]).encode())
+        assert filter.may_end
+
+
+@pytest.mark.parametrize("schema", [
+    {"x-guidance": 7}, {"required": 7}, {"properties": {"a": {"x-guidance": "x", "required": {"a": 1}}}},
+    {"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": True, "b": {}}}, {"properties": []},
+    {"properties": {"a b": {}, 'c"d': {"type": "string"}, "": {}}, "required": ["a b", "none"]},
+])  # fmt: skip
+def test_odd_schemas_are_enforced_or_refused_in_a_sentence(schema: dict[str, Any]) -> None:
+    tool = Tool("look", parameters=json.dumps(schema))
+    for form in FORMS.values():
+        with suppress(BadSetting):
+            LazyCalls(tokenizer(), CallGrammar(form, (tool,), lenient=True))
+
+
+@pytest.mark.parametrize("levels", [40, 150, 800])
+def test_deeply_nested_schemas_are_enforced_or_refused(levels: int) -> None:
+    parameters = '{"type": "object", "properties": {"a": ' * levels + '{"type": "string"}' + "}}" * levels
+    tool = Tool("look", parameters=parameters)
+    for form in (HERMES, dict(KNOWN)["<start_function_call>"]):
+        if levels > 40:
+            with pytest.raises(BadSetting, match=r"[Tt]he schema of the tool 'look'"):
+                CallGrammar(form, (tool,)).whole()
+            continue
+        filter = GrammarFilter(tokenizer(), CallGrammar(form, (tool,)).whole())
+        assert filter.follow(written_calls(form, [("look", {"a": {"a": {"a": {}}}})]).strip().encode())

@@ -67,6 +67,8 @@ def test_choices(choice: Any, chosen: str, names: str) -> None:
         ({"tools": [function("required")]}, "tools[0].function.name"),
         ({"tools": [function(parameters=[])]}, "tools[0].function.parameters"),
         ({"tools": [function(parameters={"type": "string"})]}, "tools[0].function.parameters"),
+        ({"tools": [function(parameters=json.loads('{"a":' * 101 + "1" + "}" * 101))]},
+         "tools[0].function.parameters"),
         ({"tools": [function("a"), function("a")]}, "tools"),
         ({"tools": [function(f"f{n}") for n in range(513)]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
