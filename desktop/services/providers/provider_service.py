@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
@@ -23,6 +23,8 @@ from engine.remote.parameters import reason_against
 from engine.settings import Settings
 
 __all__ = ["ProviderService"]
+
+T = TypeVar("T")
 
 
 class ProviderService(QObject):
@@ -42,9 +44,10 @@ class ProviderService(QObject):
     def __init__(self, preferences: Preferences, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._preferences = preferences
-        servers, problems = read_servers(preferences.servers)
-        preferences.notices += problems
-        self.models = RemoteModels(servers, self._probed.emit)
+        saved = read_servers(preferences.servers)
+        preferences.notices += saved.problems
+        self._unread = saved.unread
+        self.models = RemoteModels(saved.servers, self._probed.emit)
         self._threads: dict[str, Background] = {}
         self._jobs: dict[str, Job] = {}
         self._activity: dict[str, str] = {}
@@ -211,7 +214,12 @@ class ProviderService(QObject):
             self._threads[provider] = Background(f"server {provider}", self)
         return self._threads[provider]
 
-    def _ask(self, provider: str, make: Any, take: Any) -> None:
+    def _ask(
+        self,
+        provider: str,
+        make: Callable[[threading.Event], Generator[str, None, T]],
+        take: Callable[[T], object],
+    ) -> None:
         """Run one question to a server, instead of the one before."""
         self._thread(provider).drop(self._jobs.pop(provider, None))
         self._trouble.pop(provider, None)
@@ -220,7 +228,7 @@ class ProviderService(QObject):
             self._activity[provider] = sentence
             self.changed.emit(provider)
 
-        def ended(result: object, sentence: str = "") -> None:
+        def ended(result: T | None, sentence: str = "") -> None:
             self._activity.pop(provider, None)
             self._jobs.pop(provider, None)
             if self.server(provider) is None:
@@ -241,5 +249,6 @@ class ProviderService(QObject):
 
     def _write(self, provider: str) -> None:
         """Keep what is known."""
-        self._preferences.save_servers([server.to_json() for server in self.servers])
+        kept = [server.to_json() for server in self.servers]
+        self._preferences.save_servers([*kept, *(each for each in self._unread if isinstance(each, dict))])
         self.changed.emit(provider)

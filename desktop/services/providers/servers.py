@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from engine.errors import BadSetting
 from engine.remote import Capabilities, Provider
 
-__all__ = ["ListedModel", "Server", "id_for", "read_servers"]
+__all__ = ["ListedModel", "Saved", "Server", "id_for", "read_servers"]
 
 _MOST_KEPT = 1000
 """Models of one server that are remembered."""
@@ -64,18 +64,30 @@ class Server(NamedTuple):
         )  # fmt: skip
 
 
-def read_servers(saved: object) -> tuple[tuple[Server, ...], tuple[str, ...]]:
-    """The servers that are kept, each id once, and a sentence for each one that cannot be used."""
+class Saved(NamedTuple):
+    """What the preferences hold: the `servers`, each id once; `unread`, which cannot be used and stay as they
+    are; and a sentence for each of those.
+    """
+
+    servers: tuple[Server, ...] = ()
+    unread: tuple[Any, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def read_servers(saved: object) -> Saved:
+    """The servers that are kept, as read from JSON."""
     servers: dict[str, Server] = {}
+    unread: list[Any] = []
     problems: list[str] = []
     for each in saved if isinstance(saved, list) else ():
         try:
             server = Server.from_json(each)
         except BadSetting as error:
+            unread.append(each)
             problems.append(str(error))
         else:
             servers.setdefault(server.provider.id, server)
-    return tuple(servers.values()), tuple(problems)
+    return Saved(tuple(servers.values()), tuple(unread), tuple(problems))
 
 
 def id_for(name: str, taken: Container[str]) -> str:

@@ -109,6 +109,7 @@ class ChatPane(QWidget):
         session.draft_refused.connect(self._show_refused_draft)
         session.server_refused.connect(self._show_refused_server)
         session.model_changed.connect(self._model_came)
+        session.local_only_changed.connect(lambda _pinned: self.show_model())
         session.conversation_changed.connect(self._show_conversation)
         session.notice.connect(self.show_notice)
         session.undo_available.connect(self._undo_changed)
@@ -216,7 +217,9 @@ class ChatPane(QWidget):
         model = self._session.model
         self.transcript.set_thinking((model.thinking if model is not None else ()) or THINKING_TAGS)
         if model is not None:
-            self.welcome.show_ready(model.name, self._session.base_model, model.host)
+            self.welcome.show_ready(
+                model.name, self._session.base_model, model.host, self._session.local_only
+            )
         elif self._session.state != "loading":
             self.welcome.show_first_run()
 

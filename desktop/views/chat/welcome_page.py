@@ -196,10 +196,13 @@ class _Ready(QWidget):
         layout.addWidget(self.notebook, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(1)
 
-    def show_model(self, name: str, base: bool, host: str) -> None:
-        """Show what the model can do, and the host that it is on: a base model writes in notebooks."""
-        ready = f"{name} is ready on {host}, where your messages are sent." if host else ""
-        ready = ready or f"{name} is ready on this computer."
+    def show_model(self, name: str, base: bool, host: str, stays: bool) -> None:
+        """Show what the model can do, as `WelcomePage.show_ready`: a base model writes in notebooks."""
+        ready = (
+            f"{name} is ready on {host or 'this computer'}{', where your messages are sent' if host else ''}."
+        )
+        if host and stays:
+            ready = f"{name} is on {host}, and this chat stays on this computer: choose a model that is here."
         self.text.setText(BASE_MODEL if base else f"{ready} {BEGIN}")
         self.notebook.setVisible(base)
         for button in self._examples:
@@ -292,10 +295,12 @@ class WelcomePage(QWidget):
         self.loading_bar.show_progress(sentence, done, total)
         self._show_part(self.loading)
 
-    def show_ready(self, model_name: str, base: bool = False, host: str = "") -> None:
-        """Show that a model is loaded; a `base` model has no chat template; one of a server has a `host`."""
+    def show_ready(self, model_name: str, base: bool = False, host: str = "", stays: bool = False) -> None:
+        """Show that a model is loaded; a `base` model has no chat template; one of a server has a `host`,
+        which gets nothing of a chat that `stays` on this computer.
+        """
         self.title.setText("A model for notebooks" if base else "What is on your mind?")
-        self.ready.show_model(model_name, base, host)
+        self.ready.show_model(model_name, base, host, stays)
         self._show_part(self.ready)
 
     def _enlarge_title(self) -> None:

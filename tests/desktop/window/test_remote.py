@@ -233,3 +233,18 @@ def test_the_empty_page_says_where_a_model_runs(hand):
     assert f"on 127.0.0.1:{hand.echo_server.server.port}, where" in hand.window.chat.welcome.ready.text.text()
     hand.load()
     hand.qtbot.waitUntil(lambda: "on this computer" in hand.window.chat.welcome.ready.text.text())
+
+
+def test_a_saved_server_that_cannot_be_read_is_reported_and_stays_in_the_file(hand):
+    hand.add()
+    broken = {"provider": {"id": "x", "name": "X", "base_url": "gopher://x"}, "models": []}
+    preferences = hand.session.preferences
+    preferences.save_servers([*preferences.servers, broken])
+    hand.restart()
+    assert "gopher" in hand.notice()
+    assert [server.provider.name for server in hand.providers.servers] == ["Lab"]
+    hand.add("Second")
+    hand.session.preferences.save()
+    saved = json.loads((hand.folder / PREFERENCES).read_text())["servers"]
+    assert [each["provider"]["name"] for each in saved] == ["Lab", "Second", "X"]
+    assert saved[-1] == broken
