@@ -197,16 +197,14 @@ class _Written:
         form, text = self._form, self.rules.text
         begins, middle, after = form.parameter
         types, head = argument_types(schema, root), f"{text(begins)} {quoted(name)}"
-        definitions = {key: root[key] for key in ("$defs", "definitions", "x-guidance") if key in root}
-        whole = {**definitions, **schema} if isinstance(schema, Mapping) else {}
-        json = f"{head} {text(form.json_value or middle)} {self.rules.json(whole)} {text(after)}"
-        if "string" not in types:
-            return json
         own = _string_branch(schema, root)
-        raw = f"{head} {text(middle)} {self._raw(own, after)}"
         # where strings stand there as they are, any text is one of them, unless their schema says more
-        free = not form.json_value and not own.keys() - {"type"}
-        return raw if types == STRING or free else f"{raw} | {json}"
+        if types == STRING or ("string" in types and not form.json_value and not own.keys() - {"type"}):
+            return f"{head} {text(middle)} {self._raw(own, after)}"
+        definitions = {key: root[key] for key in ("$defs", "definitions", "x-guidance") if key in root}
+        whole = {**definitions, **_without_strings(schema, root, 8)}
+        json = f"{head} {text(form.json_value or middle)} {self.rules.json(whole)} {text(after)}"
+        return f"{head} {text(middle)} {self._raw(own, after)} | {json}" if "string" in types else json
 
     def _raw(self, schema: Mapping[str, Any], after: str) -> str:
         """A string as it is, and what ends it."""
@@ -234,6 +232,21 @@ def _string_branch(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
             parts = [resolved(one, root) for one in branches if "string" in argument_types(one, root)]
             return parts[0] if len(parts) == 1 else {}
     return found
+
+
+def _without_strings(schema: Any, root: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
+    """What a schema says of its values that are no strings; these are written as JSON."""
+    types = argument_types(schema, root)
+    if "string" not in types or not depth:
+        return schema if isinstance(schema, Mapping) else {}
+    found = {key: value for key, value in resolved(schema, root).items() if key != "$ref"}
+    if isinstance(found.get("enum"), list):
+        return {"enum": [value for value in found["enum"] if not isinstance(value, str)]}
+    for keyword in ("anyOf", "oneOf"):
+        if isinstance(found.get(keyword), list):
+            others = [one for one in found[keyword] if argument_types(one, root) != STRING]
+            return {**found, keyword: [_without_strings(one, root, depth - 1) for one in others]}
+    return {**found, "type": sorted(types - STRING)}
 
 
 def _member(key: str, value: str) -> str:

@@ -209,16 +209,34 @@ def raw_pattern(schema: Mapping[str, Any]) -> str:
 
 def _whole(pattern: str) -> str:
     """The expression that a whole text matches if `pattern` is found in it; "" where that is not known."""
+    from llguidance import regex_to_lark
+
     if not _compiles(pattern) or re.search(r"\(\?[=!<P]|\\[bB1-9]", pattern):
         return ""
-    begins, ends = pattern.startswith("^"), pattern.endswith("$") and not pattern.endswith("\\$")
-    core = pattern[begins : len(pattern) - ends]
-    if "|" in core and (begins or ends) and not (core.startswith("(") and core.endswith(")")):
-        return ""
-    if re.search(r"(?<![\\\[])[\^$]", core):
-        return ""
-    core = re.sub(r"(?<!\\)/", r"\\/", core)
-    return ("" if begins else "(?s:.*)") + f"({core})" + ("" if ends else "(?s:.*)")
+    found = []
+    for one in _branches(pattern):
+        begins, ends = one.startswith("^"), one.endswith("$") and not one.endswith("\\$")
+        core = one[begins : len(one) - ends]
+        if re.search(r"(?<![\\\[])[\^$]", core):
+            return ""
+        inner = f"({regex_to_lark(core, 'd')})" if core else ""
+        found.append(("" if begins else FREE) + inner + ("" if ends else FREE))
+    return f"({'|'.join(found)})"
+
+
+def _branches(pattern: str) -> list[str]:
+    """The alternatives of an expression."""
+    found, depth, in_class, at = [""], 0, False, 0
+    while at < len(pattern):
+        char = pattern[at : at + 1 + (pattern[at] == "\\")]
+        at += len(char)
+        if not in_class and not depth and char == "|":
+            found.append("")
+            continue
+        depth += (char == "(") - (char == ")") if not in_class else 0
+        in_class = char == "[" or (in_class and char != "]")
+        found[-1] += char
+    return found
 
 
 def _compiles(pattern: str) -> bool:
