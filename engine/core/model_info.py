@@ -102,7 +102,9 @@ class ModelInfo:
     server_version: str = ""
     """What that server says it is."""
     lacks: tuple[tuple[str, str], ...] = ()
-    """(what, a sentence why not) for what a remote model cannot do: "continue" a reply, or "plain" text."""
+    """(what, a sentence why not) for what a remote model cannot do: "continue" a reply, write "plain"
+    text, tell "probabilities".
+    """
 
     def __post_init__(self) -> None:
         for name in ("name", "architecture", "format", "quantisation", "licence", "notice", "server", "host",

@@ -162,6 +162,8 @@ def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> M
         lacks.append(("continue", f"{provider.name} begins a new reply instead of continuing one."))
     if not capabilities.completions:
         lacks.append(("plain", f"{provider.name} does not continue plain text, which a notebook needs."))
+    if not capabilities.top_logprobs:
+        lacks.append(("probabilities", f"{provider.name} sends no probabilities of tokens."))
     return ModelInfo(
         path=model_address(provider.id, model), name=shown_name(model), architecture=f"remote {provider.id}",
         format="remote", parameters=0, bits_per_weight=0.0, weights_bytes=0, layers=0,

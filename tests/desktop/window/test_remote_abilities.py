@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from PySide6.QtCore import Qt
 
+from desktop.services.session.several import ColumnSettings
+from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.views.chat.context_meter import lines
 from engine.settings import (
     CacheSettings,
@@ -181,5 +183,42 @@ def test_the_devices_of_this_computer_cannot_run_a_model_of_a_server(hand):
 def test_tokens_can_be_looked_at_though_the_server_tells_no_probabilities(hand):
     hand.use()
     hand.say("one two three")
-    hand.press(Qt.Key.Key_T, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
+    keys = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
+    hand.press(Qt.Key.Key_T, keys)
     assert hand.texts()[-1] == "one two three"
+    assert hand.notice() == "Lab sends no probabilities of tokens. Replies of other models show theirs."
+    hand.window.chat.banner.hide()
+    hand.press(Qt.Key.Key_T, keys)
+    assert hand.notice() == ""
+    hand.load()
+    hand.press(Qt.Key.Key_T, keys)
+    assert hand.notice() == ""
+
+
+def test_a_local_and_a_remote_reply_are_compared(hand):
+    hand.load()
+    hand.say("compare us")
+    provider = hand.add()
+    columns = [ColumnSettings(), ColumnSettings(model=f"remote:{provider.id}:echo")]
+    comparisons = hand.desktop.services.comparisons
+    assert comparisons.begin(hand.items()[0].id, columns)
+    comparison = comparisons.of(hand.session.conversation)
+    hand.qtbot.waitUntil(lambda: all(column.message for column in comparison.columns), timeout=WAIT_MS)
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in, timeout=WAIT_MS)
+    store = hand.session.stores.kept
+    assert [store.message(column.message).text for column in comparison.columns] == ["compare us"] * 2
+    assert len(hand.echo_server.replies) == 1
+
+
+def test_a_persona_can_have_a_model_of_a_server(hand):
+    provider = hand.add()
+    hand.load()
+    persona = Persona(0, "Ada", model_path=f"remote:{provider.id}:echo")
+    number = PersonaStore(hand.session.stores.database).save(persona).id
+    hand.window.personas.choose(number)
+    assert hand.notice() == "Ada is meant to be answered by echo, which is not loaded."
+    assert hand.echo_server.server.asked == []
+    hand.click("Load echo")
+    hand.qtbot.waitUntil(lambda: hand.session.model is not None and bool(hand.session.model.host))
+    hand.wait_for("idle")
+    assert hand.notice() == ""
