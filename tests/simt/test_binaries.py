@@ -20,6 +20,7 @@ from engine.backends.cuda.codegen.targets import CAPABILITIES, BuildError, Built
 from engine.backends.cuda.kernels.pointwise import _add, add_kernel
 from engine.core import Loading
 from engine.errors import EngineError
+from engine.platform import worker_pool
 from tests.simt.test_build import doubling
 
 ROOT = Path(__file__).parents[2]
@@ -236,7 +237,7 @@ print(list(store.ready([add_kernel()], 90)), store.cubin(add_kernel(), 90)[:4], 
 def test_workers_that_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it happens here."""
     command = [sys.executable, "-c", "raise SystemExit(3)"]
-    monkeypatch.setattr(workers, "python_command", lambda module: command)
+    monkeypatch.setattr(worker_pool, "python_command", lambda module: command)
     monkeypatch.setattr(workers, "outcome_of", lambda kernel, capabilities: {90: kernel.name})
     assert sorted(kernel.name for kernel, _ in workers.compiled(variants(5), [90], 2)) == [
         f"add_{i}" for i in range(5)
@@ -254,7 +255,7 @@ def test_closing_ends_workers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
         "import sys, time, pickle; pickle.dump({}, sys.stdout.buffer); sys.stdout.flush(); time.sleep(1000)"
     )
-    monkeypatch.setattr(workers, "python_command", lambda module: [sys.executable, "-c", script])
+    monkeypatch.setattr(worker_pool, "python_command", lambda module: [sys.executable, "-c", script])
     outcomes: Any = workers.compiled(variants(4), [90], 2)
     assert next(outcomes)[1] == {}
     outcomes.close()
