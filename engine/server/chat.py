@@ -17,7 +17,7 @@ from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work, usage
 from engine.server.service import Service
-from engine.server.tools import call_deltas, calls_json, offer_of
+from engine.server.tools import call_deltas, called, offer_of
 
 _LONGEST = 1 << 20
 
@@ -31,6 +31,7 @@ class ChatCall:
     logprobs: int | None
     stream: bool
     include_usage: bool
+    old_form: bool = False
 
     def writers(self) -> list[Writer]:
         """A writer for each choice."""
@@ -75,6 +76,7 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         logprobs,
         fields.flag("stream"),
         stream_options is not None and stream_options.flag("include_usage"),
+        offer.old_form,
     )
 
 
@@ -108,11 +110,11 @@ async def _whole(
     choices = [
         {
             "index": index,
-            "message": _message(deltas),
+            "message": _message(deltas, call.old_form),
             "logprobs": _logprobs([score for delta in deltas for score in delta.scores])
             if call.logprobs is not None
             else None,
-            "finish_reason": writer.finish_reason,
+            "finish_reason": _finish(writer, call),
             "stop_reason": writer.stop_reason,
         }
         for index, (writer, deltas) in enumerate(zip(writers, found, strict=True))
@@ -120,16 +122,21 @@ async def _whole(
     return {**head, "choices": choices, "usage": usage_of(writers)}
 
 
-def _message(deltas: Sequence[Delta]) -> dict[str, Any]:
+def _finish(writer: Writer, call: ChatCall) -> str:
+    reason = writer.finish_reason
+    return "function_call" if call.old_form and reason == "tool_calls" else reason
+
+
+def _message(deltas: Sequence[Delta], old_form: bool) -> dict[str, Any]:
     reasoning = "".join(delta.reasoning for delta in deltas)
     text = "".join(delta.text for delta in deltas)
-    calls = calls_json(delta.call for delta in deltas if delta.call is not None)
+    calls = called((delta.call for delta in deltas if delta.call is not None), old_form=old_form)
     message: dict[str, Any] = {
         "role": "assistant",
         "content": None if calls and not text else text,
         "refusal": None,
     }
-    return message | _reasoning(reasoning) | ({"tool_calls": calls} if calls else {})
+    return message | _reasoning(reasoning) | calls
 
 
 def _reasoning(text: str) -> dict[str, str]:
@@ -158,10 +165,10 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
             text = _reasoning(delta.reasoning) | ({"content": delta.text} if delta.text else {})
             if delta.call is None or text:
                 await send(number, text, **scores)
-            for piece in call_deltas(delta.call):
-                await send(number, {"tool_calls": [piece]})
+            for piece in call_deltas(delta.call, old_form=call.old_form):
+                await send(number, piece)
         if isinstance(event, Ended):
-            await send(number, {}, finish_reason=writer.finish_reason, stop_reason=writer.stop_reason)
+            await send(number, {}, finish_reason=_finish(writer, call), stop_reason=writer.stop_reason)
     if call.include_usage:
         await exchange.send_event({**head, "choices": [], "usage": usage_of(writers)})
     await exchange.end_stream()

@@ -37,6 +37,8 @@ def _message(fields: Fields) -> Message:
 
 def _calls_of(fields: Fields) -> tuple[ToolCall, ...]:
     """The calls that a message of the assistant made."""
+    if (old := fields.part("function_call")) is not None:
+        return (ToolCall("", old.text("name"), old.text("arguments")),)
     if fields.get("tool_calls") is None:
         return ()
     found = []

@@ -12,7 +12,7 @@ from engine.core import TOOL_CHOICES, CallPiece, Tool
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 
-__all__ = ["Offer", "call_deltas", "calls_json", "checked_tool", "offer_of"]
+__all__ = ["Offer", "call_deltas", "called", "calls_json", "checked_tool", "offer_of"]
 
 MOST_TOOLS = 512
 MOST_LEVELS = 100
@@ -21,28 +21,47 @@ _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The tools that the model may call: `choice` and `parallel` as in `ChatRequest`."""
+    """The tools that the model may call: `choice` and `parallel` as in `ChatRequest`. In the `old_form` they
+    came as `functions`, of which a reply calls one.
+    """
 
     tools: tuple[Tool, ...] = ()
     choice: str = "auto"
     parallel: bool = True
+    old_form: bool = False
 
 
 def offer_of(fields: Fields) -> Offer:
     """What a chat request offers. Raises `ApiError`."""
-    if fields.get("functions") and fields.get("function_call") != "none":
-        raise bad_request("functions is the old form, which is not supported; send tools.", "functions")
+    if fields.get("functions") and not fields.get("tools"):
+        return _old_offer(fields)
     tools = () if fields.get("tools") is None else _tools(fields.parts("tools"))
-    if len(tools) > MOST_TOOLS:
-        raise bad_request(f"There are {len(tools)} tools; at most {MOST_TOOLS} are accepted.", "tools")
-    names = [tool.name for tool in tools]
-    if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise bad_request(f"Two tools are named {twice!r}; names must differ.", "tools")
+    _check_names(tools, "tools")
     tools, choice = _choice(fields, tools)
     parallel = fields.flag("parallel_tool_calls", True)
     if choice not in ("auto", "none") and not tools:
         raise bad_request("tool_choice asks for a call, but there are no tools; send some.", "tool_choice")
     return Offer(tools, choice, parallel)
+
+
+def _old_offer(fields: Fields) -> Offer:
+    """The functions of OpenAI's first form: `functions` and `function_call`."""
+    tools = tuple(_function(part) for part in fields.parts("functions"))
+    _check_names(tools, "functions")
+    choice = fields.get("function_call")
+    if isinstance(choice, dict):
+        choice = _chosen(Fields(choice, "function_call"), tools)
+    elif choice not in (None, "none", "auto"):
+        raise fields.wrong("function_call", '"none", "auto" or an object that names a function')
+    return Offer(tools, choice or "auto", parallel=False, old_form=True)
+
+
+def _check_names(tools: Sequence[Tool], field: str) -> None:
+    if len(tools) > MOST_TOOLS:
+        raise bad_request(f"There are {len(tools)} {field}; at most {MOST_TOOLS} are accepted.", field)
+    names = [tool.name for tool in tools]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise bad_request(f"Two of the {field} are named {twice!r}; names must differ.", field)
 
 
 def checked_tool(place: Fields, name: str, description: str, parameters: Any) -> Tool:
@@ -85,9 +104,12 @@ def _tools(items: Sequence[Fields]) -> tuple[Tool, ...]:
         function = item.part("function")
         if function is None:
             raise item.wrong("function", "an object")
-        parameters = function.get("parameters")
-        found.append(checked_tool(function, function.text("name"), function.text("description"), parameters))
+        found.append(_function(function))
     return tuple(found)
+
+
+def _function(part: Fields) -> Tool:
+    return checked_tool(part, part.text("name"), part.text("description"), part.get("parameters"))
 
 
 def _choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], str]:
@@ -124,8 +146,21 @@ def _chosen(choice: Fields, tools: Iterable[Tool]) -> str:
 # -- calls
 
 
-def call_deltas(piece: CallPiece | None) -> list[dict[str, Any]]:
-    """A piece of a call as a streamed answer has it: the name alone, then arguments."""
+def call_deltas(piece: CallPiece | None, *, old_form: bool = False) -> list[dict[str, Any]]:
+    """A piece of a call as the deltas of a streamed answer have it: the name alone, then arguments."""
+    found = _numbered(piece)
+    return [{"function_call": one["function"]} if old_form else {"tool_calls": [one]} for one in found]
+
+
+def called(pieces: Iterable[CallPiece], *, old_form: bool = False) -> dict[str, Any]:
+    """All pieces of a reply's calls as the fields of a message."""
+    calls = calls_json(pieces)
+    if not calls:
+        return {}
+    return {"function_call": calls[0]["function"]} if old_form else {"tool_calls": calls}
+
+
+def _numbered(piece: CallPiece | None) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if piece is not None and piece.name:
         function = {"name": piece.name, "arguments": ""}

@@ -82,7 +82,10 @@ def test_choices(choice: Any, chosen: str, names: str) -> None:
             "tool_choice.allowed_tools.mode",
         ),
         ({"tools": [function()], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
-        ({"functions": [{"name": "a"}]}, "functions"),
+        ({"functions": [{"name": "a b"}]}, "functions[0].name"),
+        ({"functions": [{"name": "a"}, {"name": "a"}]}, "functions"),
+        ({"functions": [{"name": "a"}], "function_call": "required"}, "function_call"),
+        ({"functions": [{"name": "a"}], "function_call": {"name": "b"}}, "function_call.name"),
     ],
 )  # fmt: skip
 def test_bad_offers_get_one_sentence(fields: dict[str, Any], param: str) -> None:
@@ -117,7 +120,7 @@ def test_pieces_of_calls() -> None:
         CallPiece(0, "x", "look", "{"), CallPiece(0, arguments="}"), CallPiece(1, "y", "see"),
         CallPiece(1, arguments='{"a": 1}'),
     ]  # fmt: skip
-    assert [one for piece in pieces for one in call_deltas(piece)] == [
+    assert [one for piece in pieces for delta in call_deltas(piece) for one in delta["tool_calls"]] == [
         {"index": 0, "id": "x", "type": "function", "function": {"name": "look", "arguments": ""}},
         {"index": 0, "function": {"arguments": "{"}},
         {"index": 0, "function": {"arguments": "}"}},
@@ -145,7 +148,7 @@ NUMBERS = {
 COUNTING = [function("count", parameters=NUMBERS), function("turn-it.on", parameters=NUMBERS)]
 
 
-def called(served: Served, **fields: Any) -> Any:
+def calling(served: Served, **fields: Any) -> Any:
     """The first choice of a reply that must call a tool."""
     sent = {"tools": COUNTING, "tool_choice": function("count"), "max_tokens": 200, "seed": 3} | fields
     answer = complete(served, **sent)
@@ -154,8 +157,8 @@ def called(served: Served, **fields: Any) -> Any:
 
 
 @pytest.mark.loopback
-def test_the_named_function_is_called(served: Served) -> None:
-    choice = called(served)
+def test_the_named_function_is_calling(served: Served) -> None:
+    choice = calling(served)
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] is None
     (call,) = choice["message"]["tool_calls"]
@@ -167,7 +170,7 @@ def test_the_named_function_is_called(served: Served) -> None:
 
 @pytest.mark.loopback
 def test_a_streamed_call_is_the_same_in_pieces(served: Served) -> None:
-    whole = called(served)["message"]["tool_calls"][0]["function"]
+    whole = calling(served)["message"]["tool_calls"][0]["function"]
     answer = complete(
         served, tools=COUNTING, tool_choice=function("count"), max_tokens=200, seed=3, stream=True, n=2
     )
@@ -185,11 +188,40 @@ def test_a_streamed_call_is_the_same_in_pieces(served: Served) -> None:
     assert {chunk["index"] for chunk in chunks} == {0, 1}
 
 
+def test_the_old_form() -> None:
+    found = offer(functions=[{"name": "a"}, {"name": "b"}], function_call={"name": "b"})
+    assert ([tool.name for tool in found.tools], found.choice) == (["a", "b"], "b")
+    assert found.old_form
+    assert not found.parallel
+    assert offer(functions=[{"name": "a"}]).choice == "auto"
+    assert not offer(functions=[{"name": "a"}], tools=[function()]).old_form
+    sent = [{"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}}]
+    assert messages_of(Fields({"messages": sent}))[0].tool_calls == (ToolCall("", "look", "{}"),)
+
+
+@pytest.mark.loopback
+def test_the_old_form_is_answered_in_the_old_form(served: Served) -> None:
+    asked = {
+        "functions": [{"name": "count", "parameters": NUMBERS}], "function_call": {"name": "count"},
+        "max_tokens": 200, "seed": 3,
+    }  # fmt: skip
+    choice = complete(served, **asked).json["choices"][0]
+    assert choice["finish_reason"] == "function_call"
+    assert "tool_calls" not in choice["message"]
+    assert choice["message"]["function_call"]["name"] == "count"
+    chunks = [event["choices"][0] for event in complete(served, **asked, stream=True).events[:-1]]
+    calls = [chunk["delta"]["function_call"] for chunk in chunks if "function_call" in chunk["delta"]]
+    assert calls[0] == {"name": "count", "arguments": ""}
+    arguments = "".join(call["arguments"] for call in calls)
+    assert arguments == choice["message"]["function_call"]["arguments"]
+    assert chunks[-1]["finish_reason"] == "function_call"
+
+
 @pytest.mark.loopback
 def test_a_call_that_is_cut_off_stays_incomplete(served: Served) -> None:
-    whole = called(served)["message"]["tool_calls"][0]["function"]["arguments"]
+    whole = calling(served)["message"]["tool_calls"][0]["function"]["arguments"]
     spent = complete(served, tools=COUNTING, tool_choice=function("count"), seed=3, max_tokens=200).json
-    choice = called(served, max_tokens=spent["usage"]["completion_tokens"] - 20)
+    choice = calling(served, max_tokens=spent["usage"]["completion_tokens"] - 20)
     assert choice["finish_reason"] == "length"
     for call in choice["message"].get("tool_calls", ()):
         assert whole.startswith(call["function"]["arguments"])
@@ -208,7 +240,7 @@ def test_a_schema_that_cannot_be_enforced_is_refused(served: Served, stream: boo
 
 @pytest.mark.loopback
 def test_log_probabilities_go_with_calls(served: Served) -> None:
-    choice = called(served, logprobs=True)
+    choice = calling(served, logprobs=True)
     assert choice["logprobs"]["content"]
     assert choice["message"]["tool_calls"]
 
@@ -233,7 +265,7 @@ def test_the_template_is_applied_with_tools_and_calls(served: Served) -> None:
 
 @pytest.mark.loopback
 def test_a_conversation_with_calls_goes_on(served: Served) -> None:
-    message = called(served)["message"]
+    message = calling(served)["message"]
     result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "42"}
     hello = {"role": "user", "content": "Hello there"}
     answer = complete(served, messages=[hello, message, result], tools=COUNTING, tool_choice="none")
