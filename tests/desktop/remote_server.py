@@ -10,10 +10,12 @@ from unittest import mock
 
 from PySide6.QtCore import Qt
 
+from desktop.app import EngineApi
 from engine.platform import key_store
 from engine.remote import Provider, keys, model_address
 from tests.conftest import WAIT_MS
-from tests.desktop.hand import Hand
+from tests.desktop.fakes import EchoApi
+from tests.desktop.hand import Hand, no_fetch
 from tests.engine.remote.fake_server import Asked, FakeServer, Reply, events, json_reply, serving
 
 __all__ = ["CHAT", "EchoServer", "RemoteHand", "no_keyring", "remote_hand"]
@@ -135,7 +137,12 @@ class RemoteHand(Hand):
 def remote_hand(qtbot, folder: Path, **values: Any) -> Iterator[RemoteHand]:
     """A window without a model, and a server that nobody has asked yet."""
     with serving() as server, no_keyring():
-        hand = RemoteHand(qtbot, folder, **values)
+        echo = EchoApi()
+        api = EngineApi(
+            echo.open_chat, echo.describe, no_fetch, echo.draft_problem, lambda _folders, _stop: iter(()),
+            lambda _threads: 40e9,
+        )  # fmt: skip
+        hand = RemoteHand(qtbot, folder, echo, api=api, **values)
         hand.echo_server = EchoServer(server)
         try:
             yield hand

@@ -20,7 +20,6 @@ from PySide6.QtWidgets import (
 
 from desktop.views.providers.provider_dialog import ProviderDialog
 from desktop.views.providers.servers_page import ServersPage
-from engine.remote import PRESETS
 from tests.conftest import WAIT_MS
 from tests.desktop.remote_server import CHAT, RemoteHand, remote_hand
 from tests.engine.remote.fake_server import events, json_reply
@@ -157,67 +156,6 @@ def test_a_server_without_models_says_so(hand):
     add(hand, page)
     assert "lists no models" in page.state.text()
     assert not page.use.isEnabled()
-
-
-@pytest.mark.parametrize(
-    ("field", "text", "sentence"),
-    [
-        ("name", "", "name of 1 to 60"), ("address", "", "names no host"), ("address", "ftp://x", "ftp"),
-        ("headers", "no colon", "has no colon"), ("headers", "Bad Name: x", "cannot be a header"),
-        ("address", "http://gpu.example.org", "not encrypted"),
-    ],
-)  # fmt: skip
-def test_the_dialog_stays_open_with_a_sentence(hand, field, text, sentence):
-    page = opened(hand)
-    click(page.add)
-    dialog = dialog_of(page)
-    if field == "headers":
-        dialog.headers.setPlainText(text)
-    else:
-        getattr(dialog, field).setText(text)
-    click(dialog.buttons.button(dialog.buttons.StandardButton.Save))
-    assert page.dialog is dialog
-    assert sentence in dialog.trouble.text()
-    assert dialog.trouble.isVisible()
-    assert hand.providers.servers == ()
-    dialog.reject()
-
-
-def test_unencrypted_addresses_need_consent_and_only_they_ask_for_it(hand):
-    page = opened(hand)
-    click(page.add)
-    dialog = dialog_of(page)
-    seen = {}
-    for address in (
-        "http://gpu.example.org:8000",
-        "https://gpu.example.org",
-        "http://127.0.0.1:8",
-        "nonsense://",
-    ):
-        dialog.address.setText(address)
-        seen[address] = dialog.unencrypted.isVisible()
-    assert list(seen.values()) == [True, False, False, False]
-    dialog.address.setText("http://gpu.example.org:8000")
-    dialog.unencrypted.setChecked(True)
-    assert dialog._read().unencrypted
-    dialog.address.setText("https://gpu.example.org")
-    assert not dialog._read().unencrypted
-    dialog.reject()
-
-
-def test_a_kind_brings_its_address_and_keeps_a_name_of_ones_own(hand):
-    page = opened(hand)
-    click(page.add)
-    dialog = dialog_of(page)
-    for row, preset in enumerate(PRESETS):
-        dialog.kind.setCurrentIndex(row)
-        dialog.kind.activated.emit(row)
-        assert dialog.address.text() == preset.base_url
-    assert dialog.name.text() == ""
-    dialog.name.setText("My own")
-    dialog.kind.activated.emit(0)
-    assert dialog.name.text() == "My own"
-    dialog.reject()
 
 
 def test_a_change_keeps_the_key_and_is_used_at_once(hand):
