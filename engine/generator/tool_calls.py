@@ -98,10 +98,13 @@ class ToolCalling:
     @cached_property
     def _tokens(self) -> tuple[tuple[str, int], ...]:
         """The tokens that calls are written with, control tokens or not."""
-        texts = self.style.form.texts if self._tokenizer.channels is None else _CHANNEL_TOKENS
-        found = self._tokenizer.marker_ids("\n".join(texts))
+        channels = self._tokenizer.channels is not None
+        return self._marks("\n".join(_CHANNEL_TOKENS if channels else self.style.form.texts))
+
+    def _marks(self, text: str) -> tuple[tuple[str, int], ...]:
+        """(text, id) of the tokens that a text is written with as they are."""
         stops = self._tokenizer.stop_token_ids
-        return tuple(sorted((text, id) for text, id in found.items() if id not in stops))
+        return tuple(sorted(one for one in self._tokenizer.marker_ids(text).items() if one[1] not in stops))
 
     def plan(self, request: ChatRequest, tags: Sequence[Tag], prompt: Sequence[int]) -> CallPlan | None:
         """What calls mean for a request with this prompt; None where nothing is offered.
@@ -142,6 +145,8 @@ class ToolCalling:
             found = LazyCalls(self._tokenizer, grammar, () if channels else tags, "" if channels else opened)
         else:
             own = tuple(tag for tag in tags if all(part in self._template.source for part in tag))
+            thought = self._marks("\n".join((opened, *(part for tag in own for part in tag))))
+            grammar = replace(grammar, tokens=tuple(sorted({*self._tokens, *thought})))
             found = GrammarFilter(self._tokenizer, grammar.whole(own, opened, content))
         return CallPlan(parser, found, replace(constraint, format="none", pattern=""), self.shown, channels)
 

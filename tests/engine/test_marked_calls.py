@@ -105,3 +105,24 @@ def test_earlier_calls_that_the_template_does_not_write_have_the_tokens(words: T
     assert 'Hm.\n[TOOL_CALLS][{"name": "count", "arguments": {"n": "[TOOL_CALLS]"}' in text
     assert text.count("\U00100000") == 1
     assert chat.render(request)[0] == text
+
+
+@pytest.mark.parametrize("opened", ["", "[THINK]"])
+def test_a_thought_between_control_tokens_comes_first(opened: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tags = (("[THINK]", "[/THINK]"),)
+    found = tokenizer_with("[TOOL_CALLS]", "[END_CALLS]", "[THINK]", "[/THINK]")
+    found.hear(tags)
+    monkeypatch.setattr(fakes, "tokenizer", lambda: found)
+    monkeypatch.setattr("tests.engine.test_tool_calls.tokenizer", lambda: found)
+    reply = f"[THINK]Hm [{ONE}].[/THINK][TOOL_CALLS][{ONE}][END_CALLS]".removeprefix(opened)
+    generator, _ = fakes.make_dynamic(Says(reply), 2048)
+    template = ChatTemplate(
+        "{# [THINK] [/THINK] #}" + TEMPLATE.replace("assistant\n{%", f"assistant\n{opened}{{%"), None, None
+    )
+    chat = LocalChat(dataclasses.replace(INFO, thinking=tags), generator, template)
+    for choice in ("required", "auto"):
+        request = ChatRequest(ASKED, GREEDY, StopSettings(max_tokens=120), tools=TOOLS, tool_choice=choice)
+        events = list(chat.stream(request, threading.Event()))
+        assert [event.name for event in events if isinstance(event, CallPiece) and event.name] == ["count"]
+        written = [token.id for event in events if isinstance(event, Text) for token in event.tokens]
+        assert written == found.encode(reply, special=True)

@@ -136,7 +136,7 @@ def _form(template: ChatTemplate, text: str, count: int) -> CallForm | None:
     end_of_turn = plain.rpartition(_PLAIN)[2]
     prompt = _rendered(template, [_user()], prompt=True)
     before = _common_start([text, prompt])
-    before = re.sub(r"<[^<>]*$", "", before)
+    before = re.sub(r"(?:<[^<>]*|\[[^\[\]]*)$", "", before)  # a tag that both begin alike
     # the calls are the last place where the names stand, after the tools that are offered
     start = text.rfind(_NAMES[0])
     head = text[min(len(before), start) : start]
