@@ -165,8 +165,9 @@ class AttachmentService(QObject):
         self._session.ask(shortened(request), answered)
 
     def _count(self, conversation: int, held: Held) -> None:
-        text = message_text(held.attachment)
-        if self._session.model is not None and len(text) <= _MOST_COUNTED:
+        text, model = message_text(held.attachment), self._session.model
+        # for a server they stay estimated: nothing of a file leaves before it is sent, from whichever chat
+        if model is not None and not model.host and len(text) <= _MOST_COUNTED:
             self._counting.add((conversation, held.key))
             self._session.ask(
                 lambda source: source.count(text),

@@ -153,3 +153,27 @@ def test_forks_and_kept_temporary_chats_and_exports_stay_pinned(hand):
     hand.click("Allow servers")
     free = read_whole(hand.session.stores.database, hand.session.conversation)
     assert "local_only" not in plain(free)
+
+
+def test_files_are_not_counted_by_a_server_before_they_are_sent(hand):
+    provider = hand.add(counts_tokens=True)
+    hand.echo_server.server.routes["/tokenize"] = hand.echo_server.tokenize
+    (hand.folder / "secret.txt").write_text("a secret in a file")
+    hand.load()
+    pin(hand)
+    attachments = hand.desktop.services.composer.attachments
+    mine = hand.session.conversation
+    attachments.read([hand.folder / "secret.txt"], mine)
+    hand.qtbot.waitUntil(lambda: any(held.exact for held in attachments.held(mine)), timeout=WAIT_MS)
+    hand.session.submit("kept here")
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in, timeout=WAIT_MS)
+    hand.session.new_conversation()
+    assert hand.session.conversation != mine
+    hand.use(provider)
+    done: list[object] = []
+    hand.session.ask(lambda source: source.count("two words"), done.append)  # after all that was asked before
+    hand.qtbot.waitUntil(lambda: done == [2], timeout=WAIT_MS)
+    sent = "".join(str(asked.body) for asked in hand.echo_server.server.asked)
+    assert "two words" in sent
+    assert "secret" not in sent
+    assert [held.exact for held in attachments.held(mine)] == [False]
