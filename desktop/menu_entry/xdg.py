@@ -17,7 +17,7 @@ import resources
 from desktop.menu_entry.kinds import ICON_SIZES, KINDS, write_picture
 from desktop.menu_entry.starting import Starting
 
-__all__ = ["ENTRY", "data_home", "desktop_file", "install", "mime_file", "quoted", "uninstall"]
+__all__ = ["ENTRY", "data_home", "desktop_file", "install", "mime_file", "quoted", "uninstall", "write_files"]
 
 ENTRY = "applications/inglenook.desktop"
 _MIME = "mime/packages/inglenook.xml"
@@ -104,6 +104,13 @@ def _places(home: Path) -> list[Path]:
 def install(start: Starting) -> str:
     """Write all files. Raises OSError."""
     home = data_home()
+    write_files(home, start)
+    _update(home)
+    return f"Inglenook is in the applications menu now, as {home / ENTRY}."
+
+
+def write_files(home: Path, start: Starting) -> None:
+    """Write the entry, its icons and its file types below `home`, such as /usr/share. Raises OSError."""
     for path in _places(home):
         path.parent.mkdir(parents=True, exist_ok=True)
     for size in ICON_SIZES:
@@ -111,8 +118,6 @@ def install(start: Starting) -> str:
     (home / _SCALABLE).write_text(resources.text("icons/inglenook.svg"), encoding="utf-8")
     (home / _MIME).write_text(mime_file(), encoding="utf-8")
     (home / ENTRY).write_text(desktop_file(start), encoding="utf-8")
-    _update(home)
-    return f"Inglenook is in the applications menu now, as {home / ENTRY}."
 
 
 def uninstall() -> str:

@@ -18,7 +18,7 @@ from desktop import menu_entry
 from desktop.__main__ import main
 from desktop.menu_entry import macos, windows, xdg
 from desktop.menu_entry.kinds import ICON_SIZES, KINDS
-from desktop.menu_entry.starting import Starting, starting
+from desktop.menu_entry.starting import Starting, app_image, starting
 
 ODD = Starting(
     ('/opt/my "tools"/$HOME/100%/back\\slash/inglenook', "--data", "/home/x/two words"), "/opt/a folder"
@@ -157,3 +157,20 @@ def test_the_registry_and_the_shortcut_of_windows() -> None:
     script = windows.shortcut_script(start, icon, Path("Inglenook.lnk"))
     assert "'--data \"D:\\it''s mine\"'" in script
     assert script.endswith("$link.Save()")
+
+
+def test_an_app_image_is_started_by_its_file_not_by_where_it_is_mounted(tmp_path, monkeypatch) -> None:
+    mounted, image = tmp_path / "mount", tmp_path / "Inglenook.AppImage"
+    (mounted / "usr").mkdir(parents=True)
+    image.write_bytes(b"")
+    environ = {"APPIMAGE": str(image), "APPDIR": str(mounted)}
+    monkeypatch.setattr(sys, "executable", str(mounted / "usr" / "inglenook"))
+    assert app_image(environ) is None  # a Python of somebody else's AppImage
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert app_image(environ) == image
+    assert app_image({"APPIMAGE": str(image)}) is None
+    assert app_image({**environ, "APPIMAGE": str(tmp_path / "gone")}) is None
+    assert app_image({**environ, "APPDIR": str(tmp_path / "other")}) is None
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert starting(Path("/data")).command == (str(image), "--data", "/data")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib import metadata
+from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QFont
@@ -23,13 +25,11 @@ from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.text_label import text_label
 
-__all__ = ["AboutDialog", "components"]
+__all__ = ["AboutDialog", "about_text", "components", "licence"]
 
-TEXT = (
+_TEXT = (
     "A chat with language models that run on your own machine. Nothing you write leaves it, "
-    "unless you choose a model of a server.\n\nLicence: Apache-2.0. "
-    "Qt and PySide6 are used under the LGPL-3.0: they are separate packages of this Python "
-    "environment, and you may put others in their place."
+    "unless you choose a model of a server."
 )
 _GENERAL = ("OSI Approved", "Other/Proprietary License")
 _LONGEST = 60
@@ -44,6 +44,19 @@ _MAIN = (
     "huggingface_hub",
 )
 """The root package in a checkout that was not installed."""
+
+
+def about_text() -> str:
+    """What the program is, its licences, how to replace Qt, and where a package has the licences' texts."""
+    inside = getattr(sys, "_MEIPASS", None)  # Of a program that PyInstaller made.
+    if inside is None:
+        qt = "they are separate packages of this Python environment, and you may put others in their place."
+    else:
+        qt = (
+            f"they are separate libraries in {Path(inside) / 'PySide6'}, and you may put others in their "
+            f"place. The texts of all licences are in {Path(inside) / 'licences'}."
+        )
+    return f"{_TEXT}\n\nLicence: Apache-2.0. Qt and PySide6 are used under the LGPL-3.0: {qt}"
 
 
 def components() -> list[tuple[str, str, str]]:
@@ -61,7 +74,7 @@ def components() -> list[tuple[str, str, str]]:
             about = metadata.metadata(name)
         except metadata.PackageNotFoundError:
             continue  # For another system, or for an extra that was not installed.
-        found[key] = (about["Name"], about["Version"], _licence(about))
+        found[key] = (about["Name"], about["Version"], licence(about))
         waiting += _needs(name)
     return sorted(found.values(), key=lambda entry: entry[0].lower())
 
@@ -74,7 +87,7 @@ def _needs(name: str) -> list[str]:
     return [re.split(r"[\s;<>=!~\[(]", line, maxsplit=1)[0] for line in lines if "extra ==" not in line]
 
 
-def _licence(about: metadata.PackageMetadata) -> str:
+def licence(about: metadata.PackageMetadata) -> str:
     """The licence expression, or the classifiers, or the first line of a short licence field."""
     fields = {key: about.get_all(key) or [] for key in ("License-Expression", "Classifier", "License")}
     if fields["License-Expression"]:
@@ -103,7 +116,7 @@ class AboutDialog(QDialog):
         font.setPointSizeF(font.pointSizeF() * 1.4)
         font.setWeight(QFont.Weight.DemiBold)
         title.setFont(font)
-        text = text_label(TEXT, wraps=True)
+        text = text_label(about_text(), wraps=True)
         text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         heading = text_label("Made with", "heading")
         self.parts = QPlainTextEdit(

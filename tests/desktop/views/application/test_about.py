@@ -1,10 +1,11 @@
 """The About dialog is true of what is installed."""
 
+import sys
 from importlib import metadata
 
 from PySide6.QtWidgets import QWidget
 
-from desktop.views.application.about_dialog import AboutDialog, components
+from desktop.views.application.about_dialog import AboutDialog, about_text, components
 
 
 def test_packages_are_listed_with_version_and_licence() -> None:
@@ -24,3 +25,10 @@ def test_the_dialog_lists_them(qtbot) -> None:
     assert dialog.parts.toPlainText().count("\n") == len(components()) - 1
     assert "LGPL" in dialog.parts.toPlainText()
     dialog.close()
+
+
+def test_a_package_says_where_its_licences_are(monkeypatch) -> None:
+    assert "this Python environment" in about_text()
+    monkeypatch.setattr(sys, "_MEIPASS", "/opt/inglenook/_internal", raising=False)
+    assert "/opt/inglenook/_internal/PySide6" in about_text()
+    assert "/opt/inglenook/_internal/licences" in about_text()
