@@ -1,0 +1,81 @@
+"""Packages for Linux that need no runtime of their own: a compressed archive and a .deb."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+from pathlib import Path, PurePosixPath
+
+from desktop.preflight import DEBIAN_PACKAGES
+from tests.release.plan import Release, run
+from tests.release.program import normalise
+
+__all__ = ["make_archive", "make_deb", "package_name"]
+
+_ABOUT = (
+    "chat with language models that run on your own machine\n Inglenook runs language models in GGUF files "
+    "and Hugging Face folders on the\n processor, in the same process as its window. There is no account and "
+    "no telemetry."
+)
+
+
+def package_name(release: Release) -> str:
+    """The beginning of the packages' names; with the starter model inside, it says so."""
+    return f"inglenook-{release.version}{'-starter' if release.starter else ''}"
+
+
+def make_archive(release: Release) -> Path:
+    """A .tar.zst of the program's folder: to be unpacked anywhere."""
+    made = release.out / f"{package_name(release)}-linux-x86_64.tar.zst"
+    plain, top = release.work / "archive.tar", PurePosixPath(package_name(release))
+    with tarfile.open(plain, "w", format=tarfile.GNU_FORMAT) as archive:
+        for path in [release.program, *sorted(release.program.rglob("*"))]:
+            entry = archive.gettarinfo(path, str(top / path.relative_to(release.program)))
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = ""
+            content = io.BytesIO(path.read_bytes()) if entry.isreg() else None
+            archive.addfile(entry, content)
+    run(["zstd", "-19", "--long=27", "-T2", "--quiet", "--force", plain, "-o", made])
+    plain.unlink()
+    return made
+
+
+def make_deb(release: Release) -> Path:
+    """A package for Debian 12, Ubuntu 22.04 and newer ones.
+
+    Format: https://manpages.debian.org/bookworm/dpkg-dev/deb.5.en.html
+    """
+    root = release.work / "deb"
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(release.program, root / "usr" / "lib" / "inglenook", symlinks=True)
+    shutil.copytree(release.share, root / "usr" / "share")
+    (root / "usr" / "bin").mkdir()
+    for name in ("inglenook", "inglenook-engine"):
+        (root / "usr" / "bin" / name).symlink_to(f"../lib/inglenook/{name}")
+    papers = root / "usr" / "share" / "doc" / "inglenook"
+    papers.mkdir(parents=True)
+    shutil.copyfile(release.tree / "LICENSE", papers / "copyright")
+    size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    control = root / "DEBIAN" / "control"
+    control.parent.mkdir()
+    control.write_text(_control(release, size // 1024), encoding="utf-8")
+    normalise(root, release.epoch)
+    made = release.out / f"{package_name(release).replace('-', '_', 1)}_amd64.deb"
+    run(
+        ["dpkg-deb", "--root-owner-group", "-Zxz", "-z6", "--build", root, made],
+        SOURCE_DATE_EPOCH=str(release.epoch),
+    )
+    shutil.rmtree(root)
+    return made
+
+
+def _control(release: Release, kibibytes: int) -> str:
+    needs = ["libc6 (>= 2.35)", "libstdc++6 (>= 12)", "libgcc-s1", *DEBIAN_PACKAGES.split()]
+    return (
+        f"Package: inglenook\nVersion: {release.version}\nArchitecture: amd64\nSection: science\n"
+        "Priority: optional\n"
+        f"Maintainer: The authors of Inglenook <inglenook@localhost>\nInstalled-Size: {kibibytes}\n"
+        f"Depends: {', '.join(needs)}\nRecommends: fonts-dejavu-core | fonts-noto-core, xdg-utils\n"
+        f"Description: {_ABOUT}\n"
+    )

@@ -1,0 +1,38 @@
+"""The copy of the tree and the virtual environment that a release is built from."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+from tests.release.plan import ROOT, Release, run
+
+__all__ = ["copy_tree", "make_environment"]
+
+
+def copy_tree(release: Release) -> None:
+    """Copy the files that git knows, or would add; nothing that it ignores."""
+    shutil.rmtree(release.tree, ignore_errors=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, check=True,
+    )  # fmt: skip
+    for name in sorted(filter(None, listed.stdout.decode().split("\0"))):
+        if (ROOT / name).is_file():
+            target = release.tree / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, target)
+
+
+def make_environment(release: Release) -> None:
+    """Make the environment, unless it is there: the pinned packages, without what they would add."""
+    pinned = release.tree / "tests" / "release" / "requirements.txt"
+    stamp = release.environment / "requirements.txt"
+    if not stamp.is_file() or stamp.read_bytes() != pinned.read_bytes():
+        shutil.rmtree(release.environment, ignore_errors=True)
+        run([sys.executable, "-m", "venv", release.environment])
+        run([release.python, "-m", "pip", "install", "--quiet", "--no-deps", "-r", pinned])
+        shutil.copyfile(pinned, stamp)
+    install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"]
+    run([release.python, "-m", "pip", *install, release.tree])

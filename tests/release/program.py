@@ -1,0 +1,53 @@
+"""The program's folder: PyInstaller's, stripped, with licences, and the same bytes each time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from tests.release.plan import Release, run
+
+__all__ = ["make_program", "normalise"]
+
+
+def make_program(release: Release) -> None:
+    """Build `release.program`; on Linux the second program is a link to the first."""
+    shutil.rmtree(release.program.parent, ignore_errors=True)
+    run(
+        [
+            release.python, "-m", "PyInstaller", "--noconfirm", "--clean",
+            "--distpath", release.program.parent, "--workpath", release.work / "pyinstaller",
+            release.tree / "tests" / "release" / "inglenook.spec",
+        ],
+        cwd=release.tree, PYTHONHASHSEED="1", SOURCE_DATE_EPOCH=str(release.epoch),
+        INGLENOOK_VERSION=release.version, INGLENOOK_ICONS=str(release.share),
+        PYINSTALLER_CONFIG_DIR=str(release.work / "pyinstaller-cache"),
+    )  # fmt: skip
+    if release.starter is not None:
+        models = release.program / "_internal" / "resources" / "models"
+        models.mkdir()
+        shutil.copyfile(release.starter, models / release.starter.name)
+    if sys.platform == "linux":
+        (release.program / "inglenook-engine").symlink_to("inglenook")
+        _strip(release.program)
+
+
+def _strip(folder: Path) -> None:
+    """Remove debugging symbols, a tenth of the size.
+
+    The libraries beside NumPy's keep theirs: auditwheel has moved their parts, which strip does not expect.
+    """
+    for path in sorted(folder.rglob("*.so*")):
+        if path.is_file() and not path.is_symlink() and path.parent.name != "numpy.libs":
+            run(["strip", "--strip-unneeded", path])
+
+
+def normalise(folder: Path, epoch: int) -> None:
+    """Give every file the permissions of all programs and the same time."""
+    for path in [folder, *sorted(folder.rglob("*"))]:
+        if not path.is_symlink():
+            program = path.is_dir() or path.stat().st_mode & 0o100
+            path.chmod(0o755 if program else 0o644)
+        os.utime(path, (epoch, epoch), follow_symlinks=False)

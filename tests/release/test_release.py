@@ -1,0 +1,170 @@
+"""What packages are made of: pinned versions, metadata, licences, sizes. A package itself is made by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import re
+import shutil
+import tarfile
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.release import archives, build
+from tests.release.archives import make_archive, package_name
+from tests.release.licences import bill_of_materials
+from tests.release.plan import ROOT, PackagingError, Release, run, source_time, version
+from tests.release.program import normalise
+from tests.release.share import metainfo
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LEFT_OUT = {"torch", "hf-xet", "pyyaml", "shellingham", "typer", "rich"}
+"""What the processor's path and the window never import."""
+
+
+def key(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pinned() -> dict[str, str]:
+    lines = (ROOT / "tests/release/requirements.txt").read_text(encoding="utf-8").splitlines()
+    wanted = [Requirement(line) for line in lines if not line.startswith("#")]
+    return {key(one.name): str(one.specifier).removeprefix("==") for one in wanted}
+
+
+def release(folder: Path, starter: Path | None = None) -> Release:
+    made = Release(folder / "work", folder / "out", "1.2", 1_700_000_000, starter)
+    made.program.mkdir(parents=True)
+    made.out.mkdir()
+    return made
+
+
+def test_pinned_versions_are_those_that_the_project_allows() -> None:
+    have = pinned()
+    for line in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["release"]]:
+        wanted = Requirement(line)
+        if key(wanted.name) not in LEFT_OUT:
+            assert wanted.specifier.contains(have[key(wanted.name)]), line
+
+
+def test_nothing_that_a_pinned_package_needs_is_missing() -> None:
+    have = pinned()
+    for name in have:
+        try:
+            needs = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for building, or for another system
+        for need in map(Requirement, needs):
+            applies = need.marker is None or need.marker.evaluate({"extra": ""})
+            assert not applies or key(need.name) in {*have, *LEFT_OUT}, f"{name} needs {need}"
+
+
+def test_metadata_names_the_release_and_only_a_known_site() -> None:
+    plain = ElementTree.fromstring(metainfo("1.2", 1_700_000_000))
+    found = plain.find("releases/release")
+    assert found is not None
+    assert found.attrib == {"version": "1.2", "date": "2023-11-14"}
+    assert plain.find("url") is None
+    assert plain.find("screenshots") is None
+    with_site = ElementTree.fromstring(metainfo("1.2", 0, "https://example.org/x"))
+    assert [image.text for image in with_site.iter("image")] == [
+        "https://example.org/x/chat-light.png", "https://example.org/x/chat-dark.png",
+    ]  # fmt: skip
+    for name in ("chat-light.png", "chat-dark.png"):
+        assert (ROOT / "resources/screenshots" / name).is_file()
+
+
+def test_metadata_names_the_file_types_that_the_program_opens() -> None:
+    from desktop.menu_entry.kinds import KINDS
+
+    provided = ElementTree.fromstring(metainfo("1", 0)).findall("provides/mediatype")
+    assert [one.text for one in provided] == [kind.mime for kind in KINDS]
+
+
+def test_the_control_file_declares_what_qt_needs(tmp_path) -> None:
+    from desktop.preflight import DEBIAN_PACKAGES
+
+    text = archives._control(release(tmp_path), 77)
+    fields = dict(line.split(": ", 1) for line in text.splitlines() if not line.startswith(" "))
+    assert fields["Version"] == "1.2"
+    assert fields["Installed-Size"] == "77"
+    assert set(DEBIAN_PACKAGES.split()) <= set(fields["Depends"].split(", "))
+    assert all(line.startswith(" ") for line in text.split("Description: ")[1].splitlines()[1:])
+
+
+def test_an_archive_has_the_same_bytes_whenever_it_is_made(tmp_path) -> None:
+    if shutil.which("zstd") is None:
+        pytest.skip("zstd is not installed")
+    digests = []
+    for number in range(2):
+        made = release(tmp_path / str(number))
+        for name in ("b", "a") if number else ("a", "b"):
+            (made.program / name).write_text(name, encoding="utf-8")
+        (made.program / "a").chmod(0o700)
+        (made.program / "link").symlink_to("a")
+        normalise(made.program, made.epoch)
+        path = make_archive(made)
+        digests.append(hashlib.sha256(path.read_bytes()).hexdigest())
+    assert digests[0] == digests[1]
+    assert path.name == "inglenook-1.2-linux-x86_64.tar.zst"
+    plain = tmp_path / "plain.tar"
+    run(["zstd", "-d", "-q", path, "-o", plain])
+    with tarfile.open(plain) as archive:
+        entries = {entry.name: entry for entry in archive}
+    assert sorted(entries) == ["inglenook-1.2", *(f"inglenook-1.2/{name}" for name in ("a", "b", "link"))]
+    assert entries["inglenook-1.2/a"].mode == 0o755
+    assert entries["inglenook-1.2/b"].mode == 0o644
+    assert {entry.mtime for entry in entries.values()} == {made.epoch}
+    assert {entry.uid for entry in entries.values()} == {0}
+
+
+def test_a_package_with_the_starter_says_so(tmp_path) -> None:
+    assert package_name(release(tmp_path, Path("x.gguf"))) == "inglenook-1.2-starter"
+
+
+def test_a_package_larger_than_allowed_is_refused(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(build, "MAX_BYTES", {False: 3, True: 4})
+    package = tmp_path / "x.deb"
+    package.write_bytes(b"1234")
+    build.check_size(package, starter=True)
+    with pytest.raises(PackagingError, match=r"x\.deb has 4 bytes; at most 3 are allowed"):
+        build.check_size(package, starter=False)
+
+
+def test_checksums_are_those_of_all_packages(tmp_path) -> None:
+    for name in ("b.deb", "a.tar.zst"):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    for _ in range(2):
+        build.write_checksums(tmp_path)
+    lines = (tmp_path / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    assert lines == [f"{hashlib.sha256(n.encode()).hexdigest()}  {n}" for n in ("a.tar.zst", "b.deb")]
+
+
+def test_the_bill_of_materials_is_the_same_for_the_same_parts(tmp_path) -> None:
+    parts = [{"bom-ref": "pkg:pypi/x@1", "name": "x", "version": "1"}]
+    made = release(tmp_path)
+    one, two = (bill_of_materials(made, parts) for _ in range(2))
+    assert one == two
+    other = bill_of_materials(made, [{"bom-ref": "pkg:pypi/x@2", "name": "x", "version": "2"}])
+    assert other["serialNumber"] != one["serialNumber"]
+    assert one["dependencies"] == [{"ref": "inglenook", "dependsOn": ["pkg:pypi/x@1"]}]
+
+
+def test_a_missing_tool_is_named_with_what_installs_it() -> None:
+    with pytest.raises(PackagingError, match=r"no-such-program is missing; .*sudo apt install"):
+        run(["no-such-program"])
+
+
+def test_a_failed_step_shows_what_it_printed() -> None:
+    with pytest.raises(PackagingError, match=r"exit code 3:\nwhy"):
+        run(["sh", "-c", "echo why; exit 3"])
+
+
+def test_the_time_of_a_release_can_be_given(monkeypatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "123")
+    assert source_time() == 123
+    assert version() == PROJECT["version"]
