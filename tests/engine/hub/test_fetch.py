@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import hashlib
+import importlib.resources
 import shutil
 import sys
 import threading
@@ -412,3 +413,48 @@ def test_the_real_starter(tmp_path: Path, allow_network: None, monkeypatch: pyte
     assert isinstance(last, Downloaded)
     assert Path(last.path).stat().st_size == hub.starter().bytes
     assert not zipfile.is_zipfile(last.path)
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The path of a model that came with the program; the file is not there yet."""
+    folder = tmp_path / "program" / "resources"
+    (folder / "models").mkdir(parents=True)
+    monkeypatch.setattr(importlib.resources, "files", {"resources": folder}.__getitem__)
+    return folder / "models" / "tiny.gguf"
+
+
+def test_a_model_that_came_with_the_program_is_copied_without_network(index, beside, tmp_path) -> None:
+    beside.write_bytes(MODEL)
+    hub.set_offline(True)
+    try:
+        events = fetch(tmp_path / "models")
+        again = fetch(tmp_path / "models")
+    finally:
+        hub.set_offline(False)
+    target = tmp_path / "models" / "tiny.gguf"
+    assert events[-1] == again[-1] == Downloaded(str(target))
+    assert target.read_bytes() == MODEL
+    assert [path.name for path in target.parent.iterdir()] == ["tiny.gguf"]
+    assert {event.stage for event in events[:-1]} == {"Copying Tiny"}
+    assert [event.stage for event in again[:-1]] == ["Checking the model"]
+    assert events[-2] == Downloading("Copying Tiny", len(MODEL), len(MODEL))
+    assert index.requests == []
+
+
+@pytest.mark.parametrize("content", [MODEL[:-1], MODEL[:-1] + b"\xff", MODEL + b"\0"])
+def test_a_wrong_model_beside_the_program_is_downloaded_instead(index, beside, tmp_path, content) -> None:
+    beside.write_bytes(content)
+    assert fetch(tmp_path / "models")[-1] == Downloaded(str(tmp_path / "models" / "tiny.gguf"))
+    assert (tmp_path / "models" / "tiny.gguf").read_bytes() == MODEL
+    assert len(file_requests(index)) == 1
+
+
+def test_copying_can_be_stopped_and_leaves_nothing(index, beside, tmp_path) -> None:
+    beside.write_bytes(MODEL)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(DownloadError, match="it was stopped"):
+        fetch(tmp_path / "models", stop=stop)
+    assert list((tmp_path / "models").iterdir()) == []
+    assert index.requests == []
