@@ -4,13 +4,13 @@ a clone.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Starting", "app_image", "starting"]
+from engine.platform.program import app_image
+
+__all__ = ["Starting", "starting"]
 
 
 @dataclass(frozen=True)
@@ -19,20 +19,6 @@ class Starting:
 
     command: tuple[str, ...]
     folder: str = ""
-
-
-def app_image(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The AppImage file that this program runs from; None if there is none.
-
-    Its content is mounted somewhere else each time. The variables are inherited by programs that another
-    AppImage starts, so they count only if this program is inside the mounted folder
-    (https://docs.appimage.org/packaging-guide/environment-variables.html).
-    """
-    image, mounted = environment.get("APPIMAGE", ""), environment.get("APPDIR", "")
-    if not image or not mounted or not getattr(sys, "frozen", False):
-        return None
-    inside = Path(sys.executable).resolve().is_relative_to(Path(mounted).resolve())
-    return Path(image) if inside and Path(image).is_file() else None
 
 
 def starting(data: Path | None = None) -> Starting:

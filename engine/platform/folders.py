@@ -15,6 +15,8 @@ from pathlib import Path
 
 import platformdirs
 
+from engine.platform.program import portable_folder
+
 __all__ = [
     "CACHE_VARIABLE", "DATA_VARIABLE", "cache_dir", "close_to_others", "code_folder", "data_dir",
     "is_trusted", "private_file", "private_folder",
@@ -28,15 +30,26 @@ _MOST_LINKS = 40
 
 
 def data_dir() -> Path:
-    """The folder of conversations, settings and models, or that in INGLENOOK_DATA. Not created here."""
+    """The folder of conversations, settings and models. Not created here.
+
+    It is that in INGLENOOK_DATA, or else a portable one, or else the system's place for this user.
+    """
     named = os.environ.get(DATA_VARIABLE, "")
-    return Path(named).expanduser() if named else platformdirs.user_data_path("inglenook", appauthor=False)
+    if named:
+        return Path(named).expanduser()
+    return portable_folder() or platformdirs.user_data_path("inglenook", appauthor=False)
 
 
 def cache_dir() -> Path:
-    """The folder of what can be made again, such as kernels, or that in INGLENOOK_CACHE. Not created here."""
+    """The folder of what can be made again, such as kernels. Not created here.
+
+    It is that in INGLENOOK_CACHE, or `cache` in a portable folder, or the system's place for this user.
+    """
     named = os.environ.get(CACHE_VARIABLE, "")
-    return Path(named).expanduser() if named else platformdirs.user_cache_path("inglenook", appauthor=False)
+    if named:
+        return Path(named).expanduser()
+    portable = portable_folder()
+    return portable / "cache" if portable else platformdirs.user_cache_path("inglenook", appauthor=False)
 
 
 def code_folder(name: str) -> Path | None:

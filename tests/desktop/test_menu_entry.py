@@ -18,7 +18,8 @@ from desktop import menu_entry
 from desktop.__main__ import main
 from desktop.menu_entry import macos, windows, xdg
 from desktop.menu_entry.kinds import ICON_SIZES, KINDS
-from desktop.menu_entry.starting import Starting, app_image, starting
+from desktop.menu_entry.starting import Starting, starting
+from engine.platform.program import app_image
 
 ODD = Starting(
     ('/opt/my "tools"/$HOME/100%/back\\slash/inglenook', "--data", "/home/x/two words"), "/opt/a folder"
