@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
+from engine.backends.states import NO_STATES, LinearAttentionShape, States
 from engine.core import Loading
 from engine.tensors import Bytes, Floats, Ints, RawTensor
-
-if TYPE_CHECKING:
-    from engine.sampling.sampler import Sampled
 
 Array = Any
 """A row-shaped activation of a backend: a torch tensor, or a buffer of a recorded pass."""
@@ -47,10 +45,11 @@ class AttentionShape:
     soft_cap: float = 0.0
 
 
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_swiglu")
-"""The activations of `Ops.gated`; `Ops.activate` has all but the last. "gelu" is x Phi(x) with the error
-function, "gelu_tanh" its usual approximation (arXiv 1606.08415), "relu2" the square of relu. "clamped_swiglu"
-is (up + 1) gate sigmoid(1.702 gate), with gate at most 7 and up within -7 .. 7 (GPT-OSS's reference code).
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid", "identity", "clamped_swiglu")
+"""The activations of `Ops.gated`; `Ops.activate` has all but the last three. "gelu" is x Phi(x) with the
+error function, "gelu_tanh" its usual approximation (arXiv 1606.08415), "relu2" the square of relu.
+"clamped_swiglu" is (up + 1) gate sigmoid(1.702 gate), with gate at most 7 and up within -7 .. 7
+(GPT-OSS's reference code).
 """
 
 
@@ -103,13 +102,20 @@ class Step:
     pages: Ints
     logit_rows: int = 1
     runs: Sequence[tuple[int, int]] = ()
+    states: Sequence[tuple[int, int]] = ()
+    """For a model with recurrent layers: of each sequence, the number of the state before its rows, or -1 for
+    the beginning of a text, and of the state to write after them. They may be the same.
+    """
 
 
 class KVCache(Protocol):
     """The paged key/value cache of one model: P pages of 256 positions in every layer.
 
     `dtype` is the canonical name of its type, `str(CacheType)`; `read_page` returns `page_bytes` bytes.
+    `states` are what it holds for recurrent layers; their bytes are part of `nbytes`.
     """
+
+    states: States
 
     page_count: int
     nbytes: int
@@ -172,6 +178,33 @@ class Ops(Protocol):
 
         `sinks` (H,) are scores, one for each head, that take part in the softmax but have no value. Source:
         GPT-OSS's model card.
+        """
+        ...
+
+    def convolve(self, part: int, x: Array, weight: Floats, bias: Floats | None = None) -> Array:
+        """y[t] = bias + sum over j of weight[j] * x[t - K + 1 + j], for x (T, C) and weight (K, C): (T, C).
+
+        Rows before the step's first come from part number `part` of the sequence's state; before the text
+        there are zeros.
+        """
+        ...
+
+    def linear_attention(
+        self,
+        part: int,
+        inputs: tuple[Array, Array, Array],
+        decay: Array,
+        beta: Array | None,
+        rate: Floats,
+        shift: Floats,
+        shape: LinearAttentionShape,
+    ) -> Array:
+        """Advance the matrices of each head by q (T, G * Dk), k (T, G * Dk), v (T, H * Dv), the `inputs`.
+
+        With step = softplus(decay + shift) and a = exp(rate * step), from `decay` (T, H), `rate` (H,) and
+        `shift` (H,): S = a S + k (b (v - p))^T, where b is sigmoid(beta), or step if there is no `beta`, and
+        p is (a S)^T k with the delta rule, else 0. Returns S^T q (T, H * Dv). The matrices are part number
+        `part` of the sequence's state, zeros before the text. Sources: see `LinearAttentionShape`.
         """
         ...
 
@@ -247,87 +280,6 @@ class Program(Protocol):
         ...
 
 
-KEPT_LOGITS = 16
-"""The number of latest steps whose logits a decode loop keeps."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SamplingPlan:
-    """How a device samples, as `engine.sampling` does: bias, penalties, `steps` in order, then the sample.
-
-    Ids from `vocabulary` on are never sampled. `bias` (V,) float32 is added to the logits; it is -inf for
-    tokens that are not allowed. `repetition`, `presence` and `frequency` are the penalties of
-    `engine.sampling.penalties` over the last `reach` tokens (-1: all) and, fading, `fade` more;
-    `repetition_first` is their order. `steps` are (code, number) of `engine.sampling.passes`; `greedy` takes
-    the most probable token. `top` and `alternatives` are those of `Sampled`.
-    """
-
-    vocabulary: int
-    steps: tuple[tuple[int, float], ...] = ()
-    greedy: bool = False
-    bias: Floats | None = None
-    repetition: float = 1.0
-    presence: float = 0.0
-    frequency: float = 0.0
-    reach: int = -1
-    fade: int = 0
-    repetition_first: bool = True
-    top: int = 0
-    alternatives: int = 0
-
-    @property
-    def penalises(self) -> bool:
-        """Whether earlier tokens are penalised."""
-        return self.reach != 0 and (self.repetition != 1.0 or self.presence != 0.0 or self.frequency != 0.0)
-
-
-class DecodeLoop(Protocol):
-    """Runs whole steps on the device, sampling included, one step ahead: while the host reads token n, the
-    device computes n + 1.
-
-    Between `start` and `close` the program runs nothing else. A surplus step does no harm: it writes past the
-    end of the text, where later steps write before they read.
-    """
-
-    def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
-        """Begin a step with the last of `ids`, the whole text; the cache holds the others.
-
-        May be called again. `pages` is the block table; `uniform(place)` is the random number in [0, 1) for
-        the token at a place.
-        """
-        ...
-
-    def set_pages(self, pages: Ints) -> None:
-        """Set the block table for the steps that begin after this call."""
-        ...
-
-    def next(self, further: bool) -> Sampled | None:
-        """Wait for the next token; with `further`, begin the step after it first.
-
-        The cache must have room for every step that begins. Returns None if the device cannot sample this
-        token because its logits are NaN, no token is allowed, or too many candidates are left: the caller
-        then samples from `logits`.
-        """
-        ...
-
-    def logits(self, place: int) -> Floats:
-        """A copy of the logits (V,) of the token at `place`, one of the latest `KEPT_LOGITS` steps."""
-        ...
-
-    def close(self) -> None:
-        """End the decode loop; the result of a step that is still running is dropped."""
-        ...
-
-
-@runtime_checkable
-class HasDecodeLoop(Protocol):
-    """A program on a device that can run a decode loop."""
-
-    def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
-        """A decode loop, one at a time; None if the device cannot sample by this plan."""
-        ...
-
-
 class MemoryEstimator(Protocol):
     """What a backend, or a device not yet chosen, estimates from a model's headers alone."""
 
@@ -376,7 +328,9 @@ class Backend(MemoryEstimator, Protocol):
         """Pack a matrix into this backend's layout."""
         ...
 
-    def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
+    def new_cache(
+        self, layers: int, shape: AttentionShape, page_count: int, dtype: str, states: States = NO_STATES
+    ) -> KVCache:
         """A zeroed paged cache; `dtype` as in `engine.backends.kv_formats.cache_type`.
 
         Raises `NotEnoughMemory`, and `BadSetting` for an unknown type.

@@ -27,7 +27,9 @@ from engine.backends.base import (
 from engine.backends.kv_formats import WHOLE_KEYS, CacheType, cache_type
 from engine.backends.kv_rounding import limited, rounded, rounded_keys
 from engine.backends.main_memory import free_memory
+from engine.backends.reference_recurrent import RecurrentOps
 from engine.backends.runs import run_singly
+from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
 from engine.core import PAGE_TOKENS, Loading
 from engine.tensors import Bytes, Floats, RawTensor
@@ -61,9 +63,11 @@ class ReferenceBackend:
         """Dequantise to float32."""
         return ReferenceWeight(tensor)
 
-    def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
+    def new_cache(
+        self, layers: int, shape: AttentionShape, page_count: int, dtype: str, states: States = NO_STATES
+    ) -> KVCache:
         """ "auto" is fp32 here."""
-        return ReferenceCache(layers, shape, page_count, dtype)
+        return ReferenceCache(layers, shape, page_count, dtype, states)
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> ReferenceProgram:
         assert isinstance(cache, ReferenceCache)
@@ -88,9 +92,14 @@ class ReferenceWeight:
 
 
 class ReferenceCache:
-    """Keys and values: (L, P, 256, G, D) each, float16 for "fp16", otherwise float32 and already rounded."""
+    """Keys and values: (L, P, 256, G, D) each, float16 for "fp16", otherwise float32 and already rounded.
 
-    def __init__(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> None:
+    `state_parts` are (states, numbers) for each of the shapes of `states`.
+    """
+
+    def __init__(
+        self, layers: int, shape: AttentionShape, page_count: int, dtype: str, states: States = NO_STATES
+    ) -> None:
         self.kind = cache_type(dtype, automatic="fp32")
         self.dtype = str(self.kind)
         self.page_count = page_count
@@ -99,11 +108,16 @@ class ReferenceCache:
             torch.from_numpy(np.zeros(size, np.float16 if name == "fp16" else np.float32))
             for name in (self.kind.keys, self.kind.values)
         )
-        self.nbytes = self.keys.nbytes + self.values.nbytes
-        self.page_bytes = self.nbytes // page_count
+        self.page_bytes = (self.keys.nbytes + self.values.nbytes) // page_count
+        self.states = states
+        self.state_parts = [
+            torch.from_numpy(np.zeros((states.count, part.floats), np.float32)) for part in states.shapes
+        ]
+        self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes
 
     def close(self) -> None:
         self.keys = self.values = torch.empty(0)
+        self.state_parts = []
 
     def copy_page(self, source: int, target: int) -> None:
         self.keys[:, target] = self.keys[:, source]
@@ -134,6 +148,9 @@ class Kept(Protocol):
     @property
     def values(self) -> Sequence[torch.Tensor] | torch.Tensor: ...
 
+    @property
+    def state_parts(self) -> Sequence[torch.Tensor]: ...
+
 
 class ReferenceProgram:
     """A `Program` that calls the forward function in each step."""
@@ -158,15 +175,16 @@ class ReferenceProgram:
         self._forward = None
 
 
-class ReferenceOps:
+class ReferenceOps(RecurrentOps):
     """`Ops` that computes each operation of one step immediately; arrays are float32 tensors (T, width)."""
 
     def __init__(self, step: Step, cache: Kept) -> None:
-        self._cache = cache
+        self._cache: Kept = cache
         self._tokens = torch.tensor(step.token_ids, dtype=torch.long)
         self._positions = torch.tensor(step.positions, dtype=torch.long)
         self._pages = torch.tensor(step.pages, dtype=torch.long)
         self._logit_rows = step.logit_rows
+        self._states = step.states[0] if step.states else (-1, -1)
 
     def embed(self, table: Weight, scale: float = 1.0) -> Array:
         return self._looked_up(table) * scale
@@ -289,8 +307,10 @@ class ReferenceOps:
         return self.activate(gate, activation) * up.to(gate.device)
 
     def activate(self, x: Array, activation: str) -> Array:
-        if activation == "silu":
-            return x * torch.sigmoid(x)
+        if activation in ("silu", "sigmoid"):
+            return torch.sigmoid(x) * (x if activation == "silu" else 1)
+        if activation == "identity":
+            return x
         if activation == "gelu":
             return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
         if activation == "gelu_tanh":

@@ -20,7 +20,7 @@ def single_steps(step: Step) -> Iterator[Step]:
         return
     row = page = 0
     left = len(step.token_ids)
-    for rows, pages in step.runs:
+    for i, (rows, pages) in enumerate(step.runs):
         left -= rows
         logits = min(rows, max(0, step.logit_rows - left))
         yield Step(
@@ -28,6 +28,7 @@ def single_steps(step: Step) -> Iterator[Step]:
             step.positions[row : row + rows],
             step.pages[page : page + pages],
             max(1, logits),
+            states=step.states[i : i + 1],
         )
         row, page = row + rows, page + pages
 

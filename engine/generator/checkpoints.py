@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from engine.backends.base import KEPT_LOGITS
+from engine.backends.decode_loop import KEPT_LOGITS
 from engine.tensors import Floats
 
 Late = Callable[[], Floats]

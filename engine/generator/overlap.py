@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import DecodeLoop, SamplingPlan
+from engine.backends.decode_loop import DecodeLoop, SamplingPlan
 from engine.generator.runner import SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats

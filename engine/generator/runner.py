@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from engine.backends.base import DecodeLoop, SamplingPlan
+from engine.backends.decode_loop import DecodeLoop, SamplingPlan
 from engine.core import Prefill
 from engine.errors import ContextTooLong
 from engine.generator.request import Guidance

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import DecodeLoop, HasDecodeLoop, KVCache, Program, SamplingPlan, Step
+from engine.backends.base import KVCache, Program, Step
+from engine.backends.decode_loop import DecodeLoop, HasDecodeLoop, SamplingPlan
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong, NotEnoughMemory
 from engine.kv_cache.disk import PageFile

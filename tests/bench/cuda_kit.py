@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import HasDecodeLoop, SamplingPlan
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.runtime.device import Device
+from engine.backends.decode_loop import HasDecodeLoop, SamplingPlan
 from engine.drain import drain
 from engine.models.load import read_model
 from engine.models.paged import PagedCache

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends.base import Program, SamplingPlan, Step
+from engine.backends.base import Program, Step
 from engine.backends.cuda.lowering.call import SMALL_BATCH
 from engine.backends.cuda.program import CudaProgram
+from engine.backends.decode_loop import SamplingPlan
 from engine.core import PAGE_TOKENS
 from engine.models import Model
 from tests.engine.models.all_cases import BY_NAME

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import KEPT_LOGITS, SamplingPlan
 from engine.backends.cuda.runtime.decode_loop import decode_loop_kernels
 from engine.backends.cuda.runtime.uploads import Uploads
+from engine.backends.decode_loop import KEPT_LOGITS, SamplingPlan
 from tests.simt.fake import FakeDevice
 from tests.simt.toy import Toy
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import SamplingPlan
 from engine.backends.cuda.kernels.sampling import layout as lay
 from engine.backends.cuda.kernels.sampling.draw import draw_kernel
 from engine.backends.cuda.kernels.sampling.layout import NOTHING, PARTIAL_WORDS, plan_words
 from engine.backends.cuda.kernels.sampling.sampling import Shape, occurrences
 from engine.backends.cuda.kernels.sampling.scan import scan_kernel
 from engine.backends.cuda.kernels.sampling.sort import sort_kernel
+from engine.backends.decode_loop import SamplingPlan
 from engine.generator.overlap import sampling_plan
 from engine.sampling.passes import KEEP_NUCLEUS, KEEP_REACHING, KEEP_SQUARED, KEEP_TOP, SCALE
 from engine.sampling.sampler import Sampler

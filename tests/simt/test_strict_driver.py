@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import SamplingPlan, Step
+from engine.backends.base import Step
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.kernels.pointwise import add_kernel
+from engine.backends.decode_loop import SamplingPlan
 from engine.errors import DeviceLost, EngineError
 from tests.engine.models.oracle import load
 from tests.gpu import checks

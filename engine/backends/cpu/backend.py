@@ -18,6 +18,7 @@ from engine.backends.cpu.weight import CpuWeight, WeightSpec
 from engine.backends.graph.cache import CacheSpec
 from engine.backends.kv_formats import CacheType, cache_type
 from engine.backends.main_memory import free_memory
+from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
 from engine.core import Loading
 from engine.tensors import RawTensor
@@ -63,8 +64,10 @@ class CpuBackend:
         """Pack a matrix into tiles of 16 rows."""
         return Composite(tensor, CpuWeight) if is_composite(tensor) else CpuWeight(in_blocks(tensor))
 
-    def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
-        return CpuCache(layers, shape, page_count, _cache_type(dtype))
+    def new_cache(
+        self, layers: int, shape: AttentionShape, page_count: int, dtype: str, states: States = NO_STATES
+    ) -> KVCache:
+        return CpuCache(layers, shape, page_count, _cache_type(dtype), states)
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         assert isinstance(cache, CpuCache)

@@ -7,14 +7,19 @@ import numpy as np
 from engine.backends.base import AttentionShape
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.kv_formats import CacheType, bytes_per_position, key_bytes, value_bytes
+from engine.backends.states import NO_STATES, States
 from engine.core import PAGE_TOKENS
 from engine.tensors import Bytes
 
 
 class CpuCache:
-    """Keys and values of all layers, zeroed; the system allocates memory when it is first written."""
+    """Keys and values of all layers, and states, zeroed; the system allocates memory when it is first
+    written.
+    """
 
-    def __init__(self, layers: int, shape: AttentionShape, page_count: int, kind: CacheType) -> None:
+    def __init__(
+        self, layers: int, shape: AttentionShape, page_count: int, kind: CacheType, states: States = NO_STATES
+    ) -> None:
         self.page_count = page_count
         self.kind = kind
         self.dtype = str(kind)
@@ -26,17 +31,23 @@ class CpuCache:
             aligned(heads * value_bytes(kind.values, shape.head_dim), sparse=True) for _ in range(layers)
         ]
         self.page_bytes = layers * PAGE_TOKENS * bytes_per_position(kind, shape.kv_heads, shape.head_dim)
-        self.nbytes = page_count * self.page_bytes
+        self.states = states
+        self._parts = [aligned(states.count * 4 * part.floats, sparse=True) for part in states.shapes]
+        self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes
 
     def addresses(self, layer: int) -> tuple[int, int]:
         """Addresses of a layer's keys and values."""
         return int(self._keys[layer].ctypes.data), int(self._values[layer].ctypes.data)
 
+    def state_address(self, part: int) -> int:
+        """Address of a part of the first state; the same part of the others follows it."""
+        return int(self._parts[part].ctypes.data)
+
     def _pages(self) -> list[Bytes]:
         return [array.reshape(self.page_count, -1) for array in [*self._keys, *self._values]]
 
     def close(self) -> None:
-        self._keys, self._values = [], []
+        self._keys, self._values, self._parts = [], [], []
 
     def copy_page(self, source: int, target: int) -> None:
         for pages in self._pages():

@@ -23,9 +23,11 @@ from engine.backends.cpu.runtime.step_block import (
     POSITIONS,
     ROWS,
     RUN_FIRST,
+    RUN_FROM,
     RUN_PAGES,
     RUN_ROWS,
     RUN_TABLE,
+    RUN_TO,
     RUN_WORDS,
     RUNS,
     SERIAL,
@@ -124,6 +126,9 @@ class CpuProgram:
         else:
             assert places[-1] < self._positions, "a position past the end of a table"
             self._words[RUNS], self._words[RUN_TABLE + RUN_ROWS] = 1, count
+        for i, (before, after) in enumerate(step.states):
+            word = RUN_TABLE + RUN_WORDS * i
+            self._words[word + RUN_FROM], self._words[word + RUN_TO] = before, after
         self._serial += 1
         self._words[ROWS], self._words[LOGIT_ROWS], self._words[SERIAL] = count, rows, self._serial
         self._pool.replay(self._captured, self.stamps)
@@ -157,10 +162,12 @@ class CpuProgram:
             step.logit_rows,
             len(step.token_ids) - SMALL_BATCH,
         )
+        head, tail = (slice(SMALL_BATCH), slice(SMALL_BATCH, None))
+        between = [(after, after) for _, after in step.states]
         first = self.run(
-            Step(tokens[:SMALL_BATCH], places[:SMALL_BATCH], step.pages, max(1, logits - rest))
+            Step(tokens[head], places[head], step.pages, max(1, logits - rest), states=step.states)
         ).copy()
-        last = self.run(Step(tokens[SMALL_BATCH:], places[SMALL_BATCH:], step.pages, min(logits, rest)))
+        last = self.run(Step(tokens[tail], places[tail], step.pages, min(logits, rest), states=between))
         return np.concatenate([first, last]) if logits > rest else last
 
     def _room_for_pages(self, count: int) -> npt.NDArray[np.int32]:

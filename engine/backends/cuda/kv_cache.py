@@ -31,6 +31,7 @@ import numpy as np
 from engine.backends.base import AttentionShape
 from engine.backends.cuda.runtime.device import Device, Mark
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType, kept_bytes
+from engine.backends.states import NO_STATES
 from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
 from engine.tensors import Bytes
@@ -117,6 +118,7 @@ class CudaCache:
         self.page_count = page_count
         self.kind = kind
         self.dtype = str(kind)
+        self.states = NO_STATES
         self._devices = list(devices)
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
         keys, values = (

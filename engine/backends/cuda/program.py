@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import DecodeLoop, SamplingPlan, Step
+from engine.backends.base import Step
 from engine.backends.cuda.kv_cache import CudaCache
 from engine.backends.cuda.lowering.arena import Arena
 from engine.backends.cuda.lowering.call import SMALL_BATCH, Argument, Call, Runtime
@@ -19,6 +19,7 @@ from engine.backends.cuda.lowering.lower import LoweredPass
 from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow
 from engine.backends.cuda.runtime.device import Device, Graph
 from engine.backends.cuda.runtime.state import State
+from engine.backends.decode_loop import DecodeLoop, SamplingPlan
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import PeerCopy
 from engine.core import PAGE_TOKENS

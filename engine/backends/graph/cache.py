@@ -19,6 +19,14 @@ class CacheAddresses(Protocol):
         ...
 
 
+class StateAddresses(CacheAddresses, Protocol):
+    """Where a pass finds states, too."""
+
+    def state_address(self, part: int) -> int:
+        """Of a part of the first state; the same part of the others follows it."""
+        ...
+
+
 @dataclass(frozen=True)
 class CacheSpec:
     """Stands for a cache that is not allocated, where only the names of kernels matter."""
@@ -28,3 +36,6 @@ class CacheSpec:
     def addresses(self, layer: int) -> tuple[int, int]:
         """Different ones for each layer, and none of them real."""
         return 2 * layer + 1, 2 * layer + 2
+
+    def state_address(self, part: int) -> int:
+        return -1 - part

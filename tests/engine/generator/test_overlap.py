@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import KEPT_LOGITS, SamplingPlan
 from engine.backends.cuda.runtime.decode_loop import DeviceDecodeLoop
+from engine.backends.decode_loop import KEPT_LOGITS, SamplingPlan
 from engine.core import PAGE_TOKENS, Done, Text
 from engine.errors import EngineError, NothingAllowed
 from engine.generator.overlap import sampling_plan

@@ -21,7 +21,7 @@ from numba import config, types
 from engine.backends import gguf_blocks, kv_formats
 from engine.backends.cpu.codegen.simd import FEATURES
 from engine.backends.cpu.codegen.specialise import Jit
-from engine.backends.cpu.kernels import moe, norm, pointwise, read_memory, rope, rows
+from engine.backends.cpu.kernels import moe, norm, pointwise, read_memory, recurrent, rope, rows
 from engine.backends.cpu.kernels.attention import attention
 from engine.backends.cpu.kernels.kv_write import kv_write
 from engine.backends.cpu.kernels.linear import integer_gemm
@@ -156,6 +156,8 @@ _SIMPLE: dict[str, Any] = {
     "spread": moe.spread,
     "gather": moe.gather,
     "rope": rope.rope,
+    "convolve": recurrent.convolve,
+    "linear_attention": recurrent.linear_attention,
     "combine": attention.combine,
     "read_memory": read_memory.read_memory,
 }

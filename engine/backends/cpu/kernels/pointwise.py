@@ -111,6 +111,7 @@ _ACTIVATIONS: dict[str, Emit] = {
     "relu": _relu,
     "relu2": _relu2,
 }
+_GATES: dict[str, Emit] = {**_ACTIVATIONS, "sigmoid": _sigmoid, "identity": lambda b, x: x}
 
 
 def _clamped_swiglu(b: ir.IRBuilder, gate: ir.Value, up: ir.Value) -> ir.Value:
@@ -132,19 +133,19 @@ def _emitter(name: str) -> Callable[..., ir.Value]:
     kind, _, activation = name.partition("_")
     if kind == "gated" and activation == "clamped_swiglu":
         return lambda b, x, other, first, second: _clamped_swiglu(b, x, other)
-    act = _ACTIVATIONS[activation]
+    act = _GATES[activation]
     if kind == "gated":
         return lambda b, x, other, first, second: b.fmul(act(b, x), other)
     return lambda b, x, other, first, second: act(b, x)
 
 
-_KINDS = ("gated", "activate")
 POINTWISE = (
     "add",
     "times",
     "soft_cap",
     "gated_clamped_swiglu",
-    *(f"{kind}_{name}" for kind in _KINDS for name in _ACTIVATIONS),
+    *(f"gated_{name}" for name in _GATES),
+    *(f"activate_{name}" for name in _ACTIVATIONS),
 )
 """The kernels' names. "add": x + first * other. "times": first * x. "soft_cap": second * tanh(first * x)."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from engine.backends.cpu.kernels.linear import linear
 from engine.backends.cpu.lowering.constants import Constants
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.cache import CacheAddresses
+from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.moe import Routes
 from engine.backends.graph.nodes import Node
 
@@ -57,7 +57,7 @@ class Calls:
     Large batches take activations of `prompt_bits` bits in products with integer codes.
     """
 
-    def __init__(self, cache: CacheAddresses, prompt_bits: int, constants: Constants) -> None:
+    def __init__(self, cache: StateAddresses, prompt_bits: int, constants: Constants) -> None:
         self.cache, self.prompt_bits, self.constants = cache, prompt_bits, constants
         self.operations: list[Operation] = []
         self.scratch = linear.scratch_bytes(0)

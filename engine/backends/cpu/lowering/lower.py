@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from engine.backends.base import Forward
-from engine.backends.cpu.kernels import moe, norm, pointwise, rope, rows
+from engine.backends.cpu.kernels import moe, norm, pointwise, recurrent, rope, rows
 from engine.backends.cpu.lowering import attention, linear
 from engine.backends.cpu.lowering.call import Calls, Table
 from engine.backends.cpu.lowering.constants import Constants
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.cache import CacheAddresses
+from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.fusion import columns_kv_write, fuse, group_linears
 from engine.backends.graph.packing import pack_inputs
 from engine.backends.graph.recorder import Recorder
@@ -21,6 +21,7 @@ LOWER: Table = {
     **rows.LOWER,
     **rope.LOWER,
     **moe.LOWER,
+    **recurrent.LOWER,
     **linear.LOWER,
     **attention.LOWER,
 }
@@ -33,7 +34,7 @@ class LoweredPass:
     def __init__(
         self,
         forward: Forward,
-        cache: CacheAddresses,
+        cache: StateAddresses,
         prompt_bits: int = 16,
         constants: Constants | None = None,
     ) -> None:

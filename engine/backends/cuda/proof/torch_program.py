@@ -24,6 +24,7 @@ from engine.backends.cuda.weight import CudaWeight
 from engine.backends.kv_formats import CacheType
 from engine.backends.reference import ReferenceOps
 from engine.backends.runs import run_singly
+from engine.backends.states import NO_STATES
 from engine.core import PAGE_TOKENS
 from engine.tensors import Bytes, Floats
 
@@ -56,6 +57,7 @@ class TorchCache:
         self.keys, self.values = both
         self.nbytes = 2 * len(devices) * bytes_each
         self.page_bytes = self.nbytes // page_count
+        self.states, self.state_parts = NO_STATES, list[torch.Tensor]()
 
     def close(self) -> None:
         self.keys, self.values = [], []

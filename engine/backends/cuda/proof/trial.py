@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from engine.backends.base import Forward, SamplingPlan
+from engine.backends.base import Forward
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.lowering.estimate import dry_pass
 from engine.backends.cuda.proof import proven
 from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow, decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device, Graph
+from engine.backends.decode_loop import SamplingPlan
 from engine.sampling import passes
 
 DRAW = 1e-3

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.base import KEPT_LOGITS, SamplingPlan
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.sampling import layout, sampling
 from engine.backends.cuda.kernels.sampling.layout import OTHERS_AT, RESULT_WORDS, SLOTS, STATE_WORDS, TOPS_AT
 from engine.backends.cuda.runtime.device import Device, Graph, Mark
 from engine.backends.cuda.runtime.uploads import Uploads
+from engine.backends.decode_loop import KEPT_LOGITS, SamplingPlan
 from engine.errors import NotEnoughMemory
 from engine.sampling.sampler import Sampled
 from engine.tensors import Floats, Ints

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import Program, SamplingPlan, Step
+from engine.backends.base import Program, Step
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.lowering.call import Call
 from engine.backends.cuda.program import CudaProgram
 from engine.backends.cuda.runtime.device_map import Split
+from engine.backends.decode_loop import SamplingPlan
 from engine.errors import EngineError
 from engine.models import Model
 from tests.engine.models.all_cases import BY_NAME

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.backends.base import SamplingPlan
+from engine.backends.decode_loop import SamplingPlan
 from engine.sampling import passes
 
 NOTHING = -3.0e38

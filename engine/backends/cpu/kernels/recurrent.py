@@ -1,0 +1,270 @@
+"""Causal convolutions and linear attention, which advance the states of sequences row by row.
+
+A tile has some columns of one layer and goes through the rows of every run of the step in order, so that the
+part of the state that it advances stays in the first-level cache. A chunked form would save few of a prompt's
+operations on a processor, and rows would get other bits in other chunks. Layout of a state: of a convolution
+(K - 1, stride of a row); of linear attention (H, blocks of `COLUMNS` values, Dk, `COLUMNS`), with Dk rounded
+up to a multiple of `UNROLLED`. Formulas: see `Ops.convolve` and `Ops.linear_attention`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+
+from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_i64, st_f32
+from engine.backends.cpu.codegen.simd import (
+    F32,
+    I64,
+    VF32,
+    const_vector,
+    counted_loop,
+    fma,
+    intrinsic_function,
+    load,
+    splat,
+    store,
+)
+from engine.backends.cpu.lowering.call import Argument, Calls, Table
+from engine.backends.cpu.runtime.step_block import (
+    RUN_FIRST,
+    RUN_FROM,
+    RUN_ROWS,
+    RUN_TABLE,
+    RUN_TO,
+    RUN_WORDS,
+    RUNS,
+)
+from engine.backends.graph.recurrent import Convolution, LinearAttention
+
+(C_X, C_Y, C_STRIDE, C_WEIGHT, C_BIAS, C_TAPS, C_STATE, C_STATE_BYTES) = range(8)
+"""x, y and their stride; weight and bias, rows of the same stride; taps; the first state and each's bytes."""
+CONVOLVED = 16
+"""Vectors of a tile of a convolution."""
+
+(L_Q, L_Q_STRIDE, L_K, L_K_STRIDE, L_V, L_V_STRIDE, L_Y, L_DECAY, L_DECAY_STRIDE, L_BETA, L_RATE, L_SHIFT,
+ L_HEADS, L_GROUPS, L_TILED, L_DELTA, L_KEY_DIM, L_VALUE_DIM, L_STATE, L_STATE_BYTES) = range(20)  # fmt: skip
+"""Inputs and strides: y has v's stride, beta (0: none) that of decay. Then vectors and the shape."""
+VECTORS = 2
+COLUMNS = 16 * VECTORS
+UNROLLED = 4
+ZERO = np.float32(0)
+
+
+def _emit_convolve(
+    b: ir.IRBuilder, y: Any, bias: Any, weight: Any, weight_stride: Any, old: Any, old_stride: Any,
+    old_taps: Any, x: Any, x_stride: Any, taps: Any, vectors: Any,
+) -> None:  # fmt: skip
+    """One row: y = bias + the taps' sum, of the first `old_taps` over `old`, of the others over `x`."""
+    with counted_loop(b, vectors) as i:
+        offset = b.mul(i, ir.Constant(I64, 64))
+        total = cgutils.alloca_once(b, VF32)
+        b.store(load(b, b.add(bias, offset), VF32), total)
+        for rows, stride, first, count in (
+            (old, old_stride, ir.Constant(I64, 0), old_taps),
+            (x, x_stride, old_taps, b.sub(taps, old_taps)),
+        ):
+            with counted_loop(b, count) as n:
+                j = b.add(n, first)
+                w = load(b, b.add(b.add(weight, offset), b.mul(j, weight_stride)), VF32)
+                row = load(b, b.add(b.add(rows, offset), b.mul(j, stride)), VF32)
+                b.store(fma(b, w, row, b.load(total)), total)
+        store(b, b.load(total), b.add(y, offset))
+
+
+convolve_row = intrinsic_function("convolve_row", types.void, (types.int64,) * 11, _emit_convolve)
+
+
+def _emit_copy(b: ir.IRBuilder, source: Any, target: Any, vectors: Any) -> None:
+    with counted_loop(b, vectors) as i:
+        offset = b.mul(i, ir.Constant(I64, 64))
+        store(b, load(b, b.add(source, offset), VF32), b.add(target, offset))
+
+
+def _emit_clear(b: ir.IRBuilder, target: Any, vectors: Any) -> None:
+    with counted_loop(b, vectors) as i:
+        store(b, const_vector(0.0), b.add(target, b.mul(i, ir.Constant(I64, 64))))
+
+
+copy_state = intrinsic_function("copy_state", types.void, (types.int64,) * 3, _emit_copy)
+clear_state = intrinsic_function("clear_state", types.void, (types.int64,) * 2, _emit_clear)
+
+
+def convolve(args: int, step: int, tile: int, scratch: int) -> None:
+    """A tile is `CONVOLVED` vectors of a row."""
+    stride, taps = ld_i64(args + 8 * C_STRIDE), ld_i64(args + 8 * C_TAPS)
+    offset = 64 * CONVOLVED * tile
+    vectors = min(CONVOLVED, (stride - offset) // 64)
+    weight, bias = ld_i64(args + 8 * C_WEIGHT) + offset, ld_i64(args + 8 * C_BIAS) + offset
+    states, state_bytes = ld_i64(args + 8 * C_STATE) + offset, ld_i64(args + 8 * C_STATE_BYTES)
+    for r in range(ld_i64(step + 8 * RUNS)):
+        run = step + 8 * (RUN_TABLE + RUN_WORDS * r)
+        first, rows = ld_i64(run + 8 * RUN_FIRST) * stride + offset, ld_i64(run + 8 * RUN_ROWS)
+        x, y = ld_i64(args + 8 * C_X) + first, ld_i64(args + 8 * C_Y) + first
+        before, after = ld_i64(run + 8 * RUN_FROM), states + state_bytes * ld_i64(run + 8 * RUN_TO)
+        if before < 0:
+            for j in range(taps - 1):
+                clear_state(after + j * stride, vectors)
+            old = after
+        else:
+            old = states + state_bytes * before
+        for t in range(rows):
+            convolve_row(
+                y + t * stride, bias, weight, stride, old + t * stride, stride, max(0, taps - 1 - t),
+                x + (t - taps + 1) * stride, stride, taps, vectors,
+            )  # fmt: skip
+        for j in range(taps - 1):
+            t = rows - taps + 1 + j
+            copy_state(x + t * stride if t >= 0 else old + (j + rows) * stride, after + j * stride, vectors)
+
+
+def _emit_advance(
+    b: ir.IRBuilder, state: Any, key: Any, query: Any, count: Any, decay: Any, beta: Any, delta: Any,
+    value: Any, y: Any,
+) -> None:  # fmt: skip
+    """One row of `COLUMNS` columns of a head: `state` (count, COLUMNS) advances, y is its product with the
+    query. `count` is a multiple of `UNROLLED`.
+    """
+    steps = b.udiv(count, ir.Constant(I64, UNROLLED))
+    a, zero = splat(b, decay), const_vector(0.0)
+    said = [cgutils.alloca_once(b, VF32) for _ in range(VECTORS * UNROLLED)]
+    sums = [cgutils.alloca_once(b, VF32) for _ in range(VECTORS * UNROLLED)]
+    for each in (*said, *sums):
+        b.store(zero, each)
+
+    def places(n: Any) -> Any:
+        for u in range(UNROLLED):
+            i = b.add(b.mul(n, ir.Constant(I64, UNROLLED)), ir.Constant(I64, u))
+            yield u, b.mul(i, ir.Constant(I64, 4)), b.mul(i, ir.Constant(I64, 64 * VECTORS))
+
+    with b.if_then(b.icmp_signed("!=", delta, ir.Constant(I64, 0))), counted_loop(b, steps) as n:
+        for u, number, row in places(n):
+            k = splat(b, load(b, b.add(key, number), F32))
+            for v in range(VECTORS):
+                place = said[VECTORS * u + v]
+                s = load(b, b.add(state, row), VF32, 64 * v)
+                b.store(fma(b, k, s, b.load(place)), place)
+    change = []
+    for v in range(VECTORS):
+        total = zero
+        for u in range(UNROLLED):
+            total = b.fadd(total, b.load(said[VECTORS * u + v]))
+        given = load(b, value, VF32, 64 * v)
+        change.append(b.fmul(splat(b, beta), b.fsub(given, b.fmul(a, total))))
+    with counted_loop(b, steps) as n:
+        for u, number, row in places(n):
+            k = splat(b, load(b, b.add(key, number), F32))
+            q = splat(b, load(b, b.add(query, number), F32))
+            for v in range(VECTORS):
+                place = sums[VECTORS * u + v]
+                s = fma(b, k, change[v], b.fmul(a, load(b, b.add(state, row), VF32, 64 * v)))
+                store(b, s, b.add(state, row), 64 * v)
+                b.store(fma(b, q, s, b.load(place)), place)
+    for v in range(VECTORS):
+        total = zero
+        for u in range(UNROLLED):
+            total = b.fadd(total, b.load(sums[VECTORS * u + v]))
+        store(b, total, y, 64 * v)
+
+
+advance_row = intrinsic_function(
+    "advance_row",
+    types.void,
+    (*(types.int64,) * 4, types.float32, types.float32, *(types.int64,) * 3),
+    _emit_advance,
+)
+
+
+def linear_attention(args: int, step: int, tile: int, scratch: int) -> None:
+    """A tile is `COLUMNS` values of a head. Heads of other sizes go through scratch memory: padded keys,
+    queries, values and results.
+    """
+    dk, dv = ld_i64(args + 8 * L_KEY_DIM), ld_i64(args + 8 * L_VALUE_DIM)
+    heads, groups = ld_i64(args + 8 * L_HEADS), ld_i64(args + 8 * L_GROUPS)
+    blocks, padded = (dv + COLUMNS - 1) // COLUMNS, (dk + UNROLLED - 1) // UNROLLED * UNROLLED
+    head, block = tile // blocks, tile % blocks
+    group = head % groups if ld_i64(args + 8 * L_TILED) else head // (heads // groups)
+    columns, here = min(COLUMNS, dv - COLUMNS * block), 4 * (head * dv + COLUMNS * block)
+    key_work, query_work = scratch, scratch + 4 * padded
+    value_work, y_work = scratch + 8 * padded, scratch + 8 * padded + 4 * COLUMNS
+    for i in range(2 * padded + 2 * COLUMNS):
+        st_f32(scratch + 4 * i, ZERO)
+    q_stride, k_stride = ld_i64(args + 8 * L_Q_STRIDE), ld_i64(args + 8 * L_K_STRIDE)
+    v_stride, decay_stride = ld_i64(args + 8 * L_V_STRIDE), ld_i64(args + 8 * L_DECAY_STRIDE)
+    beta, delta = ld_i64(args + 8 * L_BETA), ld_i64(args + 8 * L_DELTA)
+    rate = ld_f32(ld_i64(args + 8 * L_RATE) + 4 * head)
+    shift = ld_f32(ld_i64(args + 8 * L_SHIFT) + 4 * head)
+    part, state_bytes = tile * 4 * COLUMNS * padded, ld_i64(args + 8 * L_STATE_BYTES)
+    states = ld_i64(args + 8 * L_STATE) + part
+    for r in range(ld_i64(step + 8 * RUNS)):
+        run = step + 8 * (RUN_TABLE + RUN_WORDS * r)
+        before, state = ld_i64(run + 8 * RUN_FROM), states + state_bytes * ld_i64(run + 8 * RUN_TO)
+        if before < 0:
+            clear_state(state, VECTORS * padded)
+        elif states + state_bytes * before != state:
+            copy_state(states + state_bytes * before, state, VECTORS * padded)
+        first = ld_i64(run + 8 * RUN_FIRST)
+        for t in range(first, first + ld_i64(run + 8 * RUN_ROWS)):
+            key = ld_i64(args + 8 * L_K) + t * k_stride + 4 * group * dk
+            query = ld_i64(args + 8 * L_Q) + t * q_stride + 4 * group * dk
+            value = ld_i64(args + 8 * L_V) + t * v_stride + here
+            y = ld_i64(args + 8 * L_Y) + t * v_stride + here
+            number = t * decay_stride + 4 * head
+            x = float(ld_f32(ld_i64(args + 8 * L_DECAY) + number) + shift)
+            soft = x if x > 20.0 else math.log1p(math.exp(x))
+            decay, strength = np.float32(math.exp(rate * soft)), np.float32(soft)
+            if beta:
+                strength = np.float32(1.0 / (1.0 + math.exp(-float(ld_f32(beta + number)))))
+            if padded != dk:
+                for i in range(dk):
+                    st_f32(key_work + 4 * i, ld_f32(key + 4 * i))
+                    st_f32(query_work + 4 * i, ld_f32(query + 4 * i))
+                key, query = key_work, query_work
+            if columns == COLUMNS:
+                advance_row(state, key, query, padded, decay, strength, delta, value, y)
+            else:
+                for i in range(columns):
+                    st_f32(value_work + 4 * i, ld_f32(value + 4 * i))
+                advance_row(state, key, query, padded, decay, strength, delta, value_work, y_work)
+                for i in range(columns):
+                    st_f32(y + 4 * i, ld_f32(y_work + 4 * i))
+
+
+# --- lowering -----------------------------------------------------------------------------------------------
+
+_ANY = 1 << 40
+"""Rows of a tile that goes through all rows."""
+
+
+def _convolution(calls: Calls, node: Convolution) -> None:
+    x, y, shape = node.x, node.y, node.shape
+    wide = y.stride // 4
+    bias = calls.constants.zeros(wide) if node.bias is None else calls.constants.vector(node.bias)
+    arguments: list[Argument] = [
+        x, y, y.stride, calls.constants.vector(node.weight, wide), bias, shape.taps,
+        calls.cache.state_address(node.part), 4 * shape.floats,
+    ]  # fmt: skip
+    tiles = -(-y.stride // (64 * CONVOLVED))
+    state = ("state", node.part)
+    calls.add("convolve", arguments, [x], [y, state], tiles=(tiles, _ANY, tiles, _ANY))
+
+
+def _linear_attention(calls: Calls, node: LinearAttention) -> None:
+    q, k, v, decay, shape = node.q, node.k, node.v, node.decay, node.shape
+    calls.scratch = max(calls.scratch, 8 * (shape.key_dim + UNROLLED + COLUMNS))
+    arguments: list[Argument] = [
+        q, q.stride, k, k.stride, v, v.stride, node.y, decay, decay.stride, node.beta or 0,
+        calls.constants.vector(node.rate), calls.constants.vector(node.shift), shape.value_heads,
+        shape.key_heads, int(shape.tiled), int(shape.delta), shape.key_dim, shape.value_dim,
+        calls.cache.state_address(node.part), 4 * shape.floats,
+    ]  # fmt: skip
+    tiles = shape.value_heads * -(-shape.value_dim // COLUMNS)
+    written: list[object] = [node.y, ("state", node.part)]
+    calls.add("linear_attention", arguments, list(node.reads), written, tiles=(tiles, _ANY, tiles, _ANY))
+
+
+LOWER: Table = {Convolution: _convolution, LinearAttention: _linear_attention}

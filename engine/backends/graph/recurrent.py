@@ -1,0 +1,76 @@
+"""Convolutions over time and linear attention: their nodes, and how they are recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.nodes import Recording, Value
+from engine.backends.states import ConvolutionShape, LinearAttentionShape
+from engine.tensors import Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Convolution(Value):
+    """y = the causal convolution of x by `weight` (K, C), over part number `part` of the states."""
+
+    x: Buffer
+    part: int
+    weight: Floats
+    bias: Floats | None
+
+    @property
+    def shape(self) -> ConvolutionShape:
+        """The shape of its state."""
+        return ConvolutionShape(self.weight.shape[1], self.weight.shape[0])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinearAttention(Value):
+    """y = linear attention of q, k and v, over part number `part` of the states."""
+
+    INPUTS = ("q", "k", "v", "decay", "beta")
+    q: Buffer
+    k: Buffer
+    v: Buffer
+    decay: Buffer
+    beta: Buffer | None
+    part: int
+    rate: Floats
+    shift: Floats
+    shape: LinearAttentionShape
+
+
+class RecurrentOps(Recording):
+    """The operations of `Ops` that have a state."""
+
+    def convolve(self, part: int, x: Buffer, weight: Floats, bias: Floats | None = None) -> Buffer:
+        assert weight.ndim == 2
+        assert weight.shape[1] == x.width
+        assert bias is None or bias.size == x.width
+        assert not x.on_logit_rows
+        return self._add(Convolution(x=x, part=part, weight=weight, bias=bias, y=x.like()))
+
+    def linear_attention(
+        self,
+        part: int,
+        inputs: tuple[Buffer, Buffer, Buffer],
+        decay: Buffer,
+        beta: Buffer | None,
+        rate: Floats,
+        shift: Floats,
+        shape: LinearAttentionShape,
+    ) -> Buffer:
+        q, k, v = inputs
+        heads = shape.value_heads
+        assert q.width == k.width == shape.key_heads * shape.key_dim
+        assert v.width == heads * shape.value_dim
+        assert {decay.width, rate.size, shift.size, heads if beta is None else beta.width} == {heads}
+        assert heads % shape.key_heads == 0
+        q, k, decay = (self._at(each, v.device) for each in (q, k, decay))
+        return self._add(
+            LinearAttention(
+                q=q, k=k, v=v, decay=decay, beta=None if beta is None else self._at(beta, v.device),
+                part=part, rate=rate, shift=shift, shape=shape, y=v.like(),
+            )
+        )  # fmt: skip

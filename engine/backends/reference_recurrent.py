@@ -1,0 +1,75 @@
+"""The recurrent operations of the reference backend, token by token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import softplus
+
+from engine.backends.base import Array
+from engine.backends.states import LinearAttentionShape
+from engine.tensors import Floats
+
+
+class RecurrentOps:
+    """`Ops.convolve` and `Ops.linear_attention` over the states of a cache."""
+
+    _cache: Any
+    """A cache whose `state_parts` are (states, numbers) float32."""
+    _states: tuple[int, int]
+    """The state before the step's rows, or -1, and the one after them."""
+
+    def convolve(self, part: int, x: Array, weight: Floats, bias: Floats | None = None) -> Array:
+        factors = torch.from_numpy(weight).to(x.device)  # (K, C)
+        taps, channels = factors.shape
+        before = self._state(part, (taps - 1) * channels, x.device).reshape(taps - 1, channels)
+        rows = torch.cat([before, x])  # (K - 1 + T, C)
+        y = sum(factors[j] * rows[j : j + len(x)] for j in range(taps))
+        self._keep(part, rows[len(x) :])
+        return y if bias is None else y + torch.from_numpy(bias).to(x.device)
+
+    def linear_attention(
+        self,
+        part: int,
+        inputs: tuple[Array, Array, Array],
+        decay: Array,
+        beta: Array | None,
+        rate: Floats,
+        shift: Floats,
+        shape: LinearAttentionShape,
+    ) -> Array:
+        heads, groups, dk, dv = shape.value_heads, shape.key_heads, shape.key_dim, shape.value_dim
+        v, on = inputs[2].reshape(-1, heads, dv), inputs[2].device
+        q, k = (each.to(on).reshape(-1, groups, dk)[:, _groups(shape)] for each in inputs[:2])  # (T, H, Dk)
+        step = softplus(decay.to(on) + torch.from_numpy(shift).to(on))  # (T, H)
+        a = torch.exp(torch.from_numpy(rate).to(on) * step)
+        b = step if beta is None else torch.sigmoid(beta.to(on))
+        state = self._state(part, heads * dk * dv, on).reshape(heads, dk, dv)
+        y = torch.empty_like(v)
+        for t in range(len(v)):
+            state = state * a[t, :, None, None]
+            said = torch.einsum("hkv,hk->hv", state, k[t]) if shape.delta else 0.0
+            state = state + k[t, :, :, None] * ((v[t] - said) * b[t, :, None])[:, None, :]
+            y[t] = torch.einsum("hkv,hk->hv", state, q[t])
+        self._keep(part, state)
+        return y.reshape(len(y), heads * dv)
+
+    def _state(self, part: int, size: int, device: torch.device) -> torch.Tensor:
+        """The first `size` numbers of a part before the rows, as a copy."""
+        if self._states[0] < 0:
+            return torch.zeros(size, device=device)
+        kept: torch.Tensor = self._cache.state_parts[part]
+        return kept[self._states[0], :size].to(device, copy=True)
+
+    def _keep(self, part: int, values: torch.Tensor) -> None:
+        """Write a part after the rows."""
+        self._cache.state_parts[part][self._states[1], : values.numel()] = values.reshape(-1)
+
+
+def _groups(shape: LinearAttentionShape) -> torch.Tensor:
+    """The head of keys and queries of each head of values."""
+    heads = torch.arange(shape.value_heads)
+    if shape.tiled:
+        return heads % shape.key_heads
+    return heads // (shape.value_heads // shape.key_heads)

@@ -1,0 +1,65 @@
+"""The states of recurrent layers: what a cache holds of them for each sequence, besides pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionShape:
+    """A causal convolution over time of each of C `channels` alone, of K `taps`: its state is the last K - 1
+    inputs of a sequence.
+    """
+
+    channels: int
+    taps: int
+
+    @property
+    def floats(self) -> int:
+        """Numbers in a state: rows of whole vectors of 16."""
+        return (self.taps - 1) * ((self.channels + 15) // 16 * 16)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAttentionShape:
+    """One layer's linear attention: each of the H `value_heads` has a matrix S (Dk, Dv) as its state.
+
+    Head h reads the keys and queries of head h // (H / G) of the G `key_heads`, or of h % G if `tiled`. With
+    `delta`, v is replaced by its difference from what S says of k (the delta rule, arXiv 2412.06464);
+    without, v is added as it is (Mamba-2, arXiv 2405.21060).
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    delta: bool
+    tiled: bool = False
+
+    @property
+    def floats(self) -> int:
+        """Numbers in a state: its keys' dimension is padded to a multiple of 4, its values' to one of 32."""
+        return self.value_heads * ((self.key_dim + 3) // 4 * 4) * ((self.value_dim + 31) // 32 * 32)
+
+
+StateShape = ConvolutionShape | LinearAttentionShape
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """What a cache holds besides pages: `count` states, each with a part of every shape, float32.
+
+    A state says everything about a sequence's tokens before some position that recurrent layers know of it.
+    """
+
+    shapes: tuple[StateShape, ...] = ()
+    count: int = 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one state."""
+        return 4 * sum(shape.floats for shape in self.shapes)
+
+
+NO_STATES = States()
+"""What a cache of a model without recurrent layers holds."""

@@ -1,0 +1,193 @@
+"""Convolutions and linear attention against their formulas in float64, on every backend that has them: in any
+cut of a text into passes, several texts in one pass, and states that stay as they were written.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.base import AttentionShape, Ops, Step
+from engine.backends.cpu.backend import CpuBackend
+from engine.backends.reference import ReferenceBackend
+from engine.backends.states import ConvolutionShape, LinearAttentionShape, States
+from tests.engine.backends.kernel_oracles import Matrix
+
+VOCABULARY, TAPS = 50, 4
+SHAPES = {
+    "delta": LinearAttentionShape(2, 4, 16, 32, True),
+    "delta, tiled": LinearAttentionShape(2, 4, 12, 48, True, True),
+    "delta, odd": LinearAttentionShape(3, 3, 5, 7, True),
+    "mamba": LinearAttentionShape(1, 3, 32, 64, False),
+    "mamba, odd": LinearAttentionShape(2, 6, 9, 33, False),
+    "wide": LinearAttentionShape(1, 2, 128, 128, True),
+}
+Values = np.ndarray[Any, Any]
+
+
+class Layer:
+    """One convolution of the values, then linear attention; inputs are rows of tables."""
+
+    def __init__(self, backend: Any, shape: LinearAttentionShape, with_beta: bool, with_bias: bool) -> None:
+        self.backend, self.shape = backend, shape
+        keys, values = shape.key_heads * shape.key_dim, shape.value_heads * shape.value_dim
+        widths = {"q": keys, "k": keys, "v": values, "decay": shape.value_heads, "beta": shape.value_heads}
+        if not with_beta:
+            del widths["beta"]
+        self.tables = {
+            name: Matrix("F32", (VOCABULARY, width), seed)
+            for seed, (name, width) in enumerate(widths.items(), 3)
+        }
+        self.weights = {name: backend.load_weight(table) for name, table in self.tables.items()}
+        rng = np.random.default_rng(8)
+        self.taps = rng.standard_normal((TAPS, values)).astype(np.float32)
+        self.bias = rng.standard_normal(values).astype(np.float32) if with_bias else None
+        self.rate = -rng.uniform(0.05, 1, shape.value_heads).astype(np.float32)
+        self.shift = rng.standard_normal(shape.value_heads).astype(np.float32)
+        self.states = States((ConvolutionShape(values, TAPS), shape), 6)
+        self.cache = backend.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "auto", self.states)
+        self.program = backend.record(self, self.cache, 64)
+
+    def __call__(self, ops: Ops) -> Any:
+        found = {name: ops.embed(table) for name, table in self.weights.items()}
+        v = ops.convolve(0, found["v"], self.taps, self.bias)
+        inputs = (found["q"], found["k"], v)
+        y = ops.linear_attention(
+            1, inputs, found["decay"], found.get("beta"), self.rate, self.shift, self.shape
+        )
+        return ops.last_rows(y)
+
+    def expected(self, ids: Values) -> Values:
+        """The formulas, in float64 and for each head alone."""
+        rows = {name: table.dequantise()[ids].astype(np.float64) for name, table in self.tables.items()}
+        shape, count = self.shape, len(ids)
+        padded = np.concatenate([np.zeros((TAPS - 1, rows["v"].shape[1])), rows["v"]])
+        v = sum(self.taps[j] * padded[j : j + count] for j in range(TAPS))
+        v = v + (0 if self.bias is None else self.bias)
+        out = np.empty_like(v)
+        for head in range(shape.value_heads):
+            ratio = shape.value_heads // shape.key_heads
+            group = head % shape.key_heads if shape.tiled else head // ratio
+            part = slice(group * shape.key_dim, (group + 1) * shape.key_dim)
+            mine = slice(head * shape.value_dim, (head + 1) * shape.value_dim)
+            state = np.zeros((shape.key_dim, shape.value_dim))
+            for t in range(count):
+                step = np.logaddexp(0, rows["decay"][t, head] + self.shift[head])
+                b = 1 / (1 + np.exp(-rows["beta"][t, head])) if "beta" in rows else step
+                state *= np.exp(self.rate[head] * step)
+                k, given = rows["k"][t, part], v[t, mine]
+                state += np.outer(k, b * (given - (k @ state if shape.delta else 0)))
+                out[t, mine] = rows["q"][t, part] @ state
+        return out
+
+    def run(self, ids: Values, states: list[tuple[int, int]], runs: list[int] | None = None) -> Values:
+        """All rows' results; `runs` are the rows of each text."""
+        starts = np.concatenate([np.arange(n) for n in runs or [len(ids)]]).astype(np.int32)
+        pages = np.zeros(len(runs or [1]), np.int32)
+        several = [(n, 1) for n in runs] if runs else []
+        found: Values = self.program.run(
+            Step(ids.astype(np.int32), starts, pages, len(ids), several, states)
+        ).copy()
+        return found
+
+    def close(self) -> None:
+        self.program.close()
+        self.cache.close()
+
+
+IDS = np.random.default_rng(1).integers(0, VOCABULARY, 40)
+
+
+def made(backend: str, name: str, with_beta: bool = True, with_bias: bool = True) -> Layer:
+    one: Any = CpuBackend(2) if backend == "cpu" else ReferenceBackend()
+    return Layer(one, SHAPES[name], with_beta, with_bias)
+
+
+def close_to(found: Values, expected: Values) -> None:
+    assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_formulas_hold_in_any_cut(backend: str, name: str) -> None:
+    layer = made(backend, name, with_beta=name != "mamba", with_bias=name != "delta")
+    expected = layer.expected(IDS)
+    whole = layer.run(IDS, [(-1, 5)])
+    close_to(whole, expected)
+    for sizes in ([1] * 40, [2, 1, 7, 9, 20, 1], [39, 1]):
+        before = -1
+        for number, (start, end) in enumerate(pairwise([0, *accumulate(sizes)])):
+            after = number % 2
+            found = layer.run(IDS[start:end], [(before, after)])
+            if backend == "cpu":
+                assert np.array_equal(found, whole[start:end])
+            close_to(found, expected[start:end])
+            before = after
+    layer.close()
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_a_state_may_be_written_over_itself_and_others_stay(backend: str) -> None:
+    layer = made(backend, "delta")
+    layer.run(IDS[:10], [(-1, 2)])
+    first = layer.run(IDS[10:20], [(2, 3)])
+    assert np.array_equal(layer.run(IDS[10:20], [(2, 4)]), first)  # reading changes nothing
+    assert np.array_equal(layer.run(IDS[10:20], [(2, 2)]), first)
+    last = layer.run(IDS[20:30], [(3, 0)])
+    assert np.array_equal(layer.run(IDS[20:30], [(2, 2)]), last)
+    assert np.array_equal(layer.run(IDS[20:30], [(4, 1)]), last)
+    for rows in (1, 2, 3):  # fewer rows than the state of a convolution has
+        found = layer.run(IDS[:rows], [(-1, 0)])
+        assert np.array_equal(found, layer.run(IDS[:rows], [(-1, 1)]))
+        again = layer.run(IDS[rows : rows + 2], [(0, 0)])
+        assert np.array_equal(again, layer.run(IDS[rows : rows + 2], [(1, 2)]))
+    layer.close()
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_texts_in_one_pass_do_not_touch_each_other(backend: str) -> None:
+    layer = made(backend, "delta, tiled")
+    layer.run(IDS[:9], [(-1, 0)])
+    layer.run(IDS[20:29], [(-1, 1)])
+    alone = [layer.run(IDS[9:12], [(0, 5)]), layer.run(IDS[3:4], [(-1, 5)]), layer.run(IDS[29:33], [(1, 5)])]
+    ids = np.concatenate([IDS[9:12], IDS[3:4], IDS[29:33]])
+    together = layer.run(ids, [(0, 2), (-1, 3), (1, 4)], [3, 1, 4])
+    assert np.array_equal(together, np.concatenate(alone))
+    assert np.array_equal(layer.run(IDS[:5], [(2, 5)]), layer.run(IDS[:5], [(2, 5)]))
+    after = [layer.run(IDS[:3], [(state, 5)]) for state in (2, 3, 4)]
+    layer.run(IDS[9:12], [(0, 0)]), layer.run(IDS[29:33], [(1, 1)])
+    assert np.array_equal(after[0], layer.run(IDS[:3], [(0, 5)]))
+    assert np.array_equal(after[2], layer.run(IDS[:3], [(1, 5)]))
+    layer.close()
+
+
+def test_states_count_in_the_cache() -> None:
+    shape = LinearAttentionShape(1, 2, 6, 40, False)
+    states = States((ConvolutionShape(18, 4), shape), 3)
+    assert states.state_bytes == 4 * (3 * 32 + 2 * 8 * 64)
+    plain = AttentionShape(1, 1, 16, 1.0)
+    for backend in (CpuBackend(1), ReferenceBackend()):
+        sizes = [backend.new_cache(1, plain, 2, "fp16", given).nbytes for given in (states, States())]
+        assert sizes[0] - sizes[1] == 3 * states.state_bytes
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("gate", ["sigmoid", "identity"])
+def test_gates_of_recurrent_layers(backend: str, gate: str) -> None:
+    one: Any = CpuBackend(2) if backend == "cpu" else ReferenceBackend()
+    tables = [Matrix("F32", (VOCABULARY, 37), seed) for seed in (1, 2)]
+    weights = [one.load_weight(table) for table in tables]
+    cache = one.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "auto")
+    program = one.record(
+        lambda ops: ops.last_rows(ops.gated(*(ops.embed(w) for w in weights), gate)), cache, 16
+    )
+    ids = np.arange(10, dtype=np.int32)
+    found = program.run(Step(ids, ids, np.zeros(1, np.int32), 10)).copy()
+    x, y = (table.dequantise()[:10] for table in tables)
+    expected = (1 / (1 + np.exp(-x)) if gate == "sigmoid" else x) * y
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6)
+    program.close()
+    cache.close()
