@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engine.core import PAGE_TOKENS
 from engine.generator.job import Job
-from engine.kv_cache.pages import pages_for
+from engine.kv_cache.page_pool import pages_for
 from engine.models.paged import PagedCache
 
 _MUCH_LONGER = 4

@@ -16,7 +16,7 @@ from engine.backends.decode_loop import DecodeLoop, SamplingPlan
 from engine.core import Prefill
 from engine.errors import ContextTooLong
 from engine.generator.request import Guidance
-from engine.kv_cache.pages import Lease
+from engine.kv_cache.lease import Lease
 from engine.kv_cache.readings import Passes, again, cut, planned
 from engine.models.paged import PagedCache, SequencePart
 from engine.tensors import Floats

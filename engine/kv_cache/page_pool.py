@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from engine.core import PAGE_TOKENS
+from engine.kv_cache.states import Places, StatePool
 
 
 @dataclass(eq=False, slots=True)
@@ -27,7 +28,7 @@ class Page:
     before it. `refs` counts the leases with it in their block table, `pins` the unconfirmed copies that read
     it; `pending`: its own content still has to be copied in. `depth` is its place in the sequence; `digest`
     is None until it is full. `unread` is its number in a file from which its keys and values still have to be
-    read, else -1.
+    read, else -1. `states` are the states of recurrent layers that are kept with it.
     """
 
     index: int
@@ -39,6 +40,12 @@ class Page:
     pins: int = 0
     pending: bool = False
     unread: int = -1
+    states: Places = field(default_factory=dict)
+
+
+def pages_for(tokens: int) -> int:
+    """The number of pages for this many tokens."""
+    return -(-tokens // PAGE_TOKENS)
 
 
 def chain_digest(parent: bytes, ids: Sequence[int]) -> bytes:
@@ -57,9 +64,10 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 class PagePool:
-    """`page_count` pages of `PAGE_TOKENS` positions."""
+    """`page_count` pages of `PAGE_TOKENS` positions, and `states` states of recurrent layers."""
 
-    def __init__(self, page_count: int) -> None:
+    def __init__(self, page_count: int, states: int = 0) -> None:
+        self.states = StatePool(states)
         self.pages = [Page(index) for index in range(page_count)]
         self.free = list(reversed(self.pages))
         self.idle: OrderedDict[Page, None] = OrderedDict()  # the first is reclaimed first
@@ -81,12 +89,17 @@ class PagePool:
         `may_be_taken`.
         """
         best, common, best_rank = None, 0, (0, False)
+        for page, length in self.prefixes(parent, chunk):
+            rank = (length, self.may_be_taken(page) and length == len(page.ids))
+            if rank > best_rank:
+                best, common, best_rank = page, length, rank
+        return best, common
+
+    def prefixes(self, parent: bytes, chunk: list[int]) -> Iterator[tuple[Page, int]]:
+        """The pages after `parent` that begin as `chunk` does, and the length of what is common."""
         for page in self._children.get(parent, ()):
             if not page.pending and (length := _common(page.ids, chunk)):
-                rank = (length, self.may_be_taken(page) and length == len(page.ids))
-                if rank > best_rank:
-                    best, common, best_rank = page, length, rank
-        return best, common
+                yield page, length
 
     def may_be_taken(self, page: Page) -> bool:
         """Whether nothing relies on the page's content."""
@@ -148,6 +161,7 @@ class PagePool:
         """Forget the content from `length` (>= 1) on, and idle pages that could be found only through it."""
         if length < len(page.ids):
             del page.ids[length:]
+            self.states.cut(page.states, length)
             self.drop(self._unseal(page))
 
     def drop(self, pages: Sequence[Page]) -> None:
@@ -177,9 +191,11 @@ class PagePool:
             if len(other.ids) > len(page.ids) and other.ids[: len(page.ids)] == page.ids:
                 self.idle.pop(other)
                 self.idle[other] = None
+                self.states.move(page.states, other.states)
                 self.drop([page])
                 return
             if not other.pins and page.ids[: len(other.ids)] == other.ids:
+                self.states.move(other.states, page.states)
                 self.drop([other])
 
     def _unseal(self, page: Page) -> list[Page]:
@@ -204,6 +220,7 @@ class PagePool:
         if not siblings:
             del self._children[page.parent]
         page.ids, page.pending, page.unread = [], False, -1
+        self.states.cut(page.states, 0)
         return self._unseal(page)
 
     def problems(self) -> Iterator[str]:
@@ -222,6 +239,8 @@ class PagePool:
                 yield f"page {page.index} has the wrong digest"
             if page.unread >= 0 and (page.refs > 1 or page.pending or not page.ids):
                 yield f"page {page.index} cannot be unread"
+            if any(not 1 <= place <= len(page.ids) for place in page.states):
+                yield f"page {page.index} keeps a state of tokens that it does not hold"
             if page.digest is not None:
                 full[page.digest] = full.get(page.digest, 0) + 1
         if full != self._full:

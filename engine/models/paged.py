@@ -14,7 +14,9 @@ from engine.backends.decode_loop import DecodeLoop, HasDecodeLoop, SamplingPlan
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong, NotEnoughMemory
 from engine.kv_cache.disk import PageFile
-from engine.kv_cache.pages import Lease, PageTable, pages_for
+from engine.kv_cache.lease import Lease
+from engine.kv_cache.page_pool import pages_for
+from engine.kv_cache.pages import PageTable
 from engine.kv_cache.readings import Readings
 from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
 from engine.models.memory.fit import prefill_rows, work_space

@@ -16,7 +16,7 @@ from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
 
 if TYPE_CHECKING:
-    from engine.kv_cache.pages import Lease
+    from engine.kv_cache.lease import Lease
     from engine.models.paged import PagedCache
 
 GUESS = 16

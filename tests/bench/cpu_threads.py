@@ -11,7 +11,7 @@ from functools import partial
 from statistics import median
 
 from engine.cli.bench import Runner
-from engine.kv_cache.pages import Lease
+from engine.kv_cache.lease import Lease
 from engine.models.paged import PagedCache
 from tests.bench.cpu_kit import (
     BANDWIDTH,

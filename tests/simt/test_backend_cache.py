@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.kv_cache.pages import Lease
+from engine.kv_cache.lease import Lease
 from engine.models.base import Model
 from engine.models.paged import PagedCache
 from engine.models.saved import restore_cache, save_cache

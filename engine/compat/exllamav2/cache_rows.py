@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong
-from engine.kv_cache.pages import Lease
+from engine.kv_cache.lease import Lease
 from engine.models.paged import PagedCache
 from engine.tensors import Floats
 

@@ -8,8 +8,9 @@ import pytest
 
 from engine.core import PAGE_TOKENS as P
 from engine.errors import ContextTooLong
-from engine.kv_cache.page_pool import PagePool
-from engine.kv_cache.pages import Lease, PageTable, pages_for
+from engine.kv_cache.lease import Lease
+from engine.kv_cache.page_pool import PagePool, pages_for
+from engine.kv_cache.pages import PageTable
 
 ROOT = b"r" * 16
 

@@ -1,7 +1,8 @@
 """Random life of a page table, against a model of the memory itself.
 
 The model stores in each (page, slot) the whole prefix that ended with the token written there, salted by the
-key, as real keys and values depend on it. A lease must always read exactly its own prefixes through its block
+key, as real keys and values depend on it; a state of recurrent layers is what was written at the last
+position that it sums up. A lease must always read exactly its own prefixes through its block
 table. Now and then the content is saved and goes on living in a second table, of another size, from whose
 file some pages may have been lost.
 """
@@ -17,7 +18,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from engine.core import PAGE_TOKENS as P
 from engine.errors import ContextTooLong
-from engine.kv_cache.pages import Lease, PageTable, pages_for
+from engine.kv_cache.lease import Lease
+from engine.kv_cache.page_pool import pages_for
+from engine.kv_cache.pages import PageTable
 from engine.kv_cache.prefix_index import take_up, worth_keeping
 
 # Long runs drawn from few seeds: common beginnings of every length, forks inside pages and at their borders.
@@ -47,11 +50,14 @@ class World:
     table: PageTable
     memory: list[list[Written | None]]
     file: list[list[Written | None] | None]
+    states: list[Written | None]
     keys: dict[Lease, str] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, pages: int, file: list[list[Written | None] | None]) -> World:
-        return cls(PageTable(pages), [[None] * P for _ in range(pages)], file)
+    def empty(cls, pages: int, states: int, file: list[list[Written | None] | None]) -> World:
+        return cls(
+            PageTable(pages, states), [[None] * P for _ in range(pages)], file, [None for _ in range(states)]
+        )
 
     def perform(self, lease: Lease) -> None:
         for source, target in lease.copies:
@@ -73,6 +79,10 @@ class World:
         try:
             lease.reserve(lease.length + len(ids))
         except ContextTooLong:
+            if self.states and lease._target is None:
+                held = {state for other in self.keys for state in other._states()}
+                assert len(held) == len(self.states)
+                return
             blocked = {page for other in self.keys for page in other.pages}
             blocked |= {
                 source.index for other in self.keys if other is not lease for source, _ in other._copying
@@ -85,7 +95,16 @@ class World:
         values = prefix(self.keys[lease], lease.ids + ids)[lease.length :] + [("junk", -1, -1)] * junk
         for position, value in enumerate(values[: len(lease.pages) * P - lease.length], lease.length):
             self.memory[lease.pages[position // P]][position % P] = value
+        if self.states:
+            before, after = lease.states
+            assert (None if before < 0 else self.states[before]) == self.summed(lease)
+            assert before != after
+            self.states[after] = values[len(ids) - 1] if ids else ("junk", -1, -1)
         lease.extend(ids)
+
+    def summed(self, lease: Lease) -> Written | None:
+        """What the state at the end of a lease must be; None at the beginning."""
+        return prefix(self.keys[lease], lease.ids)[-1] if lease.ids else None
 
     def common(self, lease: Lease, ids: list[int], key: str) -> int:
         if self.keys[lease] != key:
@@ -103,7 +122,7 @@ class PagedMemory(RuleBasedStateMachine):
 
     @initialize(pages=st.integers(1, 9))
     def begin(self, pages: int) -> None:
-        self.worlds = [World.empty(pages, [])]
+        self.worlds = [World.empty(pages, 0, [])]
 
     def of(self, lease: Lease) -> World:
         return next(world for world in self.worlds if lease in world.keys)
@@ -122,6 +141,8 @@ class PagedMemory(RuleBasedStateMachine):
         world.keys[lease] = key
         world.read(lease)
         best = min(best, max(0, len(ids) - leave))
+        if world.states:  # a living lease has kept a state of its last full page, unless it was forked
+            best = 0
         # full pages of living leases are always found
         assert best - best % P <= lease.length <= max(0, len(ids) - leave)
         assert lease.ids == ids[: lease.length]
@@ -156,6 +177,9 @@ class PagedMemory(RuleBasedStateMachine):
         except ContextTooLong:
             assert (lease.ids, lease.pages, lease.copies) == before
             return
+        if self.of(lease).states:
+            assert lease.length <= length
+            length = lease.length
         assert lease.ids == before[0][:length]
         assert len(lease.pages) == pages_for(length)
 
@@ -190,7 +214,7 @@ class PagedMemory(RuleBasedStateMachine):
             assert len(kept) == old.table.idle
         file = [old.memory[page.page] if page.unread < 0 else old.file[page.unread] for page in kept]
         file = [None if number in lost else content and content.copy() for number, content in enumerate(file)]
-        world = World.empty(pages, file)
+        world = World.empty(pages, len(old.states), file)
         entries = [None if reported and number in lost else page.entry for number, page in enumerate(kept)]
         taken = take_up(world.table, entries)
         assert taken == world.table.idle <= pages
@@ -209,6 +233,19 @@ class PagedMemory(RuleBasedStateMachine):
                     read[target] = list(world.memory[source])
                 values = [read[lease.pages[position // P]][position % P] for position in range(lease.length)]
                 assert values == prefix(key, lease.ids)
+                if world.states and lease.ids:
+                    assert world.states[lease._marks[-1][1].number] == world.summed(lease)
+
+    @invariant()
+    def kept_states_sum_up_what_their_pages_hold(self) -> None:
+        for world in getattr(self, "worlds", ()):
+            for page in world.table.pool.pages:
+                for place, state in page.states.items():
+                    assert (
+                        page.unread >= 0
+                        or page.pending
+                        or (world.memory[page.index][place - 1] == world.states[state.number])
+                    )
 
     @invariant()
     def idle_content_is_what_the_table_says(self) -> None:
@@ -219,7 +256,21 @@ class PagedMemory(RuleBasedStateMachine):
                     assert [value and value[1] for value in content[: len(page.ids)]] == page.ids
 
 
+class PagedMemoryAndStates(PagedMemory):
+    """The same with states of recurrent layers."""
+
+    @initialize(pages=st.integers(1, 9), states=st.sampled_from([2, 5, 12]))
+    def begin(self, pages: int, states: int) -> None:
+        self.worlds = [World.empty(pages, states, [])]
+
+    @rule(lease=PagedMemory.leases, seed=st.integers(0, 2), count=st.sampled_from([1, 3, 40]))
+    def go_on_and_keep(self, lease: Lease, seed: int, count: int) -> None:
+        self.of(lease).write(lease, [seed * 7 + i % 5 for i in range(count)], 0)
+        lease.keep_state()
+
+
+LIFE = settings(max_examples=150, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
 TestPagedMemory = PagedMemory.TestCase
-TestPagedMemory.settings = settings(
-    max_examples=150, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
-)
+TestPagedMemory.settings = LIFE
+TestPagedMemoryAndStates = PagedMemoryAndStates.TestCase
+TestPagedMemoryAndStates.settings = LIFE

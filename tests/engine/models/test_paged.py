@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine.core import PAGE_TOKENS as P
 from engine.errors import BadSetting, ContextTooLong
-from engine.kv_cache.pages import Lease
+from engine.kv_cache.lease import Lease
 from engine.models.memory.fit import GPU_ROWS, prefill_rows
 from engine.models.paged import PagedCache, chosen_context
 from engine.settings import CacheSettings

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CpuBackend
-from engine.kv_cache.pages import Lease
+from engine.kv_cache.lease import Lease
 from engine.models.base import Model
 from engine.models.paged import PagedCache
 from engine.models.saved import restore_cache, save_cache

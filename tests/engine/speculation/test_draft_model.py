@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.kv_cache.pages import Lease
+from engine.kv_cache.lease import Lease
 from engine.models.paged import PagedCache
 from engine.sampling.distribution import Distribution
 from engine.sampling.sampler import Sampler

@@ -1,0 +1,361 @@
+"""One sequence's hold on its pages, and on the states of recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from engine.core import PAGE_TOKENS
+from engine.errors import ContextTooLong
+from engine.kv_cache.page_pool import Page, PagePool, pages_for
+from engine.kv_cache.state_search import FoundState
+from engine.kv_cache.states import State
+
+
+class Lease:
+    """One sequence's pages, made by `PageTable.open`.
+
+    `pages` is the block table (page j holds positions 256 j ... 256 j + 255) and `ids` the tokens whose keys
+    and values are valid. `copies` lists (source page, target page): the caller copies these whole pages, in
+    order, before it runs the model on this lease; doing so twice does no harm. `copied()` confirms it, and
+    `extend` implies it.
+
+    The order of use: `open`, `reserve`, copies, then repeatedly: run the model on positions from `length` on,
+    `extend`. After `truncate`: `reserve` and copies again. Slots after `length` may hold anything, such as
+    rejected drafts.
+    """
+
+    def __init__(self, pool: PagePool, root: bytes, closed: Callable[[Lease], object]) -> None:
+        self.ids: list[int] = []
+        self.pages: list[int] = []
+        self.copies: list[tuple[int, int]] = []
+        self._pool = pool
+        self._root = root
+        self._when_closed = closed
+        self._block: list[Page] = []
+        # not confirmed yet; the caller may have emptied `copies`
+        self._copying: list[tuple[Page, Page]] = []
+        self._marks: list[tuple[int, State]] = []  # the latest states, each with the length it sums up
+        self._target: State | None = None  # the one that the next pass writes
+        self._closed = False
+
+    @property
+    def length(self) -> int:
+        """Tokens whose keys and values are valid."""
+        return len(self.ids)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def unread(self) -> list[tuple[int, int, int]]:
+        """What must be read from a file first: (depth in the block table, page, its number in the file).
+
+        Empty unless `engine.kv_cache.prefix_index.take_up` was used. The source of a copy has the depth of
+        its copy.
+        """
+        places = [
+            *enumerate(self._block),
+            *((self._block.index(target), source) for source, target in self._copying),
+        ]
+        return [(depth, page.index, page.unread) for depth, page in places if page.unread >= 0]
+
+    @property
+    def states(self) -> tuple[int, int]:
+        """For `Step.states`: the numbers of the state at `length`, -1 for none, and of the one that was
+        reserved for the next pass.
+        """
+        assert self._target is not None
+        before = self._marks[-1][1].number if self._marks else -1
+        return before, self._target.number
+
+    def keep_state(self) -> None:
+        """Make the state at `length`, if there is one, findable even when the text goes on differently."""
+        if self._marks:
+            length, state = self._marks[-1]
+            depth, place = divmod(length - 1, PAGE_TOKENS)
+            self._pool.states.keep(state, self._block[depth].states, place + 1)
+
+    def reserve(self, total_tokens: int) -> None:
+        """Reserve pages for `total_tokens` positions, and a state for the next pass to write. Raises
+        `ContextTooLong`, with nothing lost, if there are too few.
+
+        Read `copies` and `pages` only afterwards: where pages are short, a source replaces its copy.
+        """
+        self._must_be_open()
+        self._reserve_state()
+        missing = pages_for(total_tokens) - len(self._block)
+        if missing <= 0:
+            return
+        if missing > self._pool.available():
+            self._undo_copies()
+        available = self._pool.available()
+        if missing > available:
+            raise ContextTooLong(
+                f"This conversation needs {missing} more cache pages of {PAGE_TOKENS} tokens, but only "
+                f"{available} of {len(self._pool.pages)} can be had; shorten it or choose a larger context "
+                "length."
+            )
+        for _ in range(missing):
+            page = self._pool.acquire()
+            assert page is not None
+            self._block.append(page)
+            self.pages.append(page.index)
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Take in tokens whose keys and values have been written after `length`.
+
+        Raises ValueError if they do not fit into the reserved pages.
+        """
+        self._must_be_open()
+        held, new, start = self.ids, list(map(int, ids)), len(self.ids)
+        if len(held) + len(new) > len(self._block) * PAGE_TOKENS:
+            raise ValueError(
+                f"{len(new)} tokens after {self.length} do not fit into {len(self._block)} reserved pages"
+            )
+        if self._copying or self.copies:
+            self.copied()
+        while new:
+            depth, slot = divmod(len(held), PAGE_TOKENS)
+            page = self._block[depth]
+            if not slot:
+                self._pool.begin(page, self._parent(), depth)
+            part, new = new[: PAGE_TOKENS - slot], new[PAGE_TOKENS - slot :]
+            self._pool.append(page, part)
+            held.extend(part)
+        if self._pool.states.count and len(held) > start:
+            self._advance(start)
+
+    def truncate(self, length: int) -> None:
+        """Forget the tokens from `length` on and return the pages after it, reserved ones too. No key or
+        value moves.
+
+        A page that other leases need is replaced by a copy (see `copies`). Raises ValueError if `length` is
+        not in 0 ... self.length, and `ContextTooLong`, with nothing changed, if there is no page for the
+        copy. Of a model with recurrent layers the lease may be shorter afterwards.
+        """
+        self._must_be_open()
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot truncate {self.length} tokens to {length}")
+        marks = self._marks
+        if self._pool.states.count and length < self.length:
+            marks = self._marks_up_to(length)
+            length = marks[-1][0] if marks else 0
+        keep, cut = pages_for(length), length % PAGE_TOKENS
+        surplus = self._block[keep:]
+        last = self._block[keep - 1] if cut and length < self.length else None
+        shared = last is not None and (last.refs > 1 or last.pins > 0)
+        if shared and not self._pool.available() and all(page.refs > 1 or page.pins for page in surplus):
+            raise ContextTooLong(
+                f"Going back to token {length} needs one more cache page of {PAGE_TOKENS} tokens, but all "
+                f"{len(self._pool.pages)} are in use; close another conversation or choose a larger "
+                "context length."
+            )
+        self._take_marks(marks)
+        del self._block[keep:], self.pages[keep:], self.ids[length:]
+        self._release(surplus)
+        if surplus and surplus[-1].digest is None:
+            self._pool.reclaim_first(surplus[-1])  # mostly rejected drafts
+        if last is not None and shared:
+            self._replace_by_copy(last, cut)
+        elif last is not None:
+            self._pool.cut(last, cut)
+
+    def copied(self) -> None:
+        """Confirm that `copies` are done: their sources may be reclaimed, their targets found by others."""
+        copying, self._copying = self._copying, []
+        self.copies.clear()
+        for source, target in copying:
+            target.pending = False
+            self._pool.unpin(source)
+
+    def close(self) -> None:
+        """Return all pages; their content can be found again, except that of unconfirmed `copies`.
+
+        May be called twice.
+        """
+        if not self._closed:
+            self._closed = True
+            self.keep_state()
+            self._when_closed(self)
+            self._take_marks([])
+            if self._target is not None:
+                self._pool.states.release(self._target)
+                self._target = None
+            block, self._block, self.pages, self.ids = self._block, [], [], []
+            self._release(block)
+
+    # -- states
+
+    def _states(self) -> list[State]:
+        """The states that it uses."""
+        return [*(state for _, state in self._marks), *([] if self._target is None else [self._target])]
+
+    def _begin_at(self, tokens: Sequence[int], found: FoundState) -> None:
+        """Take the pages up to a state that was found; none if there is no page for the copy of the last."""
+        if found.state is None:
+            return
+        self._pool.states.hold(found.state)
+        self._marks.append((found.length, found.state))
+        for page in found.pages[:-1]:
+            self._pool.hold(page)
+            self._append(page)
+        page, rest = found.pages[-1], found.length - self.length
+        if rest == PAGE_TOKENS:
+            self._pool.hold(page)
+            self._append(page)
+        else:
+            self._take_part(page, rest, rest == len(page.ids) and page.digest is None)
+        if self.length < found.length:
+            self._take_marks([])
+            block, self._block, self.pages, self.ids = self._block, [], [], []
+            self._release(block)
+
+    def _reserve_state(self) -> None:
+        """Have a state for the next pass to write; the one before the latest is given up if need be."""
+        pool = self._pool.states
+        if not pool.count or self._target is not None:
+            return
+        self._target = pool.acquire()
+        if self._target is None and len(self._marks) > 1:
+            self._take_marks(self._marks[-1:])
+            self._target = pool.acquire()
+        if self._target is None:
+            raise ContextTooLong(
+                f"All {pool.count} states of this model's recurrent layers are in use; close another "
+                "conversation, or choose more memory for conversations."
+            )
+
+    def _advance(self, start: int) -> None:
+        """A pass has written the state after the tokens from `start` on. What is left of the text at the
+        latest end of a page, or in the pass before it, is kept.
+        """
+        if self._target is None:
+            raise ValueError("no state was reserved for these tokens")
+        border = self.length // PAGE_TOKENS * PAGE_TOKENS
+        if start < border < self.length:
+            self.keep_state()
+        self._marks = [*self._marks, (self.length, self._target)]
+        self._target = None
+        if border == self.length:
+            self.keep_state()
+        if len(self._marks) > 2:
+            self._pool.states.release(self._marks.pop(0)[1])
+
+    def _marks_up_to(self, length: int) -> list[tuple[int, State]]:
+        """The latest state that sums up at most `length` tokens, as marks; none if there is none."""
+        marks = [mark for mark in self._marks if mark[0] <= length][-1:]
+        for depth in reversed(range(pages_for(length))):
+            first = depth * PAGE_TOKENS
+            kept = self._block[depth].states
+            places = [place for place in kept if first + place <= length]
+            if places and (not marks or first + max(places) > marks[0][0]):
+                return [(first + max(places), kept[max(places)])]
+            if marks and marks[0][0] > first:
+                break
+        return marks
+
+    def _take_marks(self, marks: list[tuple[int, State]]) -> None:
+        """Use these states instead of those so far."""
+        before, self._marks = self._marks, marks
+        for _, state in marks:
+            self._pool.states.hold(state)
+        for _, state in before:
+            self._pool.states.release(state)
+
+    # -- pages
+
+    def _must_be_open(self) -> None:
+        if self._closed:
+            raise ValueError("this lease was closed")
+
+    def _parent(self) -> bytes:
+        """The digest of the full pages so far; defined only at a page boundary."""
+        depth = self.length // PAGE_TOKENS
+        digest = self._block[depth - 1].digest if depth else self._root
+        assert digest is not None
+        return digest
+
+    def _append(self, page: Page) -> None:
+        self._block.append(page)
+        self.pages.append(page.index)
+        self.ids.extend(page.ids)
+
+    def _take_part(self, page: Page, common: int, lossless: bool) -> None:
+        """Use the first `common` tokens of `page`: the page itself if that is `lossless`, else a copy, if
+        there is a page for it.
+
+        The copy takes the page that was used longest ago rather than one of the same conversation.
+        """
+        pool = self._pool
+        target = None
+        if not pool.may_be_taken(page) or not lossless:
+            page.pins += 1  # before `acquire`, which could reclaim it
+            target = pool.acquire()
+            if target is None:
+                page.pins -= 1
+                if not pool.may_be_taken(page):
+                    return
+        if target is None:
+            pool.hold(page)
+            pool.cut(page, common)
+            self._append(page)
+            return
+        pool.begin(target, page.parent, page.depth, page.ids[:common])
+        self._append(target)
+        self._owe_copy(page, target)
+
+    def _replace_by_copy(self, page: Page, length: int) -> None:
+        """Replace the last page, which other leases need, by a copy of its first `length` tokens."""
+        page.pins += 1
+        target = self._pool.acquire()
+        assert target is not None
+        self._pool.begin(target, page.parent, page.depth, page.ids[:length])
+        self._block[-1], self.pages[-1] = target, target.index
+        self._owe_copy(page, target)
+        self._pool.release(page)
+
+    def _owe_copy(self, source: Page, target: Page) -> None:
+        """Note a copy to make. `source` is already pinned."""
+        target.pending = True
+        self._copying.append((source, target))
+        self.copies.append((source.index, target.index))
+
+    def _undo_copies(self) -> None:
+        """Where the source of a copy is idle, use the source itself, cut, and return the target."""
+        for source, target in list(self._copying):
+            if not source.refs and source.pins == 1:
+                place = self._block.index(target)
+                self._pool.hold(source)
+                self._pool.cut(source, len(target.ids))
+                self._block[place], self.pages[place] = source, source.index
+                self._release([target])
+
+    def _release(self, pages: Sequence[Page]) -> None:
+        """Release pages, the last one first, so that the end of a conversation is reclaimed before its
+        beginning.
+        """
+        for page in reversed(pages):
+            for owed in [pair for pair in self._copying if pair[1] is page]:
+                self._copying.remove(owed)
+                self.copies[:] = [pair for pair in self.copies if pair != (owed[0].index, page.index)]
+                self._pool.unpin(owed[0])
+            self._pool.release(page)
+
+    def _problems(self) -> Iterator[str]:
+        if self.pages != [page.index for page in self._block]:
+            yield "a lease's block table is wrong"
+        parent = self._root
+        for depth, page in enumerate(self._block):
+            mine = self.ids[depth * PAGE_TOKENS : (depth + 1) * PAGE_TOKENS]
+            if page.ids != mine:
+                yield f"page {page.index} does not hold what its lease relies on"
+            if page.refs > 1 and page.digest is None:
+                yield f"page {page.index} is shared before it is full"
+            if mine and (page.parent, page.depth) != (parent, depth):
+                yield f"page {page.index} follows the wrong page"
+            parent = page.digest or b""
+        if self._pool.states.count and self.length != (self._marks[-1][0] if self._marks else 0):
+            yield "a lease is not as long as its latest state says"
