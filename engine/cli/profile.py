@@ -39,7 +39,7 @@ def step_profiles(
     rows = min(cache.rows, prompt_tokens)
 
     def run(start: int, count: int) -> None:
-        lease.truncate(start)
+        cache.rewind(lease, start)
         cache.run(lease, ids[start : start + count])
 
     try:

@@ -57,6 +57,10 @@ class ModelInfo:
     """The bytes of `resident_bytes` that one decoded token reads."""
     defaults: tuple[tuple[str, float], ...] = ()
     """The sampler settings that the model's authors recommend: (field of `SamplerSettings`, value)."""
+    uncached_layers: int = 0
+    """How many of the `layers` have no keys and values."""
+    state_bytes: int = 0
+    """Bytes of one state of the recurrent layers."""
     advised_context: int = 0
     """The context in tokens beyond which the model gets worse."""
     plain: tuple[int, int, int, int] = (0, 0, 0, 0)

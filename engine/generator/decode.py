@@ -167,6 +167,7 @@ def decode(
                 if overlap.logits is not None:
                     rows = overlap.logits[None]
                     continue
+            yield from runner.catch_up(sequence.ids, len(proposals))
             passes = runner.prepare(sequence.ids, [proposal.id for proposal in proposals])
             logits = yield passes
             assert logits is not None

@@ -17,7 +17,7 @@ from engine.core import Prefill
 from engine.errors import ContextTooLong
 from engine.generator.request import Guidance
 from engine.kv_cache.lease import Lease
-from engine.kv_cache.readings import Passes, again, cut, planned
+from engine.kv_cache.readings import Passes, again, cut, pass_end, planned, smallest
 from engine.models.paged import PagedCache, SequencePart
 from engine.tensors import Floats
 
@@ -84,11 +84,12 @@ class SequenceRunner:
         """The passes that will read the part of a prompt that is not cached."""
         start, length, most = self._leases[row].length, len(self._prompts[row]), self._cache.rows
         if not self._replayed:
-            return planned(start, length, most)
+            return planned(start, length, most, self._cache.recurrent)
         found: Passes = []
         ends = [*(at for at, _ in self._replayed[row][1:]), length]
         for (at, rows), end in zip(self._replayed[row], ends, strict=True):
-            found += [(at, min(rows, most))] if rows else planned(at, end + 1, most)[:-1]
+            unknown = planned(at, end + 1, most, self._cache.recurrent)[:-1]
+            found += [(at, min(rows, most))] if rows else unknown
         return found
 
     def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -125,6 +126,8 @@ class SequenceRunner:
                 end = ahead[0][0] if ahead else len(ids)
                 if self._replayed and self._leases[row].length > end:
                     self._leases[row].truncate(end)
+                if self._leases[row].length == len(ids) - 1:
+                    self._leases[row].keep_state()  # for another reply to this prompt
                 if self._leases[row].length == len(ids):
                     rows.append(logits[-1:].copy())
                 yield Prefill(sum(lease.length for lease in self._leases), total, self.cached)
@@ -140,7 +143,7 @@ class SequenceRunner:
         if start == last:
             return 1
         most, small = self._cache.rows, self._cache.program.batch_rows
-        left = min(last, begun + ((start - begun) // most + 1) * most) - start
+        left = pass_end(begun, start, last, most, self._cache.recurrent) - start
         if left <= max(self.chunk, 2 * small + 1):
             return left
         return min(max(self.chunk, small + 1), left - small - 1)
@@ -151,11 +154,34 @@ class SequenceRunner:
         return self._chunk(row, ids, start, self._size(begun, start, len(ids) - 1))
 
     def _chunk(self, row: int, ids: Sequence[int], start: int, size: int) -> list[SequencePart]:
-        """A pass of `size` rows from `start`; in a replayed one, those after the prompt were taken back."""
+        """A pass of `size` rows from `start`; in a replayed one, those after the prompt were taken back, and
+        without states they run again, so that no row's bits change.
+        """
         taken = list(ids[start : start + size])
-        taken += list(ids[-1:]) * (min(size, self._cache.context_length - start) - len(taken))
+        if not self._cache.recurrent:
+            taken += list(ids[-1:]) * (min(size, self._cache.context_length - start) - len(taken))
         self._parts = [SequencePart(self._leases[row], taken, 1)]
         return self._parts
+
+    def catch_up(self, ids: Sequence[int], drafts: int) -> Generator[ModelPass, Floats | None, None]:
+        """Before `prepare` for a text that was rewound: run again what its states have lost, as far as that
+        cannot be part of the next pass. Nothing to do for a model without recurrent layers.
+        """
+        for row, prompt in enumerate(self._prompts if self._cache.recurrent else ()):
+            lease, reply = self._leases[row], ids[self._prompt_tokens :]
+            text = list(ids) if row == 0 else [*prompt, *reply]
+            known = min(lease.length, len(text) - 1)
+            if lease.length <= known:
+                continue
+            lease.truncate(known)
+            passes, small = self._passes[row].copy(), self._cache.program.batch_rows
+            cut(passes, known)
+            cut(self._passes[row], lease.length)
+            while lease.length < known and not (
+                len(text) + drafts - lease.length <= small and smallest(passes, lease.length, small)
+            ):
+                yield ModelPass(partial(self._part_again, row, text[:known], passes), True)
+                self._extend()
 
     def prepare(self, ids: Sequence[int], drafts: Sequence[int] = ()) -> ModelPass:
         """The pass over what was not run of `ids`, and over `drafts` after it.
@@ -251,6 +277,8 @@ class SequenceRunner:
         """The next pass over `ids`, which these passes have read before."""
         lease, small = self._leases[row], self._cache.program.batch_rows
         start, end = again(passes, lease.length, len(ids), self.chunk, small)
+        if self._cache.recurrent:
+            start = lease.length  # a state cannot go back to the middle of a pass
         if start < lease.length:
             lease.truncate(start)
             cut(self._passes[row], start)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from engine.core import PAGE_TOKENS
+
 Passes = list[tuple[int, int]]
 """(first position, rows) of each pass, in order. A pass counts up to where the next one begins; 0 rows:
 unknown.
@@ -19,11 +21,24 @@ unknown.
 _KEPT = 128
 
 
-def planned(start: int, length: int, most: int) -> Passes:
-    """The passes that read the positions from `start` on: up to `most` rows each, the last position alone."""
-    last = length - 1
-    starts = [*range(start, last, most), last] if start < length else []
-    return [(at, min(most, last - at) if at < last else 1) for at in starts]
+def pass_end(begun: int, start: int, last: int, most: int, at_pages: bool) -> int:
+    """Where the pass ends that holds position `start`, when the positions from `begun` to before `last` are
+    read: after up to `most` rows and, if `at_pages`, at the end of a page, where states are kept.
+    """
+    if not at_pages:
+        return min(last, begun + ((start - begun) // most + 1) * most)
+    end, border = min(last, (start // most + 1) * most), last // PAGE_TOKENS * PAGE_TOKENS
+    return border if start < border < end else end
+
+
+def planned(start: int, length: int, most: int, at_pages: bool = False) -> Passes:
+    """The passes that read the positions from `start` on, as `pass_end` has them, the last position alone."""
+    last, at, found = length - 1, start, Passes()
+    while at < last:
+        end = pass_end(start, at, last, most, at_pages)
+        found.append((at, end - at))
+        at = end
+    return [*found, (last, 1)] if start < length else []
 
 
 def cut(passes: Passes, length: int) -> None:
@@ -46,7 +61,14 @@ def again(passes: Passes, start: int, length: int, most: int, small: int) -> tup
         return start, min(end, length, start + small)
     if min(end, length) - start <= small:
         start = max(begun, min(end, length) - small - 1)
-    return start, min(end, length, start + max(most, small + 1))
+    end = min(end, length)
+    cut = min(end, start + max(most, small + 1))
+    return start, max(start + small + 1, end - small - 1) if 0 < end - cut <= small else cut
+
+
+def smallest(passes: Passes, start: int, small: int) -> bool:
+    """Whether the positions from `start` on were run in passes of up to `small` rows."""
+    return all(0 < rows <= small for _, rows in passes[max(0, bisect_left(passes, (start + 1, 0)) - 1) :])
 
 
 class Readings:

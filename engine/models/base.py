@@ -6,11 +6,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.backends.base import Array, AttentionShape, Backend, Forward, KVCache, Ops, Program
+from engine.backends.states import States
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
 from engine.models.layers import Parts, RopeTables, Slot
-from engine.models.memory.estimate import SPARE_PAGES, context_pages, free_words, page_bytes
+from engine.models.memory.estimate import (
+    LEAST_STATES,
+    SPARE_PAGES,
+    context_pages,
+    free_words,
+    page_bytes,
+    state_count,
+)
 from engine.models.rope import rotary_table
 from engine.units import size_text
 
@@ -81,7 +89,7 @@ class Model:
     def page_bytes(self, dtype: str = "auto") -> int:
         """Bytes of one cache page in all layers. Raises `BadSetting` for an unknown cache type."""
         config = self.config
-        return page_bytes(config.layers, config.kv_heads, config.head_dim, dtype, self.backend.name)
+        return page_bytes(config.cached_layers, config.kv_heads, config.head_dim, dtype, self.backend.name)
 
     def new_cache(self, tokens: int, dtype: str = "auto", further_pages: int = 0) -> KVCache:
         """A zeroed cache for `tokens` positions, with spare pages and `further_pages` for other sequences.
@@ -91,12 +99,16 @@ class Model:
         if tokens < 1:
             raise BadSetting(f"A cache for {tokens} tokens was asked for; at least 1 was expected.")
         pages = context_pages(tokens) + further_pages
-        self._check_memory(pages * self.page_bytes(dtype), tokens, pages)
+        shapes = self.config.state_shapes
+        states = States(shapes, state_count(pages, States(shapes).state_bytes, self.backend.free_memory()))
+        self._check_memory(pages, states, tokens, dtype)
         # Loading prepared the cache type that was expected; for another type this compiles what is missing.
         for _ in self.prepare(dtype):
             pass
         try:
-            return self.backend.new_cache(self.config.layers, self.attention_shape, pages, dtype)
+            return self.backend.new_cache(
+                self.config.cached_layers, self.attention_shape, pages, dtype, states
+            )
         except MemoryError as error:
             raise NotEnoughMemory(
                 f"The system has no room for a context of {tokens} tokens; choose a shorter context length."
@@ -125,13 +137,15 @@ class Model:
             return
         self._tables = (positions, context, rope_tables(self.config, positions, context))
 
-    def _check_memory(self, needed: int, tokens: int, pages: int) -> None:
-        free, alone = self.backend.free_memory(), context_pages(tokens)
+    def _check_memory(self, pages: int, states: States, tokens: int, dtype: str) -> None:
+        free, each = self.backend.free_memory(), self.page_bytes(dtype)
+        needed = pages * each + states.count * states.state_bytes
+        alone = context_pages(tokens) * each + min(states.count, LEAST_STATES) * states.state_bytes
         there = free_words(free, self.backend.where)
-        if needed > free and needed * alone // pages > free:
+        if needed > free and alone > free:
             raise NotEnoughMemory(
-                f"A context of {tokens} tokens needs {size_text(needed * alone // pages)} for keys and "
-                f"values, but {there}; choose a shorter context length, or close other programs."
+                f"A context of {tokens} tokens needs {size_text(alone)} for keys and values, but {there}; "
+                "choose a shorter context length, or close other programs."
             )
         if needed > free:
             raise NotEnoughMemory(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engine.backends.base import AttentionShape
 from engine.backends.kv_formats import bytes_per_position, cache_type
+from engine.backends.states import ConvolutionShape, LinearAttentionShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.models.rope import RopeConfig
 
@@ -29,6 +30,53 @@ class Experts:
             raise BadCheckpoint(
                 f"The model uses {self.used} experts for each token but has {self.count}; the file is "
                 "damaged."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConvolution:
+    """A gated causal convolution of `taps` taps over all features (LFM2, arXiv 2511.23404)."""
+
+    taps: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNet:
+    """Linear attention by the gated delta rule (arXiv 2412.06464), its inputs convolved with `taps` taps."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    taps: int
+    tiled: bool = False
+    """As in `LinearAttentionShape`."""
+
+    def __post_init__(self) -> None:
+        if self.value_heads % self.key_heads:
+            raise BadCheckpoint(
+                f"The model's linear attention has {self.value_heads} value heads and {self.key_heads} key "
+                "heads; the first must be a multiple."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba:
+    """A Mamba-2 mixer (arXiv 2405.21060): `heads` of `head_dim` values, `groups` of heads that share their
+    `state` keys and queries, its inputs convolved with `taps` taps.
+    """
+
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    taps: int
+
+    def __post_init__(self) -> None:
+        if self.heads % self.groups:
+            raise BadCheckpoint(
+                f"The model's Mamba layers have {self.heads} heads and {self.groups} groups; the first must "
+                "be a multiple."
             )
 
 
@@ -100,6 +148,11 @@ class ModelConfig:
     experts: Experts | None = None
     sinks: bool = False
     """Whether every layer has attention sinks (arXiv 2309.17453)."""
+    recurrent: ShortConvolution | DeltaNet | Mamba | None = None
+    """What the `recurrent_layers` have instead of attention."""
+    recurrent_layers: frozenset[int] = frozenset()
+    output_gate: bool = False
+    """Whether attention's result is multiplied by the sigmoid of a gate, made with the queries."""
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:
@@ -110,6 +163,11 @@ class ModelConfig:
         if self.windows and len(self.windows) != self.layers:
             raise BadCheckpoint(
                 f"The model has {self.layers} layers but names the kind of attention of {len(self.windows)}."
+            )
+        if any(not 0 <= layer < self.layers for layer in self.recurrent_layers):
+            raise BadCheckpoint(
+                f"The model has {self.layers} layers, but its layer {max(self.recurrent_layers)} is said to "
+                "be recurrent."
             )
 
     def shape(self, layer: int) -> AttentionShape:
@@ -126,6 +184,25 @@ class ModelConfig:
         )
 
     @property
+    def cached_layers(self) -> int:
+        """The number of layers with keys and values."""
+        return self.layers - len(self.recurrent_layers)
+
+    def cache_layer(self, layer: int) -> int:
+        """The number of a layer with attention among those that have keys and values."""
+        return layer - sum(other < layer for other in self.recurrent_layers)
+
+    @property
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        """The parts of a state: those of each recurrent layer, in order."""
+        return state_parts(self.recurrent, self.width) * len(self.recurrent_layers)
+
+    def first_state_part(self, layer: int) -> int:
+        """The number of a recurrent layer's first part of a state."""
+        before = sum(other < layer for other in self.recurrent_layers)
+        return before * len(state_parts(self.recurrent, self.width))
+
+    @property
     def advised_context(self) -> int:
         """The longest context without loss of quality: longrope and dynamic scaling begin beyond it."""
         length = self.rope.original_length if self.rope is not None else 0
@@ -133,4 +210,23 @@ class ModelConfig:
 
     def kv_bytes_per_token(self, dtype: str = "fp16") -> int:
         """Bytes of one position in all layers; `dtype` is as in `kv_formats.cache_type`."""
-        return self.layers * bytes_per_position(cache_type(dtype), self.kv_heads, self.head_dim)
+        return self.cached_layers * bytes_per_position(cache_type(dtype), self.kv_heads, self.head_dim)
+
+
+def state_parts(recurrent: ShortConvolution | DeltaNet | Mamba | None, width: int) -> tuple[StateShape, ...]:
+    """The parts of a state that one recurrent layer of a model of this `width` has."""
+    match recurrent:
+        case None:
+            return ()
+        case ShortConvolution(taps):
+            return (ConvolutionShape(width, taps),)
+        case DeltaNet(groups, heads, key_dim, value_dim, taps, tiled):
+            channels = 2 * groups * key_dim + heads * value_dim
+            shape = LinearAttentionShape(groups, heads, key_dim, value_dim, True, tiled)
+            return ConvolutionShape(channels, taps), shape
+        case Mamba(heads, head_dim, groups, state, taps):
+            channels = heads * head_dim + 2 * groups * state
+            return (
+                ConvolutionShape(channels, taps),
+                LinearAttentionShape(groups, heads, state, head_dim, False),
+            )

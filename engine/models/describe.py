@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.core import ModelInfo
+from engine.backends.states import States
+from engine.core import ModelInfo, WorkSpace
 from engine.models.base import read_bytes
 from engine.models.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
@@ -43,10 +44,13 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     backend = CpuBackend()
     plain = PlainCount(checkpoint, backend)
     seen = survey(checkpoint, backend, plain)
-    gpu = UsualGpu()
-    on_gpu = survey(checkpoint, gpu)
     assert seen.parts is not None
-    assert on_gpu.parts is not None
+    gpu_bytes, gpu_work = 0, WorkSpace()
+    if not config.recurrent_layers:  # which run on the processor only
+        gpu = UsualGpu()
+        on_gpu = survey(checkpoint, gpu)
+        assert on_gpu.parts is not None
+        gpu_bytes, gpu_work = on_gpu.bytes, work_space(config, gpu, on_gpu.parts)
     return ModelInfo(
         path=str(checkpoint.path),
         name=_name(checkpoint, config.name),
@@ -68,13 +72,15 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         resident_bytes=seen.bytes,
         read_bytes=read_bytes(config, seen.bytes, seen.expert_bytes, seen.parts),
         defaults=sampler_defaults(checkpoint),
+        uncached_layers=len(config.recurrent_layers),
+        state_bytes=States(config.state_shapes).state_bytes,
         advised_context=config.advised_context,
         plain=plain.found,
         work=work_space(config, backend, seen.parts),
         fallback_template=fallback,
         file_bytes=sum(file.stat().st_size for file in checkpoint.files),
-        gpu_bytes=on_gpu.bytes,
-        gpu_work=work_space(config, gpu, on_gpu.parts),
+        gpu_bytes=gpu_bytes,
+        gpu_work=gpu_work,
     )
 
 

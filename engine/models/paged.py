@@ -56,7 +56,7 @@ class PagedCache:
         )
         self.rows = min(prefill_rows(model.config, model.backend.name), self.context_length)
         self.store, self.program = self._memory()
-        self.table = PageTable(self.store.page_count)
+        self.table = PageTable(self.store.page_count, self.store.states.count)
         self._positions = np.arange(self.context_length, dtype=np.int32)
         self._pages = np.empty(pages_for(self.context_length) + 1, np.int32)
         self._listed: list[int] = []  # the pages at the start of `_pages`, and the slice that holds them
@@ -148,7 +148,8 @@ class PagedCache:
         start = len(lease.ids)
         end = start + len(ids)
         pages = self.pages_up_to(lease, end)
-        return Step(np.array(ids, np.int32), self._positions[start:end], pages, logit_rows)
+        states = [lease.states] if self.recurrent else ()
+        return Step(np.array(ids, np.int32), self._positions[start:end], pages, logit_rows, states=states)
 
     def step_of(self, parts: Sequence[SequencePart]) -> Step:
         """The pass over one sequence's part, or over several, with logits for all of their rows.
@@ -166,12 +167,25 @@ class PagedCache:
             pages += part.lease.pages
             runs.append((len(part.ids), len(part.lease.pages)))
         return Step(
-            np.array(ids, np.int32), np.array(positions, np.int32), np.array(pages, np.int32), len(ids), runs
-        )
+            np.array(ids, np.int32), np.array(positions, np.int32), np.array(pages, np.int32), len(ids), runs,
+            [part.lease.states for part in parts] if self.recurrent else (),
+        )  # fmt: skip
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
         """Decoding on the device without the host; None if the device cannot follow this plan."""
         return self.program.decode_loop(plan) if isinstance(self.program, HasDecodeLoop) else None
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the model has states, so that a lease may be shorter than asked after `Lease.truncate`."""
+        return bool(self.store.states.count)
+
+    def rewind(self, lease: Lease, length: int) -> None:
+        """Cut a lease to exactly `length` tokens; what a state has lost of them is run again."""
+        ids = lease.ids[:length]
+        lease.truncate(length)
+        while lease.length < length:
+            self.run(lease, ids[lease.length : lease.length + self.rows])
 
     def pages_up_to(self, lease: Lease, length: int) -> Ints:
         """The block table of a lease for `length` tokens, valid until the next call.
@@ -188,7 +202,7 @@ class PagedCache:
                 f"The text would have {length} tokens, but the context holds {self.context_length}; shorten "
                 "it or choose a larger context length."
             )
-        if length > PAGE_TOKENS * len(lease.pages) or lease.copies:
+        if length > PAGE_TOKENS * len(lease.pages) or lease.copies or self.recurrent:
             lease.reserve(length)
             self.settle(lease)
 

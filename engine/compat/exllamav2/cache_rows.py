@@ -65,7 +65,7 @@ class CacheRows:
         else:
             for row in self.rows:
                 if row.end > self.columns:
-                    row.lease.truncate(self.columns - row.pad)
+                    self._cache.rewind(row.lease, self.columns - row.pad)
         longest = max(self.columns + ids.shape[1] - row.pad for row in self.rows)
         before = self.columns
         try:
@@ -113,7 +113,7 @@ class CacheRows:
         if not columns:
             self.close()
         for row in self.rows:
-            row.lease.truncate(min(row.lease.length, max(0, columns - row.pad)))
+            self._cache.rewind(row.lease, min(row.lease.length, max(0, columns - row.pad)))
 
 
 def lease_on(cache: PagedCache, ids: Sequence[int]) -> Lease:
@@ -133,6 +133,8 @@ def copied_lease(source: PagedCache, target: PagedCache, ids: Sequence[int]) -> 
     """A lease in `target` on all of `ids`, whose pages are copied from `source`, a cache of the same model
     and type.
     """
+    if target.recurrent:  # its states are not among the pages
+        return lease_on(target, ids)
     with lease_on(source, ids) as held:
         lease = target.table.open(ids, key=target.key)
         try:

@@ -17,6 +17,8 @@ DEFAULT_CONTEXT = 8192
 """The longest context taken when none was chosen: key/value memory grows with it."""
 SPARE_PAGES = 2
 """Pages a cache has beyond the tokens asked for: copies for conversations that fork within a page."""
+LEAST_STATES = 6
+"""States of recurrent layers that any cache has: for two sequences at once."""
 FURTHER_CONTEXTS, FREE_SHARE = 3, 8
 """The automatic room for conversations beyond one context: this many contexts at most, and this part of the
 free memory (1/8).
@@ -64,9 +66,19 @@ def further_pages(tokens: int, page_bytes: int, memory: int, free: int) -> int:
     """Pages beyond one context of `tokens`: what `memory` MiB hold, or for 0 a share of the `free` bytes."""
     needed = context_pages(tokens)
     if memory:
-        return max(0, memory * 2**20 // page_bytes - needed)
+        return max(0, memory * 2**20 // max(1, page_bytes) - needed)
     most = FURTHER_CONTEXTS * (needed - SPARE_PAGES)
-    return max(0, min(most, free // FREE_SHARE // page_bytes, free // page_bytes - needed))
+    each = max(1, page_bytes)  # a model without attention has pages for its tokens alone
+    return max(0, min(most, free // FREE_SHARE // each, free // each - needed))
+
+
+def state_count(pages: int, state_bytes: int, free: int) -> int:
+    """States of recurrent layers in a cache of this many pages: they are kept at ends of pages, so more pages
+    are worth more of them, within a share of the `free` bytes.
+    """
+    if not state_bytes:
+        return 0
+    return max(LEAST_STATES, min(16 + pages // 16, free // FREE_SHARE // state_bytes))
 
 
 def cache_bytes(
@@ -85,13 +97,18 @@ def cache_bytes(
     are spoken for, as by weights still to be loaded. Raises `BadSetting` as `chosen_context`.
     """
     tokens = chosen_context(settings, info.context_length, info.advised_context)
-    each = page_bytes(info.layers, info.kv_heads, info.head_dim, cache_dtype(settings), backend)
+    each = page_bytes(
+        info.layers - info.uncached_layers, info.kv_heads, info.head_dim, cache_dtype(settings), backend
+    )
     free = max(0, (free_memory() if free is None else free) - busy)
     needed = context_pages(tokens)
-    total = (needed + further_pages(tokens, each, settings.memory, free)) * each
+    pages = needed + further_pages(tokens, each, settings.memory, free)
+    states = state_count(pages, info.state_bytes, free)
+    alone = needed * each + min(states, LEAST_STATES) * info.state_bytes
+    total = pages * each + states * info.state_bytes
     fits = total <= free
-    text = f"A context of {tokens} tokens takes {size_text(needed * each)}"
-    if total > needed * each:
+    text = f"A context of {tokens} tokens takes {size_text(alone)}"
+    if total > alone:
         text += f", and up to {size_text(total)} with other conversations kept"
     text += f"; {free_words(free, where)}."
     if not fits:
@@ -99,7 +116,7 @@ def cache_bytes(
             " That is too little: choose a shorter context, a smaller cache type, or less memory for "
             "conversations."
         )
-    return CacheEstimate(tokens, each / PAGE_TOKENS, needed * each, total, free, fits, text)
+    return CacheEstimate(tokens, each / PAGE_TOKENS, alone, total, free, fits, text)
 
 
 def cache_dtype(settings: CacheSettings) -> str:

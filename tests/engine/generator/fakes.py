@@ -18,6 +18,7 @@ import numpy.typing as npt
 from engine.backends.base import Step
 from engine.backends.main_memory import free_memory
 from engine.backends.runs import run_singly
+from engine.backends.states import NO_STATES
 from engine.compat.exllamav2.step_by_step import StepByStep
 from engine.core import PAGE_TOKENS
 from engine.generator.dynamic import DynamicGenerator
@@ -64,6 +65,7 @@ class FakeStore:
 
     dtype = "fake"
     page_bytes = 8 * PAGE_TOKENS
+    states = NO_STATES
 
     def __init__(self, page_count: int) -> None:
         self.page_count = page_count
