@@ -198,13 +198,15 @@ class Ops(Protocol):
         rate: Floats,
         shift: Floats,
         shape: LinearAttentionShape,
+        skip: Floats | None = None,
     ) -> Array:
         """Advance the matrices of each head by q (T, G * Dk), k (T, G * Dk), v (T, H * Dv), the `inputs`.
 
         With step = softplus(decay + shift) and a = exp(rate * step), from `decay` (T, H), `rate` (H,) and
         `shift` (H,): S = a S + k (b (v - p))^T, where b is sigmoid(beta), or step if there is no `beta`, and
-        p is (a S)^T k with the delta rule, else 0. Returns S^T q (T, H * Dv). The matrices are part number
-        `part` of the sequence's state, zeros before the text. Sources: see `LinearAttentionShape`.
+        p is (a S)^T k with the delta rule, else 0. Returns S^T q + skip v (T, H * Dv), with `skip` (H,). The
+        matrices are part number `part` of the sequence's state, zeros before the text. Sources: see
+        `LinearAttentionShape`.
         """
         ...
 

@@ -38,6 +38,7 @@ class RecurrentOps:
         rate: Floats,
         shift: Floats,
         shape: LinearAttentionShape,
+        skip: Floats | None = None,
     ) -> Array:
         heads, groups, dk, dv = shape.value_heads, shape.key_heads, shape.key_dim, shape.value_dim
         v, on = inputs[2].reshape(-1, heads, dv), inputs[2].device
@@ -53,6 +54,8 @@ class RecurrentOps:
             state = state + k[t, :, :, None] * ((v[t] - said) * b[t, :, None])[:, None, :]
             y[t] = torch.einsum("hkv,hk->hv", state, q[t])
         self._keep(part, state)
+        if skip is not None:
+            y = y + torch.from_numpy(skip).to(on)[:, None] * v
         return y.reshape(len(y), heads * dv)
 
     def _state(self, part: int, size: int, device: torch.device) -> torch.Tensor:

@@ -71,6 +71,8 @@ class Mamba:
     groups: int
     state: int
     taps: int
+    norm_groups: int = 1
+    """The parts of a row that are normed each alone."""
 
     def __post_init__(self) -> None:
         if self.heads % self.groups:

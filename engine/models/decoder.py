@@ -16,6 +16,7 @@ from engine.models.layers import (
     FusedQkv,
     GatedMlp,
     Linear,
+    Mixer,
     Mixture,
     Norm,
     Parts,
@@ -23,6 +24,7 @@ from engine.models.layers import (
     SeparateQkv,
 )
 from engine.models.names import TensorNames
+from engine.models.recurrent import RecurrentSource, recurrent_mixer
 from engine.models.source import WHOLE, View, WeightSource, linear, norm
 
 STORED_TRANSPOSED = View(transposed=True)
@@ -90,14 +92,19 @@ class _Builder:
     def _linear(self, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
         return linear(self.source, name, rows, columns, bias, self.view)
 
-    def _attention(self, layer: int, at: str) -> Attention:
+    def _attention(self, layer: int, at: str) -> Mixer:
         config, names = self.config, self.names
+        if layer in config.recurrent_layers:
+            assert names.recurrent is not None
+            return recurrent_mixer(
+                RecurrentSource(self.source, at, names.recurrent), config, config.first_state_part(layer)
+            )
         queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
         rope = "none" if config.rope is None or layer in config.nope_layers else "main"
         if rope == "main" and config.rope_local is not None and config.windows and config.windows[layer]:
             rope = "local"
         return Attention(
-            layer=layer,
+            layer=config.cache_layer(layer),
             shape=config.shape(layer),
             inputs=self._inputs(at, queries, keys),
             output=self._linear(at + names.output, config.width, queries, config.output_bias),
@@ -105,7 +112,16 @@ class _Builder:
             query_norm=self._qk_norm(at + names.query_norm, config.heads),
             key_norm=self._qk_norm(at + names.key_norm, config.kv_heads),
             sinks=self.source.vector(at + names.sinks, config.heads) if config.sinks else None,
+            gate=self._half_of_queries(at, queries, 1) if config.output_gate else None,
         )
+
+    def _half_of_queries(self, at: str, queries: int, half: int) -> Linear:
+        """Of a matrix with the queries (0) and then the gate (1) of each head in turn."""
+        dim = self.config.head_dim
+        order = np.arange(2 * queries).reshape(-1, 2, dim)[:, half].reshape(-1)
+        view = View(order=order, stored_rows=2 * queries)
+        name = at + self.names.query
+        return linear(self.source, name, queries, self.config.width, self.config.attention_bias, view)
 
     def _inputs(self, at: str, queries: int, keys: int) -> FusedQkv | SeparateQkv:
         config, names, bias = self.config, self.names, self.config.attention_bias
@@ -119,7 +135,9 @@ class _Builder:
             )
             return FusedQkv(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
         return SeparateQkv(
-            self._linear(at + names.query, queries, config.width, bias),
+            self._half_of_queries(at, queries, 0)
+            if config.output_gate
+            else self._linear(at + names.query, queries, config.width, bias),
             self._linear(at + names.key, keys, config.width, bias),
             self._linear(at + names.value, keys, config.width, bias),
         )

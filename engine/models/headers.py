@@ -183,8 +183,8 @@ def gguf_windows(keys: Keys, layers: int, window: int, step: int) -> tuple[int, 
     return tuple(window if not step or (layer + 1) % step else 0 for layer in range(layers))
 
 
-def layer_kinds(keys: Keys, layers: int) -> tuple[str, ...] | None:
-    """`layer_types` of config.json: "full_attention" or "sliding_attention" for each layer.
+def hf_layer_types(keys: Keys, layers: int, known: tuple[str, ...]) -> tuple[str, ...] | None:
+    """`layer_types` of config.json, one of the `known` kinds for each layer; None if it is absent.
 
     Raises `BadCheckpoint`, `UnsupportedModel`.
     """
@@ -193,14 +193,42 @@ def layer_kinds(keys: Keys, layers: int) -> tuple[str, ...] | None:
         return None
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise BadCheckpoint(
-            f"config.json: layer_types is no list of {layers} kinds of attention; the file is damaged."
+            f"config.json: layer_types is no list of {layers} kinds of layers; the file is damaged."
         )
-    other = [kind for kind in kinds if kind not in ("full_attention", "sliding_attention")]
+    other = [kind for kind in kinds if kind not in known]
     if other:
         raise UnsupportedModel(
             f"The model has layers of the kind {other[0]!r}, which are not supported. Choose another model."
         )
     return tuple(kinds)
+
+
+def recurrent_by_heads(keys: Keys) -> tuple[Keys, frozenset[int]]:
+    """The layers whose entry in a list of `attention.head_count_kv` is 0, and the keys with the number of the
+    others in its place. Raises `BadCheckpoint` if the others differ.
+    """
+    name, counts = "attention.head_count_kv", keys.raw("attention.head_count_kv")
+    if not isinstance(counts, list):
+        return keys, frozenset()
+    counts = keys.integers(name, 0, 1 << 14)
+    others = {count for count in counts if count}
+    if len(others) > 1:
+        raise BadCheckpoint(
+            f"The layers of the model have {min(others)} to {max(others)} key/value heads; one number was "
+            "expected."
+        )
+    return (
+        keys.replaced(name, next(iter(others), None)),
+        frozenset(layer for layer, count in enumerate(counts) if not count),
+    )
+
+
+def layer_kinds(keys: Keys, layers: int) -> tuple[str, ...] | None:
+    """`layer_types` of config.json: "full_attention" or "sliding_attention" for each layer.
+
+    Raises `BadCheckpoint`, `UnsupportedModel`.
+    """
+    return hf_layer_types(keys, layers, ("full_attention", "sliding_attention"))
 
 
 def head_dimension(keys: Keys, name: str, width: int, heads: int, default: int | None = None) -> int:

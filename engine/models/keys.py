@@ -71,6 +71,10 @@ class Keys:
             self._prefix,
         )
 
+    def replaced(self, name: str, value: Any) -> Keys:
+        """The same keys with another value of one."""
+        return Keys({**self.source, self._prefix + name: value}, self._where, self._prefix)
+
     def without(self, *names: str) -> Keys:
         """The same keys less these."""
         dropped = {self._prefix + name for name in names}

@@ -7,6 +7,7 @@ width, H heads, G key/value heads, D head dimension, F feed-forward width, X exp
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -108,7 +109,8 @@ class RopeTables:
 class Attention:
     """Grouped-query attention over the cache, then the output projection: normed x (T, E) -> (T, E).
 
-    `rope` is "main", "local" or "none". `query_norm` and `key_norm` are applied before it.
+    `rope` is "main", "local" or "none". `query_norm` and `key_norm` are applied before it. The sigmoid of
+    `gate` multiplies the result before the projection.
     """
 
     layer: int
@@ -119,6 +121,7 @@ class Attention:
     query_norm: Norm | None = None
     key_norm: Norm | None = None
     sinks: Floats | None = None
+    gate: Linear | None = None
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         q, k, v = self.inputs(ops, x)  # (T, H * D), (T, G * D) twice
@@ -127,7 +130,16 @@ class Attention:
         table = tables.table(self.rope)
         if table is not None:
             q, k = ops.rope(q, table, self.shape.heads), ops.rope(k, table, self.shape.kv_heads)
-        return self.output(ops, ops.attention(self.layer, q, k, v, self.shape, self.sinks), residual)
+        y = ops.attention(self.layer, q, k, v, self.shape, self.sinks)
+        if self.gate is not None:
+            y = ops.gated(self.gate(ops, x), y, "sigmoid")
+        return self.output(ops, y, residual)
+
+
+class Mixer(Protocol):
+    """What mixes a layer's tokens, `Attention` or a recurrent part: normed x (T, E) -> (T, E)."""
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +213,7 @@ class Block:
     `parallel`: both halves have the same input, normed once by `attention_norm`.
     """
 
-    attention: Attention
+    attention: Mixer
     mlp: GatedMlp | PlainMlp | Mixture
     attention_norm: Norm | None
     mlp_norm: Norm | None

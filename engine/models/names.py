@@ -6,6 +6,30 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
+class RecurrentNames:
+    """The names of a recurrent layer's tensors, after those of `TensorNames.layer`; "" if there is none.
+
+    `rate`, `shift` and `skip` are full names, as are those of norms without ".weight".
+    """
+
+    input: str
+    """The matrix that makes what is convolved, and for Mamba-2 and LFM2 what gates it, too."""
+    output: str
+    convolution: str
+    gate: str = ""
+    decay: str = ""
+    beta: str = ""
+    decay_beta: str = ""
+    """Both in one matrix, grouped by key head (Qwen3-Next)."""
+    rate: str = ""
+    shift: str = ""
+    skip: str = ""
+    norm: str = ""
+    gguf: bool = False
+    """Whether convolutions are (C, K) instead of (C, 1, K), and rates -exp(A) instead of A."""
+
+
+@dataclass(frozen=True, slots=True)
 class TensorNames:
     """The names in a file, without ".weight" and ".bias"; "" if there is no such tensor.
 
@@ -50,6 +74,7 @@ class TensorNames:
     """Whether the rows of `query_key_value` are grouped by key/value head: the queries of a group, its key,
     its value (InternLM 2).
     """
+    recurrent: RecurrentNames | None = None
     transposed: bool = False
     """Whether matrices other than the embedding and the head are (K, N) instead of (N, K)."""
 

@@ -39,6 +39,7 @@ class LinearAttention(Value):
     rate: Floats
     shift: Floats
     shape: LinearAttentionShape
+    skip: Floats | None
 
 
 class RecurrentOps(Recording):
@@ -60,6 +61,7 @@ class RecurrentOps(Recording):
         rate: Floats,
         shift: Floats,
         shape: LinearAttentionShape,
+        skip: Floats | None = None,
     ) -> Buffer:
         q, k, v = inputs
         heads = shape.value_heads
@@ -67,10 +69,11 @@ class RecurrentOps(Recording):
         assert v.width == heads * shape.value_dim
         assert {decay.width, rate.size, shift.size, heads if beta is None else beta.width} == {heads}
         assert heads % shape.key_heads == 0
+        assert skip is None or skip.size == heads
         q, k, decay = (self._at(each, v.device) for each in (q, k, decay))
         return self._add(
             LinearAttention(
                 q=q, k=k, v=v, decay=decay, beta=None if beta is None else self._at(beta, v.device),
-                part=part, rate=rate, shift=shift, shape=shape, y=v.like(),
+                part=part, rate=rate, shift=shift, shape=shape, skip=skip, y=v.like(),
             )
         )  # fmt: skip

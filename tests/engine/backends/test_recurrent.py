@@ -47,6 +47,7 @@ class Layer:
         self.bias = rng.standard_normal(values).astype(np.float32) if with_bias else None
         self.rate = -rng.uniform(0.05, 1, shape.value_heads).astype(np.float32)
         self.shift = rng.standard_normal(shape.value_heads).astype(np.float32)
+        self.skip = None if with_beta else rng.standard_normal(shape.value_heads).astype(np.float32)
         self.states = States((ConvolutionShape(values, TAPS), shape), 6)
         self.cache = backend.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "auto", self.states)
         self.program = backend.record(self, self.cache, 64)
@@ -56,7 +57,7 @@ class Layer:
         v = ops.convolve(0, found["v"], self.taps, self.bias)
         inputs = (found["q"], found["k"], v)
         y = ops.linear_attention(
-            1, inputs, found["decay"], found.get("beta"), self.rate, self.shift, self.shape
+            1, inputs, found["decay"], found.get("beta"), self.rate, self.shift, self.shape, self.skip
         )
         return ops.last_rows(y)
 
@@ -81,6 +82,7 @@ class Layer:
                 k, given = rows["k"][t, part], v[t, mine]
                 state += np.outer(k, b * (given - (k @ state if shape.delta else 0)))
                 out[t, mine] = rows["q"][t, part] @ state
+                out[t, mine] += 0 if self.skip is None else self.skip[head] * given
         return out
 
     def run(self, ids: Values, states: list[tuple[int, int]], runs: list[int] | None = None) -> Values:

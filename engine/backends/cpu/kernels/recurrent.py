@@ -47,7 +47,8 @@ CONVOLVED = 16
 """Vectors of a tile of a convolution."""
 
 (L_Q, L_Q_STRIDE, L_K, L_K_STRIDE, L_V, L_V_STRIDE, L_Y, L_DECAY, L_DECAY_STRIDE, L_BETA, L_RATE, L_SHIFT,
- L_HEADS, L_GROUPS, L_TILED, L_DELTA, L_KEY_DIM, L_VALUE_DIM, L_STATE, L_STATE_BYTES) = range(20)  # fmt: skip
+ L_HEADS, L_GROUPS, L_TILED, L_DELTA, L_KEY_DIM, L_VALUE_DIM, L_STATE, L_STATE_BYTES,
+ L_SKIP) = range(21)  # fmt: skip
 """Inputs and strides: y has v's stride, beta (0: none) that of decay. Then vectors and the shape."""
 VECTORS = 2
 COLUMNS = 16 * VECTORS
@@ -124,10 +125,10 @@ def convolve(args: int, step: int, tile: int, scratch: int) -> None:
 
 def _emit_advance(
     b: ir.IRBuilder, state: Any, key: Any, query: Any, count: Any, decay: Any, beta: Any, delta: Any,
-    value: Any, y: Any,
+    value: Any, skip: Any, y: Any,
 ) -> None:  # fmt: skip
     """One row of `COLUMNS` columns of a head: `state` (count, COLUMNS) advances, y is its product with the
-    query. `count` is a multiple of `UNROLLED`.
+    query, plus `skip` times the value. `count` is a multiple of `UNROLLED`.
     """
     steps = b.udiv(count, ir.Constant(I64, UNROLLED))
     a, zero = splat(b, decay), const_vector(0.0)
@@ -165,7 +166,7 @@ def _emit_advance(
                 store(b, s, b.add(state, row), 64 * v)
                 b.store(fma(b, q, s, b.load(place)), place)
     for v in range(VECTORS):
-        total = zero
+        total = b.fmul(splat(b, skip), load(b, value, VF32, 64 * v))
         for u in range(UNROLLED):
             total = b.fadd(total, b.load(sums[VECTORS * u + v]))
         store(b, total, y, 64 * v)
@@ -174,7 +175,7 @@ def _emit_advance(
 advance_row = intrinsic_function(
     "advance_row",
     types.void,
-    (*(types.int64,) * 4, types.float32, types.float32, *(types.int64,) * 3),
+    (*(types.int64,) * 4, types.float32, types.float32, types.int64, types.int64, types.float32, types.int64),
     _emit_advance,
 )
 
@@ -198,6 +199,7 @@ def linear_attention(args: int, step: int, tile: int, scratch: int) -> None:
     beta, delta = ld_i64(args + 8 * L_BETA), ld_i64(args + 8 * L_DELTA)
     rate = ld_f32(ld_i64(args + 8 * L_RATE) + 4 * head)
     shift = ld_f32(ld_i64(args + 8 * L_SHIFT) + 4 * head)
+    skip = ld_f32(ld_i64(args + 8 * L_SKIP) + 4 * head)
     part, state_bytes = tile * 4 * COLUMNS * padded, ld_i64(args + 8 * L_STATE_BYTES)
     states = ld_i64(args + 8 * L_STATE) + part
     for r in range(ld_i64(step + 8 * RUNS)):
@@ -225,11 +227,11 @@ def linear_attention(args: int, step: int, tile: int, scratch: int) -> None:
                     st_f32(query_work + 4 * i, ld_f32(query + 4 * i))
                 key, query = key_work, query_work
             if columns == COLUMNS:
-                advance_row(state, key, query, padded, decay, strength, delta, value, y)
+                advance_row(state, key, query, padded, decay, strength, delta, value, skip, y)
             else:
                 for i in range(columns):
                     st_f32(value_work + 4 * i, ld_f32(value + 4 * i))
-                advance_row(state, key, query, padded, decay, strength, delta, value_work, y_work)
+                advance_row(state, key, query, padded, decay, strength, delta, value_work, skip, y_work)
                 for i in range(columns):
                     st_f32(y + 4 * i, ld_f32(y_work + 4 * i))
 
@@ -261,6 +263,7 @@ def _linear_attention(calls: Calls, node: LinearAttention) -> None:
         calls.constants.vector(node.rate), calls.constants.vector(node.shift), shape.value_heads,
         shape.key_heads, int(shape.tiled), int(shape.delta), shape.key_dim, shape.value_dim,
         calls.cache.state_address(node.part), 4 * shape.floats,
+        calls.constants.zeros(shape.value_heads) if node.skip is None else calls.constants.vector(node.skip),
     ]  # fmt: skip
     tiles = shape.value_heads * -(-shape.value_dim // COLUMNS)
     written: list[object] = [node.y, ("state", node.part)]

@@ -1,0 +1,87 @@
+"""LFM2 (arXiv 2511.23404): short gated convolutions, with attention in some layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engine.errors import BadCheckpoint
+from engine.models.architecture import Architecture
+from engine.models.config import ModelConfig, ShortConvolution
+from engine.models.headers import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
+from engine.models.keys import Keys
+from engine.models.names import GGUF, HF, RecurrentNames, TensorNames
+from engine.tensors import RawTensor
+
+HF_NAMES = replace(
+    HF, norm="model.embedding_norm", attention_norm="operator_norm", mlp_norm="ffn_norm",
+    output="self_attn.out_proj", gate="feed_forward.w1", up="feed_forward.w3", down="feed_forward.w2",
+    query_norm="self_attn.q_layernorm", key_norm="self_attn.k_layernorm",
+    recurrent=RecurrentNames("conv.in_proj", "conv.out_proj", "conv.conv"),
+)  # fmt: skip
+GGUF_NAMES = replace(
+    GGUF,
+    norm="token_embd_norm",
+    recurrent=RecurrentNames("shortconv.in_proj", "shortconv.out_proj", "shortconv.conv", gguf=True),
+)
+_MOST_TAPS = 64
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`Lfm2ForCausalLM`."""
+    keys = keys.over({"norm_eps": 1e-5})
+    for newer, older in (("tie_word_embeddings", "tie_embedding"), ("intermediate_size", "block_ff_dim")):
+        if keys.raw(older) is not None:
+            keys = keys.replaced(newer, keys.raw(older))
+    shape = hf_decoder(
+        keys, bias=False, base=1e6, norm_eps="norm_eps", max_position_embeddings=128_000,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+    layers = shape["layers"]
+    with_attention = keys.integers("full_attn_idxs", 0, MAX_LAYERS)
+    kinds = hf_layer_types(keys, layers, ("full_attention", "conv"))
+    if kinds is None:
+        kinds = tuple(
+            "full_attention" if layer in with_attention or not keys.has("full_attn_idxs") else "conv"
+            for layer in range(layers)
+        )
+    shape["ffn_width"] = _feed_forward(keys, shape["ffn_width"])
+    return ModelConfig(
+        **shape,
+        qk_norm="head",
+        recurrent=ShortConvolution(keys.integer("conv_L_cache", 2, _MOST_TAPS, 3)),
+        recurrent_layers=frozenset(layer for layer, kind in enumerate(kinds) if kind == "conv"),
+    )
+
+
+def _feed_forward(keys: Keys, width: int) -> int:
+    """The features inside the feed-forward part, which config.json gives before it is adjusted."""
+    if not keys.flag("block_auto_adjust_ff_dim", True):
+        return width
+    width = int(2 * width / 3)
+    if keys.raw("block_ffn_dim_multiplier") is not None or not keys.has("block_ffn_dim_multiplier"):
+        width = int(keys.number("block_ffn_dim_multiplier", 0.0, 1e3, 1.0) * width)
+        multiple = keys.integer("block_multiple_of", 1, 1 << 20, 256)
+        width = -(-width // multiple) * multiple
+    if not width:
+        raise BadCheckpoint("config.json: the feed-forward part has no features; the file is damaged.")
+    return width
+
+
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`lfm2`."""
+    keys, recurrent = recurrent_by_heads(keys)
+    return ModelConfig(
+        **gguf_decoder(keys, tensors, "lfm2"),
+        qk_norm="head",
+        recurrent=ShortConvolution(keys.integer("shortconv.l_cache", 2, _MOST_TAPS, 3)),
+        recurrent_layers=recurrent,
+    )
+
+
+def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """Newer GGUF files call the last norm what others do."""
+    return replace(names, norm="output_norm") if "output_norm.weight" in tensors else names
+
+
+LFM2 = Architecture(("lfm2",), ("Lfm2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, adapt=adapted)

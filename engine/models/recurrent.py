@@ -1,0 +1,250 @@
+"""Recurrent parts that take the place of attention, and how they are built from a file's tensors.
+
+Shape letters as in `engine.models.layers`; C channels of a convolution, K taps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.base import Array, Ops
+from engine.backends.states import LinearAttentionShape
+from engine.models.config import DeltaNet, Mamba, ModelConfig, ShortConvolution
+from engine.models.layers import Linear, Mixer, Norm, RopeTables
+from engine.models.names import RecurrentNames
+from engine.models.source import View, WeightSource, linear
+from engine.tensors import Floats
+
+L2_EPS = 1e-6
+"""Added to the sum of squares of a query or key before it is normalised (fla's l2norm)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """Part number `part` of the states, `weight` (K, C) and `bias` (C,)."""
+
+    part: int
+    weight: Floats
+    bias: Floats | None
+
+    def __call__(self, ops: Ops, x: Array) -> Array:
+        return ops.convolve(self.part, x, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class GatedConvolution:
+    """output(c * convolution(b * v)), with b, c and v made by `input` (LFM2, arXiv 2511.23404)."""
+
+    input: Linear
+    convolution: Convolution
+    output: Linear
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
+        y = self.input(ops, x)
+        b, c, v = _split(ops, y, [self.convolution.weight.shape[1]] * 3)
+        h = self.convolution(ops, ops.gated(b, v, "identity"))
+        return self.output(ops, ops.gated(c, h, "identity"), residual)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recurrence:
+    """`Ops.linear_attention` with its weights: part number `part` of the states."""
+
+    part: int
+    shape: LinearAttentionShape
+    rate: Floats
+    shift: Floats
+    skip: Floats | None = None
+
+    def __call__(
+        self, ops: Ops, inputs: tuple[Array, Array, Array], decay: Array, beta: Array | None
+    ) -> Array:
+        return ops.linear_attention(
+            self.part, inputs, decay, beta, self.rate, self.shift, self.shape, self.skip
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaMixer:
+    """Gated delta net (arXiv 2412.06464): queries, keys and values are convolved, the first two normalised;
+    the result is normed head by head and gated.
+    """
+
+    inputs: Linear
+    gate: Linear
+    decay: Linear
+    beta: Linear
+    convolution: Convolution
+    query_norm: Norm
+    key_norm: Norm
+    recurrence: Recurrence
+    norm: Norm
+    output: Linear
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
+        shape = self.recurrence.shape
+        mixed = ops.activate(self.convolution(ops, self.inputs(ops, x)), "silu")
+        keys = shape.key_heads * shape.key_dim
+        q, k, v = _split(ops, mixed, [keys, keys, shape.value_heads * shape.value_dim])
+        q, k = self.query_norm(ops, q), self.key_norm(ops, k)
+        y = self.recurrence(ops, (q, k, v), self.decay(ops, x), self.beta(ops, x))
+        return self.output(ops, ops.gated(self.gate(ops, x), self.norm(ops, y), "silu"), residual)
+
+
+@dataclass(frozen=True, slots=True)
+class MambaMixer:
+    """Mamba-2 (arXiv 2405.21060): `input` makes gate, values, keys, queries and steps in one; the gated
+    result is normed in groups.
+    """
+
+    input: Linear
+    convolution: Convolution
+    recurrence: Recurrence
+    norm: Norm | None
+    output: Linear
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
+        shape, channels = self.recurrence.shape, self.convolution.weight.shape[1]
+        values, keys = shape.value_heads * shape.value_dim, shape.key_heads * shape.key_dim
+        gate, mixed, step = _split(ops, self.input(ops, x), [values, channels, shape.value_heads])
+        mixed = ops.activate(self.convolution(ops, mixed), "silu")
+        v, k, q = _split(ops, mixed, [values, keys, keys])
+        y = ops.gated(gate, self.recurrence(ops, (q, k, v), step, None), "silu")
+        return self.output(ops, self.norm(ops, y) if self.norm else y, residual)
+
+
+def _split(ops: Ops, x: Array, widths: Sequence[int]) -> list[Array]:
+    starts = np.cumsum([0, *widths[:-1]]).tolist()
+    return [ops.columns(x, start, width) for start, width in zip(starts, widths, strict=True)]
+
+
+# -- building
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentSource:
+    """The tensors of one layer, whose names begin with `at`."""
+
+    source: WeightSource
+    at: str
+    names: RecurrentNames
+
+    def linear(
+        self, name: str, rows: int, columns: int, bias: bool | None = None, view: View | None = None
+    ) -> Linear:
+        """A matrix, and its bias if the file has one."""
+        return linear(self.source, self.at + name, rows, columns, bias, view or View())
+
+    def convolution(self, part: int, channels: int, taps: int) -> Convolution:
+        """The taps (K, C), and the bias if the file has one."""
+        name = self.at + self.names.convolution
+        shape = (channels, taps) if self.names.gguf else (channels, 1, taps)
+        stored = self.source.vector(name + ".weight", *shape).reshape(channels, taps)
+        bias = self.source.vector(name + ".bias", channels) if self.source.has(name + ".bias") else None
+        return Convolution(part, np.ascontiguousarray(stored.T), bias)
+
+    def recurrence(self, part: int, shape: LinearAttentionShape, stored: tuple[int, ...]) -> Recurrence:
+        """The weights of `Ops.linear_attention`; rates and skips have the `stored` shape in the file."""
+        names, heads = self.names, shape.value_heads
+        rate = self.source.vector(self.at + names.rate, *stored).reshape(heads)
+        return Recurrence(
+            part,
+            shape,
+            rate if names.gguf else -np.exp(rate),
+            self.source.vector(self.at + names.shift, heads),
+            self.source.vector(self.at + names.skip, *stored).reshape(heads) if names.skip else None,
+        )
+
+    def norm(self, parts: int, eps: float, *stored: int) -> Norm:
+        """An RMS norm of `parts` parts of a row, whose weight has the `stored` shape in the file."""
+        weight = self.source.vector(self.at + self.names.norm + ".weight", *stored)
+        return Norm(weight.reshape(-1), eps, heads=parts)
+
+
+def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> Mixer:
+    """The recurrent part of one layer, whose first part of a state is number `part`."""
+    match config.recurrent:
+        case ShortConvolution():
+            return _gated_convolution(layer, config, config.recurrent, part)
+        case DeltaNet():
+            return _delta(layer, config, config.recurrent, part)
+        case Mamba():
+            return _mamba(layer, config, config.recurrent, part)
+        case None:
+            raise AssertionError("the model has no recurrent layers")
+
+
+def _gated_convolution(
+    layer: RecurrentSource, config: ModelConfig, kind: ShortConvolution, part: int
+) -> GatedConvolution:
+    names, width = layer.names, config.width
+    return GatedConvolution(
+        layer.linear(names.input, 3 * width, width),
+        layer.convolution(part, width, kind.taps),
+        layer.linear(names.output, width, width),
+    )
+
+
+def _delta(layer: RecurrentSource, config: ModelConfig, kind: DeltaNet, part: int) -> DeltaMixer:
+    names, width = layer.names, config.width
+    keys, values = kind.key_heads * kind.key_dim, kind.value_heads * kind.value_dim
+    shape = LinearAttentionShape(
+        kind.key_heads, kind.value_heads, kind.key_dim, kind.value_dim, True, kind.tiled
+    )
+    channels, heads = 2 * keys + values, kind.value_heads
+    if names.gate:
+        inputs = layer.linear(names.input, channels, width)
+        gate = layer.linear(names.gate, values, width)
+    else:
+        rows = grouped_rows(kind.key_heads, [kind.key_dim, kind.key_dim, *[values // kind.key_heads] * 2])
+        inputs, gate = (
+            layer.linear(
+                names.input, len(order), width, False, View(order=order, stored_rows=channels + values)
+            )
+            for order in (np.concatenate(rows[:3]), rows[3])
+        )
+    if names.decay_beta:
+        rows = grouped_rows(kind.key_heads, [heads // kind.key_heads] * 2)
+        beta, decay = (
+            layer.linear(names.decay_beta, heads, width, False, View(order=order, stored_rows=2 * heads))
+            for order in rows
+        )
+    else:
+        decay, beta = (layer.linear(name, heads, width, False) for name in (names.decay, names.beta))
+    # x / sqrt(sum + eps) is the RMS norm with eps / Dk, times 1 / sqrt(Dk); queries are scaled by that again.
+    share = np.float32(kind.key_dim**-0.5)
+    each = [np.full(kind.key_dim, factor, np.float32) for factor in (share * share, share)]
+    norms = [Norm(weight, L2_EPS / kind.key_dim, heads=kind.key_heads) for weight in each]
+    return DeltaMixer(
+        inputs, gate, decay, beta,
+        layer.convolution(part, channels, kind.taps), norms[0], norms[1],
+        layer.recurrence(part + 1, shape, (heads,)),
+        layer.norm(heads, config.norm_eps, kind.value_dim),
+        layer.linear(names.output, width, values),
+    )  # fmt: skip
+
+
+def _mamba(layer: RecurrentSource, config: ModelConfig, kind: Mamba, part: int) -> MambaMixer:
+    names, width = layer.names, config.width
+    values, keys = kind.heads * kind.head_dim, kind.groups * kind.state
+    channels = values + 2 * keys
+    shape = LinearAttentionShape(kind.groups, kind.heads, kind.state, kind.head_dim, False)
+    split = (kind.norm_groups, values // kind.norm_groups) if names.gguf else (values,)
+    return MambaMixer(
+        layer.linear(names.input, values + channels + kind.heads, width),
+        layer.convolution(part, channels, kind.taps),
+        layer.recurrence(part + 1, shape, (kind.heads, 1) if names.gguf else (kind.heads,)),
+        layer.norm(kind.norm_groups, config.norm_eps, *split) if names.norm else None,
+        layer.linear(names.output, width, values),
+    )
+
+
+def grouped_rows(groups: int, widths: Sequence[int]) -> list[npt.NDArray[np.int64]]:
+    """The indices of each part's rows, where every group has a part of each of these widths in turn."""
+    rows = np.arange(groups * sum(widths)).reshape(groups, -1)
+    ends = np.cumsum(widths)
+    return [rows[:, end - width : end].reshape(-1) for end, width in zip(ends, widths, strict=True)]
