@@ -175,10 +175,11 @@ class SequenceRunner:
                 continue
             lease.truncate(known)
             passes, small = self._passes[row].copy(), self._cache.program.batch_rows
+            most = small // len(self._prompts)  # all rows run together
             cut(passes, known)
             cut(self._passes[row], lease.length)
             while lease.length < known and not (
-                len(text) + drafts - lease.length <= small and smallest(passes, lease.length, small)
+                len(text) + drafts - lease.length <= most and smallest(passes, lease.length, small)
             ):
                 yield ModelPass(partial(self._part_again, row, text[:known], passes), True)
                 self._extend()

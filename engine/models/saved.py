@@ -60,8 +60,10 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     """Save the content of a cache into `folder`, the latest first, up to `FOLDER_BYTES`.
 
     Must be the last call before the cache is closed. Returns "", or a sentence that says why nothing was
-    saved; raises nothing.
+    saved; raises nothing. States of recurrent layers are not saved, and pages alone would be of no use.
     """
+    if cache.recurrent:
+        return ""
     identity, page_bytes = _identity(cache, fingerprint), cache.store.page_bytes
     kept, path = worth_keeping(cache.table, FOLDER_BYTES // page_bytes), _path(folder, identity)
     if not kept or not fingerprint:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from engine.backends.base import Step
 from engine.backends.main_memory import free_memory
 from engine.backends.runs import run_singly
-from engine.backends.states import NO_STATES
+from engine.backends.states import NO_STATES, ConvolutionShape, States
 from engine.compat.exllamav2.step_by_step import StepByStep
 from engine.core import PAGE_TOKENS
 from engine.generator.dynamic import DynamicGenerator
@@ -61,13 +61,16 @@ class Scripted:
 
 
 class FakeStore:
-    """Keeps the token id where a real cache keeps keys and values; -1 was never written."""
+    """Keeps the token id where a real cache keeps keys and values; -1 was never written. A state is the text
+    that it sums up; None was never written.
+    """
 
     dtype = "fake"
     page_bytes = 8 * PAGE_TOKENS
-    states = NO_STATES
 
-    def __init__(self, page_count: int) -> None:
+    def __init__(self, page_count: int, states: int = 0) -> None:
+        self.states = States((ConvolutionShape(1, 2),), states) if states else NO_STATES
+        self.texts: list[list[int] | None] = [None] * states
         self.page_count = page_count
         self.nbytes = page_count * self.page_bytes
         self.slots = np.full((page_count, PAGE_TOKENS), -1, np.int64)
@@ -108,6 +111,13 @@ class FakeProgram:
         everywhere = np.arange(length)
         sequence = self.store.slots[step.pages[everywhere // PAGE_TOKENS], everywhere % PAGE_TOKENS].tolist()
         assert -1 not in sequence, "the model would read keys that were never written"
+        if self.store.texts:
+            ((before, after),) = step.states
+            text = [] if before < 0 else self.store.texts[before]
+            assert text is not None, "the model would read a state that was never written"
+            assert len(text) == step.positions[0], "the model would read the state of another position"
+            sequence = [*text, *step.token_ids.tolist()]
+            self.store.texts[after] = sequence
         self._latest.fill(np.nan)
         self._latest = np.stack(
             [self.model.answering(sequence[: length - back]) for back in reversed(range(step.logit_rows))]
@@ -121,8 +131,10 @@ class FakeProgram:
 class FakeModel:
     """Just enough of `engine.models` for the generator."""
 
-    def __init__(self, answering: Answering = random_logits, context_length: int = 4096) -> None:
-        self.answering = answering
+    def __init__(
+        self, answering: Answering = random_logits, context_length: int = 4096, states: int = 0
+    ) -> None:
+        self.answering, self.states = answering, states
         shape = {"layers": 1, "width": 8, "heads": 1, "kv_heads": 1, "head_dim": 8, "ffn_width": 8}
         self.config = SimpleNamespace(
             vocab_size=tokenizer().vocab_size,
@@ -139,7 +151,7 @@ class FakeModel:
         return 1 << 62  # so that the automatic memory holds one context
 
     def new_cache(self, tokens: int, dtype: str, further_pages: int = 0) -> FakeStore:
-        return FakeStore(-(-tokens // PAGE_TOKENS) + SPARE_PAGES + further_pages)
+        return FakeStore(-(-tokens // PAGE_TOKENS) + SPARE_PAGES + further_pages, self.states)
 
     def record(self, cache: FakeStore, max_rows: int, context: int = 0) -> FakeProgram:
         self.program = FakeProgram(self, cache, max_rows)

@@ -181,10 +181,10 @@ def draw_case(number: int) -> Case:
     )  # fmt: skip
 
 
-def generator_of(case: Case) -> StreamingGenerator:
-    """Fresh, with a draft model that is often right."""
-    model: Any = FakeModel(case.speaker)
-    draft: Any = FakeModel(Speaker(case.speaker.seed, case.speaker.ending, noise=0.7))
+def generator_of(case: Case, states: int = 0) -> StreamingGenerator:
+    """Fresh, with a draft model that is often right; both have this many states of recurrent layers."""
+    model: Any = FakeModel(case.speaker, states=states)
+    draft: Any = FakeModel(Speaker(case.speaker.seed, case.speaker.ending, noise=0.7), states=states)
     cache = PagedCache(model, CacheSettings(context_length=CONTEXT))
     cache.rows = 64
     generator = StreamingGenerator(model, cache, tokenizer())
@@ -359,7 +359,7 @@ def check_language(case: Case, reply: Reply) -> None:
             assert data.startswith((text, "12"))
 
 
-def check(number: int) -> None:
+def check(number: int, states: int = 0) -> None:
     """All promises of one combination."""
     case = draw_case(number)
     plain = run(generator_of(case), case, SpeculationSettings())
@@ -367,7 +367,7 @@ def check(number: int) -> None:
     greedy = case.sampler.temperature == 0.0
     draw = random.Random(-number)
     for speculation in DRAFTINGS:
-        generator = generator_of(case)
+        generator = generator_of(case, states)
         drafted = run(generator, case, speculation)
         check_alone(case, drafted)
         same = greedy or speculation.method == "ngram"
@@ -392,6 +392,12 @@ def check(number: int) -> None:
 def assert_same(one: Reply, other: Reply) -> None:
     for a, b in zip(one.reported, other.reported, strict=True):
         assert a == b
+
+
+@pytest.mark.parametrize("states", [6, 12])
+def test_combinations_of_a_model_with_states(states: int) -> None:
+    for number in range(100 * states, 100 * states + 12):
+        check(number, states)
 
 
 @pytest.mark.parametrize("start", range(0, 60, 10))

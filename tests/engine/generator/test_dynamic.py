@@ -57,10 +57,10 @@ class Said:
 
 
 def dynamic(
-    context: int = 2048, pages: int | None = None, rows: int | None = None, **sizes: int
+    context: int = 2048, pages: int | None = None, rows: int | None = None, states: int = 0, **sizes: int
 ) -> tuple[DynamicGenerator, FakeModel]:
-    """A generator over a fresh fake whose cache has `pages` pages."""
-    model: Any = FakeModel(random_logits)
+    """A generator over a fresh fake whose cache has `pages` pages, and `states` of recurrent layers."""
+    model: Any = FakeModel(random_logits, states=states)
     if pages is not None:
         make = model.new_cache
         model.new_cache = lambda tokens, dtype, further=0: make(pages * PAGE_TOKENS - 2 * PAGE_TOKENS, dtype)
@@ -140,8 +140,9 @@ def test_jobs_of_every_kind_say_what_they_say_alone() -> None:
         assert outcome(said[job]) == alone(job.request), job.identifier
 
 
-def test_too_few_pages_lose_nothing() -> None:
-    generator, _ = dynamic(context=1024, pages=7, rows=64)
+@pytest.mark.parametrize("states", [0, 7, 40])
+def test_too_few_pages_lose_nothing(states: int) -> None:
+    generator, _ = dynamic(context=1024, pages=7, rows=64, states=states)
     suspended = 0
     original = generator._scheduler._suspend
 
@@ -390,11 +391,11 @@ def test_generate_answers_prompts_pairs_and_lists() -> None:
         generator.generate(["a", "b"], [asked])
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_any_order_of_calls_keeps_the_pages_in_order(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "states"), [(0, 0), (1, 0), (2, 0), (3, 0), (1, 7), (2, 20)])
+def test_any_order_of_calls_keeps_the_pages_in_order(seed: int, states: int) -> None:
     """2,000 random calls: enqueue, cancel, stop, run, evict; pages are short, so that jobs are suspended."""
     dice = random.Random(seed)
-    generator, _ = dynamic(context=1024, pages=9, rows=64)
+    generator, _ = dynamic(context=1024, pages=9, rows=64, states=states)
     said: dict[Job, Said] = {}
     cancelled: set[Job] = set()
     number = 0

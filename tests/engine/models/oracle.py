@@ -110,9 +110,9 @@ def logits(
     rows = []
     for start, end in zip([0, *cuts], [*cuts, len(ids)], strict=True):
         tokens, positions = np.array(ids[start:end], np.int32), np.arange(start, end, dtype=np.int32)
-        rows.append(
-            program.run(Step(tokens, positions, pages[: -(-end // 256)], logit_rows=end - start)).copy()
-        )
+        states = [(0 if start else -1, 0)] if cache.states.count else ()
+        step = Step(tokens, positions, pages[: -(-end // 256)], logit_rows=end - start, states=states)
+        rows.append(program.run(step).copy())
     program.close()
     return np.concatenate(rows)
 
