@@ -8,17 +8,22 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import engine.backends
 from engine.backends import choice
 from engine.backends.base import Step
 from engine.backends.choice import Gpu, Target, Usable
+from engine.backends.cuda.lowering.estimate import dry_pass, weight_spec
 from engine.backends.reference import ReferenceBackend, ReferenceProgram
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Done, Message, Text
 from engine.errors import BadSetting, DeviceLost, EngineError, NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
+from tests.engine.backends.kernel_oracles import Matrix
+from tests.engine.models.all_cases import BY_NAME
+from tests.engine.models.architectures import write_checkpoint
 from tests.tiny import TINY, write_gguf
 
 CACHE = CacheSettings(context_length=512, memory=1, dtype="fp32")
@@ -203,3 +208,27 @@ def test_closing_after_a_lost_device(
 
     monkeypatch.setattr(chat.generator.cache.store, "read_page", gone)
     chat.close()
+
+
+def test_recurrent_layers_run_on_the_processor(machine: Any, tmp_path: Path) -> None:
+    path = write_checkpoint(BY_NAME["lfm2"], tmp_path / "m")
+    made = machine(gpu(0, 1 << 30, "NVIDIA H200"))
+    chat = finished(open_chat(path, LoadSettings(), CACHE))
+    assert not made.made
+    assert chat.info.backend == "cpu"
+    assert chat.notice == "m runs on the processor (CPU): there are no GPU kernels for its recurrent layers."
+    assert chat.info.state_bytes == 4 * 3 * 2 * 64
+    assert chat.info.uncached_layers == 3
+    chat.close()
+    with pytest.raises(BadSetting, match="m has recurrent layers, which run on the processor only"):
+        finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
+
+
+def test_a_gpu_without_kernels_for_a_model_says_so() -> None:
+    table = weight_spec(Matrix("F32", (9, 16), 1))
+
+    def forward(ops: Any) -> Any:
+        return ops.last_rows(ops.convolve(0, ops.embed(table), np.ones((3, 16), np.float32)))
+
+    with pytest.raises(BadSetting, match="no kernels for this model's recurrent layers"):
+        dry_pass(forward, "fp16")

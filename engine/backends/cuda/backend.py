@@ -23,7 +23,7 @@ from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
 from engine.core import Loading
-from engine.errors import BadSetting, DeviceLost, EngineError, NotEnoughMemory
+from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.tensors import RawTensor
 
 _ADVICE = (
@@ -145,12 +145,6 @@ class CudaBackend:
     def new_cache(
         self, layers: int, shape: AttentionShape, page_count: int, dtype: str, states: States = NO_STATES
     ) -> KVCache:
-        """Raises `BadSetting` for a model with recurrent layers, too."""
-        if states.shapes:
-            raise BadSetting(
-                "This model has recurrent layers, which the program runs on the processor only; choose the "
-                "processor (CPU) or automatic as the device."
-            )
         self._layers = [self._split.layer(layer) for layer in range(layers)]
         devices = [self._devices[number] for number in self._layers]
         made = TorchCache if self.notice else CudaCache

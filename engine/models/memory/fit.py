@@ -132,6 +132,8 @@ def fits_by_headers(
     """A function that tells whether the model fits on a device; it replaces the loaded model `leaving`."""
 
     def fits_on(target: Target) -> bool:
+        if target.backend == "cuda" and info.state_bytes:
+            return False  # no kernels for recurrent layers
         free = target.free + freed_bytes(leaving, target.where)
         return (
             fit(info, cache, free, load=load, backend=target.backend, where=target.where).verdict

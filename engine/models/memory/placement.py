@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +14,7 @@ from engine.backends.base import Backend
 from engine.backends.choice import Target, targets
 from engine.backends.trim import give_memory_back
 from engine.core import Loading, ModelInfo
-from engine.errors import DeviceLost, EngineError, NotEnoughMemory, forget_frames
+from engine.errors import BadSetting, DeviceLost, EngineError, NotEnoughMemory, forget_frames
 from engine.models.load import check_memory, read_config, read_model
 from engine.models.memory.estimate import cache_bytes, cache_dtype, chosen_context
 from engine.models.memory.fit import fit, freed_bytes, work_space
@@ -65,7 +65,10 @@ def on_a_device(
     """
     name, against = Path(info.path).name, ""
     replacement = _Replacement(checkpoint, info, cache, replaces)
-    *others, last = targets(load)
+    there = targets(load)
+    *others, last = runnable(info, there)
+    if len(there) > len(others) + 1:
+        against = f"{name} runs on the processor (CPU): there are no GPU kernels for its recurrent layers."
     for target in (*others, last):
         if target is not last:
             free = target.free + freed_bytes(replacement.leaving, target.where)
@@ -94,6 +97,17 @@ def on_a_device(
                 raise
             against = _passed_over(target, name, str(error))
     raise AssertionError("the last device either loads the model or says why not")
+
+
+def runnable(info: ModelInfo, found: Sequence[Target]) -> list[Target]:
+    """The devices that have kernels for a model. Raises `BadSetting` if none has."""
+    able = [target for target in found if target.backend != "cuda" or not info.state_bytes]
+    if not able:
+        raise BadSetting(
+            f"{Path(info.path).name} has recurrent layers, which run on the processor only; choose the "
+            "processor (CPU) or automatic as the device."
+        )
+    return able
 
 
 def _passed_over(target: Target, name: str, why: str) -> str:
