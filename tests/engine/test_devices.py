@@ -211,12 +211,15 @@ def test_closing_after_a_lost_device(
 
 
 def test_recurrent_layers_run_on_the_processor(machine: Any, tmp_path: Path) -> None:
-    path = write_checkpoint(BY_NAME["lfm2"], tmp_path / "m")
+    path = write_checkpoint(BY_NAME["LFM2"], tmp_path / "m")
     made = machine(gpu(0, 1 << 30, "NVIDIA H200"))
     chat = finished(open_chat(path, LoadSettings(), CACHE))
     assert not made.made
     assert chat.info.backend == "cpu"
-    assert chat.notice == "m runs on the processor (CPU): there are no GPU kernels for its recurrent layers."
+    assert (
+        chat.info.notice
+        == "m runs on the processor (CPU): there are no GPU kernels for its recurrent layers."
+    )
     assert chat.info.state_bytes == 4 * 3 * 2 * 64
     assert chat.info.uncached_layers == 3
     chat.close()
@@ -225,7 +228,7 @@ def test_recurrent_layers_run_on_the_processor(machine: Any, tmp_path: Path) -> 
 
 
 def test_a_gpu_without_kernels_for_a_model_says_so() -> None:
-    table = weight_spec(Matrix("F32", (9, 16), 1))
+    table = weight_spec(Matrix("F32", (9, 16), 1), 80)
 
     def forward(ops: Any) -> Any:
         return ops.last_rows(ops.convolve(0, ops.embed(table), np.ones((3, 16), np.float32)))

@@ -36,13 +36,13 @@ LFM2: dict[str, Any] = {
 
 RECURRENT_CASES = (
     Case(
-        "lfm2", "short convolutions with a gate, attention in some layers, qk norm", "lfm2", LFM2, LFM2_GGUF,
+        "LFM2", "short convolutions with a gate, attention in some layers, qk norm", "lfm2", LFM2, LFM2_GGUF,
         older={
             "layer_types": ABSENT, "full_attn_idxs": [1], "block_ff_dim": 144, "intermediate_size": ABSENT,
         },
     ),
     Case(
-        "lfm2", "", "lfm2",
+        "LFM2", "", "lfm2",
         {
             **LFM2, "conv_bias": True, "conv_L_cache": 5, "block_auto_adjust_ff_dim": False,
             "intermediate_size": 96, "tie_word_embeddings": False,
