@@ -24,6 +24,7 @@ from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.olmo2 import OLMO2
 from engine.models.architectures.phi import PHI
 from engine.models.architectures.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
+from engine.models.architectures.qwen3_5 import QWEN_3_5
 from engine.models.architectures.smollm3 import SMOLLM3
 from engine.models.architectures.stablelm import STABLELM
 from engine.models.architectures.starcoder2 import STARCODER2
@@ -32,5 +33,5 @@ __all__ = ["ARCHITECTURES"]
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GPT_OSS,
-    PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM, LFM2,
+    PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM, LFM2, QWEN_3_5,
 )  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tests.engine.models.architectures import ABSENT, SMALL, Case, Config, Tensors
 from tests.engine.models.gguf_form import GgufForm
 
@@ -34,6 +36,58 @@ LFM2: dict[str, Any] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 700.0},
 }  # fmt: skip
 
+QWEN_3_5: dict[str, Any] = {
+    **SMALL, "num_hidden_layers": 4, "head_dim": 24, "full_attention_interval": 2, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6, "linear_key_head_dim": 12, "linear_value_head_dim": 20,
+    "rope_parameters": {
+        "rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5,
+        "mrope_section": [2, 2, 2], "mrope_interleaved": True,
+    },
+}  # fmt: skip
+
+
+def qwen_3_5_keys(config: Config) -> dict[str, Any]:
+    """The sizes of the delta net under the names of state space models."""
+    values = config["linear_num_value_heads"] * config["linear_value_head_dim"]
+    return {
+        "ssm.conv_kernel": config["linear_conv_kernel_dim"], "ssm.state_size": config["linear_key_head_dim"],
+        "ssm.group_count": config["linear_num_key_heads"], "ssm.inner_size": values,
+        "ssm.time_step_rank": config["linear_num_value_heads"], "full_attention_interval": 2,
+        "rope.dimension_sections": [2, 2, 2, 0],
+    }  # fmt: skip
+
+
+def qwen_3_5_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """Value heads in the order of all key heads again and again, norms with their 1, rates as they are used,
+    convolutions as matrices.
+    """
+    groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    keys, dim = groups * config["linear_key_head_dim"], config["linear_value_head_dim"]
+    order = np.arange(heads).reshape(groups, -1).T.reshape(-1)
+    values = (order[:, None] * dim + np.arange(dim)).reshape(-1)
+    inputs = np.concatenate([np.arange(2 * keys), 2 * keys + values])
+    rows = {"in_proj_qkv": inputs, "conv1d": inputs, "in_proj_z": values, "in_proj_a": order,
+            "in_proj_b": order, "A_log": order, "dt_bias": order}  # fmt: skip
+    out = {}
+    for name, tensor in tensors.items():
+        part = name.removesuffix(".weight").rpartition(".")[2]
+        changed = tensor
+        if ".linear_attn." in name and part in rows:
+            changed = tensor[rows[part]]
+            changed = (
+                changed.squeeze(1) if part == "conv1d" else -np.exp(changed) if part == "A_log" else changed
+            )
+        elif ".linear_attn.out_proj" in name:
+            changed = tensor[:, values]
+        elif name.endswith("norm.weight") and ".linear_attn." not in name:
+            changed = tensor + 1
+        # The package's table has "dt_proj" with ".bias".
+        out[name.replace("dt_bias", "dt_proj.bias")] = changed
+    return out
+
+
+QWEN_3_5_GGUF = GgufForm("qwen35", keys=qwen_3_5_keys, change=qwen_3_5_tensors)
+
 RECURRENT_CASES = (
     Case(
         "LFM2", "short convolutions with a gate, attention in some layers, qk norm", "lfm2", LFM2, LFM2_GGUF,
@@ -48,5 +102,9 @@ RECURRENT_CASES = (
             "intermediate_size": 96, "tie_word_embeddings": False,
         },
         variant="biases, untied, five taps",
+    ),
+    Case(
+        "Qwen 3.5", "gated delta nets, attention with an output gate in every fourth layer, norms plus 1",
+        "qwen3_5_text", QWEN_3_5, QWEN_3_5_GGUF, length=90,
     ),
 )  # fmt: skip
