@@ -38,7 +38,7 @@ LFM2: dict[str, Any] = {
 
 QWEN_3_5: dict[str, Any] = {
     **SMALL, "num_hidden_layers": 4, "head_dim": 24, "full_attention_interval": 2, "linear_num_key_heads": 2,
-    "linear_num_value_heads": 6, "linear_key_head_dim": 12, "linear_value_head_dim": 20,
+    "linear_num_value_heads": 6, "linear_key_head_dim": 12, "linear_value_head_dim": 12,
     "rope_parameters": {
         "rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5,
         "mrope_section": [2, 2, 2], "mrope_interleaved": True,
@@ -106,5 +106,14 @@ RECURRENT_CASES = (
     Case(
         "Qwen 3.5", "gated delta nets, attention with an output gate in every fourth layer, norms plus 1",
         "qwen3_5_text", QWEN_3_5, QWEN_3_5_GGUF, length=90,
+        older={"layer_types": ABSENT, "full_attention_interval": 2},
+    ),
+    Case(
+        "Qwen 3.5", "", "qwen3_5_text",
+        {
+            **QWEN_3_5, "linear_value_head_dim": 20, "linear_num_value_heads": 2, "attention_bias": True,
+            "linear_conv_kernel_dim": 3, "tie_word_embeddings": True,
+        },
+        variant="values of another length, biases, tied", length=90,
     ),
 )  # fmt: skip
