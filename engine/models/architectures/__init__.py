@@ -16,6 +16,7 @@ from engine.models.architectures.glm import GLM
 from engine.models.architectures.gpt2 import GPT2
 from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.granite import GRANITE
+from engine.models.architectures.granite_hybrid import GRANITE_4
 from engine.models.architectures.internlm2 import INTERNLM2
 from engine.models.architectures.lfm2 import LFM2
 from engine.models.architectures.llama import LLAMA
@@ -33,5 +34,6 @@ __all__ = ["ARCHITECTURES"]
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GPT_OSS,
-    PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM, LFM2, QWEN_3_5,
+    PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
+    LFM2, QWEN_3_5, GRANITE_4,
 )  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.engine.models.architectures import ABSENT, SMALL, Case, Config, Tensors
 from tests.engine.models.gguf_form import GgufForm
+from tests.engine.models.other_cases import granite_keys
 
 
 def lfm2_keys(config: Config) -> dict[str, Any]:
@@ -88,6 +89,52 @@ def qwen_3_5_tensors(config: Config, tensors: Tensors) -> Tensors:
 
 QWEN_3_5_GGUF = GgufForm("qwen35", keys=qwen_3_5_keys, change=qwen_3_5_tensors)
 
+GRANITE_4: dict[str, Any] = {
+    **SMALL, "num_hidden_layers": 4, "num_local_experts": 0, "shared_intermediate_size": 96,
+    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+    "mamba_n_heads": 8, "mamba_n_groups": 2, "mamba_d_state": 16, "mamba_expand": 2, "mamba_d_conv": 4,
+    "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.6,
+    "logits_scaling": 2.0, "position_embedding_type": "nope",
+}  # fmt: skip
+
+
+def granite_4_keys(config: Config) -> dict[str, Any]:
+    """The multipliers, and the sizes of Mamba-2."""
+    heads = config["num_key_value_heads"]
+    return granite_keys(config) | {
+        "attention.head_count_kv": [heads if "full" in kind else 0 for kind in config["layer_types"]],
+        "ssm.conv_kernel": config["mamba_d_conv"], "ssm.state_size": config["mamba_d_state"],
+        "ssm.group_count": config["mamba_n_groups"], "ssm.time_step_rank": config["mamba_n_heads"],
+        "ssm.inner_size": config["mamba_expand"] * config["hidden_size"], "feed_forward_length": 96,
+        "rope.scaling.finetuned": config["position_embedding_type"] == "rope",
+        "expert_count": None, "expert_used_count": None,
+    }  # fmt: skip
+
+
+def granite_4_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """As the converter of Mamba-2 and that of Granite's experts have them."""
+    groups = config["mamba_n_groups"]
+    out = {}
+    for name, tensor in tensors.items():
+        if name.endswith("shared_mlp.input_linear.weight"):
+            for half, part in zip(("gate", "up"), np.split(tensor, 2), strict=True):
+                out[name.replace("shared_mlp.input_linear", f"mlp.{half}_proj")] = part
+            continue
+        changed = tensor
+        if name.endswith("conv1d.weight"):
+            changed = tensor.squeeze(1)
+        elif name.endswith((".A_log", ".D")):
+            changed = (-np.exp(tensor) if name.endswith(".A_log") else tensor)[:, None]
+        elif name.endswith("mamba.norm.weight"):
+            changed = tensor.reshape(groups, -1)
+        out[name.replace("shared_mlp.output_linear", "mlp.down_proj").replace("dt_bias", "dt_proj.bias")] = (
+            changed
+        )
+    return out
+
+
+GRANITE_4_GGUF = GgufForm("granitehybrid", interleaved=True, keys=granite_4_keys, change=granite_4_tensors)
+
 RECURRENT_CASES = (
     Case(
         "LFM2", "short convolutions with a gate, attention in some layers, qk norm", "lfm2", LFM2, LFM2_GGUF,
@@ -115,5 +162,21 @@ RECURRENT_CASES = (
             "linear_conv_kernel_dim": 3, "tie_word_embeddings": True,
         },
         variant="values of another length, biases, tied", length=90,
+    ),
+    Case(
+        "Granite 4", "Granite with Mamba-2 in most layers", "granitemoehybrid", GRANITE_4, GRANITE_4_GGUF,
+       
+    ),
+    Case(
+        "Granite 4", "", "granitemoehybrid",
+        {
+            **GRANITE_4, "position_embedding_type": "rope", "mamba_conv_bias": False, "mamba_proj_bias": True,
+            "mamba_n_groups": 1, "mamba_d_conv": 3, "attention_bias": True,
+        },
+        variant="rope, biases",
+    ),
+    Case(
+        "Granite 4", "", "granitemoehybrid", {**GRANITE_4, "layer_types": ["full_attention"] * 4},
+        variant="attention alone",
     ),
 )  # fmt: skip

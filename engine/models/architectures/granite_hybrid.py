@@ -1,0 +1,121 @@
+"""Granite 4: Granite with Mamba-2 in most layers and attention, usually without rope, in the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine.errors import UnsupportedModel
+from engine.models.architecture import Architecture
+from engine.models.architectures.granite import gguf_multipliers, hf_multipliers
+from engine.models.config import Mamba, ModelConfig
+from engine.models.headers import gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
+from engine.models.keys import Keys
+from engine.models.names import GGUF, HF, RecurrentNames
+from engine.tensors import RawTensor
+
+HF_NAMES = replace(
+    HF, gate="", up="", gate_up="shared_mlp.input_linear", down="shared_mlp.output_linear",
+    recurrent=RecurrentNames(
+        "mamba.in_proj", "mamba.out_proj", "mamba.conv1d", rate="mamba.A_log", shift="mamba.dt_bias",
+        skip="mamba.D", norm="mamba.norm",
+    ),
+)  # fmt: skip
+GGUF_NAMES = replace(
+    GGUF,
+    recurrent=RecurrentNames(
+        "ssm_in", "ssm_out", "ssm_conv1d", rate="ssm_a", shift="ssm_dt.bias", skip="ssm_d", norm="ssm_norm",
+        gguf=True,
+    ),
+)  # fmt: skip
+_MOST = 1 << 14
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`GraniteMoeHybridForCausalLM` without experts."""
+    if keys.integer("num_local_experts", 0, _MOST, 8):
+        raise UnsupportedModel(
+            "The model is a mixture of experts of Granite 4, which is not supported yet. Choose one without "
+            "experts, such as Granite 4.0 H Micro."
+        )
+    refuse_limited_steps(keys)
+    bias = keys.flag("attention_bias", False)
+    shape = hf_decoder(keys.replaced("intermediate_size", keys.raw("shared_intermediate_size")), bias=bias)
+    layers = shape["layers"]
+    kinds = hf_layer_types(keys, layers, ("mamba", "linear_attention", "attention", "full_attention"))
+    heads = keys.integer("mamba_n_heads", 1, _MOST, 128)
+    inner = keys.integer("mamba_expand", 1, 64, 2) * shape["width"]
+    groups = keys.integer("mamba_n_groups", 1, _MOST, 1)
+    own = keys.raw("mamba_d_head") not in (None, "auto")
+    with_rope = keys.raw("position_embedding_type") == "rope"
+    return ModelConfig(
+        **shape,
+        **hf_multipliers(keys),
+        nope_layers=frozenset() if with_rope else frozenset(range(layers)),
+        recurrent=Mamba(
+            heads,
+            keys.integer("mamba_d_head", 1, _MOST) if own else inner // heads,
+            groups,
+            keys.integer("mamba_d_state", 1, _MOST, 256),
+            keys.integer("mamba_d_conv", 2, 64, 4),
+            norm_groups=groups,
+        ),
+        recurrent_layers=frozenset(
+            layer
+            for layer, kind in enumerate(kinds or ("mamba",) * layers)
+            if kind in ("mamba", "linear_attention")
+        ),
+    )
+
+
+def refuse_limited_steps(keys: Keys) -> None:
+    """Raises `UnsupportedModel` where the steps of Mamba layers are limited to less than 0 to infinity."""
+    limits = keys.raw("time_step_limit")
+    endless = (math.inf, {"__float__": "Infinity"}, "Infinity")  # as Python and as transformers 5 write it
+    if limits is not None and not (
+        isinstance(limits, list) and len(limits) == 2 and limits[0] == 0 and limits[1] in endless
+    ):
+        raise UnsupportedModel(
+            f"The steps of the model's Mamba layers are limited to {limits} (time_step_limit), which is not "
+            "supported. Choose another model."
+        )
+
+
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`granitehybrid`, whose `rope.scaling.finetuned` says whether there is rope."""
+    keys, recurrent = recurrent_by_heads(keys)
+    shape: dict[str, Any] = gguf_decoder(
+        keys, tensors, "granitehybrid", interleaved=True,
+        handled=("attention.scale", "logit_scale", "embedding_scale", "residual_scale"),
+    )  # fmt: skip
+    return ModelConfig(
+        **shape,
+        **gguf_multipliers(keys),
+        nope_layers=frozenset()
+        if keys.flag("rope.scaling.finetuned", True)
+        else frozenset(range(shape["layers"])),
+        recurrent=gguf_mamba(keys),
+        recurrent_layers=recurrent,
+    )
+
+
+def gguf_mamba(keys: Keys) -> Mamba:
+    """The keys of Mamba-2 layers, which GGUF files of all families name alike."""
+    heads = keys.integer("ssm.time_step_rank", 1, _MOST)
+    groups = keys.integer("ssm.group_count", 1, _MOST)
+    return Mamba(
+        heads,
+        keys.integer("ssm.inner_size", heads, _MOST * heads) // heads,
+        groups,
+        keys.integer("ssm.state_size", 1, _MOST),
+        keys.integer("ssm.conv_kernel", 2, 64),
+        norm_groups=groups,
+    )
+
+
+GRANITE_4 = Architecture(
+    ("granitehybrid",), ("GraniteMoeHybridForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES,
+    interleaved_rows=True,
+)  # fmt: skip
