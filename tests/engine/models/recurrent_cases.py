@@ -165,7 +165,7 @@ RECURRENT_CASES = (
     ),
     Case(
         "Granite 4", "Granite with Mamba-2 in most layers", "granitemoehybrid", GRANITE_4, GRANITE_4_GGUF,
-       
+
     ),
     Case(
         "Granite 4", "", "granitemoehybrid",
