@@ -60,7 +60,8 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 
 def machine() -> Answer:
-    """Versions, processor, memory (bytes), GPUs, and whether compiled CPU kernels are in the disk cache.
+    """Versions, processor, memory (bytes), GPUs, whether compiled CPU kernels are in the disk cache, and the
+    architectures that models may have.
 
     `gpus_reason` says why no GPU, or one of them, cannot be used.
     """
@@ -68,6 +69,7 @@ def machine() -> Answer:
 
     from engine.backends.choice import usable_gpus
     from engine.backends.cpu.codegen.kernel_cache import cache_folder
+    from engine.models.architectures import ARCHITECTURES
 
     folder = cache_folder()
     memory, usable = psutil.virtual_memory(), usable_gpus()
@@ -88,6 +90,10 @@ def machine() -> Answer:
         "gpus_reason": usable.reason,
         "kernels_cached": folder is not None and any(folder.rglob("*.nbc")),
         "kernel_cache": str(folder) if folder else None,
+        "architectures": {
+            "hf": sorted({name for architecture in ARCHITECTURES for name in architecture.hf}),
+            "gguf": sorted({name for architecture in ARCHITECTURES for name in architecture.gguf}),
+        },
     }
 
 
@@ -114,9 +120,16 @@ def _show(answer: Answer) -> str:
     )
 
 
+def _has_lists(value: dict[str, object]) -> bool:
+    return any(isinstance(each, list) for each in value.values())
+
+
 def _readable(key: str, value: object) -> str:
     if isinstance(value, dict):
-        return one_line(", ".join(f"{name} {text}" for name, text in value.items())) or "nothing"
+        parts = (
+            f"{name} {', '.join(text) if isinstance(text, list) else text}" for name, text in value.items()
+        )
+        return one_line(("; " if _has_lists(value) else ", ").join(parts)) or "nothing"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if key.endswith("bytes") and isinstance(value, int):

@@ -37,8 +37,8 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
         known = {each: architecture for architecture in ARCHITECTURES for each in architecture.hf}
     if name not in known:
         raise UnsupportedModel(
-            f"{checkpoint.path.name} has the architecture {name!r}, which is not supported; choose a model "
-            f"of one of: {', '.join(known)}."
+            f"{checkpoint.path.name} has the architecture {name!r}, which this version of the program cannot "
+            f"run; a later one may. Choose a model of one of: {', '.join(known)}."
         )
     return known[name]
 

@@ -24,6 +24,7 @@ from engine.settings import CacheSettings, LoadSettings
 from tests.synthetic import write_large_gguf
 from tests.tiny import Tiny
 from tests.tools.rivals import RivalFailed
+from tests.tools.shapes import write_shape
 
 BANDWIDTH = "bandwidth"
 SHAPE = Tiny(
@@ -37,6 +38,8 @@ SHAPE = Tiny(
     context_length=4096,
 )
 """A Llama of 1.1 billion weights, far beyond any L3 cache."""
+RECURRENT = ("lfm2-1.2b", "qwen3.5-0.8b", "qwen3.5-2b")
+"""Works of `tests.tools.shapes`, in Q4_K_M."""
 SHAPES = {"Q4_0": 2, "Q4_K_M": 15, "Q8_0": 7, "F16": 1}
 """Types of its files, and llama.h's numbers of them."""
 
@@ -56,7 +59,9 @@ class Options:
     prompt_bits: str = "16"
 
     def model(self, work: str) -> Path:
-        """The file of a work: "starter", "gemma", or one of `SHAPES`, which is written if missing."""
+        """The file of a work: "starter", "gemma", or one of `SHAPES` or `RECURRENT`, written if missing."""
+        if work in RECURRENT:
+            return write_shape(self.keep, work)
         if work in SHAPES:
             return shape_file(self.keep, work)
         return {"starter": self.starter, "gemma": self.gemma}[work]

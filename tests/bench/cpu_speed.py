@@ -10,6 +10,7 @@ from engine.cli.bench import Runner
 from tests.bench.bench_cache_types import TYPES, decode_seconds
 from tests.bench.cpu_kit import (
     BANDWIDTH,
+    RECURRENT,
     SHAPES,
     Line,
     Options,
@@ -26,14 +27,15 @@ from tests.tools.rivals import open_rivals
 
 LLAMA = "llama.cpp"
 DEPTH = 4096
-DECODE_BARS = {"starter": 2.2, "gemma": 1.8}
+DECODE_BARS = {"starter": 2.2, "gemma": 1.8, **dict.fromkeys(RECURRENT, 1.5)}
 DEPTH_BARS = {"starter": 4.0, "gemma": 1.8}
 PREFILL_RIVALS = (LLAMA, "transformers float32", "transformers bfloat16", "openvino", "openvino float32")
 
 
 def decode(options: Options, work: str) -> Iterator[Line]:
     """One token at a time from an empty cache, compared with llama.cpp and with the read bandwidth."""
-    count = 24 if work in SHAPES else 64
+    written = work in (*SHAPES, *RECURRENT)
+    count = 24 if written else 64
     with ExitStack() as stack:
         ours, cache = stack.enter_context(opened(options.model(work), options.threads, 1024))
         runners: list[Runner] = [
@@ -47,7 +49,7 @@ def decode(options: Options, work: str) -> Iterator[Line]:
         )
         ours_rate = count / median(times[ours.name])
         read = share(times[ours.name], count, cache, times[BANDWIDTH])
-        row = "shapes" if work in SHAPES else "decode"
+        row = "recurrent" if work in RECURRENT else "shapes" if work in SHAPES else "decode"
         if LLAMA in times:
             theirs = count / median(times[LLAMA])
             factor = ratio(times[LLAMA], times[ours.name])
@@ -71,7 +73,7 @@ def decode(options: Options, work: str) -> Iterator[Line]:
                 "%",
             )
         if work != "gemma":
-            bar = 0.7 if work == "starter" else 0.9
+            bar = 0.7 if work == "starter" else 0.85 if work in RECURRENT else 0.9
             yield Line(
                 row,
                 f"{work} of bandwidth",
@@ -83,16 +85,16 @@ def decode(options: Options, work: str) -> Iterator[Line]:
                 rival="GB/s",
                 theirs=median(times[BANDWIDTH]) / 1e9,
             )
-        if work in SHAPES:
+        if written:
             yield from _shape_prefill(options, work, runners, ids)
 
 
 def _shape_prefill(options: Options, work: str, runners: list[Runner], ids: list[int]) -> Iterator[Line]:
     times = in_turn(timed(runners, ids[:512], 0, one_by_one=False), min(options.repeat, 3))
-    ours = times[runners[0].name]
+    ours, row = times[runners[0].name], "recurrent" if work in RECURRENT else "shapes"
     if LLAMA in times:
         yield Line(
-            "shapes", f"{work} prefill 512", 512 / median(ours), "tok/s", ratio(times[LLAMA], ours), bar=1.5,
+            row, f"{work} prefill 512", 512 / median(ours), "tok/s", ratio(times[LLAMA], ours), bar=1.5,
             rival=LLAMA, theirs=512 / median(times[LLAMA]),
         )  # fmt: skip
 
@@ -142,6 +144,27 @@ def depth(options: Options, work: str) -> Iterator[Line]:
                 ratio(times[LLAMA], times[ours.name]), bar=DEPTH_BARS[name], rival=LLAMA,
                 theirs=count / median(times[LLAMA]),
             )  # fmt: skip
+
+
+def recurrent(options: Options, work: str) -> Iterator[Line]:
+    """`decode` of a model with recurrent layers, then our decoding after 8,192 tokens compared with that from
+    an empty cache.
+    """
+    yield from decode(options, work)
+    count, deep = 24, 2 * DEPTH
+    with opened(options.model(work), options.threads, deep + 2 * count) as (ours, cache):
+        ids = random_ids(cache, deep + count)
+        warm([ours], ids)
+        empty, full = list[float](), list[float]()
+        for _ in range(options.repeat):
+            empty.append(ours.run(ids[:count], 0, one_by_one=True))
+        ours.run(ids[:deep], 0, one_by_one=False)
+        for _ in range(options.repeat):
+            full.append(ours.run(ids[deep:], deep, one_by_one=True))
+        yield Line(
+            "recurrent", f"{work} at {deep}", count / median(full), "tok/s", median(empty) / median(full),
+            "%", 0.9, rival="our empty cache", theirs=count / median(empty),
+        )  # fmt: skip
 
 
 def prefill(options: Options, work: str) -> Iterator[Line]:

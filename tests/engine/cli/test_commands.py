@@ -137,6 +137,9 @@ def test_info_of_gpus(answer, run_command, monkeypatch, tiny):
         choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine.")
     )
     text = run_command("info")[1]
+    assert {"LlamaForCausalLM", "Lfm2ForCausalLM"} <= set(found["architectures"]["hf"])
+    assert {"llama", "lfm2", "qwen35"} <= set(found["architectures"]["gguf"])
+    assert re.search("architectures +hf .*LlamaForCausalLM, .*; gguf .*llama, ", text)
     assert re.search("gpus +none\n", text)
     assert "No NVIDIA driver was found" in text
 
