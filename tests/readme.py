@@ -43,7 +43,7 @@ def architectures() -> str:
         named.append(f"{architecture} ({', '.join(names)})" if names else architecture)
     return _wrapped(
         f"Architectures, in brackets their names in GGUF files: {'; '.join(named)}. Each is compared with "
-        "`transformers` in float32 on tiny random checkpoints, on the CPU and the reference backend."
+        "`transformers` in float32."
     )
 
 

@@ -27,6 +27,8 @@ from engine.models.names import TensorNames
 from engine.models.recurrent import RecurrentSource, recurrent_mixer
 from engine.models.source import WHOLE, View, WeightSource, linear, norm
 
+HALVES = (" queries", " gate")
+"""After a name in `WeightSource.linears`: the part of the matrix that a linear holds."""
 STORED_TRANSPOSED = View(transposed=True)
 
 
@@ -117,11 +119,12 @@ class _Builder:
 
     def _half_of_queries(self, at: str, queries: int, half: int) -> Linear:
         """Of a matrix with the queries (0) and then the gate (1) of each head in turn."""
-        dim = self.config.head_dim
-        order = np.arange(2 * queries).reshape(-1, 2, dim)[:, half].reshape(-1)
+        order = half_of_queries(self.config, half)
         view = View(order=order, stored_rows=2 * queries)
         name = at + self.names.query
-        return linear(self.source, name, queries, self.config.width, self.config.attention_bias, view)
+        made = linear(self.source, name, queries, self.config.width, self.config.attention_bias, view)
+        self.source.linears[name + HALVES[half]] = self.source.linears.pop(name)
+        return made
 
     def _inputs(self, at: str, queries: int, keys: int) -> FusedQkv | SeparateQkv:
         config, names, bias = self.config, self.names, self.config.attention_bias
@@ -233,6 +236,12 @@ class _Builder:
             return Expert(stack)
         bias = self.source.vector(full, experts.count, stored)
         return Expert(stack, bias if order is None else np.ascontiguousarray(bias[:, order]))
+
+
+def half_of_queries(config: ModelConfig, half: int) -> npt.NDArray[np.int64]:
+    """The rows of queries (0) or of the output gate (1) in the matrix that makes both."""
+    rows = np.arange(2 * config.heads * config.head_dim).reshape(config.heads, 2, config.head_dim)
+    return np.ascontiguousarray(rows[:, half].reshape(-1))
 
 
 def ungrouped_rows(config: ModelConfig) -> npt.NDArray[np.int64]:

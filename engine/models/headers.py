@@ -165,6 +165,20 @@ def hf_windows(keys: Keys, layers: int, name: str = "sliding_window", default: i
     return (window,) * layers if window else ()
 
 
+def hf_sliding(keys: Keys, layers: int, default: int, step: int) -> tuple[int, ...]:
+    """`sliding_window` (null: none) in the layers that `layer_types` names, or in all except every `step`-th;
+    () when there is none. Raises `BadCheckpoint`, `UnsupportedModel`.
+    """
+    window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0 if keys.has("sliding_window") else default)
+    kinds = layer_kinds(keys, layers)
+    if not window:
+        return ()
+    if kinds is None:
+        step = keys.integer("sliding_window_pattern", 0, MAX_LAYERS, step)
+        return tuple(0 if step and (layer + 1) % step == 0 else window for layer in range(layers))
+    return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+
+
 def gguf_windows(keys: Keys, layers: int, window: int, step: int) -> tuple[int, ...]:
     """`window` in all layers except every `step`-th one.
 

@@ -41,10 +41,12 @@ class Slot:
     """The place of a LoRA adapter: the linears that hold the rows of one module of the original model.
 
     Each linear comes with the indices of the rows that it holds (None: all); `rows` is the module's count.
+    `inputs` are the indices of the module's columns in the order that the linears have them (None: the same).
     """
 
     linears: tuple[tuple[Linear, Order | None], ...]
     rows: int
+    inputs: Order | None = None
 
     @property
     def columns(self) -> int:

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from engine.backends.base import Weight
 from engine.errors import BadSetting
-from engine.models.decoder import ungrouped_rows
+from engine.models.decoder import HALVES, half_of_queries, ungrouped_rows
 from engine.models.layers import Linear, Order, Slot
 from engine.models.names import TensorNames
+from engine.models.recurrent import tiled_orders
 from engine.weights.lora_adapter import Adapter
 from engine.weights.tensor import FileTensor
 
@@ -44,6 +45,8 @@ def adapter_slots(
             )
             if slot is not None:
                 slots[folder.layer.format(layer) + module] = slot
+        if layer in config.recurrent_layers:
+            slots |= _recurrent_slots(architecture, config, names, layer, linears)
     head = linears.get(names.head)
     if head is not None:
         slots[folder.head] = Slot(((head, None),), head.weight.shape[0])
@@ -76,6 +79,17 @@ def _slot(
             ((linear, _interleaved(config, rows) if interleaved and field in ("query", "key") else None),),
             rows,
         )
+    if config.output_gate and field == "query":
+        halves = [linears.get(at + own + half) for half in HALVES]
+        pairs = [(half, half_of_queries(config, i)) for i, half in enumerate(halves) if half is not None]
+        return Slot(tuple(pairs), 2 * config.heads * config.head_dim) if pairs else None
+    if field == "gate_up":
+        gate, up = (linears.get(at + name) for name in (names.gate, names.up))
+        if gate is None or up is None:
+            return None
+        width = config.ffn_width
+        both = np.arange(2 * width)
+        return Slot(((gate, both[:width]), (up, both[width:])), 2 * width)
     parts = [linears.get(at + getattr(names, part)) for part in ("query", "key", "value")]
     if field != "query_key_value" or None in parts:
         return None
@@ -93,6 +107,29 @@ def _slot(
         pairs.append((part, mine[_interleaved(config, rows)] if interleaved and name != "v" else mine))
         start += rows
     return Slot(tuple(pairs), start)
+
+
+def _recurrent_slots(
+    architecture: Architecture,
+    config: ModelConfig,
+    names: TensorNames,
+    layer: int,
+    linears: Mapping[str, Linear],
+) -> dict[str, Slot]:
+    """The slots of a recurrent layer, by the names of Hugging Face's modules."""
+    folder, own = architecture.hf_names.recurrent, names.recurrent
+    assert folder is not None
+    assert own is not None
+    orders = tiled_orders(config.recurrent) if names is architecture.gguf_names else {}
+    found = {}
+    for field in ("input", "gate", "decay", "beta", "output"):
+        module, mine = getattr(folder, field), getattr(own, field)
+        linear = linears.get(names.layer.format(layer) + mine) if mine else None
+        if module and linear is not None:
+            pair = linear, orders.get(field) if field != "output" else None
+            slot = Slot((pair,), linear.weight.shape[0], orders.get("output") if field == "output" else None)
+            found[architecture.hf_names.layer.format(layer) + module] = slot
+    return found
 
 
 def _interleaved(config: ModelConfig, rows: int) -> Order:
@@ -133,7 +170,8 @@ def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Li
                 "adapter that was made for it."
             )
         up = change.up.dequantise() * np.float32(change.scale * strength)
-        down = _load(model, change.down.name, change.down.dequantise())
+        inputs = change.down.dequantise()
+        down = _load(model, change.down.name, inputs if slot.inputs is None else inputs[:, slot.inputs])
         for linear, order in slot.linears:
             yield linear, (down, _load(model, change.up.name, up if order is None else up[order]))
 

@@ -248,3 +248,16 @@ def grouped_rows(groups: int, widths: Sequence[int]) -> list[npt.NDArray[np.int6
     rows = np.arange(groups * sum(widths)).reshape(groups, -1)
     ends = np.cumsum(widths)
     return [rows[:, end - width : end].reshape(-1) for end, width in zip(ends, widths, strict=True)]
+
+
+def tiled_orders(kind: ShortConvolution | DeltaNet | Mamba | None) -> dict[str, npt.NDArray[np.int64]]:
+    """Where a file has the value heads in the order of all key heads again and again: the rows of a folder's
+    matrices in that order, by the fields of `RecurrentNames`, and the columns of `output`.
+    """
+    if not isinstance(kind, DeltaNet) or not kind.tiled:
+        return {}
+    heads = np.arange(kind.value_heads).reshape(kind.key_heads, -1).T.reshape(-1)
+    values = (heads[:, None] * kind.value_dim + np.arange(kind.value_dim)).reshape(-1)
+    keys = 2 * kind.key_heads * kind.key_dim
+    inputs = np.concatenate([np.arange(keys), keys + values])
+    return {"input": inputs, "gate": values, "decay": heads, "beta": heads, "output": values}

@@ -10,7 +10,10 @@ is new. The test is one `Case` in `tests/engine/models`, which compares logits w
 from __future__ import annotations
 
 from engine.models.architecture import Architecture
+from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.cohere import COHERE
+from engine.models.architectures.ernie4_5 import ERNIE_4_5
+from engine.models.architectures.exaone4 import EXAONE_4
 from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3
 from engine.models.architectures.glm import GLM
 from engine.models.architectures.gpt2 import GPT2
@@ -22,10 +25,12 @@ from engine.models.architectures.lfm2 import LFM2
 from engine.models.architectures.llama import LLAMA
 from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.mixtral import MIXTRAL
-from engine.models.architectures.olmo2 import OLMO2
+from engine.models.architectures.nemotron import NEMOTRON
+from engine.models.architectures.olmo2 import OLMO2, OLMO3
 from engine.models.architectures.phi import PHI
 from engine.models.architectures.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
 from engine.models.architectures.qwen3_5 import QWEN_3_5
+from engine.models.architectures.seed_oss import SEED_OSS
 from engine.models.architectures.smollm3 import SMOLLM3
 from engine.models.architectures.stablelm import STABLELM
 from engine.models.architectures.starcoder2 import STARCODER2
@@ -35,5 +40,5 @@ __all__ = ["ARCHITECTURES"]
 ARCHITECTURES: tuple[Architecture, ...] = (
     LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GPT_OSS,
     PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
-    LFM2, QWEN_3_5, GRANITE_4,
+    LFM2, QWEN_3_5, GRANITE_4, OLMO3, EXAONE_4, SEED_OSS, ERNIE_4_5, ARCEE, NEMOTRON,
 )  # fmt: skip

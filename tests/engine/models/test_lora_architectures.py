@@ -17,7 +17,7 @@ from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import Case, ids, write_case_gguf, write_checkpoint
 from tests.engine.models.oracle import load, logits
 
-FEW = ("InternLM 2", "GPT-2", "Phi-3, Phi-4", "GLM-4")
+FEW = ("InternLM 2", "GPT-2", "Phi-3, Phi-4", "GLM-4", "Qwen 3.5")
 NAMES = [
     pytest.param(name, marks=[] if name in FEW else [pytest.mark.slow])
     for name, case in BY_NAME.items()
