@@ -27,7 +27,7 @@ from engine.models.names import TensorNames
 from engine.models.recurrent import RecurrentSource, recurrent_mixer
 from engine.models.source import WHOLE, View, WeightSource, linear, norm
 
-HALVES = (" queries", " gate")
+QUERY_PARTS = (" queries", " gate")
 """After a name in `WeightSource.linears`: the part of the matrix that a linear holds."""
 STORED_TRANSPOSED = View(transposed=True)
 
@@ -123,7 +123,7 @@ class _Builder:
         view = View(order=order, stored_rows=2 * queries)
         name = at + self.names.query
         made = linear(self.source, name, queries, self.config.width, self.config.attention_bias, view)
-        self.source.linears[name + HALVES[half]] = self.source.linears.pop(name)
+        self.source.linears[name + QUERY_PARTS[half]] = self.source.linears.pop(name)
         return made
 
     def _inputs(self, at: str, queries: int, keys: int) -> FusedQkv | SeparateQkv:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from engine.backends.base import Weight
 from engine.errors import BadSetting
-from engine.models.decoder import HALVES, half_of_queries, ungrouped_rows
+from engine.models.decoder import QUERY_PARTS, half_of_queries, ungrouped_rows
 from engine.models.layers import Linear, Order, Slot
 from engine.models.names import TensorNames
 from engine.models.recurrent import tiled_orders
@@ -80,8 +80,8 @@ def _slot(
             rows,
         )
     if config.output_gate and field == "query":
-        halves = [linears.get(at + own + half) for half in HALVES]
-        pairs = [(half, half_of_queries(config, i)) for i, half in enumerate(halves) if half is not None]
+        found = [linears.get(at + own + end) for end in QUERY_PARTS]
+        pairs = [(part, half_of_queries(config, i)) for i, part in enumerate(found) if part is not None]
         return Slot(tuple(pairs), 2 * config.heads * config.head_dim) if pairs else None
     if field == "gate_up":
         gate, up = (linears.get(at + name) for name in (names.gate, names.up))
