@@ -153,6 +153,9 @@ class ModelConfig:
     recurrent: ShortConvolution | DeltaNet | Mamba | None = None
     """What the `recurrent_layers` have instead of attention."""
     recurrent_layers: frozenset[int] = frozenset()
+    one_part: bool = False
+    """Whether a layer is attention, recurrent or, as the `mlp_layers`, a feed-forward part, and no more."""
+    mlp_layers: frozenset[int] = frozenset()
     output_gate: bool = False
     """Whether attention's result is multiplied by the sigmoid of a gate, made with the queries."""
 
@@ -188,11 +191,16 @@ class ModelConfig:
     @property
     def cached_layers(self) -> int:
         """The number of layers with keys and values."""
-        return self.layers - len(self.recurrent_layers)
+        return self.layers - len(self.uncached_layers)
+
+    @property
+    def uncached_layers(self) -> frozenset[int]:
+        """The layers without attention."""
+        return self.recurrent_layers | self.mlp_layers
 
     def cache_layer(self, layer: int) -> int:
         """The number of a layer with attention among those that have keys and values."""
-        return layer - sum(other < layer for other in self.recurrent_layers)
+        return layer - sum(other < layer for other in self.uncached_layers)
 
     @property
     def state_shapes(self) -> tuple[StateShape, ...]:

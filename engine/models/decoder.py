@@ -80,11 +80,13 @@ class _Builder:
         config, names, at = self.config, self.names, self.names.layer.format(layer)
         before, after = config.placement != "after", config.placement in ("after", "both")
         parallel = config.placement == "parallel"
+        mixes, feeds = layer not in config.mlp_layers, not config.one_part or layer in config.mlp_layers
+        mlp_norm = before and feeds and not parallel
         return Block(
-            attention=self._attention(layer, at),
-            mlp=self._mlp(layer, at),
-            attention_norm=self.norm(at + names.attention_norm, config.width) if before else None,
-            mlp_norm=self.norm(at + names.mlp_norm, config.width) if before and not parallel else None,
+            attention=self._attention(layer, at) if mixes else None,
+            mlp=self._mlp(layer, at) if feeds else None,
+            attention_norm=self.norm(at + names.attention_norm, config.width) if before and mixes else None,
+            mlp_norm=self.norm(at + names.mlp_norm, config.width) if mlp_norm else None,
             attention_post=self.norm(at + names.attention_post, config.width) if after else None,
             mlp_post=self.norm(at + names.mlp_post, config.width) if after else None,
             parallel=parallel,

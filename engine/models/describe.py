@@ -72,7 +72,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         resident_bytes=seen.bytes,
         read_bytes=read_bytes(config, seen.bytes, seen.expert_bytes, seen.parts),
         defaults=sampler_defaults(checkpoint),
-        uncached_layers=len(config.recurrent_layers),
+        uncached_layers=len(config.uncached_layers),
         state_bytes=States(config.state_shapes).state_bytes,
         advised_context=config.advised_context,
         plain=plain.found,

@@ -210,13 +210,14 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One layer. A norm may be None; `scale` multiplies what each half adds.
+    """One layer. A norm may be None; `scale` multiplies what each half adds. A layer of one part alone lacks
+    the other.
 
     `parallel`: both halves have the same input, normed once by `attention_norm`.
     """
 
-    attention: Mixer
-    mlp: GatedMlp | PlainMlp | Mixture
+    attention: Mixer | None
+    mlp: GatedMlp | PlainMlp | Mixture | None
     attention_norm: Norm | None
     mlp_norm: Norm | None
     attention_post: Norm | None = None
@@ -225,19 +226,26 @@ class Block:
     scale: float = 1.0
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
-        h = self.attention_norm(ops, x) if self.attention_norm else x
-        plain = self.scale == 1.0
         if self.parallel:
+            assert self.attention is not None
+            assert self.mlp is not None
+            h = self.attention_norm(ops, x) if self.attention_norm else x
             return self.mlp(ops, h, residual=self.attention(ops, h, tables, residual=x))
-        if plain and self.attention_post is None:
-            x = self.attention(ops, h, tables, residual=x)
-        else:
-            y = self.attention(ops, h, tables)
-            x = ops.add(x, self.attention_post(ops, y) if self.attention_post else y, self.scale)
+        x = x if self.attention is None else self._mixed(ops, x, tables, self.attention)
+        return x if self.mlp is None else self._fed_forward(ops, x, self.mlp)
+
+    def _mixed(self, ops: Ops, x: Array, tables: RopeTables, attention: Mixer) -> Array:
+        h = self.attention_norm(ops, x) if self.attention_norm else x
+        if self.scale == 1.0 and self.attention_post is None:
+            return attention(ops, h, tables, residual=x)
+        y = attention(ops, h, tables)
+        return ops.add(x, self.attention_post(ops, y) if self.attention_post else y, self.scale)
+
+    def _fed_forward(self, ops: Ops, x: Array, mlp: GatedMlp | PlainMlp | Mixture) -> Array:
         h = self.mlp_norm(ops, x) if self.mlp_norm else x
-        if isinstance(self.mlp, Mixture) or (plain and self.mlp_post is None):
-            return self.mlp(ops, h, residual=x)
-        y = self.mlp(ops, h)
+        if isinstance(mlp, Mixture) or (self.scale == 1.0 and self.mlp_post is None):
+            return mlp(ops, h, residual=x)
+        y = mlp(ops, h)
         return ops.add(x, self.mlp_post(ops, y) if self.mlp_post else y, self.scale)
 
 

@@ -26,6 +26,7 @@ from engine.models.architectures.llama import LLAMA
 from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.nemotron import NEMOTRON
+from engine.models.architectures.nemotron_h import NEMOTRON_H
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
 from engine.models.architectures.phi import PHI
 from engine.models.architectures.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
@@ -40,5 +41,5 @@ __all__ = ["ARCHITECTURES"]
 ARCHITECTURES: tuple[Architecture, ...] = (
     LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GPT_OSS,
     PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
-    LFM2, QWEN_3_5, GRANITE_4, OLMO3, EXAONE_4, SEED_OSS, ERNIE_4_5, ARCEE, NEMOTRON,
+    LFM2, QWEN_3_5, GRANITE_4, OLMO3, EXAONE_4, SEED_OSS, ERNIE_4_5, ARCEE, NEMOTRON, NEMOTRON_H,
 )  # fmt: skip

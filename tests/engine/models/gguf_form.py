@@ -58,6 +58,11 @@ def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> 
     return path
 
 
+def layer_count(config: Config) -> int:
+    """The number of layers, which a list of their kinds may say alone."""
+    return int(config.get("num_hidden_layers") or len(config["layers_block_type"]))
+
+
 def _gpt2_keys(config: Config) -> Config:
     """GPT-2's own names of keys."""
     own = {
@@ -72,7 +77,7 @@ def _common_keys(config: Config) -> dict[str, Any]:
     heads, width = config["num_attention_heads"], config["hidden_size"]
     dim = config.get("head_dim") or width // heads
     keys = {
-        "block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
+        "block_count": layer_count(config), "context_length": config["max_position_embeddings"],
         "embedding_length": width, "feed_forward_length": config.get("intermediate_size"),
         "attention.head_count": heads, "attention.head_count_kv": config.get("num_key_value_heads") or heads,
         "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps"),
@@ -94,7 +99,7 @@ def _converted(form: GgufForm, config: Config, tensors: Tensors) -> Tensors:
     import gguf
 
     arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == form.architecture)
-    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    names = gguf.get_tensor_name_map(arch, layer_count(config))
     out = {}
     for name, values in stacked_experts(form.change(config, text_only(tensors))).items():
         if form.interleaved and re.search(r"\.[qk]_proj\.", name):

@@ -135,6 +135,46 @@ def granite_4_tensors(config: Config, tensors: Tensors) -> Tensors:
 
 GRANITE_4_GGUF = GgufForm("granitehybrid", interleaved=True, keys=granite_4_keys, change=granite_4_tensors)
 
+NEMOTRON_H: dict[str, Any] = {
+    **{key: value for key, value in SMALL.items() if key != "num_hidden_layers"}, "head_dim": 24,
+    "layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"],
+    "mamba_num_heads": 6, "mamba_head_dim": 16, "ssm_state_size": 12, "n_groups": 2, "conv_kernel": 4,
+}  # fmt: skip
+
+
+def nemotron_h_keys(config: Config) -> dict[str, Any]:
+    """Lists over the layers, and the sizes of Mamba-2."""
+    kinds = config.get("layers_block_type") or config["layer_types"]
+    heads, width = config["num_key_value_heads"], config["intermediate_size"]
+    return {
+        "block_count": len(kinds),
+        "attention.head_count_kv": [heads if kind == "full_attention" else 0 for kind in kinds],
+        "feed_forward_length": [width if kind == "mlp" else 0 for kind in kinds],
+        "ssm.conv_kernel": config["conv_kernel"], "ssm.state_size": config["ssm_state_size"],
+        "ssm.group_count": config["n_groups"], "ssm.time_step_rank": config["mamba_num_heads"],
+        "ssm.inner_size": config["mamba_num_heads"] * config["mamba_head_dim"],
+        "attention.layer_norm_epsilon": config["layer_norm_epsilon"],
+        "expert_count": None, "expert_used_count": None,
+    }  # fmt: skip
+
+
+def nemotron_h_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """As the converter of Mamba-2 has them."""
+    out = {}
+    for name, tensor in tensors.items():
+        changed = tensor
+        if name.endswith("conv1d.weight"):
+            changed = tensor.squeeze(1)
+        elif name.endswith((".A_log", ".D")):
+            changed = (-np.exp(tensor) if name.endswith(".A_log") else tensor)[:, None]
+        elif name.endswith("mixer.norm.weight"):
+            changed = tensor.reshape(config["n_groups"], -1)
+        out[name.replace("dt_bias", "dt_proj.bias")] = changed
+    return out
+
+
+NEMOTRON_H_GGUF = GgufForm("nemotron_h", keys=nemotron_h_keys, change=nemotron_h_tensors)
+
 RECURRENT_CASES = (
     Case(
         "LFM2", "short convolutions with a gate, attention in some layers, qk norm", "lfm2", LFM2, LFM2_GGUF,
@@ -178,5 +218,14 @@ RECURRENT_CASES = (
     Case(
         "Granite 4", "", "granitemoehybrid", {**GRANITE_4, "layer_types": ["full_attention"] * 4},
         variant="attention alone",
+    ),
+    Case(
+        "Nemotron-H", "layers of one part each: Mamba-2, attention without rope, the square of relu",
+        "nemotron_h", NEMOTRON_H, NEMOTRON_H_GGUF,
+    ),
+    Case(
+        "Nemotron-H", "", "nemotron_h",
+        {**NEMOTRON_H, "use_conv_bias": False, "use_bias": True, "mlp_bias": True, "n_groups": 1},
+        variant="biases",
     ),
 )  # fmt: skip

@@ -1,0 +1,132 @@
+"""Nemotron-H and Nemotron Nano 2 (arXiv 2504.03624): layers of one part each, Mamba-2, attention without
+rope, or the square of relu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.models.architecture import Architecture
+from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
+from engine.models.config import Mamba, ModelConfig
+from engine.models.headers import gguf_decoder, hf_activation, hf_layer_types, hf_shape
+from engine.models.keys import Keys
+from engine.models.names import GGUF, HF, RecurrentNames
+from engine.models.rope import RopeConfig
+from engine.tensors import RawTensor
+
+HF_NAMES = replace(
+    HF, embed="backbone.embeddings", norm="backbone.norm_f", layer="backbone.layers.{}.",
+    attention_norm="norm", mlp_norm="norm", query="mixer.q_proj", key="mixer.k_proj", value="mixer.v_proj",
+    output="mixer.o_proj", gate="", up="mixer.up_proj", down="mixer.down_proj",
+    recurrent=RecurrentNames(
+        "mixer.in_proj", "mixer.out_proj", "mixer.conv1d", rate="mixer.A_log", shift="mixer.dt_bias",
+        skip="mixer.D", norm="mixer.norm",
+    ),
+)  # fmt: skip
+GGUF_NAMES = replace(
+    GGUF, mlp_norm="attn_norm",
+    recurrent=RecurrentNames(
+        "ssm_in", "ssm_out", "ssm_conv1d", rate="ssm_a", shift="ssm_dt.bias", skip="ssm_d", norm="ssm_norm",
+        gguf=True,
+    ),
+)  # fmt: skip
+_PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
+_MOST = 1 << 14
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`NemotronHForCausalLM` without experts."""
+    keys = keys.over({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8})
+    kinds = _kinds(keys)
+    refuse_limited_steps(keys)
+    shape = hf_shape(
+        keys.replaced("num_hidden_layers", len(kinds)), "layer_norm_epsilon", head_dim=128,
+        max_position_embeddings=4096,
+    )  # fmt: skip
+    groups = keys.integer("n_groups", 1, _MOST, 8)
+    return _config(
+        shape | {"activation": hf_activation(keys, "mlp_hidden_act", "relu2")},
+        Mamba(
+            keys.integer("mamba_num_heads", 1, _MOST, 128),
+            keys.integer("mamba_head_dim", 1, _MOST, 64),
+            groups,
+            keys.integer("ssm_state_size", 1, _MOST, 128),
+            keys.integer("conv_kernel", 2, 64, 4),
+            norm_groups=groups,
+        ),
+        kinds,
+        mlp_bias=keys.flag("mlp_bias", False),
+    )
+
+
+def _kinds(keys: Keys) -> tuple[str, ...]:
+    """Of each layer "mamba", "attention" or "mlp": a letter each in `hybrid_override_pattern`."""
+    pattern = keys.raw("hybrid_override_pattern")
+    if pattern is None:
+        named = (
+            keys
+            if keys.raw("layer_types") is not None
+            else keys.replaced("layer_types", keys.raw("layers_block_type"))
+        )
+        listed = named.raw("layer_types")
+        count = len(listed) if isinstance(listed, list) else 0
+        kinds = hf_layer_types(named, count, (*_KINDS, *_PATTERN.values())) or ()
+        kinds = tuple(_KINDS.get(kind, kind) for kind in kinds)
+    else:
+        kinds = tuple(_PATTERN.get(letter, letter) for letter in keys.text("hybrid_override_pattern"))
+    if "moe" in kinds:
+        raise UnsupportedModel(
+            "The model is a mixture of experts of Nemotron-H, which is not supported yet. Choose one without "
+            "experts, such as Nemotron Nano 9B v2."
+        )
+    if not kinds or any(kind not in ("mamba", "attention", "mlp") for kind in kinds):
+        raise BadCheckpoint(
+            "config.json does not say of each layer whether it is Mamba, attention or feed-forward; the file "
+            "is damaged."
+        )
+    return kinds
+
+
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`nemotron_h`, with lists of key/value heads and of feed-forward lengths, 0 where a layer has none."""
+    heads = keys.integers("attention.head_count_kv", 0, _MOST)
+    widths = keys.integers("feed_forward_length", 0, 1 << 22)
+    if len(heads) != len(widths) or not any(heads) or not any(widths):
+        raise BadCheckpoint(
+            "The GGUF metadata does not say of each layer whether it is Mamba, attention or feed-forward; "
+            "the file is damaged."
+        )
+    keys = keys.replaced("attention.head_count_kv", max(heads)).replaced("feed_forward_length", max(widths))
+    # The epsilon of its RMS norms has the key of layer norms.
+    plain = keys.raw("attention.layer_norm_rms_epsilon") is None
+    shape = gguf_decoder(keys.replaced("block_count", len(heads)), tensors, "nemotron_h", layer_norm=plain)
+    kinds = tuple(
+        "attention" if head else "mlp" if width else "mamba"
+        for head, width in zip(heads, widths, strict=True)
+    )
+    return _config(shape | {"activation": "relu2"}, gguf_mamba(keys), kinds, mlp_bias=None)
+
+
+def _config(
+    shape: dict[str, object], mamba: Mamba, kinds: tuple[str, ...], *, mlp_bias: bool | None
+) -> ModelConfig:
+    def those(kind: str) -> frozenset[int]:
+        return frozenset(layer for layer, own in enumerate(kinds) if own == kind)
+
+    more: dict[str, object] = {
+        "rope": RopeConfig(10000.0, 2, False, (1.0,)),  # for no layer
+        "nope_layers": frozenset(range(len(kinds))),
+        "gated": False, "one_part": True, "mlp_bias": mlp_bias, "recurrent": mamba,
+        "recurrent_layers": those("mamba"), "mlp_layers": those("mlp"),
+    }  # fmt: skip
+    return ModelConfig(**(shape | more))  # type: ignore[arg-type]
+
+
+NEMOTRON_H = Architecture(
+    ("nemotron_h",), ("NemotronHForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES,
+    prefixes=("", "-model."),
+)  # fmt: skip
