@@ -156,12 +156,14 @@ class Model:
 
 def rope_tables(config: ModelConfig, positions: int, context: int) -> RopeTables:
     """Tables of this many positions, for conversations of up to `context` tokens."""
-    return RopeTables(
-        *(
-            None if rope is None else rotary_table(rope, positions, context)
-            for rope in (config.rope, config.rope_local)
-        )
+    main, local = (
+        None if rope is None else rotary_table(rope, positions, context)
+        for rope in (config.rope, config.rope_local)
     )
+    rope = config.rope
+    scaled = rope is not None and rope.query_beta != 0.0
+    queries = rotary_table(rope, positions, context, queries=True) if rope is not None and scaled else None
+    return RopeTables(main, local, queries)
 
 
 def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:

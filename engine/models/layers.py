@@ -97,10 +97,13 @@ class SeparateQkv:
 
 @dataclass(frozen=True, slots=True)
 class RopeTables:
-    """The rotary tables of a model: `main`, and `local` for the layers with a window that have their own."""
+    """The rotary tables of a model: `main`, and `local` for the layers with a window that have their own.
+    `queries` takes the place of `main` for queries that are scaled by their positions.
+    """
 
     main: RotaryTable | None = None
     local: RotaryTable | None = None
+    queries: RotaryTable | None = None
 
     def table(self, name: str) -> RotaryTable | None:
         """The table called "main" or "local"; None for "none"."""
@@ -131,7 +134,8 @@ class Attention:
         k = self.key_norm(ops, k) if self.key_norm else k
         table = tables.table(self.rope)
         if table is not None:
-            q, k = ops.rope(q, table, self.shape.heads), ops.rope(k, table, self.shape.kv_heads)
+            of_queries = tables.queries if self.rope == "main" and tables.queries is not None else table
+            q, k = ops.rope(q, of_queries, self.shape.heads), ops.rope(k, table, self.shape.kv_heads)
         y = ops.attention(self.layer, q, k, v, self.shape, self.sinks)
         if self.gate is not None:
             y = ops.gated(self.gate(ops, x), y, "sigmoid")

@@ -36,10 +36,17 @@ class RopeConfig:
     long_magnitude: float = 1.0
     dynamic: float = 0.0
     """The factor of dynamic NTK scaling; 0: none."""
+    query_beta: float = 0.0
+    """Queries at position p are multiplied by 1 + beta ln(1 + floor(p / `query_length`)), as in Llama 4 (its
+    "attention temperature tuning"); 0: not at all.
+    """
+    query_length: int = 0
 
 
-def rotary_table(rope: RopeConfig, positions: int, context: int = 0) -> RotaryTable:
-    """The table for positions 0 to positions - 1 of a context of `context` tokens, computed in float64."""
+def rotary_table(rope: RopeConfig, positions: int, context: int = 0, *, queries: bool = False) -> RotaryTable:
+    """The table for positions 0 to positions - 1 of a context of `context` tokens, computed in float64; with
+    `queries` the one of queries, where they are scaled.
+    """
     base, divisors, magnitude = rope.base, rope.divisors, rope.magnitude
     if rope.original_length and context > rope.original_length:
         if rope.long_divisors:
@@ -49,10 +56,13 @@ def rotary_table(rope: RopeConfig, positions: int, context: int = 0) -> RotaryTa
             base *= stretch ** (rope.dim / (rope.dim - 2))
     exponents = np.arange(0, rope.dim, 2, dtype=np.float64) / rope.dim
     frequencies = base**-exponents / np.array(divisors, np.float64)
-    angles = np.outer(np.arange(positions, dtype=np.float64), frequencies)
+    places = np.arange(positions, dtype=np.float64)
+    angles, factors = np.outer(places, frequencies), np.full((positions, 1), magnitude)
+    if queries and rope.query_beta:
+        factors *= 1 + rope.query_beta * np.log(1 + np.floor(places / rope.query_length))[:, None]
     return RotaryTable(
-        (np.cos(angles) * magnitude).astype(np.float32),
-        (np.sin(angles) * magnitude).astype(np.float32),
+        (np.cos(angles) * factors).astype(np.float32),
+        (np.sin(angles) * factors).astype(np.float32),
         rope.interleaved,
     )
 

@@ -18,10 +18,14 @@ from engine.tensors import RawTensor
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`LlamaForCausalLM` and `MistralForCausalLM`."""
-    mistral = keys.source["architectures"][0] == "MistralForCausalLM"
-    if not mistral:
-        bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
-        return ModelConfig(**hf_decoder(keys, bias=bias, mlp_bias=mlp_bias))
+    if keys.source["architectures"][0] == "MistralForCausalLM":
+        return mistral_from_hf(keys)
+    bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
+    return ModelConfig(**hf_decoder(keys, bias=bias, mlp_bias=mlp_bias))
+
+
+def mistral_from_hf(keys: Keys) -> ModelConfig:
+    """`MistralForCausalLM`."""
     defaults: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}
     shape = hf_decoder(keys, bias=False, **defaults)
     # Mistral's default is a window of 4096 where the key is absent; null means none.

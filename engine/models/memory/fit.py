@@ -186,7 +186,7 @@ def work_space(config: ModelConfig, backend: MemoryEstimator, parts: Parts) -> W
     """
     ropes = rope_tables(config, PAGE_TOKENS, min(PAGE_TOKENS, config.context_length))
     row, position, fixed = backend.work_space(lambda ops: parts(ops, ropes))
-    tables = [table for table in (ropes.main, ropes.local) if table is not None]
+    tables = [table for table in (ropes.main, ropes.local, ropes.queries) if table is not None]
     fixed += 0 if backend.name == "cuda" else TOKEN_BYTES * config.vocab_size
     position += sum(8 * table.cos.shape[1] for table in tables)
     return WorkSpace(prefill_rows(config, backend.name), row, position, fixed)

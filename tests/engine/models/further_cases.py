@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.engine.models.architectures import ROPE, SMALL, Case, Config
+from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
 from tests.engine.models.gguf_form import GgufForm
 
 KINDS = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
@@ -31,7 +31,43 @@ def olmo_3_keys(config: Config) -> dict[str, Any]:
     return sliding_keys(config) | {"rope.freq_base": rope["rope_theta"]} | scaling
 
 
+MINISTRAL: dict[str, Any] = {
+    **SMALL, "head_dim": 24,
+    ROPE: {
+        "rope_type": "yarn", "rope_theta": 700.0, "factor": 8.0, "original_max_position_embeddings": 16,
+        "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.4,
+    },
+}  # fmt: skip
+
+
+def ministral_keys(config: Config) -> dict[str, Any]:
+    """The scale of queries, and that of yarn."""
+    return {
+        "attention.temperature_scale": config[ROPE]["llama_4_scaling_beta"],
+        "rope.scaling.yarn_log_multiplier": config[ROPE]["mscale_all_dim"],
+    }
+
+
+def as_published(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The text model as a part of one for pictures, as the makers' folders have it."""
+    inner = {key: value for key, value in config.items() if key != "architectures"}
+    outer: Config = {
+        "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3", "text_config": inner,
+    }  # fmt: skip
+    return outer, {f"language_model.{name}": values for name, values in tensors.items()}
+
+
 FURTHER_CASES = (
+    Case(
+        "Ministral 3", "queries scaled by their positions", "ministral3", MINISTRAL,
+        GgufForm("mistral3", interleaved=True, keys=ministral_keys),
+    ),
+    Case("Ministral 3", "", "ministral3", MINISTRAL, variant="with pictures", publish=as_published),
+    Case(
+        "Mistral Small 3", "", "mistral", {**SMALL, "sliding_window": None, "head_dim": 24},
+        publish=as_published,
+    ),
     Case(
         "OLMo 3", "OLMo 2 with windows in three of four layers, whose rope is not scaled", "olmo3",
         {**SLIDING, ROPE: {"full_attention": YARN, "sliding_attention": PLAIN}},
