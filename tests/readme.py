@@ -42,8 +42,8 @@ def architectures() -> str:
         names = dict.fromkeys(f"`{case.gguf.architecture}`" for case in cases if case.gguf)
         named.append(f"{architecture} ({', '.join(names)})" if names else architecture)
     return _wrapped(
-        f"Architectures, in brackets their names in GGUF files: {'; '.join(named)}. Each is compared with "
-        "`transformers` in float32."
+        f"Architectures, in brackets their names in GGUF files: {'; '.join(named)}. Compared with "
+        "`transformers`."
     )
 
 

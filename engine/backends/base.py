@@ -45,12 +45,13 @@ class AttentionShape:
     soft_cap: float = 0.0
 
 
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid", "identity", "clamped_swiglu")
-"""The activations of `Ops.gated`; `Ops.activate` has all but the last three. "gelu" is x Phi(x) with the
-error function, "gelu_tanh" its usual approximation (arXiv 1606.08415), "relu2" the square of relu.
-"clamped_swiglu" is (up + 1) gate sigmoid(1.702 gate), with gate at most 7 and up within -7 .. 7
-(GPT-OSS's reference code).
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_swiglu")
+"""The activations of `Ops.gated`; `Ops.activate` has all but the last. "gelu" is x Phi(x) with the error
+function, "gelu_tanh" its usual approximation (arXiv 1606.08415), "relu2" the square of relu. "clamped_swiglu"
+is (up + 1) gate sigmoid(1.702 gate), with gate at most 7 and up within -7 .. 7 (GPT-OSS's reference code).
 """
+GATES = (*ACTIVATIONS, "sigmoid", "identity")
+"""What `Ops.gated` does with its gate: an activation, its sigmoid, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ class Ops(Protocol):
         ...
 
     def gated(self, gate: Array, up: Array, activation: str) -> Array:
-        """activation(gate) * up, both (T, F); see `ACTIVATIONS`."""
+        """activation(gate) * up, both (T, F); see `GATES`."""
         ...
 
     def activate(self, x: Array, activation: str) -> Array:

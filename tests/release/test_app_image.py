@@ -42,8 +42,9 @@ def image(tmp_path, runtime) -> Path:
 def started(image: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("APP")}
     return subprocess.run(
-        [image, *words], cwd=image.parent, env={**kept, **environ}, capture_output=True, text=True, timeout=60
-    )
+        [image, *words], cwd=image.parent, env={**kept, **environ}, capture_output=True, text=True,
+        timeout=60, umask=0o022,  # a window that ran in this process before has set its own
+    )  # fmt: skip
 
 
 def test_it_is_known_as_an_app_image_and_has_the_same_bytes_each_time(image, tmp_path, runtime) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.backends.base import (
     ACTIVATIONS,
+    GATES,
     Array,
     AttentionShape,
     Backend,
@@ -246,7 +247,7 @@ def _row_cases() -> Iterator[Case]:
         "add": lambda ops, x, y: ops.add(x, y, 0.3),
         "columns": lambda ops, x, y: ops.columns(x, 20, 41),
         "soft_cap": lambda ops, x, y: ops.soft_cap(x, 3.0, 2.5),
-        **{f"gated, {name}": partial(_gated, name) for name in ACTIVATIONS},
+        **{f"gated, {name}": partial(_gated, name) for name in GATES},
         **{f"activate, {name}": partial(_activate, name) for name in ACTIVATIONS if name != "clamped_swiglu"},
     }
     for name, operation in operations.items():

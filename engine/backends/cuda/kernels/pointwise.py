@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from engine.backends.base import ACTIVATIONS
+from engine.backends.base import ACTIVATIONS, GATES
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     absolute,
@@ -150,7 +150,9 @@ def _gated(
             out[i] = gelu(out[i])
         elif ACTIVATION == "gelu_tanh":
             out[i] = gelu_tanh(out[i])
-        else:
+        elif ACTIVATION == "sigmoid":
+            out[i] = sigmoid(out[i])
+        elif ACTIVATION != "identity":
             out[i] = maximum(out[i], float32(0.0))
             if ACTIVATION == "relu2":
                 out[i] = out[i] * out[i]
@@ -214,7 +216,7 @@ def gated_kernel(activation: str, form: str = "none", gated: bool = True) -> Ker
 
     Without `gated` the second input is not read.
     """
-    assert activation in ACTIVATIONS
+    assert activation in (GATES if gated else ACTIVATIONS)
     assert gated or activation != "clamped_swiglu"
     constants = {"THREADS": THREADS, "ACTIVATION": activation, "FORM": form, "GATED": gated}
     name = f"{'gated' if gated else 'activate'}_{activation}_{form}"

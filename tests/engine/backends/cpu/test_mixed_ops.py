@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import ACTIVATIONS, AttentionShape, RotaryTable, Routing, Step
+from engine.backends.base import ACTIVATIONS, GATES, AttentionShape, RotaryTable, Routing, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference import ReferenceBackend
 from tests.engine.backends.kernel_oracles import Matrix
@@ -86,7 +86,7 @@ class Pass:
     def _two(self, x: Any, y: Any) -> Any:
         if self._rng.random() < 0.3:
             return self._ops.add(x, y, float(self._rng.uniform(-2, 2)))
-        return self._ops.add(self._ops.gated(x, y, str(self._rng.choice(ACTIVATIONS))), x)
+        return self._ops.add(self._ops.gated(x, y, str(self._rng.choice(GATES))), x)
 
     def _linear(self, x: Any, y: Any) -> Any:
         bias = self._rng.standard_normal(WIDTH).astype(np.float32)

@@ -11,7 +11,7 @@ import pytest
 from engine.backends.base import AttentionShape, RotaryTable, Routing
 from engine.backends.cpu.lowering import lower as cpu
 from engine.backends.cuda.lowering import lower as cuda
-from engine.backends.graph import attention, linear, moe, nodes, rows
+from engine.backends.graph import attention, linear, moe, nodes, recurrent, rows
 from engine.backends.graph.attention import Rope, RopeGroup
 from engine.backends.graph.linear import Linear
 from engine.backends.graph.moe import ExpertLinear
@@ -88,12 +88,16 @@ def test_a_norm_of_another_size_is_refused(size: int) -> None:
 
 
 def test_both_backends_lower_every_node() -> None:
-    """Copies between devices aside, which a CPU has no use for, and CUDA's program makes itself."""
+    """Copies between devices aside, which a CPU has no use for, and CUDA's program makes itself. Recurrent
+    layers run on the CPU alone.
+    """
     names = {
-        name: kind for module in (attention, linear, moe, nodes, rows) for name, kind in vars(module).items()
+        name: kind
+        for module in (attention, linear, moe, nodes, recurrent, rows)
+        for name, kind in vars(module).items()
     }
     every = {kind for kind in names.values() if isinstance(kind, type) and issubclass(kind, Node)}
     every -= {Node, Value, Producer, PeerCopy, Linear}
-    assert cuda.SMALL.keys() == every - {Rope}
+    assert cuda.SMALL.keys() == every - {Rope, recurrent.Convolution, recurrent.LinearAttention}
     assert cuda.LARGE.keys() == cuda.SMALL.keys()
     assert cpu.LOWER.keys() == every - {AddNorm, RopeGroup}  # not among its patterns
