@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import BadSetting
+from engine.server import exchange
+from engine.server.failure import ApiError
 from engine.server.options import Bounds, ServerOptions, new_token
 from engine.server.serving import listening
 from tests.engine.server.served import HELLO, TOKEN, Served, ask, complete
@@ -192,3 +194,18 @@ def test_web_libraries_are_imported_only_when_the_server_is_used(module: str) ->
     code = f"import sys, {module}; print({{'uvicorn', 'starlette', 'h11'}} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"
+
+
+def test_a_body_of_millions_of_values_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait while one is parsed; commas and brackets in texts are no values."""
+    monkeypatch.setattr(exchange, "MOST_VALUES", 1000)
+    with monkeypatch.context() as unparsed:
+        unparsed.setattr(json, "loads", lambda *given, **more: pytest.fail("it was parsed"))
+        for value in (b"[]", b"{}", b'","', b"0"):
+            with pytest.raises(ApiError, match="more than 1,000 values; send fewer"):
+                exchange.parsed(b'{"a": [' + b",".join([value] * 1001) + b"]}")
+    text = {"a": ',[{"\\' * 4000, "b": ["\ud800"]}
+    assert exchange.parsed(json.dumps(text).encode()) == {"a": text["a"], "b": ["\ufffd"]}
+    assert len(exchange.parsed(b'{"a": [' + b"0," * 997 + b"1]}")["a"]) == 998
+    with pytest.raises(ApiError, match="is not JSON"):
+        exchange.parsed(b'{"a": "' + b'\\",[' * 2000)
