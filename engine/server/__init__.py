@@ -6,7 +6,7 @@
     app         the routes, behind `security`
     exchange    one request and its answer: body, JSON, events, the client's leaving
     replies     what a reply's events become: reasoning, text, log-probabilities, usage
-    chat, completions, embeddings, tokens, models   the endpoints
+    chat, completions, tokens, models   the endpoints
 
 Importing this package imports neither uvicorn nor starlette; `serving` does.
 """
