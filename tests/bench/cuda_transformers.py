@@ -60,7 +60,7 @@ def _decode(model, step, config, depth: int, plan: Plan, device: str, static_cac
             places = torch.arange(start, start + part.shape[1], device=device)
             model(
                 part,
-                past_key_values=cache,
+                cache=cache,
                 cache_position=places,
                 position_ids=places[None],
                 use_cache=True,
@@ -77,7 +77,7 @@ def _decode(model, step, config, depth: int, plan: Plan, device: str, static_cac
             for _ in range(plan.tokens):
                 logits = step(
                     token,
-                    past_key_values=cache,
+                    cache=cache,
                     cache_position=place,
                     position_ids=place[None],
                     use_cache=True,

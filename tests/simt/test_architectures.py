@@ -1,5 +1,5 @@
-"""Whole models on the CUDA backend, whose device is the fake one: every architecture, in small batches
-and of many, in any cut.
+"""Whole models on the CUDA backend, whose device is the fake one: every architecture without recurrent
+layers (`placement.runnable` keeps those off a GPU), in small batches and of many, in any cut.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from engine.backends.cuda.backend import CudaBackend
 from tests.engine.models.all_cases import BY_NAME, CASES
 from tests.engine.models.architectures import Case, Floats, cached_logits, case_folders, ids
 from tests.engine.models.oracle import load, logits
+from tests.engine.models.recurrent_cases import RECURRENT_CASES
 from tests.simt.fake import FakeDevice
 
 Folder = Callable[[Case], Path]
@@ -31,7 +32,12 @@ def near(found: Floats, expected: Floats, share: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(c.name, marks=[] if c.name in IN_EVERY_RUN else [pytest.mark.slow]) for c in CASES]
+    "name",
+    [
+        pytest.param(case.name, marks=[] if case.name in IN_EVERY_RUN else [pytest.mark.slow])
+        for case in CASES
+        if case not in RECURRENT_CASES
+    ],
 )
 def test_model(folder: Folder, name: str) -> None:
     """fp32 weights and cache: what is left is the order of sums, and fp16 where prompts go through torch's

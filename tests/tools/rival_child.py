@@ -65,7 +65,7 @@ class Transformers:
         with torch.inference_mode():
             for at in range(0, len(ids), step):
                 piece = torch.tensor([list(ids[at : at + step])])
-                self._model(input_ids=piece, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+                self._model(input_ids=piece, cache=self._cache, use_cache=True, logits_to_keep=1)
         return time.perf_counter() - begun
 
 
