@@ -76,11 +76,7 @@ def _decode(model, step, config, depth: int, plan: Plan, device: str, static_cac
             token = torch.zeros(1, 1, dtype=torch.long, device=device)
             for _ in range(plan.tokens):
                 logits = step(
-                    token,
-                    cache=cache,
-                    cache_position=place,
-                    position_ids=place[None],
-                    use_cache=True,
+                    token, cache=cache, cache_position=place, position_ids=place[None], use_cache=True
                 ).logits
                 token = logits[:, -1:].argmax(-1)
                 place = place + 1
