@@ -10,6 +10,7 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEv
 from PySide6.QtWidgets import QMainWindow
 
 from desktop.items.commands.slash import SlashWord
+from desktop.items.models.local_models import starter_words
 from desktop.services.services import Services
 from desktop.settings import PANES, Appearance, Behaviour
 from desktop.views.application.backup_controller import BackupController
@@ -34,7 +35,6 @@ from desktop.views.layout.pane_cycle import PaneCycle
 from desktop.views.layout.panes import LEFT, RIGHT, Panes
 from desktop.views.layout.top_bar import TopBar
 from desktop.views.models.controller import ModelController
-from desktop.views.models.model_picker import STARTER_WORDS
 from desktop.views.notebook.controller import NotebookController
 from desktop.views.personas.controller import PersonaController
 from desktop.views.personas.participants_controller import ParticipantsController
@@ -308,7 +308,7 @@ class MainWindow(QMainWindow):
     def _end_fetching(self) -> None:
         self.chat.show_state(self.session.state)
         self.picker.show_fetching(False)
-        self.actions_by_name["starter"].setText(STARTER_WORDS)
+        self.actions_by_name["starter"].setText(starter_words())
 
     def _show_alone(self, side: str) -> None:
         self.sidebar.back.setVisible(side == LEFT)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.release.environment import copy_tree, make_environment
-from tests.release.plan import ROOT, PackagingError, Release, source_time, version
+from tests.release.plan import ROOT, PackagingError, Release, maintainer, source_time, version
 
 KINDS = ("tar", "deb", "appimage") if sys.platform == "linux" else ()
 
@@ -38,6 +38,10 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--starter", action="store_true", help="put the starter model inside")
     result.add_argument("--site", default="", metavar="URL", help="where the packages will be published")
+    result.add_argument(
+        "--maintainer", default="", metavar="'NAME <ADDRESS>'",
+        help="whom the .deb names (default: DEBFULLNAME and DEBEMAIL, or the author of the last commit)",
+    )  # fmt: skip
     result.add_argument("--inside", type=int, metavar="EPOCH", help=argparse.SUPPRESS)
     result.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     return result
@@ -51,7 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.inside is not None:
             from tests.release.build import build
 
-            release = Release(work, out, version(), options.inside, options.model, options.site.rstrip("/"))
+            release = Release(
+                work,
+                out,
+                version(),
+                options.inside,
+                options.model,
+                options.maintainer,
+                options.site.rstrip("/"),
+            )
             for made in build(release, tuple(options.packages)):
                 print(f"{made.name}: {made.stat().st_size:,} bytes")
             return 0
@@ -67,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             str(work),
             "--site",
             options.site,
+            "--maintainer",
+            options.maintainer or maintainer(),
         ]
         if options.starter:
             inside += ["--model", str(_starter(release))]

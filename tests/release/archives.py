@@ -75,7 +75,7 @@ def _control(release: Release, kibibytes: int) -> str:
     return (
         f"Package: inglenook\nVersion: {release.version}\nArchitecture: amd64\nSection: science\n"
         "Priority: optional\n"
-        f"Maintainer: The authors of Inglenook <inglenook@localhost>\nInstalled-Size: {kibibytes}\n"
+        f"Maintainer: {release.maintainer}\nInstalled-Size: {kibibytes}\n"
         f"Depends: {', '.join(needs)}\nRecommends: fonts-dejavu-core | fonts-noto-core, xdg-utils\n"
         f"Description: {_ABOUT}\n"
     )

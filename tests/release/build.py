@@ -14,7 +14,7 @@ from tests.release.licences import add_licences
 from tests.release.plan import PackagingError, Release
 from tests.release.program import make_program, normalise
 
-__all__ = ["MAX_BYTES", "build", "check_size", "write_checksums"]
+__all__ = ["MAX_BYTES", "build", "check_left_out", "check_size", "write_checksums"]
 
 MAX_BYTES = {False: 150_000_000, True: 250_000_000}
 """The largest package, without and with the starter model inside."""
@@ -31,6 +31,7 @@ def build(release: Release, kinds: tuple[str, ...]) -> list[Path]:
     share.main(str(release.share), release.version, str(release.epoch), release.site)
     _say("the program's folder")
     make_program(release)
+    check_left_out(release.program)
     _say("licences and bill of materials")
     made = [add_licences(release)]
     normalise(release.program, release.epoch)
@@ -41,6 +42,16 @@ def build(release: Release, kinds: tuple[str, ...]) -> list[Path]:
             check_size(made[-1], starter=release.starter is not None)
     write_checksums(release.out)
     return made
+
+
+LEFT_OUT = ("torch", "nvidia", "numba_cuda", "triton", "numba/cuda")
+
+
+def check_left_out(program: Path) -> None:
+    """Raise PackagingError if PyTorch or a library of GPUs is in the program's folder."""
+    for name in LEFT_OUT:
+        if (program / "_internal" / name).exists():
+            raise PackagingError(f"{name} is inside, but packages for processors leave it out.")
 
 
 def check_size(package: Path, *, starter: bool) -> None:

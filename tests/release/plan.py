@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "PackagingError", "Release", "run", "source_time", "version"]
+__all__ = ["ROOT", "PackagingError", "Release", "maintainer", "run", "source_time", "version"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _LAST_LINES = 30
@@ -25,6 +25,7 @@ class Release:
 
     work: the folder of everything in between; out: where the packages go; version: of the program; epoch: the
     time of every file in the packages, seconds since 1970; starter: the starter model's file to put inside;
+    maintainer: whom a .deb names, as "name <address>";
     site: the web address of the packages and of the update manifest, without a slash at its end; empty for
     packages that cannot be updated.
     """
@@ -34,6 +35,7 @@ class Release:
     version: str
     epoch: int
     starter: Path | None = None
+    maintainer: str = ""
     site: str = ""
 
     @property
@@ -76,6 +78,17 @@ def source_time() -> int:
     """
     given = os.environ.get("SOURCE_DATE_EPOCH", "")
     return int(given or run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]))
+
+
+def maintainer() -> str:
+    """DEBFULLNAME and DEBEMAIL, as other tools of Debian take them, or the author of the last commit.
+
+    https://manpages.debian.org/bookworm/devscripts/debchange.1.en.html
+    """
+    name, address = os.environ.get("DEBFULLNAME", ""), os.environ.get("DEBEMAIL", "")
+    if name and address:
+        return f"{name} <{address}>"
+    return run(["git", "-C", str(ROOT), "log", "-1", "--format=%an <%ae>"]).strip()
 
 
 def run(command: Sequence[str | Path], *, cwd: Path | None = None, **environ: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.metadata
 import re
@@ -17,7 +18,7 @@ from packaging.requirements import Requirement
 from tests.release import archives, build
 from tests.release.archives import make_archive, package_name
 from tests.release.licences import bill_of_materials
-from tests.release.plan import ROOT, PackagingError, Release, run, source_time, version
+from tests.release.plan import ROOT, PackagingError, Release, maintainer, run, source_time, version
 from tests.release.program import normalise
 from tests.release.share import metainfo
 
@@ -37,7 +38,7 @@ def pinned() -> dict[str, str]:
 
 
 def release(folder: Path, starter: Path | None = None) -> Release:
-    made = Release(folder / "work", folder / "out", "1.2", 1_700_000_000, starter)
+    made = Release(folder / "work", folder / "out", "1.2", 1_700_000_000, starter, "A B <a@example.org>")
     made.program.mkdir(parents=True)
     made.out.mkdir()
     return made
@@ -92,6 +93,7 @@ def test_the_control_file_declares_what_qt_needs(tmp_path) -> None:
     fields = dict(line.split(": ", 1) for line in text.splitlines() if not line.startswith(" "))
     assert fields["Version"] == "1.2"
     assert fields["Installed-Size"] == "77"
+    assert fields["Maintainer"] == "A B <a@example.org>"
     assert set(DEBIAN_PACKAGES.split()) <= set(fields["Depends"].split(", "))
     assert all(line.startswith(" ") for line in text.split("Description: ")[1].splitlines()[1:])
 
@@ -152,6 +154,38 @@ def test_the_bill_of_materials_is_the_same_for_the_same_parts(tmp_path) -> None:
     other = bill_of_materials(made, [{"bom-ref": "pkg:pypi/x@2", "name": "x", "version": "2"}])
     assert other["serialNumber"] != one["serialNumber"]
     assert one["dependencies"] == [{"ref": "inglenook", "dependsOn": ["pkg:pypi/x@1"]}]
+
+
+def test_the_maintainer_is_whom_debian_tools_name_or_the_author_of_the_commit(monkeypatch) -> None:
+    monkeypatch.setenv("DEBFULLNAME", "Ada Example")
+    monkeypatch.delenv("DEBEMAIL", raising=False)
+    name, _, address = maintainer().partition(" <")
+    assert name != "Ada Example"
+    assert name
+    assert "@" in address
+    monkeypatch.setenv("DEBEMAIL", "ada@example.org")
+    assert maintainer() == "Ada Example <ada@example.org>"
+
+
+def test_torch_stays_outside() -> None:
+    assert "torch" not in pinned()
+    assert not any(name.startswith(("nvidia", "cuda", "numba-cuda", "triton")) for name in pinned())
+    spec = (ROOT / "tests/release/inglenook.spec").read_text(encoding="utf-8")
+    (names,) = (
+        ast.literal_eval(line.value)
+        for line in ast.parse(spec).body
+        if isinstance(line, ast.Assign) and getattr(line.targets[0], "id", "") == "UNUSED_MODULES"
+    )
+    assert {"torch", "numba.cuda", "numba_cuda"} <= set(names)
+
+
+def test_a_folder_with_torch_inside_is_refused(tmp_path) -> None:
+    made = release(tmp_path)
+    (made.program / "_internal" / "numpy").mkdir(parents=True)
+    build.check_left_out(made.program)
+    (made.program / "_internal" / "torch").mkdir()
+    with pytest.raises(PackagingError, match="torch is inside"):
+        build.check_left_out(made.program)
 
 
 def test_a_missing_tool_is_named_with_what_installs_it() -> None:

@@ -12,9 +12,13 @@ from engine.printable import one_line
 from engine.remote import shown_name, split_address
 from engine.units import size_text
 
-__all__ = ["STARTER_SIZE", "ModelEntry", "count_text", "entry", "model_name", "template_text"]
+__all__ = [
+    "STARTER_SIZE", "ModelEntry", "count_text", "entry", "model_name", "starter_inside", "starter_words",
+    "template_text",
+]  # fmt: skip
 
-STARTER_SIZE = size_text(json.loads(resources.text("starter.json"))["bytes"])
+_STARTER = json.loads(resources.text("starter.json"))
+STARTER_SIZE = size_text(_STARTER["bytes"])
 """The size of the starter model's file."""
 _FALLBACKS = {
     "chatml": "ChatML",
@@ -29,6 +33,19 @@ _FALLBACKS = {
     "plain": "“User: … Assistant: …”",
 }
 """The usual names of the formats of `engine.text.template.fallback`."""
+
+
+def starter_inside() -> bool:
+    """Whether the starter model came with this program, as in some packages: nothing has to be downloaded."""
+    try:
+        return resources.path(f"models/{_STARTER['file']}").is_file()
+    except FileNotFoundError:
+        return False
+
+
+def starter_words() -> str:
+    """The command that brings the starter model, as in menus."""
+    return "Use starter model" if starter_inside() else f"Download starter model ({STARTER_SIZE})"
 
 
 @dataclass(frozen=True)

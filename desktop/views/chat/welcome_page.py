@@ -17,17 +17,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from desktop.items.models.local_models import STARTER_SIZE, ModelEntry
+from desktop.items.models.local_models import STARTER_SIZE, ModelEntry, starter_inside
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 
-__all__ = ["BASE_MODEL", "STARTER_LABEL", "WelcomePage"]
+__all__ = ["BASE_MODEL", "WelcomePage", "starter_labels"]
 
-STARTER_LABEL = f"Download starter model (SmolLM2, {STARTER_SIZE})"
-STARTER_SHORT = f"Download starter ({STARTER_SIZE})"
-RETRY_LABEL = "Try the download again"
 OTHER_WAYS = (
     "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
 )
@@ -47,6 +44,13 @@ EXAMPLES = (
     "Write a short poem about autumn rain",
     "Give me three ideas for dinner",
 )
+
+
+def starter_labels() -> tuple[str, str]:
+    """The text of the button that brings the starter model, and a shorter one for narrow windows."""
+    if starter_inside():
+        return "Chat with the starter model (SmolLM2)", "Chat with the starter model"
+    return f"Download starter model (SmolLM2, {STARTER_SIZE})", f"Download starter ({STARTER_SIZE})"
 
 
 def _label(text: str, tone: str = "") -> QLabel:
@@ -138,12 +142,15 @@ class _FirstRun(QWidget):
         )
         self.trouble = _label("", "danger")
         self.trouble.hide()
-        self.download = QPushButton(STARTER_LABEL)
+        self.download = QPushButton(starter_labels()[0])
         self.download.setProperty("tone", "primary")
         self.download.clicked.connect(self.download_requested)
-        self.progress = _ActivityBar("Download of the starter model")
+        inside = starter_inside()
+        self.progress = _ActivityBar(
+            "Copy of the starter model" if inside else "Download of the starter model"
+        )
         self.progress.hide()
-        self.cancel = QPushButton("Cancel download")
+        self.cancel = QPushButton("Cancel" if inside else "Cancel download")
         self.cancel.clicked.connect(self.cancel_requested)
         self.cancel.hide()
         open_file, open_folder = QPushButton("Open model file…"), QPushButton("Open model folder…")
@@ -324,8 +331,10 @@ class WelcomePage(QWidget):
     def _label_download(self) -> None:
         """Show the longest text that fits on the button."""
         button = self.first_run.download
-        button.setAccessibleName(STARTER_LABEL if self.first_run.trouble.isHidden() else RETRY_LABEL)
-        for words in (STARTER_LABEL, STARTER_SHORT) if self.first_run.trouble.isHidden() else (RETRY_LABEL,):
+        retry = "Try again" if starter_inside() else "Try the download again"
+        labels = starter_labels() if self.first_run.trouble.isHidden() else (retry,)
+        button.setAccessibleName(labels[0])
+        for words in labels:
             button.setText(words)
             if button.sizeHint().width() <= min(self.width(), self._column.maximumWidth()) - 40:
                 break

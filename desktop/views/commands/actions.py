@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from desktop.items.chats.messages import MESSAGE_ROLE, MessageItem
-from desktop.items.models.local_models import STARTER_SIZE
+from desktop.items.models.local_models import starter_words
 from desktop.services.session.chat_session import ChatSession
 
 __all__ = ["COMMANDS", "ELSEWHERE", "Command", "always"]
@@ -140,7 +140,7 @@ COMMANDS: tuple[Command, ...] = (
             words="remote provider openai api vllm ollama llama.cpp lm studio sglang"),
     Command("open_file", "File", "Open model file…", ("Ctrl+O",), words="gguf load"),
     Command("open_folder", "File", "Open model folder…", words="safetensors load"),
-    Command("starter", "File", f"Download starter model ({STARTER_SIZE})"),
+    Command("starter", "File", starter_words()),
     Command("unload", "File", "Unload the model", why_not=_no_model, words="eject free memory close model"),
     Command("reload", "File", "Load the model again", why_not=_no_model, words="restart apply"),
     Command("", "File"),

@@ -9,15 +9,13 @@ from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QPalette
 from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton, QWidget
 
-from desktop.items.models.local_models import STARTER_SIZE, ModelEntry, model_name
+from desktop.items.models.local_models import ModelEntry, model_name, starter_words
 from desktop.views.layout.bidi import isolated
 from desktop.views.widgets.icons import tinted
 from engine.printable import one_line
 from engine.remote import split_address
 
-__all__ = ["STARTER_WORDS", "ModelPicker"]
-
-STARTER_WORDS = f"Download starter model ({STARTER_SIZE})"
+__all__ = ["ModelPicker"]
 
 _MOST_ENTRIES = 12
 _NAME_CHARACTERS, _TROUBLE_CHARACTERS = 34, 60
@@ -61,7 +59,7 @@ class ModelPicker(QToolButton):
         self._menu.addAction("Model library…", self.library_requested.emit)
         self._menu.addAction("Open model file…", self.open_file_requested.emit)
         self._menu.addAction("Open model folder…", self.open_folder_requested.emit)
-        self._starter = self._menu.addAction(STARTER_WORDS, self.starter_requested.emit)
+        self._starter = self._menu.addAction(starter_words(), self.starter_requested.emit)
         self._menu.addSeparator()
         self._devices = self._menu.addMenu("Run on")
         self._shown_devices: tuple[tuple[tuple[str, str], ...], str] = ((), "")
@@ -92,7 +90,7 @@ class ModelPicker(QToolButton):
 
     def show_fetching(self, running: bool) -> None:
         """Offer to cancel the download while it runs."""
-        self._starter.setText("Cancel the download" if running else STARTER_WORDS)
+        self._starter.setText("Cancel the download" if running else starter_words())
 
     def show_entries(self, entries: Iterable[ModelEntry]) -> None:
         """Fill the first part of the menu; it may be open."""

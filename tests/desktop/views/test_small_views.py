@@ -7,9 +7,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QGuiApplication
 from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QListWidget, QPushButton, QVBoxLayout, QWidget
 
-from desktop.items.models.local_models import ModelEntry
+import resources
+from desktop.items.models import local_models
+from desktop.items.models.local_models import ModelEntry, starter_words
+from desktop.views.chat import welcome_page
 from desktop.views.chat.status_bar import StatusBar
-from desktop.views.chat.welcome_page import STARTER_LABEL, WelcomePage
+from desktop.views.chat.welcome_page import WelcomePage, starter_labels
+from desktop.views.models.model_picker import ModelPicker
 from desktop.views.settings.settings_pane import Inspector
 from desktop.views.widgets.banner import Banner
 from desktop.views.widgets.empty_state import EmptyState
@@ -204,7 +208,7 @@ def test_welcome_download_with_cancel_and_retry(qtbot) -> None:
     qtbot.addWidget(page)
     page.show()
     page.show_first_run()
-    assert page.first_run.download.text() == STARTER_LABEL
+    assert page.first_run.download.text() == starter_labels()[0]
     with qtbot.waitSignal(page.download_requested):
         click(qtbot, page.first_run.download)
     page.show_download("43 of 98 MB", 43, 98)
@@ -216,6 +220,32 @@ def test_welcome_download_with_cancel_and_retry(qtbot) -> None:
     assert page.first_run.trouble.text() == "There is no network."
     assert page.first_run.download.isVisible()
     assert "again" in page.first_run.download.text()
+
+
+def test_a_starter_inside_the_package_is_not_offered_as_a_download(qtbot, monkeypatch, tmp_path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / local_models._STARTER["file"]).touch()
+    monkeypatch.setattr(resources, "_FOLDER", tmp_path)
+    assert starter_words() == "Use starter model"
+    monkeypatch.undo()
+    assert starter_words().startswith("Download starter model (")
+    for module in (local_models, welcome_page):
+        monkeypatch.setattr(module, "starter_inside", lambda: True)
+    page, picker = WelcomePage(), ModelPicker()
+    qtbot.addWidget(page)
+    qtbot.addWidget(picker)
+    page.show()
+    page.show_download("Copying", 0, 0)
+    page.end_download("The disk is full.")
+    shown = [widget.text() for widget in page.first_run.findChildren(QPushButton)]
+    shown += [widget.accessibleName() for widget in page.first_run.findChildren(QWidget)]
+    picker.show_fetching(True)
+    picker.show_fetching(False)
+    shown += [action.text() for action in picker.menu().actions()]
+    assert "Try again" in shown
+    page.end_download()
+    assert page.first_run.download.text().startswith("Chat with the starter model")
+    assert not [words for words in shown if "ownload" in words]
 
 
 def test_welcome_examples_go_to_the_composer(qtbot) -> None:
@@ -323,7 +353,7 @@ def test_the_first_button_is_whole_with_large_text(qtbot) -> None:
     page.show()
     button = page.first_run.download
     qtbot.waitUntil(lambda: button.width() >= button.sizeHint().width())
-    assert button.text() == STARTER_LABEL
+    assert button.text() == starter_labels()[0]
 
 
 def test_code_in_a_text_box_follows_the_text_size(qtbot, qapp) -> None:
