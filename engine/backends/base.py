@@ -332,9 +332,10 @@ class Backend(MemoryEstimator, Protocol):
         ...
 
     def new_cache(
-        self, layers: int, shape: AttentionShape, page_count: int, dtype: str, states: States = NO_STATES
+        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
     ) -> KVCache:
-        """A zeroed paged cache; `dtype` as in `engine.backends.kv_formats.cache_type`.
+        """A zeroed paged cache for layers of these shapes, of which heads and dimensions count; `dtype` as in
+        `engine.backends.kv_formats.cache_type`.
 
         Raises `NotEnoughMemory`, and `BadSetting` for an unknown type.
         """

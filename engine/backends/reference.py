@@ -64,10 +64,10 @@ class ReferenceBackend:
         return ReferenceWeight(tensor)
 
     def new_cache(
-        self, layers: int, shape: AttentionShape, page_count: int, dtype: str, states: States = NO_STATES
+        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
     ) -> KVCache:
         """ "auto" is fp32 here."""
-        return ReferenceCache(layers, shape, page_count, dtype, states)
+        return ReferenceCache(shapes, page_count, dtype, states)
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> ReferenceProgram:
         assert isinstance(cache, ReferenceCache)
@@ -92,23 +92,23 @@ class ReferenceWeight:
 
 
 class ReferenceCache:
-    """Keys and values: (L, P, 256, G, D) each, float16 for "fp16", otherwise float32 and already rounded.
+    """Keys and values of each layer: (P, 256, G, D), float16 for "fp16", otherwise float32, already rounded.
 
     `state_parts` are (states, numbers) for each of the shapes of `states`.
     """
 
     def __init__(
-        self, layers: int, shape: AttentionShape, page_count: int, dtype: str, states: States = NO_STATES
+        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
     ) -> None:
         self.kind = cache_type(dtype, automatic="fp32")
         self.dtype = str(self.kind)
         self.page_count = page_count
-        size = (layers, page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim)
+        sizes = [(page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim) for shape in shapes]
         self.keys, self.values = (  # NumPy's zeros take no memory until they are written
-            torch.from_numpy(np.zeros(size, np.float16 if name == "fp16" else np.float32))
+            [torch.from_numpy(np.zeros(size, np.float16 if name == "fp16" else np.float32)) for size in sizes]
             for name in (self.kind.keys, self.kind.values)
         )
-        self.page_bytes = (self.keys.nbytes + self.values.nbytes) // page_count
+        self.page_bytes = sum(part.nbytes for part in (*self.keys, *self.values)) // page_count
         self.states = states
         self.state_parts = [
             torch.from_numpy(np.zeros((states.count, part.floats), np.float32)) for part in states.shapes
@@ -116,24 +116,23 @@ class ReferenceCache:
         self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes
 
     def close(self) -> None:
-        self.keys = self.values = torch.empty(0)
-        self.state_parts = []
+        self.keys, self.values, self.state_parts = [], [], []
 
     def copy_page(self, source: int, target: int) -> None:
-        self.keys[:, target] = self.keys[:, source]
-        self.values[:, target] = self.values[:, source]
+        for part in (*self.keys, *self.values):
+            part[target] = part[source]
 
     def read_page(self, page: int) -> Bytes:
         """The keys of all layers, then their values."""
-        return np.concatenate(
-            [part[:, page].numpy().reshape(-1).view(np.uint8) for part in (self.keys, self.values)]
-        )
+        pages = [part[page].numpy().reshape(-1).view(np.uint8) for part in (*self.keys, *self.values)]
+        return np.concatenate([np.empty(0, np.uint8), *pages])
 
     def write_page(self, page: int, data: Bytes) -> None:
-        first = self.keys[:, page].nbytes
-        for part, half in ((self.keys, data[:first]), (self.values, data[first:])):
-            numbers = np.frombuffer(half.tobytes(), np.float16 if part.dtype == torch.float16 else np.float32)
-            part[:, page] = torch.from_numpy(numbers.reshape(part[:, page].shape).copy())
+        start = 0
+        for part in (*self.keys, *self.values):
+            mine = data[start : start + part[page].nbytes].copy()
+            part[page] = torch.from_numpy(mine).view(part.dtype).view(part[page].shape)
+            start += mine.size
 
 
 class Kept(Protocol):
@@ -143,10 +142,10 @@ class Kept(Protocol):
     def kind(self) -> CacheType: ...
 
     @property
-    def keys(self) -> Sequence[torch.Tensor] | torch.Tensor: ...
+    def keys(self) -> Sequence[torch.Tensor]: ...
 
     @property
-    def values(self) -> Sequence[torch.Tensor] | torch.Tensor: ...
+    def values(self) -> Sequence[torch.Tensor]: ...
 
     @property
     def state_parts(self) -> Sequence[torch.Tensor]: ...

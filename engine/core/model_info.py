@@ -45,8 +45,8 @@ class ModelInfo:
     stop_token_ids: tuple[int, ...]
     """All ids that end a turn, from generation_config.json or the GGUF metadata."""
     has_chat_template: bool
-    kv_heads: int = 0
-    head_dim: int = 0
+    kv_shapes: tuple[tuple[int, int], ...] = ()
+    """(key/value heads, head dimension) of each layer that has keys and values."""
     quantisation: str = ""
     """The usual name of the weights' format: "Q4_K", "GPTQ 4-bit", "BF16"."""
     licence: str = ""
@@ -57,8 +57,6 @@ class ModelInfo:
     """The bytes of `resident_bytes` that one decoded token reads."""
     defaults: tuple[tuple[str, float], ...] = ()
     """The sampler settings that the model's authors recommend: (field of `SamplerSettings`, value)."""
-    uncached_layers: int = 0
-    """How many of the `layers` have no keys and values."""
     state_bytes: int = 0
     """Bytes of one state of the recurrent layers."""
     advised_context: int = 0

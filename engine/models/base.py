@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.backends.base import Array, AttentionShape, Backend, Forward, KVCache, Ops, Program
+from engine.backends.base import Array, Backend, Forward, KVCache, Ops, Program
 from engine.backends.states import States
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
@@ -57,11 +57,6 @@ class Model:
         self.proof: Callable[[Forward], Iterator[Loading]] | None = None
         self._tables: tuple[int, int, RopeTables] = (0, 0, RopeTables())
 
-    @property
-    def attention_shape(self) -> AttentionShape:
-        """What the attention of all layers shares."""
-        return self.config.attention_shape
-
     def forward(self, ops: Ops) -> Array:
         """The whole pass: logits (logit_rows, V)."""
         return self.parts(ops, self.rope_tables)
@@ -88,8 +83,7 @@ class Model:
 
     def page_bytes(self, dtype: str = "auto") -> int:
         """Bytes of one cache page in all layers. Raises `BadSetting` for an unknown cache type."""
-        config = self.config
-        return page_bytes(config.cached_layers, config.kv_heads, config.head_dim, dtype, self.backend.name)
+        return page_bytes(self.config.kv_shapes, dtype, self.backend.name)
 
     def new_cache(self, tokens: int, dtype: str = "auto", further_pages: int = 0) -> KVCache:
         """A zeroed cache for `tokens` positions, with spare pages and `further_pages` for other sequences.
@@ -106,9 +100,7 @@ class Model:
         for _ in self.prepare(dtype):
             pass
         try:
-            return self.backend.new_cache(
-                self.config.cached_layers, self.attention_shape, pages, dtype, states
-            )
+            return self.backend.new_cache(self.config.cache_shapes, pages, dtype, states)
         except MemoryError as error:
             raise NotEnoughMemory(
                 f"The system has no room for a context of {tokens} tokens; choose a shorter context length."

@@ -182,16 +182,14 @@ class ModelConfig:
         return AttentionShape(self.heads, self.kv_heads, self.head_dim, scale, window, self.attention_cap)
 
     @property
-    def attention_shape(self) -> AttentionShape:
-        """What all layers share, which is all that a cache needs."""
-        return AttentionShape(
-            self.heads, self.kv_heads, self.head_dim, self.attention_scale or self.head_dim**-0.5
-        )
+    def cache_shapes(self) -> tuple[AttentionShape, ...]:
+        """The attention of each layer with keys and values."""
+        return tuple(self.shape(layer) for layer in range(self.layers) if layer not in self.uncached_layers)
 
     @property
-    def cached_layers(self) -> int:
-        """The number of layers with keys and values."""
-        return self.layers - len(self.uncached_layers)
+    def kv_shapes(self) -> tuple[tuple[int, int], ...]:
+        """(key/value heads, head dimension) of each layer with keys and values."""
+        return tuple((shape.kv_heads, shape.head_dim) for shape in self.cache_shapes)
 
     @property
     def uncached_layers(self) -> frozenset[int]:
@@ -220,7 +218,7 @@ class ModelConfig:
 
     def kv_bytes_per_token(self, dtype: str = "fp16") -> int:
         """Bytes of one position in all layers; `dtype` is as in `kv_formats.cache_type`."""
-        return self.cached_layers * bytes_per_position(cache_type(dtype), self.kv_heads, self.head_dim)
+        return sum(bytes_per_position(cache_type(dtype), *shape) for shape in self.kv_shapes)
 
 
 def state_parts(recurrent: ShortConvolution | DeltaNet | Mamba | None, width: int) -> tuple[StateShape, ...]:

@@ -169,7 +169,7 @@ def _identity(cache: PagedCache, fingerprint: str) -> str:
         program = importlib.metadata.version("inglenook")
     except importlib.metadata.PackageNotFoundError:
         program = ""
-    shape = f"{config.layers}x{config.kv_heads}x{config.head_dim}x{PAGE_TOKENS} {store.page_bytes}"
+    shape = f"{config.kv_shapes}x{PAGE_TOKENS} {store.page_bytes}"
     return f"{fingerprint} {cache.model.backend.name} {store.dtype} {shape} {sys.byteorder} {program}"
 
 

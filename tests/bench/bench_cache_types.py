@@ -21,7 +21,6 @@ import numpy as np
 
 from engine.backends import make_backend
 from engine.backends.base import Step
-from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.cli.perplexity import negative_log_likelihood
 from engine.core import PAGE_TOKENS
 from engine.drain import drain
@@ -94,15 +93,13 @@ def main() -> None:
     types = ["fp16", *(t for t in arguments.types.split(",") if t != "fp16")]
     seconds = decode_seconds(model, types, arguments.depth, ids, arguments.repeats)
     found: dict[str, dict[str, float]] = {}
-    shape = model.attention_shape
     for dtype in types:
         value = perplexity(model, dtype, ids, arguments.windows)
         base = found.get("fp16", {"perplexity": value})["perplexity"]
         found[dtype] = {
             "perplexity": round(value, 4),
             "perplexity_ratio": round(value / base, 5),
-            "bytes_per_token": model.config.layers
-            * bytes_per_position(cache_type(dtype), shape.kv_heads, shape.head_dim),
+            "bytes_per_token": model.config.kv_bytes_per_token(dtype),
             "decode_tokens_per_second": round(1 / seconds[dtype], 2),
             "decode_ratio": round(seconds["fp16"] / seconds[dtype], 3),
         }

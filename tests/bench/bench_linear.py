@@ -61,7 +61,7 @@ def main() -> None:
         start = time.perf_counter()
         weight = backend.load_weight(tensor)
         loading[kind] = tensor.nbytes / (time.perf_counter() - start)
-        cache = backend.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "fp16")
+        cache = backend.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "fp16")
         programs[kind] = backend.record(functools.partial(forward, table, weight), cache, 8)
         sizes[kind] = weight.nbytes
     token = np.zeros(1, np.int32)

@@ -49,8 +49,7 @@ ECHO_INFO = ModelInfo(
     kv_bytes_per_token=1024,
     stop_token_ids=(2,),
     has_chat_template=True,
-    kv_heads=4,
-    head_dim=32,
+    kv_shapes=((4, 32),) * 2,
 )
 """What a fake model's headers tell."""
 

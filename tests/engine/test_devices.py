@@ -221,7 +221,7 @@ def test_recurrent_layers_run_on_the_processor(machine: Any, tmp_path: Path) -> 
         == "m runs on the processor (CPU): there are no GPU kernels for its recurrent layers."
     )
     assert chat.info.state_bytes == 4 * 3 * 2 * 64
-    assert chat.info.uncached_layers == 3
+    assert chat.info.layers - len(chat.info.kv_shapes) == 3
     chat.close()
     with pytest.raises(BadSetting, match="m has recurrent layers, which run on the processor only"):
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))

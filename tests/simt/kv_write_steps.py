@@ -26,7 +26,7 @@ class KvWriteSteps:
         self.device = FakeDevice()
         self.kind: CacheType = cache_type(kind)
         self.shape, self.pages = shape, np.array(pages, np.int32)
-        self.cache = CudaCache([self.device], shape, max(pages) + 1, self.kind)
+        self.cache = CudaCache([self.device], [shape], max(pages) + 1, self.kind)
         widths = [shape.heads * shape.head_dim, *[shape.kv_heads * shape.head_dim] * 2]
         self._buffers = [Buffer(width) for width in widths]
         self._rows: dict[Any, torch.Tensor] = {}

@@ -96,7 +96,7 @@ class Case:
         """By the reference backend, (rows, H D)."""
         keys, values = (torch.from_numpy(self.numbers(side)) for side in range(2))
         pages = len(self.order)
-        cache = ReferenceCache(1, self.shape, pages, "fp32")
+        cache = ReferenceCache([self.shape], pages, "fp32")
         for mine, theirs in ((keys, cache.keys), (values, cache.values)):
             theirs[0].view(-1, *mine.shape[1:])[: self.start] = mine[: self.start]
         ops = ReferenceOps(Step(self.positions, self.positions, np.arange(pages, dtype=np.int32)), cache)

@@ -75,7 +75,7 @@ def read(program: Program, text: Text, depth: int) -> None:
 def check(model: Model, dtype: str, devices: Sequence[FakeDevice], depths: tuple[int, ...] = DEPTHS) -> None:
     """Bit for bit: the sequences stepped together, and each of them alone."""
     vocabulary, pages = model.config.vocab_size, PAGES * len(depths)
-    cache = model.backend.new_cache(model.config.layers, model.attention_shape, 2 * pages, dtype)
+    cache = model.backend.new_cache(model.config.cache_shapes, 2 * pages, dtype)
     program = model.record(cache, 64, min(PAGES * PAGE_TOKENS, model.config.context_length))
     together, alone = texts(vocabulary, 0), texts(vocabulary, pages)
     for one, other, depth in zip(together, alone, depths, strict=True):
@@ -136,7 +136,7 @@ def test_a_reply_between_passes_over_several_sequences(path: Path) -> None:
     model = on_gpu(path)
     found = []
     for mixed in (False, True):
-        cache = model.backend.new_cache(1, model.attention_shape, 4, "fp16")
+        cache = model.backend.new_cache(model.config.cache_shapes, 4, "fp16")
         program = model.record(cache, 64, 2 * PAGE_TOKENS)
         assert isinstance(program, CudaProgram)
         one, other = (Text(seed, (2 * seed, 2 * seed + 1), model.config.vocab_size) for seed in range(2))
@@ -158,7 +158,7 @@ def test_a_reply_between_passes_over_several_sequences(path: Path) -> None:
 
 def test_more_rows_than_a_small_batch_are_refused(path: Path) -> None:
     model = on_gpu(path)
-    cache = model.backend.new_cache(1, model.attention_shape, 2, "fp16")
+    cache = model.backend.new_cache(model.config.cache_shapes, 2, "fp16")
     program = model.record(cache, 64, PAGE_TOKENS)
     parts = [Text(seed, (seed,), model.config.vocab_size).step(5) for seed in range(2)]
     assert program.batch_rows == SMALL_BATCH < 10

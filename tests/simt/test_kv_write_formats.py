@@ -29,7 +29,7 @@ def cuts(length: int) -> list[int]:
 def both_caches(kind: str, shape: AttentionShape, rows: tuple[Any, ...]) -> tuple[Any, Any]:
     """Keys and values (T, G, D) as the kernels and as the reference keep them, written in the same steps."""
     length = len(rows[0])
-    steps, reference = KvWriteSteps(kind, shape, PAGES), ReferenceCache(1, shape, len(PAGES), kind)
+    steps, reference = KvWriteSteps(kind, shape, PAGES), ReferenceCache([shape], len(PAGES), kind)
     for start, stop in zip([0, *cuts(length)], [*cuts(length), length], strict=True):
         part = tuple(x[start:stop] for x in rows)
         steps.write(start, part)  # type: ignore[arg-type]

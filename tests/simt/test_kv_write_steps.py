@@ -41,7 +41,7 @@ def test_parts_of_a_block_are_aligned_and_do_not_meet(name: str, dim: int) -> No
 def test_pages_are_copied_read_and_written_in_all_layers_and_devices(kind: str) -> None:
     shape = AttentionShape(2, 2, 40, 1.0)
     devices = [FakeDevice(index=0), FakeDevice(index=1)]
-    cache = CudaCache([devices[0], devices[1], devices[0]], shape, 3, cache_type(kind))
+    cache = CudaCache([devices[0], devices[1], devices[0]], [shape] * 3, 3, cache_type(kind))
     assert cache.page_bytes == 3 * page_bytes(cache_type(kind), 2, 40)
     assert cache.nbytes == 3 * cache.page_bytes == sum(device.taken for device in devices)
     assert not cache.read_page(1).any()
@@ -63,7 +63,7 @@ def test_pages_are_copied_read_and_written_in_all_layers_and_devices(kind: str) 
 
 def test_a_layer_lies_where_addresses_say() -> None:
     device, shape = FakeDevice(), AttentionShape(2, 2, 16, 1.0)
-    cache = CudaCache([device, device], shape, 2, cache_type("q8/fp16"))
+    cache = CudaCache([device, device], [shape] * 2, 2, cache_type("q8/fp16"))
     data = np.arange(cache.page_bytes, dtype=np.int64).astype(np.uint8)
     cache.write_page(1, data)
     device.synchronize()
@@ -77,10 +77,26 @@ def test_a_layer_lies_where_addresses_say() -> None:
             at += size
 
 
+def test_layers_of_other_shapes_keep_their_pages() -> None:
+    kind, shapes = cache_type("q8/fp16"), [AttentionShape(2, 2, 16, 1.0), AttentionShape(3, 1, 40, 1.0)]
+    devices = [FakeDevice(index=0), FakeDevice(index=1)]
+    cache = CudaCache(devices, shapes, 3, kind)
+    assert cache.page_bytes == page_bytes(kind, 2, 16) + page_bytes(kind, 1, 40)
+    data = np.random.default_rng(1).integers(0, 256, cache.page_bytes, dtype=np.uint8)
+    cache.write_page(1, data)
+    cache.copy_page(1, 2)
+    np.testing.assert_array_equal(cache.read_page(2), data)
+    assert not cache.read_page(0).any()
+    cache.close()
+
+
 def test_no_room_is_said() -> None:
     with pytest.raises(NotEnoughMemory):
         CudaCache(
-            [FakeDevice(total_memory=1 << 20)] * 4, AttentionShape(8, 8, 128, 1.0), 4, cache_type("fp16")
+            [FakeDevice(total_memory=1 << 20)] * 4,
+            [AttentionShape(8, 8, 128, 1.0)] * 4,
+            4,
+            cache_type("fp16"),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, Weight
 from engine.backends.blocked import in_blocks
@@ -65,9 +65,9 @@ class CpuBackend:
         return Composite(tensor, CpuWeight) if is_composite(tensor) else CpuWeight(in_blocks(tensor))
 
     def new_cache(
-        self, layers: int, shape: AttentionShape, page_count: int, dtype: str, states: States = NO_STATES
+        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
     ) -> KVCache:
-        return CpuCache(layers, shape, page_count, _cache_type(dtype), states)
+        return CpuCache(shapes, page_count, _cache_type(dtype), states)
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         assert isinstance(cache, CpuCache)

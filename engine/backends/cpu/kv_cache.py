@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from engine.backends.base import AttentionShape
@@ -18,19 +20,23 @@ class CpuCache:
     """
 
     def __init__(
-        self, layers: int, shape: AttentionShape, page_count: int, kind: CacheType, states: States = NO_STATES
+        self, shapes: Sequence[AttentionShape], page_count: int, kind: CacheType, states: States = NO_STATES
     ) -> None:
         self.page_count = page_count
         self.kind = kind
         self.dtype = str(kind)
-        heads = page_count * PAGE_TOKENS * shape.kv_heads
+        heads = [page_count * PAGE_TOKENS * shape.kv_heads for shape in shapes]
         self._keys = [
-            aligned(heads * key_bytes(kind.keys, shape.head_dim), sparse=True) for _ in range(layers)
+            aligned(count * key_bytes(kind.keys, shape.head_dim), sparse=True)
+            for count, shape in zip(heads, shapes, strict=True)
         ]
         self._values = [
-            aligned(heads * value_bytes(kind.values, shape.head_dim), sparse=True) for _ in range(layers)
+            aligned(count * value_bytes(kind.values, shape.head_dim), sparse=True)
+            for count, shape in zip(heads, shapes, strict=True)
         ]
-        self.page_bytes = layers * PAGE_TOKENS * bytes_per_position(kind, shape.kv_heads, shape.head_dim)
+        self.page_bytes = PAGE_TOKENS * sum(
+            bytes_per_position(kind, shape.kv_heads, shape.head_dim) for shape in shapes
+        )
         self.states = states
         self._parts = [aligned(states.count * 4 * part.floats, sparse=True) for part in states.shapes]
         self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes

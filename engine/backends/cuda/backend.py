@@ -143,12 +143,12 @@ class CudaBackend:
         return Composite(tensor, load) if is_composite(tensor) else load(tensor)
 
     def new_cache(
-        self, layers: int, shape: AttentionShape, page_count: int, dtype: str, states: States = NO_STATES
+        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
     ) -> KVCache:
-        self._layers = [self._split.layer(layer) for layer in range(layers)]
+        self._layers = [self._split.layer(layer) for layer in range(len(shapes))]
         devices = [self._devices[number] for number in self._layers]
         made = TorchCache if self.notice else CudaCache
-        return made(devices, shape, page_count, kept_as(dtype))
+        return made(devices, shapes, page_count, kept_as(dtype))
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         if isinstance(cache, TorchCache):

@@ -113,7 +113,7 @@ class CudaCache:
     """
 
     def __init__(
-        self, devices: Sequence[Device], shape: AttentionShape, page_count: int, kind: CacheType
+        self, devices: Sequence[Device], shapes: Sequence[AttentionShape], page_count: int, kind: CacheType
     ) -> None:
         self.page_count = page_count
         self.kind = kind
@@ -121,15 +121,14 @@ class CudaCache:
         self.states = NO_STATES
         self._devices = list(devices)
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        keys, values = (
-            shape.kv_heads * side_bytes(*of, shape.head_dim)
-            for of in ((KEYS, kind.keys), (VALUES, kind.values))
-        )
-        self._sizes = (keys, values)
-        self.page_bytes = len(self._devices) * (keys + values)
+        self.page_bytes = sum(page_bytes(kind, shape.kv_heads, shape.head_dim) for shape in shapes)
         self.nbytes = page_count * self.page_bytes
-        for device in self._devices:
-            self._layers.append((device.zeros(page_count * keys), device.zeros(page_count * values)))
+        for device, shape in zip(self._devices, shapes, strict=True):
+            keys, values = (
+                device.zeros(page_count * shape.kv_heads * side_bytes(*of, shape.head_dim))
+                for of in ((KEYS, kind.keys), (VALUES, kind.values))
+            )
+            self._layers.append((keys, values))
         self._host: torch.Tensor | None = None
         self._sent: list[Mark] = []
 
@@ -187,7 +186,8 @@ class CudaCache:
         """One page's bytes in all layers, keys before values."""
         assert 0 <= page < self.page_count
         for device, layer in zip(self._devices, self._layers, strict=True):
-            for part, size in zip(layer, self._sizes, strict=True):
+            for part in layer:
+                size = part.nbytes // self.page_count
                 yield device, part[page * size : (page + 1) * size]
 
     def _each_device(self) -> list[Device]:

@@ -4,6 +4,7 @@ asks before.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.backends.kv_formats import bytes_per_position, cache_type
@@ -97,9 +98,7 @@ def cache_bytes(
     are spoken for, as by weights still to be loaded. Raises `BadSetting` as `chosen_context`.
     """
     tokens = chosen_context(settings, info.context_length, info.advised_context)
-    each = page_bytes(
-        info.layers - info.uncached_layers, info.kv_heads, info.head_dim, cache_dtype(settings), backend
-    )
+    each = page_bytes(info.kv_shapes, cache_dtype(settings), backend)
     free = max(0, (free_memory() if free is None else free) - busy)
     needed = context_pages(tokens)
     pages = needed + further_pages(tokens, each, settings.memory, free)
@@ -124,21 +123,23 @@ def cache_dtype(settings: CacheSettings) -> str:
     return settings.dtype if settings.value_dtype == "same" else f"{settings.dtype}/{settings.value_dtype}"
 
 
-def page_bytes(layers: int, kv_heads: int, head_dim: int, dtype: str, backend: str) -> int:
-    """Bytes of one page of `PAGE_TOKENS` positions in all layers, keys and values, for a `cache_dtype`."""
+def page_bytes(shapes: Iterable[tuple[int, int]], dtype: str, backend: str) -> int:
+    """Bytes of one page of `PAGE_TOKENS` positions for a `cache_dtype`, keys and values, in layers with these
+    key/value heads and head dimensions.
+    """
     if backend == "reference":  # its keys and values are rounded to the type, but lie in whole numbers
         kind = cache_type(dtype, automatic="fp32")
-        each = kv_heads * head_dim * sum(2 if name == "fp16" else 4 for name in (kind.keys, kind.values))
-    elif backend == "torch":  # see `engine.backends.cuda.proof.torch_program`
-        kind = cache_type(dtype, automatic="fp16")
-        each = kv_heads * head_dim * (8 if (kind.keys, kind.values) == ("fp32", "fp32") else 4)
-    elif backend == "cuda":
+        each = sum(2 if name == "fp16" else 4 for name in (kind.keys, kind.values))
+        return PAGE_TOKENS * each * sum(heads * dim for heads, dim in shapes)
+    kind = cache_type(dtype, automatic="fp16")
+    if backend == "torch":  # see `engine.backends.cuda.proof.torch_program`
+        each = 8 if (kind.keys, kind.values) == ("fp32", "fp32") else 4
+        return PAGE_TOKENS * each * sum(heads * dim for heads, dim in shapes)
+    if backend == "cuda":
         from engine.backends.cuda import kv_cache
 
-        return layers * kv_cache.page_bytes(cache_type(dtype, automatic="fp16"), kv_heads, head_dim)
-    else:
-        each = bytes_per_position(cache_type(dtype, automatic="fp16"), kv_heads, head_dim)
-    return PAGE_TOKENS * layers * each
+        return sum(kv_cache.page_bytes(kind, *shape) for shape in shapes)
+    return PAGE_TOKENS * sum(bytes_per_position(kind, *shape) for shape in shapes)
 
 
 def free_words(free: int, where: str) -> str:

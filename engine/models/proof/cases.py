@@ -69,9 +69,9 @@ class Case:
     steps: tuple[int, ...] = STEPS
     """The rows of each step; every step begins at position 0 unless they `follow` each other."""
     cache: str = "fp32"
-    shape: AttentionShape = _TINY
+    shapes: Sequence[AttentionShape] = (_TINY,)
+    """Of the layers with keys and values."""
     follow: bool = False
-    layers: int = 1
     batches: tuple[tuple[int, ...], ...] = ()
     """The rows of each sequence in steps over several, after the others. The first sequence is theirs, where
     they `follow` each other; the rest begin at position 0.
@@ -83,7 +83,7 @@ def run_case(case: Case, backend: Backend, tensors: Sequence[RawTensor] | None =
     weights = [backend.load_weight(tensor) for tensor in (case.tensors() if tensors is None else tensors)]
     length = sum(case.steps) + sum(rows[0] for rows in case.batches) if case.follow else 1
     pages, others = -(-length // PAGE_TOKENS), max(map(len, case.batches), default=1) - 1
-    cache = backend.new_cache(case.layers, case.shape, pages + 1 + others, case.cache)
+    cache = backend.new_cache(case.shapes, pages + 1 + others, case.cache)
     table = np.arange(pages, 0, -1, dtype=np.int32)  # reversed, so that page numbers differ from their order
     found: list[Floats] = []
     try:
@@ -332,7 +332,7 @@ def attention_case(name: str, shape: AttentionShape, cache: str, sinks: Floats |
         return [_table(width, 20 + i) for i, width in enumerate(widths)]
 
     return Case(
-        name, _cache_share(cache, shape.head_dim), forward, tensors, ATTENTION_STEPS, cache, shape, True,
+        name, _cache_share(cache, shape.head_dim), forward, tensors, ATTENTION_STEPS, cache, (shape,), True,
         batches=BATCHES,
     )  # fmt: skip
 

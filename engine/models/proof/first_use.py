@@ -92,7 +92,7 @@ def cases_for(
 
 def _attention(model: Model, kind: str) -> Case:
     """Attention with a few heads of the model's shape."""
-    shape = model.attention_shape
+    shape = model.config.cache_shapes[0]
     groups = min(shape.kv_heads, 2)
     few = replace(shape, heads=shape.heads // shape.kv_heads * groups, kv_heads=groups)
     return attention_case(f"attention, {kind} cache", few, kind)

@@ -60,9 +60,7 @@ def miniatures(
 
         share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
         tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
-        return Case(
-            name, tolerance, forward, plan.random, STEPS, str(kind), small.attention_shape, True, small.layers
-        )
+        return Case(name, tolerance, forward, plan.random, STEPS, str(kind), small.cache_shapes, True)
 
     return case(NAME, False), case(f"{NAME}, with adapters", True)
 

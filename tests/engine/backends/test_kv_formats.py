@@ -64,7 +64,7 @@ def test_bytes_of_a_position() -> None:
 )  # fmt: skip
 def test_the_cache_takes_the_stated_bytes(keys: str, values: str, groups: int, dim: int) -> None:
     kind = CacheType(keys, values)
-    cache = CpuCache(2, AttentionShape(groups, groups, dim, 1.0), 3, kind)
+    cache = CpuCache([AttentionShape(groups, groups, dim, 1.0)] * 2, 3, kind)
     assert cache.nbytes == 3 * cache.page_bytes == 3 * 256 * 2 * bytes_per_position(kind, groups, dim)
     assert cache.read_page(1).size == cache.page_bytes
 

@@ -49,7 +49,7 @@ class Layer:
         self.shift = rng.standard_normal(shape.value_heads).astype(np.float32)
         self.skip = None if with_beta else rng.standard_normal(shape.value_heads).astype(np.float32)
         self.states = States((ConvolutionShape(values, TAPS), shape), 6)
-        self.cache = backend.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "auto", self.states)
+        self.cache = backend.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "auto", self.states)
         self.program = backend.record(self, self.cache, 64)
 
     def __call__(self, ops: Ops) -> Any:
@@ -172,7 +172,7 @@ def test_states_count_in_the_cache() -> None:
     assert states.state_bytes == 4 * (3 * 32 + 2 * 8 * 64)
     plain = AttentionShape(1, 1, 16, 1.0)
     for backend in (CpuBackend(1), ReferenceBackend()):
-        sizes = [backend.new_cache(1, plain, 2, "fp16", given).nbytes for given in (states, States())]
+        sizes = [backend.new_cache([plain], 2, "fp16", given).nbytes for given in (states, States())]
         assert sizes[0] - sizes[1] == 3 * states.state_bytes
 
 

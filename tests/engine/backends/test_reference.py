@@ -32,7 +32,7 @@ def step(first: int, rows: int, pages: list[int], logit_rows: int | None = None)
 
 def run(forward: Forward, at: Step, cache: ReferenceCache | None = None) -> np.ndarray:
     backend = ReferenceBackend()
-    cache = cache or ReferenceCache(1, AttentionShape(1, 1, 2, 1.0), 1, "fp32")
+    cache = cache or ReferenceCache([AttentionShape(1, 1, 2, 1.0)], 1, "fp32")
     return backend.record(forward, cache, 1024).run(at)
 
 
@@ -99,7 +99,7 @@ def test_attention_over_scattered_pages(dtype: str) -> None:
     total, pages = 600, [3, 0, 2]
     q, k, v = torch.randn(total, 60), torch.randn(total, 20), torch.randn(total, 20)
     backend = ReferenceBackend()
-    cache = backend.new_cache(2, shape, 4, dtype)
+    cache = backend.new_cache([shape] * 2, 4, dtype)
     assert isinstance(cache, ReferenceCache)
     assert cache.nbytes == 2 * 2 * 4 * 256 * 2 * 10 * (2 if dtype == "fp16" else 4)
     found, start = [], 0
@@ -119,15 +119,35 @@ def test_attention_over_scattered_pages(dtype: str) -> None:
     expected = expected.transpose(0, 1).reshape(total, 60)
     np.testing.assert_allclose(np.concatenate(found), expected, atol=4e-3 if dtype == "fp16" else 1e-5)
     assert not cache.keys[0].any()
-    assert not cache.keys[:, 1].any()
+    assert not any(keys[1].any() for keys in cache.keys)
 
 
 def test_copy_page_copies_every_layer() -> None:
-    cache = ReferenceBackend().new_cache(3, AttentionShape(2, 2, 4, 1.0), 3, "fp32")
+    shapes = [AttentionShape(2, 2, 4, 1.0), AttentionShape(6, 3, 5, 1.0)]
+    cache = ReferenceBackend().new_cache(shapes, 3, "fp32")
     assert isinstance(cache, ReferenceCache)
-    cache.keys[:, 1], cache.values[:, 1] = torch.randn(3, 256, 2, 4), torch.randn(3, 256, 2, 4)
+    parts = [*cache.keys, *cache.values]
+    for part in parts:
+        part[1] = torch.randn(part[1].shape)
     cache.copy_page(1, 2)
-    assert torch.equal(cache.keys[:, 2], cache.keys[:, 1])
-    assert torch.equal(cache.values[:, 2], cache.values[:, 1])
-    assert not cache.keys[:, 0].any()
-    assert cache.keys[:, 1].any()
+    for part in parts:
+        assert torch.equal(part[2], part[1])
+        assert not part[0].any()
+        assert part[1].any()
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_layers_of_other_shapes_keep_their_pages(dtype: str) -> None:
+    shapes = [AttentionShape(2, 2, 4, 1.0), AttentionShape(6, 3, 5, 1.0)]
+    one, other = (ReferenceBackend().new_cache(shapes, 3, dtype) for _ in range(2))
+    assert isinstance(one, ReferenceCache)
+    assert isinstance(other, ReferenceCache)
+    for part in (*one.keys, *one.values):
+        part[1] = torch.randn(part[1].shape)
+    assert (
+        one.page_bytes == len(one.read_page(1)) == 2 * 256 * (2 * 4 + 3 * 5) * (4 if dtype == "fp32" else 2)
+    )
+    other.write_page(2, one.read_page(1))
+    for mine, theirs in zip((*one.keys, *one.values), (*other.keys, *other.values), strict=True):
+        assert torch.equal(mine[1], theirs[2])
+        assert not theirs[1].any()

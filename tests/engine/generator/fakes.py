@@ -140,6 +140,7 @@ class FakeModel:
             vocab_size=tokenizer().vocab_size,
             context_length=context_length,
             advised_context=context_length,
+            kv_shapes=((1, 8),),
             **shape,
         )
         self.backend = SimpleNamespace(name="fake", free_memory=free_memory)

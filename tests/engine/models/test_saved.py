@@ -131,7 +131,7 @@ def test_other_models_types_and_layouts_find_nothing(
     if change == "backend":
         model.backend = SimpleNamespace(name="other")
     if change == "shape":
-        model.config.layers = 2
+        model.config.kv_shapes = ((1, 8), (1, 8))
     if change == "type":
         monkeypatch.setattr(FakeStore, "dtype", "q8")
     if change == "page size":

@@ -77,7 +77,7 @@ class MemoryLine(QWidget):
             self._write("Load a model to see how much memory its context takes.", True)
             return
         # A source without a cache of its own.
-        if not self._info.layers * self._info.kv_heads * self._info.head_dim:
+        if not self._info.kv_shapes and not self._info.state_bytes:
             self._write("This model keeps no cache here.", True)
             return
         # With a model loaded, all that these import has been imported.

@@ -9,6 +9,7 @@ the kernels, so each would need a second version for a torch operation among the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -45,18 +46,22 @@ class TorchCache:
     """
 
     def __init__(
-        self, devices: Sequence[Device], shape: AttentionShape, page_count: int, kind: CacheType
+        self, devices: Sequence[Device], shapes: Sequence[AttentionShape], page_count: int, kind: CacheType
     ) -> None:
         self.kind = torch_cache_type(kind)
         self.dtype, self.page_count = str(self.kind), page_count
         self._devices = list(devices)
         number = torch.float32 if self.kind.keys == "fp32" else torch.float16
-        size = (page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim)
-        bytes_each = page_count * PAGE_TOKENS * shape.kv_heads * shape.head_dim * number.itemsize
-        both = [[device.zeros(bytes_each).view(number).view(size) for device in devices] for _ in range(2)]
-        self.keys, self.values = both
-        self.nbytes = 2 * len(devices) * bytes_each
-        self.page_bytes = self.nbytes // page_count
+        sizes = [(page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim) for shape in shapes]
+        self.keys, self.values = (
+            [
+                device.zeros(number.itemsize * math.prod(size)).view(number).view(size)
+                for device, size in zip(devices, sizes, strict=True)
+            ]
+            for _ in range(2)
+        )
+        self.page_bytes = 2 * sum(number.itemsize * math.prod(size[1:]) for size in sizes)
+        self.nbytes = page_count * self.page_bytes
         self.states, self.state_parts = NO_STATES, list[torch.Tensor]()
 
     def close(self) -> None:
@@ -79,9 +84,11 @@ class TorchCache:
 
     def write_page(self, page: int, data: Bytes) -> None:
         with on(self._devices):
-            parts = torch.from_numpy(data.copy()).chunk(len(self.keys) + len(self.values))
-            for part, given in zip((*self.keys, *self.values), parts, strict=True):
-                part[page] = given.to(part.device).view(part.dtype).view(part[page].shape)
+            every, start = torch.from_numpy(data.copy()), 0
+            for part in (*self.keys, *self.values):
+                given = every[start : start + part[page].nbytes].to(part.device)
+                part[page] = given.view(part.dtype).view(part[page].shape)
+                start += part[page].nbytes
 
 
 class TorchProgram:

@@ -71,7 +71,7 @@ class Layers:
                 total = ops.add(total, ops.linear(y, square), 100.0 ** (i + 1))
             return ops.last_rows(total)
 
-        self.cache = self.backend.new_cache(len(shapes), first, 6, dtype)
+        self.cache = self.backend.new_cache([first] * len(shapes), 6, dtype)
         self._forward = forward
 
     @contextmanager
@@ -197,7 +197,7 @@ def test_more_pages_than_splits(window: int) -> None:
         q, k = (ops.embed(w) for w in packed)
         return ops.last_rows(ops.attention(0, q, k, k, shape))
 
-    program = backend.record(forward, backend.new_cache(1, shape, 19, "fp32"), 470)
+    program = backend.record(forward, backend.new_cache([shape], 19, "fp32"), 470)
     try:
         for start in range(0, total - 8, 470):
             rows = min(470, total - 8 - start)

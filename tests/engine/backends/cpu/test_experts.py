@@ -84,7 +84,7 @@ class Mixture:
 
 @contextmanager
 def recorded(backend: Any, mixture: Mixture) -> Iterator[Program]:
-    program = backend.record(mixture.forward(backend), backend.new_cache(1, TINY, 1, "fp32"), MOST_ROWS)
+    program = backend.record(mixture.forward(backend), backend.new_cache([TINY], 1, "fp32"), MOST_ROWS)
     try:
         yield program
     finally:

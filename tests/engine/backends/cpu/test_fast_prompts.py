@@ -38,7 +38,7 @@ def product(matrix: Any, x: Array, prompt_bits: int) -> Iterator[Program]:
     table.values, table.data = x, x.reshape(-1).view(np.uint8)
     backend = CpuBackend(2, prompt_bits)
     packed, rows = backend.load_weight(matrix), backend.load_weight(table)
-    cache = backend.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "fp16")
+    cache = backend.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "fp16")
     program = backend.record(lambda ops: ops.linear(ops.last_rows(ops.embed(rows)), packed), cache, len(x))
     try:
         yield program

@@ -42,7 +42,7 @@ def assert_rows_are_the_same(kind: str, prompt_bits: int) -> None:
         x = ops.embed(table)
         return ops.last_rows(ops.linear(x, weight, bias, residual=ops.linear(x, weight)))
 
-    program = backend.record(forward, backend.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "fp16"), MANY)
+    program = backend.record(forward, backend.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "fp16"), MANY)
     tokens = np.random.default_rng(3).permutation(MANY).astype(np.int32)
 
     def run(count: int) -> np.ndarray[Any, Any]:

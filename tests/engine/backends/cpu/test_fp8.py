@@ -81,7 +81,7 @@ def test_products_alone_and_together() -> None:
     backend = CpuBackend(2)
     table = Matrix("F32", (31, 256), 3)
     weights = backend.load_weight(table), backend.load_weight(tensor)
-    cache = backend.new_cache(1, AttentionShape(1, 1, 16, 0.25), 1, "fp32")
+    cache = backend.new_cache([AttentionShape(1, 1, 16, 0.25)], 1, "fp32")
     program = backend.record(
         lambda ops: ops.linear(ops.last_rows(ops.embed(weights[0])), weights[1]), cache, 64
     )

@@ -215,7 +215,7 @@ def test_composites_multiply_as_their_numbers_do() -> None:
     )
     assert Drawn(9, parts, order, 1).tensor.type == "PERMUTED+GROUPED4_64+GROUPED6_32+GROUPED_REST"
     assert Drawn(9, other, runs, 1).tensor.type == "PERMUTED+GROUPED"
-    cache = backend.new_cache(1, SHAPE, 1, "fp32")
+    cache = backend.new_cache([SHAPE], 1, "fp32")
     program = backend.record(net, cache, 64)
     ids = rng.integers(0, 61, 50).astype(np.int32)
     exact, bound = net.exact(ids)
@@ -241,7 +241,7 @@ def test_matrices_of_one_order_share_the_activations() -> None:
         [Drawn(32, parts, order, 1), Drawn(32, parts, order, 2)],
         Drawn(16, [Run(0, 32, 4, 0)], None, 3),
     )
-    kernels = LoweredPass(net, backend.new_cache(1, SHAPE, 1, "fp32")).kernels
+    kernels = LoweredPass(net, backend.new_cache([SHAPE], 1, "fp32")).kernels
     assert kernels.count("permute") == 3
     assert sum(kernel.startswith("linear") for kernel in kernels) == 7
 

@@ -43,7 +43,7 @@ def recorded(
     shape: AttentionShape = TINY,
     dtype: str = "fp16",
 ) -> Iterator[CpuProgram]:
-    program = backend.record(forward, backend.new_cache(1, shape, 6, dtype), rows)
+    program = backend.record(forward, backend.new_cache([shape], 6, dtype), rows)
     assert isinstance(program, CpuProgram)
     try:
         yield program
@@ -171,7 +171,7 @@ def test_a_copied_page_reads_the_same() -> None:
         backend.load_weight(weight),
         backend.load_weight(Matrix("F32", (32, 16), 3)),
     )
-    cache = backend.new_cache(1, shape, 4, "fp32")
+    cache = backend.new_cache([shape], 4, "fp32")
 
     def forward(ops: Any) -> Any:
         x = ops.embed(packed_table)
@@ -231,7 +231,7 @@ def test_a_tape_keeps_its_weights_alive() -> None:
     packed = [backend.load_weight(Matrix("F32", (64, 64), 1))]
     alive = weakref.ref(packed[0])
     program = backend.record(
-        lambda ops: ops.last_rows(ops.embed(packed[0])), backend.new_cache(1, TINY, 1, "fp16"), 4
+        lambda ops: ops.last_rows(ops.embed(packed[0])), backend.new_cache([TINY], 1, "fp16"), 4
     )
     packed.clear()
     assert alive() is not None

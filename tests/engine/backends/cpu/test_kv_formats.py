@@ -52,7 +52,7 @@ class Setting:
         for m in self.tables[1:]:
             m.values[0, :3] = (np.nan, np.inf, -np.inf) if wild else m.values[0, :3]
         packed = [backend.load_weight(m) for m in self.tables]
-        self.cache = backend.new_cache(1, shape, 6, dtype)
+        self.cache = backend.new_cache([shape], 6, dtype)
 
         def forward(ops: Any) -> Any:
             q, k, v = (ops.embed(w) for w in packed)

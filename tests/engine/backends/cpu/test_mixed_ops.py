@@ -125,7 +125,7 @@ class Pass:
 
 
 def run(backend: Any, seed: int, steps: tuple[int, ...]) -> Array:
-    program = backend.record(Pass(seed, backend), backend.new_cache(LAYERS, SHAPE, 3, "fp32"), max(STEPS))
+    program = backend.record(Pass(seed, backend), backend.new_cache([SHAPE] * LAYERS, 3, "fp32"), max(STEPS))
     found, start = [], 0
     with closing(program):
         for rows in steps:

@@ -46,7 +46,7 @@ def both(
     for backend in (CpuBackend(2), ReferenceBackend()):
         weights = [backend.load_weight(m) for m in matrices]
         program = backend.record(
-            lambda ops, w=weights: forward(ops, w), backend.new_cache(1, TINY, 2, "fp32"), max(ROWS)
+            lambda ops, w=weights: forward(ops, w), backend.new_cache([TINY], 2, "fp32"), max(ROWS)
         )  # type: ignore[misc]
         ids = np.arange(rows, dtype=np.int32)
         with closing(program):
@@ -216,5 +216,5 @@ def test_exactly_the_kernels_that_a_pass_calls_are_prepared(monkeypatch: pytest.
     assert sorted(set(asked[0])) == ["add", "embed_f32", "last_rows", "linear_f32"]
     assert all(event.stage == "Preparing the CPU kernels" for event in events)
     assert list(KERNELS.compile(asked[0])) == []
-    backend.record(forward, backend.new_cache(1, TINY, 1, "fp16"), 4).close()
+    backend.record(forward, backend.new_cache([TINY], 1, "fp16"), 4).close()
     assert asked[2] == asked[0]

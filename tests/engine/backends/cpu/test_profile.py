@@ -58,7 +58,7 @@ def test_every_stage_is_timed(threads: int) -> None:
         y: Buffer = ops.linear(ops.last_rows(x), weight)
         return y
 
-    cache = backend.new_cache(1, AttentionShape(heads=1, kv_heads=1, head_dim=16, scale=1.0), 1, "fp16")
+    cache = backend.new_cache([AttentionShape(heads=1, kv_heads=1, head_dim=16, scale=1.0)], 1, "fp16")
     program = backend.record(forward, cache, 4)
     assert isinstance(program, CpuProgram)
     step = Step(np.arange(2, dtype=np.int32), np.arange(2, dtype=np.int32), np.zeros(1, np.int32), 1)

@@ -73,7 +73,7 @@ class Model:
 
     @contextmanager
     def program(self, dtype: str) -> Iterator[tuple[Program, KVCache]]:
-        cache = self.backend.new_cache(3, self.shapes[0], SEQUENCES * PAGES_EACH, dtype)
+        cache = self.backend.new_cache([self.shapes[0]] * 3, SEQUENCES * PAGES_EACH, dtype)
         program = self.backend.record(self, cache, 256)
         try:
             yield program, cache

@@ -64,7 +64,7 @@ def assert_rows_alike(kind: str, heads: int, groups: int, dim: int, dtype: str) 
     """Steps of 1 .. 8 rows against steps of one row, the same tokens at the same positions."""
     backend = CpuBackend(2)
     layer = Layer(backend, kind, heads, groups, dim)
-    program = backend.record(layer, backend.new_cache(1, layer.shape, 4, dtype), 64)
+    program = backend.record(layer, backend.new_cache([layer.shape], 4, dtype), 64)
     ids = np.random.default_rng(3).integers(0, 61, 600).astype(np.int32)
     try:
         for start in STARTS:

@@ -98,7 +98,7 @@ def test_products_of_extreme_scales(kind: str) -> None:
         packed, x = backend.load_weight(matrix), backend.load_weight(table)
         program = backend.record(
             lambda ops, w=packed, t=x: ops.linear(ops.last_rows(ops.embed(t)), w),  # type: ignore[misc]
-            backend.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "fp16"),
+            backend.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "fp16"),
             40,
         )
         try:

@@ -116,7 +116,7 @@ def test_keys_and_values_are_written_from_a_wider_row(dtype: str, monkeypatch: p
         return ops.last_rows(ops.attention(0, q, k, v, shape))
 
     def logits(rows: int) -> tuple[Any, int]:
-        program: Any = backend.record(forward, backend.new_cache(1, shape, 1, dtype), 32)
+        program: Any = backend.record(forward, backend.new_cache([shape], 1, dtype), 32)
         kernels = [operation.kernel for stage in program.stages for operation in stage]
         ids = np.arange(rows, dtype=np.int32)
         with closing(program):

@@ -20,7 +20,7 @@ GB = 10**9
 INFO = ModelInfo(
     path="/m/eight.gguf", name="eight", architecture="llama", format="gguf", parameters=8 * GB,
     bits_per_weight=4.5, weights_bytes=4_500_000_000, layers=32, context_length=131072, vocab_size=128256,
-    kv_bytes_per_token=131072, stop_token_ids=(2,), has_chat_template=True, kv_heads=8, head_dim=128,
+    kv_bytes_per_token=131072, stop_token_ids=(2,), has_chat_template=True, kv_shapes=((8, 128),) * 32,
     work=WorkSpace(rows=32, row=300_000, position=512, fixed=3_000_000),
 )  # fmt: skip
 

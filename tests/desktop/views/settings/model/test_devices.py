@@ -191,8 +191,8 @@ def test_a_model_that_runs_otherwise_than_expected_says_so(hand, tmp_path) -> No
 
 
 INFO = ModelInfo(
-    "/m.gguf", "m", "llama", "gguf", 8 * GB, 8.0, 8 * GB, 32, 8192, 32000, 1, (2,), True, kv_heads=8,
-    head_dim=128, resident_bytes=8 * GB,
+    "/m.gguf", "m", "llama", "gguf", 8 * GB, 8.0, 8 * GB, 32, 8192, 32000, 1, (2,), True,
+    kv_shapes=((8, 128),) * 32, resident_bytes=8 * GB,
 )  # fmt: skip
 
 
