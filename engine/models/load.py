@@ -98,7 +98,7 @@ def read_model(
     if isinstance(backend, Provable) and not backend.notice:
         small = miniatures(architecture, config, names, checkpoint.tensors, prepare, cache_dtype)
         kinds = kinds_of(checkpoint.tensors, prepare)
-        model.proof = partial(prove, backend, cases_for(kinds, small, model, cache_dtype), cache_dtype)
+        model.proof = partial(prove, backend, cases_for(kinds, small, config, cache_dtype), cache_dtype)
         yield from model.proof(model.forward)
     return model
 

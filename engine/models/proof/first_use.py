@@ -18,6 +18,7 @@ from engine.backends.kv_formats import cache_type
 from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.models.base import Model
+from engine.models.config import ModelConfig
 from engine.models.proof.cases import (
     LONG,
     Case,
@@ -71,7 +72,7 @@ class Provable(Protocol):
 
 
 def cases_for(
-    kinds: tuple[Sequence[str], Sequence[str]], small: Sequence[Case], model: Model, cache_dtype: str
+    kinds: tuple[Sequence[str], Sequence[str]], small: Sequence[Case], config: ModelConfig, cache_dtype: str
 ) -> tuple[Case, ...]:
     """The cases of one model: products and embeddings of each type in `kinds` (`kinds_of`), its attention,
     the `small` models, and experts with many features, which the small models lack.
@@ -84,18 +85,20 @@ def cases_for(
     return (
         *(linear_case(name, build) for name, build in known),
         *(embed_case(name, build) for name, build in known if name in BLOCKS),
-        _attention(model, kind),
+        *_attention(config, kind),
         *small,
         *(expert_case(name, build, LONG) for name, build in experts),
     )
 
 
-def _attention(model: Model, kind: str) -> Case:
-    """Attention with a few heads of the model's shape."""
-    shape = model.config.cache_shapes[0]
-    groups = min(shape.kv_heads, 2)
-    few = replace(shape, heads=shape.heads // shape.kv_heads * groups, kv_heads=groups)
-    return attention_case(f"attention, {kind} cache", few, kind)
+def _attention(config: ModelConfig, kind: str) -> Iterator[Case]:
+    """Attention with a few heads of each of the model's shapes."""
+    shapes = dict.fromkeys(replace(shape, window=0, soft_cap=0.0) for shape in config.cache_shapes)
+    for number, shape in enumerate(shapes):
+        groups = min(shape.kv_heads, 2)
+        few = replace(shape, heads=shape.heads // shape.kv_heads * groups, kv_heads=groups)
+        further = f", heads of {shape.head_dim}" if number else ""
+        yield attention_case(f"attention, {kind} cache{further}", few, kind)
 
 
 def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: Forward) -> Iterator[Loading]:

@@ -182,7 +182,7 @@ def test_gates_of_recurrent_layers(backend: str, gate: str) -> None:
     one: Any = CpuBackend(2) if backend == "cpu" else ReferenceBackend()
     tables = [Matrix("F32", (VOCABULARY, 37), seed) for seed in (1, 2)]
     weights = [one.load_weight(table) for table in tables]
-    cache = one.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "auto")
+    cache = one.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "auto")
     program = one.record(
         lambda ops: ops.last_rows(ops.gated(*(ops.embed(w) for w in weights), gate)), cache, 16
     )
