@@ -18,6 +18,8 @@ MAX_CONTEXT = 1 << 24
 MAX_VOCAB = 1 << 24
 MAX_LAYERS = 1 << 12
 _MAX_EXPERTS = 1 << 12
+_POSITIONS = 2048
+"""`max_position_embeddings` of most classes of transformers."""
 HF_ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "relu": "relu", "relu2": "relu2",
@@ -34,6 +36,7 @@ def hf_decoder(
     `bias` is that of queries, keys, values and the output projection. `activation`, `base` and `share` are
     the architecture's defaults, see `rope_from_hf`. Raises `BadCheckpoint` and `UnsupportedModel`.
     """
+    keys = keys.over({"max_position_embeddings": defaults.get("max_position_embeddings", _POSITIONS)})
     shape = hf_shape(keys, norm_eps, **defaults)
     rope = rope_from_hf(keys, shape["head_dim"], base=base, share=share, interleaved=interleaved)
     return shape | {
@@ -64,7 +67,7 @@ def hf_shape(keys: Keys, norm_eps: str = "rms_norm_eps", **defaults: Any) -> dic
     """
     width, heads = keys.integer("hidden_size", 1, 1 << 20), keys.integer("num_attention_heads", 1, 1 << 14)
     context = keys.integer(
-        "max_position_embeddings", 1, MAX_CONTEXT, defaults.get("max_position_embeddings", 2048)
+        "max_position_embeddings", 1, MAX_CONTEXT, defaults.get("max_position_embeddings", _POSITIONS)
     )
     return {
         "architecture": hf_architecture(keys.source),

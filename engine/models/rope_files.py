@@ -213,9 +213,8 @@ def _llama3(scaling: Keys, keys: Keys, base: float, dim: int) -> tuple[float, ..
 
 def _original(scaling: Keys, keys: Keys) -> int:
     """The context before scaling: from the entry of the scaling, else from config.json."""
-    return scaling.integer(
-        _CONTEXT, 1, _MOST, keys.integer(_CONTEXT, 1, _MOST, keys.raw("max_position_embeddings"))
-    )
+    own = scaling if scaling.raw(_CONTEXT) is not None else keys
+    return own.integer(_CONTEXT, 1, _MOST, keys.raw("max_position_embeddings"))
 
 
 def _yarn(scaling: Keys, keys: Keys, plain: RopeConfig) -> RopeConfig:

@@ -131,6 +131,27 @@ def test_bad_rope_factors(tmp_path: Path) -> None:
             rope_from_gguf(Keys({}, "x"), 32, {tensor.name: tensor}, interleaved=True)
 
 
+@pytest.mark.parametrize(
+    ("scaling", "length"),
+    [
+        ({"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 256}, 256),
+        ({"rope_type": "yarn", "factor": 8.0}, 2048),
+        ({"rope_type": "dynamic", "factor": 8.0}, 2048),
+    ],
+)
+def test_scaled_rope_without_max_position_embeddings(
+    tmp_path: Path, scaling: dict[str, Any], length: int
+) -> None:
+    """The length before scaling is the scaling's own, else the class's default for the absent key."""
+    folder, ropes = write_folder(tmp_path / "m"), []
+    config = tiny_config(TINY) | {"rope_scaling": scaling}
+    del config["max_position_embeddings"]
+    for own in ({}, {"max_position_embeddings": length}):
+        (folder / "config.json").write_text(json.dumps(config | own))
+        ropes.append(load(folder).config.rope)
+    assert ropes[0] == ropes[1]
+
+
 def test_older_linear_scaling_key_of_gguf(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", llama__rope__scale_linear=4.0)
     rope = load(path).config.rope
