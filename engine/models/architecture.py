@@ -36,6 +36,10 @@ class Architecture:
     """Whether GGUF files have the rows of queries and keys in the order of interleaved rope, where folders
     have them in halves.
     """
+    gguf_scaled: bool = False
+    """Whether the weights of GGUF files hold multipliers that folders have apart, so that adapters, which are
+    made for folders, do not fit.
+    """
     adapt: Callable[[TensorNames, Mapping[str, RawTensor]], TensorNames] = lambda names, tensors: names
     """Changes the names to suit what a file holds."""
 

@@ -73,6 +73,10 @@ class Mamba:
     taps: int
     norm_groups: int = 1
     """The parts of a row that are normed each alone."""
+    norm: bool | None = True
+    """Whether the result is normed; None: if the file has the norm."""
+    norm_first: bool = False
+    """Whether it is normed before it is gated."""
 
     def __post_init__(self) -> None:
         if self.heads % self.groups:
@@ -80,6 +84,22 @@ class Mamba:
                 f"The model's Mamba layers have {self.heads} heads and {self.groups} groups; the first must "
                 "be a multiple."
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """What Falcon-H1 multiplies: inputs and outputs of attention and of Mamba-2, keys, the parts of what
+    Mamba's input matrix makes (gate, values, keys, queries, steps), the gate and the output of feed-forward.
+    """
+
+    attention_input: float = 1.0
+    attention_output: float = 1.0
+    keys: float = 1.0
+    mamba_input: float = 1.0
+    mamba_output: float = 1.0
+    mamba_parts: tuple[float, ...] = (1.0,) * 5
+    mlp_gate: float = 1.0
+    mlp_output: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +123,7 @@ class ModelConfig:
     context_length: int
     norm_eps: float
     rope: RopeConfig | None
-    """None: the model has a table of `learned_positions`."""
+    """None: the model has a table of `learned_positions`, or none."""
     tied: bool
     """Whether the embedding table is also the head."""
     attention_bias: bool | None = None
@@ -119,7 +139,8 @@ class ModelConfig:
     """Added to every norm's weight as stored (Gemma: 1)."""
     placement: str = "before"
     """Where the norms stand: "before" each half of a block, "after" it (OLMo 2), on "both" sides (Gemma 2),
-    or "parallel": one norm for both halves, whose results are added to the same input (Cohere).
+    "after_sum": behind the sum of each half and its input (OPT 350M), "parallel": one norm for both halves,
+    whose results are added to the same input (Cohere), or "parallel_both": the same with a norm each.
     """
     qk_norm: str = "none"
     """The norm of queries and keys: "none"; "head": each head alone, one weight for all; "each": each head
@@ -127,6 +148,8 @@ class ModelConfig:
     """
     qk_layer_norm: bool = False
     """Whether it is a layer norm instead of an RMS norm."""
+    qk_norm_last: bool = False
+    """Whether rope comes before it."""
     activation: str = "silu"
     gated: bool = True
     """Whether the feed-forward part is activation(gate) * up, rather than activation(up)."""
@@ -137,6 +160,15 @@ class ModelConfig:
     nope_layers: frozenset[int] = frozenset()
     """The layers without rope (NoPE, arXiv 2305.19466)."""
     learned_positions: int = 0
+    learned_offset: int = 0
+    """Rows of their table before that of the first position (OPT: 2)."""
+    embed_width: int = 0
+    """Features of the embedding and the head, with a matrix each between them and `width` (OPT 350M)."""
+    embed_norm: bool = False
+    """Whether embeddings are normed."""
+    final_norm: bool = True
+    norm_weights: bool = True
+    """Whether norms have weights."""
     attention_scale: float = 0.0
     """0: 1 / sqrt(head_dim)."""
     attention_cap: float = 0.0
@@ -153,6 +185,9 @@ class ModelConfig:
     recurrent: ShortConvolution | DeltaNet | Mamba | None = None
     """What the `recurrent_layers` have instead of attention."""
     recurrent_layers: frozenset[int] = frozenset()
+    beside_attention: bool = False
+    """Whether those layers have attention, too, with the same input; both results are added."""
+    multipliers: Multipliers = Multipliers()
     one_part: bool = False
     """Whether a layer is attention, recurrent or, as the `mlp_layers`, a feed-forward part, and no more."""
     mlp_layers: frozenset[int] = frozenset()
@@ -177,7 +212,7 @@ class ModelConfig:
 
     def shape(self, layer: int) -> AttentionShape:
         """The attention of one layer, its window and soft cap included."""
-        scale = self.attention_scale or self.head_dim**-0.5
+        scale = (self.attention_scale or self.head_dim**-0.5) * self.multipliers.keys
         window = self.windows[layer] if self.windows else 0
         return AttentionShape(self.heads, self.kv_heads, self.head_dim, scale, window, self.attention_cap)
 
@@ -194,7 +229,7 @@ class ModelConfig:
     @property
     def uncached_layers(self) -> frozenset[int]:
         """The layers without attention."""
-        return self.recurrent_layers | self.mlp_layers
+        return self.mlp_layers if self.beside_attention else self.recurrent_layers | self.mlp_layers
 
     def cache_layer(self, layer: int) -> int:
         """The number of a layer with attention among those that have keys and values."""

@@ -11,6 +11,7 @@ from engine.backends.base import Routing, Weight
 from engine.models.config import Experts, ModelConfig
 from engine.models.layers import (
     Attention,
+    BesideAttention,
     Block,
     Expert,
     FusedQkv,
@@ -25,7 +26,7 @@ from engine.models.layers import (
 )
 from engine.models.names import TensorNames
 from engine.models.recurrent import RecurrentSource, recurrent_mixer
-from engine.models.source import WHOLE, View, WeightSource, linear, norm
+from engine.models.source import WHOLE, View, WeightSource, linear, norm, vector_if
 
 QUERY_PARTS = (" queries", " gate")
 """After a name in `WeightSource.linears`: the part of the matrix that a linear holds."""
@@ -35,26 +36,33 @@ STORED_TRANSPOSED = View(transposed=True)
 def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Generator[int, None, Parts]:
     """Build the whole decoder; yields the number of finished layers after each layer."""
     builder = _Builder(source, config, names)
-    embed = source.matrix(names.embed + ".weight", config.vocab_size, config.width)
+    narrow = config.embed_width or config.width
+    embed = source.matrix(names.embed + ".weight", config.vocab_size, narrow)
     positions = None
     if config.rope is None and config.learned_positions:
-        positions = source.vector(names.positions + ".weight", config.learned_positions, config.width)
-    final = builder.norm(names.norm, config.width)
+        rows = config.learned_positions + config.learned_offset
+        stored = source.vector(names.positions + ".weight", rows, config.width)
+        positions = stored[config.learned_offset :]
+    final = builder.norm(names.norm, config.width) if config.final_norm else None
     head = _head(source, config, names, embed)
     blocks = []
     for layer in range(config.layers):
         blocks.append(builder.block(layer))
         yield layer + 1
     return Parts(
-        embed, tuple(blocks), final, head, positions, config.embed_scale, config.logit_scale, config.logit_cap
-    )
+        embed, tuple(blocks), final, head, positions, config.embed_scale, config.logit_scale,
+        config.logit_cap,
+        embed_norm=builder.norm(names.embed_norm, config.width) if config.embed_norm else None,
+        project_in=builder.projection(names.project_in, config.width, narrow),
+        project_out=builder.projection(names.project_out, narrow, config.width),
+    )  # fmt: skip
 
 
 def _head(source: WeightSource, config: ModelConfig, names: TensorNames, embed: Weight) -> Linear:
     if not config.tied:
-        return linear(source, names.head, config.vocab_size, config.width, config.head_bias)
+        return linear(source, names.head, config.vocab_size, embed.shape[1], config.head_bias)
     # A tied table is loaded once: the head multiplies by the matrix that embeddings are looked up in.
-    head = Linear(embed)
+    head = Linear(embed, vector_if(source, names.head + ".bias", config.head_bias, config.vocab_size))
     source.linears[names.head] = head
     return head
 
@@ -66,6 +74,8 @@ class _Builder:
 
     def norm(self, name: str, size: int) -> Norm:
         config = self.config
+        if not config.norm_weights:
+            return Norm(np.ones(size, np.float32), config.norm_eps, None, config.norm == "layer")
         return norm(
             self.source,
             name,
@@ -76,12 +86,18 @@ class _Builder:
             offset=config.norm_offset,
         )
 
+    def projection(self, name: str, rows: int, columns: int) -> Linear | None:
+        """The matrix between the embedding or the head and the layers, where these have another width."""
+        return None if rows == columns else self._linear(name, rows, columns, bias=False)
+
     def block(self, layer: int) -> Block:
         config, names, at = self.config, self.names, self.names.layer.format(layer)
-        before, after = config.placement != "after", config.placement in ("after", "both")
-        parallel = config.placement == "parallel"
+        before, after = (
+            not config.placement.startswith("after"),
+            config.placement in ("after", "both", "after_sum"),
+        )
         mixes, feeds = layer not in config.mlp_layers, not config.one_part or layer in config.mlp_layers
-        mlp_norm = before and feeds and not parallel
+        mlp_norm = before and feeds and config.placement != "parallel"
         return Block(
             attention=self._attention(layer, at) if mixes else None,
             mlp=self._mlp(layer, at) if feeds else None,
@@ -89,8 +105,9 @@ class _Builder:
             mlp_norm=self.norm(at + names.mlp_norm, config.width) if mlp_norm else None,
             attention_post=self.norm(at + names.attention_post, config.width) if after else None,
             mlp_post=self.norm(at + names.mlp_post, config.width) if after else None,
-            parallel=parallel,
+            parallel=config.placement.startswith("parallel"),
             scale=config.residual_scale,
+            norms_sum=config.placement == "after_sum",
         )
 
     def _linear(self, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
@@ -100,9 +117,20 @@ class _Builder:
         config, names = self.config, self.names
         if layer in config.recurrent_layers:
             assert names.recurrent is not None
-            return recurrent_mixer(
+            recurrent = recurrent_mixer(
                 RecurrentSource(self.source, at, names.recurrent), config, config.first_state_part(layer)
             )
+            if not config.beside_attention:
+                return recurrent
+            scales = config.multipliers
+            return BesideAttention(
+                recurrent, self._over_cache(layer, at), (scales.mamba_input, scales.mamba_output),
+                (scales.attention_input, scales.attention_output),
+            )  # fmt: skip
+        return self._over_cache(layer, at)
+
+    def _over_cache(self, layer: int, at: str) -> Attention:
+        config, names = self.config, self.names
         queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
         rope = "none" if config.rope is None or layer in config.nope_layers else "main"
         if rope == "main" and config.rope_local is not None and config.windows and config.windows[layer]:
@@ -117,6 +145,7 @@ class _Builder:
             key_norm=self._qk_norm(at + names.key_norm, config.kv_heads),
             sinks=self.source.vector(at + names.sinks, config.heads) if config.sinks else None,
             gate=self._half_of_queries(at, queries, 1) if config.output_gate else None,
+            norm_last=config.qk_norm_last,
         )
 
     def _half_of_queries(self, at: str, queries: int, half: int) -> Linear:
@@ -189,8 +218,11 @@ class _Builder:
             return GatedMlp(
                 None, self._linear(at + names.gate_up, 2 * inner, width, bias), down, inner, config.activation
             )
-        gate = self._linear(at + names.gate, inner, width, bias)
-        return GatedMlp(gate, self._linear(at + names.up, inner, width, bias), down, inner, config.activation)
+        gate, scales = self._linear(at + names.gate, inner, width, bias), config.multipliers
+        return GatedMlp(
+            gate, self._linear(at + names.up, inner, width, bias), down, inner, config.activation,
+            scales.mlp_gate, scales.mlp_output,
+        )  # fmt: skip
 
     def _has_gate(self, at: str) -> bool:
         return bool(self.names.gate) and self.source.has(at + self.names.gate + ".weight")

@@ -75,6 +75,15 @@ class Keys:
         """The same keys with another value of one."""
         return Keys({**self.source, self._prefix + name: value}, self._where, self._prefix)
 
+    def renamed(self, **names: str) -> Keys:
+        """The same keys, where each of `names` has the value of the key that it names if that is there."""
+        found = {
+            self._prefix + name: self.source[self._prefix + old]
+            for name, old in names.items()
+            if self._prefix + old in self.source
+        }
+        return Keys({**self.source, **found}, self._where, self._prefix)
+
     def without(self, *names: str) -> Keys:
         """The same keys less these."""
         dropped = {self._prefix + name for name in names}

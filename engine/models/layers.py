@@ -70,6 +70,19 @@ class Norm:
         return ops.rms_norm(x, self.weight, self.eps, self.heads)
 
 
+def scaled(ops: Ops, x: Array, scale: float) -> Array:
+    """scale * x."""
+    return x if scale == 1.0 else ops.soft_cap(x, scale, 0.0)
+
+
+def added(ops: Ops, output: Linear, x: Array, residual: Array | None, scale: float) -> Array:
+    """residual + scale * output(x)."""
+    if scale == 1.0:
+        return output(ops, x, residual)
+    y = output(ops, x)
+    return scaled(ops, y, scale) if residual is None else ops.add(residual, y, scale)
+
+
 @dataclass(frozen=True, slots=True)
 class FusedQkv:
     """One matrix for query, key and value; `widths` are the columns of each."""
@@ -114,8 +127,8 @@ class RopeTables:
 class Attention:
     """Grouped-query attention over the cache, then the output projection: normed x (T, E) -> (T, E).
 
-    `rope` is "main", "local" or "none". `query_norm` and `key_norm` are applied before it. The sigmoid of
-    `gate` multiplies the result before the projection.
+    `rope` is "main", "local" or "none". `query_norm` and `key_norm` are applied before it, or after it with
+    `norm_last`. The sigmoid of `gate` multiplies the result before the projection.
     """
 
     layer: int
@@ -127,19 +140,27 @@ class Attention:
     key_norm: Norm | None = None
     sinks: Floats | None = None
     gate: Linear | None = None
+    norm_last: bool = False
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         q, k, v = self.inputs(ops, x)  # (T, H * D), (T, G * D) twice
-        q = self.query_norm(ops, q) if self.query_norm else q
-        k = self.key_norm(ops, k) if self.key_norm else k
+        if not self.norm_last:
+            q, k = self._normed(ops, q, k)
         table = tables.table(self.rope)
         if table is not None:
             of_queries = tables.queries if self.rope == "main" and tables.queries is not None else table
             q, k = ops.rope(q, of_queries, self.shape.heads), ops.rope(k, table, self.shape.kv_heads)
+        if self.norm_last:
+            q, k = self._normed(ops, q, k)
         y = ops.attention(self.layer, q, k, v, self.shape, self.sinks)
         if self.gate is not None:
             y = ops.gated(self.gate(ops, x), y, "sigmoid")
         return self.output(ops, y, residual)
+
+    def _normed(self, ops: Ops, q: Array, k: Array) -> tuple[Array, Array]:
+        return self.query_norm(ops, q) if self.query_norm else q, self.key_norm(
+            ops, k
+        ) if self.key_norm else k
 
 
 class Mixer(Protocol):
@@ -149,10 +170,33 @@ class Mixer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class BesideAttention:
+    """The sum of a recurrent part and attention over the same input; each has factors of its input and its
+    output.
+    """
+
+    recurrent: Mixer
+    attention: Attention
+    recurrent_scales: tuple[float, float]
+    attention_scales: tuple[float, float]
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
+        (first, after_first), (second, after_second) = self.recurrent_scales, self.attention_scales
+        y = self.recurrent(ops, scaled(ops, x, first), tables, residual if after_first == 1.0 else None)
+        if after_first != 1.0:
+            y = scaled(ops, y, after_first) if residual is None else ops.add(residual, y, after_first)
+        into = scaled(ops, x, second)
+        if after_second == 1.0:
+            return self.attention(ops, into, tables, y)
+        return ops.add(y, self.attention(ops, into, tables), after_second)
+
+
+@dataclass(frozen=True, slots=True)
 class GatedMlp:
     """down(activation(gate) * up) (arXiv 2002.05202).
 
-    Without `gate`, `up` computes both, the gate's `width` columns first.
+    Without `gate`, `up` computes both, the gate's `width` columns first. `gate_scale` multiplies the gate,
+    `scale` the result.
     """
 
     gate: Linear | None
@@ -160,6 +204,8 @@ class GatedMlp:
     down: Linear
     width: int
     activation: str = "silu"
+    gate_scale: float = 1.0
+    scale: float = 1.0
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
         up = self.up(ops, x)
@@ -167,7 +213,8 @@ class GatedMlp:
             gate, up = ops.columns(up, 0, self.width), ops.columns(up, self.width, self.width)
         else:
             gate = self.gate(ops, x)
-        return self.down(ops, ops.gated(gate, up, self.activation), residual)
+        inner = ops.gated(scaled(ops, gate, self.gate_scale), up, self.activation)
+        return added(ops, self.down, inner, residual, self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +264,8 @@ class Block:
     """One layer. A norm may be None; `scale` multiplies what each half adds. A layer of one part alone lacks
     the other.
 
-    `parallel`: both halves have the same input, normed once by `attention_norm`.
+    `parallel`: both halves have the same input, normed once by `attention_norm`, or for the second half by
+    `mlp_norm`. `norms_sum`: what stands after a half norms the sum with its input.
     """
 
     attention: Mixer | None
@@ -228,15 +276,27 @@ class Block:
     mlp_post: Norm | None = None
     parallel: bool = False
     scale: float = 1.0
+    norms_sum: bool = False
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
         if self.parallel:
             assert self.attention is not None
             assert self.mlp is not None
             h = self.attention_norm(ops, x) if self.attention_norm else x
-            return self.mlp(ops, h, residual=self.attention(ops, h, tables, residual=x))
+            fed = self.mlp_norm(ops, x) if self.mlp_norm else h
+            return self.mlp(ops, fed, residual=self.attention(ops, h, tables, residual=x))
+        if self.norms_sum:
+            return self._summed(ops, x, tables)
         x = x if self.attention is None else self._mixed(ops, x, tables, self.attention)
         return x if self.mlp is None else self._fed_forward(ops, x, self.mlp)
+
+    def _summed(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
+        assert self.attention is not None
+        assert self.attention_post is not None
+        assert self.mlp is not None
+        assert self.mlp_post is not None
+        x = self.attention_post(ops, self.attention(ops, x, tables, residual=x))
+        return self.mlp_post(ops, self.mlp(ops, x, residual=x))
 
     def _mixed(self, ops: Ops, x: Array, tables: RopeTables, attention: Mixer) -> Array:
         h = self.attention_norm(ops, x) if self.attention_norm else x
@@ -257,26 +317,34 @@ class Block:
 class Parts:
     """A whole decoder.
 
-    With tied embeddings `head.weight` is `embed` itself. `positions` is a learned table (P, E).
+    With tied embeddings `head.weight` is `embed` itself. `positions` is a learned table (P, E). `project_in`
+    and `project_out` stand between the embedding and the layers, and between these and the head.
     """
 
     embed: Weight
     blocks: tuple[Block, ...]
-    norm: Norm
+    norm: Norm | None
     head: Linear
     positions: Floats | None = None
     embed_scale: float = 1.0
     logit_scale: float = 1.0
     logit_cap: float = 0.0
+    embed_norm: Norm | None = None
+    project_in: Linear | None = None
+    project_out: Linear | None = None
 
     def __call__(self, ops: Ops, tables: RopeTables) -> Array:
         """The logits (logit_rows, V) of the step's last rows."""
         x = ops.embed(self.embed, self.embed_scale)
+        x = self.embed_norm(ops, x) if self.embed_norm else x
+        x = self.project_in(ops, x) if self.project_in else x
         if self.positions is not None:
             x = ops.add_positions(x, self.positions)
         for block in self.blocks:
             x = block(ops, x, tables)
-        logits = self.head(ops, self.norm(ops, ops.last_rows(x)))
+        x = ops.last_rows(x)
+        x = self.norm(ops, x) if self.norm else x
+        logits = self.head(ops, self.project_out(ops, x) if self.project_out else x)
         if self.logit_scale != 1.0 or self.logit_cap:
             logits = ops.soft_cap(logits, self.logit_scale, self.logit_cap)
         return logits

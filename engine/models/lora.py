@@ -33,8 +33,12 @@ _LINEARS = (
 def adapter_slots(
     architecture: Architecture, config: ModelConfig, names: TensorNames, linears: Mapping[str, Linear]
 ) -> dict[str, Slot]:
-    """The slots by the names of Hugging Face's modules, of a model whose file has these `names`."""
+    """The slots by the names of Hugging Face's modules, of a model whose file has these `names`; none where
+    adapters do not fit it.
+    """
     folder, slots = architecture.hf_names, {}
+    if architecture.gguf_scaled and names is architecture.gguf_names:
+        return {}
     for layer in range(config.layers):
         for field in _LINEARS:
             module = getattr(folder, field)
@@ -156,6 +160,11 @@ def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> N
 
 
 def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Linear, tuple[Weight, Weight]]]:
+    if not model.slots:
+        raise BadSetting(
+            f"The adapter {adapter.path.name} does not fit this GGUF file, whose weights are scaled; load "
+            "the model's safetensors folder instead."
+        )
     for module, change in adapter.modules.items():
         slot = model.slots.get(module)
         if slot is None:

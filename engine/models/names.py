@@ -29,6 +29,10 @@ class RecurrentNames:
     """Whether convolutions are (C, K) instead of (C, 1, K), and rates -exp(A) instead of A."""
 
 
+_OUTER = ("embed", "norm", "head", "layer", "positions", "embed_norm", "project_in", "project_out")
+"""The names that are not those of a layer's tensors."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorNames:
     """The names in a file, without ".weight" and ".bias"; "" if there is no such tensor.
@@ -58,6 +62,9 @@ class TensorNames:
     attention_post: str = ""
     mlp_post: str = ""
     positions: str = ""
+    embed_norm: str = ""
+    project_in: str = ""
+    project_out: str = ""
     sinks: str = ""
     router: str = ""
     expert_gate: str = ""
@@ -88,16 +95,11 @@ class TensorNames:
             return self
         if prefix[0] == "-":
             first = self.embed.partition(".")[0] + "."
-            names = ("embed", "norm", "layer", "positions")
+            names = [name for name in _OUTER if name != "head" and getattr(self, name)]
             return replace(
                 self, **{name: prefix[1:] + getattr(self, name).removeprefix(first) for name in names}
             )
-        return replace(
-            self,
-            **{
-                name: prefix + getattr(self, name) for name in ("embed", "norm", "head", "layer", "positions")
-            },
-        )
+        return replace(self, **{name: prefix + getattr(self, name) for name in _OUTER if getattr(self, name)})
 
 
 GGUF = TensorNames(
@@ -105,8 +107,8 @@ GGUF = TensorNames(
     query="attn_q", key="attn_k", value="attn_v", output="attn_output", mlp_norm="ffn_norm", gate="ffn_gate",
     up="ffn_up", down="ffn_down", query_key_value="attn_qkv", query_norm="attn_q_norm",
     key_norm="attn_k_norm", attention_post="post_attention_norm", mlp_post="post_ffw_norm",
-    positions="position_embd", sinks="attn_sinks.weight", router="ffn_gate_inp", expert_gate="ffn_gate_exps",
-    expert_up="ffn_up_exps", expert_down="ffn_down_exps",
+    positions="position_embd", embed_norm="token_embd_norm", sinks="attn_sinks.weight",
+    router="ffn_gate_inp", expert_gate="ffn_gate_exps", expert_up="ffn_up_exps", expert_down="ffn_down_exps",
 )  # fmt: skip
 """The names in nearly all GGUF files. Source: llama.cpp's table of tensor names."""
 

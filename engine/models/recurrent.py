@@ -6,7 +6,7 @@ Shape letters as in `engine.models.layers`; C channels of a convolution, K taps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
 from engine.models.config import DeltaNet, Mamba, ModelConfig, ShortConvolution
-from engine.models.layers import Linear, Mixer, Norm, RopeTables
+from engine.models.layers import Linear, Mixer, Norm, RopeTables, scaled
 from engine.models.names import RecurrentNames
 from engine.models.source import View, WeightSource, linear
 from engine.tensors import Floats
@@ -98,7 +98,8 @@ class DeltaMixer:
 @dataclass(frozen=True, slots=True)
 class MambaMixer:
     """Mamba-2 (arXiv 2405.21060): `input` makes gate, values, keys, queries and steps in one; the gated
-    result is normed in groups.
+    result is normed in groups, or with `norm_first` the result before it is gated. The scales multiply gate
+    and steps.
     """
 
     input: Linear
@@ -106,6 +107,9 @@ class MambaMixer:
     recurrence: Recurrence
     norm: Norm | None
     output: Linear
+    norm_first: bool = False
+    gate_scale: float = 1.0
+    step_scale: float = 1.0
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         shape, channels = self.recurrence.shape, self.convolution.weight.shape[1]
@@ -113,8 +117,10 @@ class MambaMixer:
         gate, mixed, step = _split(ops, self.input(ops, x), [values, channels, shape.value_heads])
         mixed = ops.activate(self.convolution(ops, mixed), "silu")
         v, k, q = _split(ops, mixed, [values, keys, keys])
-        y = ops.gated(gate, self.recurrence(ops, (q, k, v), step, None), "silu")
-        return self.output(ops, self.norm(ops, y) if self.norm else y, residual)
+        y = self.recurrence(ops, (q, k, v), scaled(ops, step, self.step_scale), None)
+        y = self.norm(ops, y) if self.norm and self.norm_first else y
+        y = ops.gated(scaled(ops, gate, self.gate_scale), y, "silu")
+        return self.output(ops, self.norm(ops, y) if self.norm and not self.norm_first else y, residual)
 
 
 def _split(ops: Ops, x: Array, widths: Sequence[int]) -> list[Array]:
@@ -234,12 +240,20 @@ def _mamba(layer: RecurrentSource, config: ModelConfig, kind: Mamba, part: int) 
     channels = values + 2 * keys
     shape = LinearAttentionShape(kind.groups, kind.heads, kind.state, kind.head_dim, False)
     split = (kind.norm_groups, values // kind.norm_groups) if names.gguf else (values,)
+    normed = layer.source.has(layer.at + names.norm + ".weight") if kind.norm is None else kind.norm
+    of_gate, of_values, of_keys, of_queries, of_steps = config.multipliers.mamba_parts
+    # What is convolved is linear in its inputs: the taps take their factors.
+    factors = np.repeat(np.array([of_values, of_keys, of_queries], np.float32), [values, keys, keys])
+    convolution = layer.convolution(part, channels, kind.taps)
     return MambaMixer(
         layer.linear(names.input, values + channels + kind.heads, width),
-        layer.convolution(part, channels, kind.taps),
+        replace(convolution, weight=convolution.weight * factors),
         layer.recurrence(part + 1, shape, (kind.heads, 1) if names.gguf else (kind.heads,)),
-        layer.norm(kind.norm_groups, config.norm_eps, *split) if names.norm else None,
+        layer.norm(kind.norm_groups, config.norm_eps, *split) if normed else None,
         layer.linear(names.output, width, values),
+        kind.norm_first,
+        of_gate,
+        of_steps,
     )
 
 

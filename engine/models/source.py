@@ -98,8 +98,10 @@ def norm(
     offset: float = 0.0,
 ) -> Norm:
     """`name`.weight (size,) plus `offset`, and `name`.bias (size,); `bias` as in `ModelConfig`."""
+    # Falcon-H1's GGUF files name one of their norms without the end.
+    bare = source.has(name) and not source.has(name + ".weight")
     return Norm(
-        source.vector(name + ".weight", size) + np.float32(offset),
+        source.vector(name if bare else name + ".weight", size) + np.float32(offset),
         eps,
         vector_if(source, name + ".bias", bias, size),
         layer_norm,

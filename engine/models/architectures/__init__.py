@@ -14,12 +14,18 @@ from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.ernie4_5 import ERNIE_4_5
 from engine.models.architectures.exaone4 import EXAONE_4
+from engine.models.architectures.falcon import FALCON
+from engine.models.architectures.falcon_h1 import FALCON_H1
 from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3
 from engine.models.architectures.glm import GLM
 from engine.models.architectures.gpt2 import GPT2
+from engine.models.architectures.gpt_bigcode import GPT_BIGCODE
+from engine.models.architectures.gpt_neox import GPT_NEOX
 from engine.models.architectures.gpt_oss import GPT_OSS
+from engine.models.architectures.gptj import GPT_J
 from engine.models.architectures.granite import GRANITE
 from engine.models.architectures.granite_hybrid import GRANITE_4
+from engine.models.architectures.hunyuan import HUNYUAN
 from engine.models.architectures.internlm2 import INTERNLM2
 from engine.models.architectures.lfm2 import LFM2
 from engine.models.architectures.llama import LLAMA
@@ -29,7 +35,8 @@ from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
-from engine.models.architectures.phi import PHI
+from engine.models.architectures.opt import OPT
+from engine.models.architectures.phi import PHI, PHI_2
 from engine.models.architectures.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
 from engine.models.architectures.qwen3_5 import QWEN_3_5
 from engine.models.architectures.seed_oss import SEED_OSS
@@ -43,4 +50,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GPT_OSS,
     PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
     LFM2, QWEN_3_5, GRANITE_4, OLMO3, EXAONE_4, SEED_OSS, ERNIE_4_5, ARCEE, NEMOTRON, NEMOTRON_H, MISTRAL_3,
+    HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE,
 )  # fmt: skip

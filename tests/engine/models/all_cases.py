@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from tests.engine.models.architectures import Case
+from tests.engine.models.dense_cases import DENSE_CASES
 from tests.engine.models.further_cases import FURTHER_CASES
 from tests.engine.models.llama_cases import LLAMA_CASES
 from tests.engine.models.other_cases import OTHER_CASES
 from tests.engine.models.qwen_gemma_cases import QWEN_GEMMA_CASES
 from tests.engine.models.recurrent_cases import RECURRENT_CASES
 
-CASES: tuple[Case, ...] = (*LLAMA_CASES, *QWEN_GEMMA_CASES, *OTHER_CASES, *RECURRENT_CASES, *FURTHER_CASES)
+CASES: tuple[Case, ...] = (
+    *LLAMA_CASES,
+    *QWEN_GEMMA_CASES,
+    *OTHER_CASES,
+    *RECURRENT_CASES,
+    *FURTHER_CASES,
+    *DENSE_CASES,
+)
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from engine.errors import BadSetting
 from engine.models.lora import apply_adapters
 from engine.weights.lora_adapter import open_adapter
 from tests.engine.models.all_cases import BY_NAME
@@ -24,6 +25,8 @@ NAMES = [
     if not case.variant or name == "Llama, biases, tied, own head dimension"
 ]
 RANK = 3
+SCALED = ("Falcon-H1",)
+"""Cases whose GGUF files hold multipliers in their weights."""
 
 
 def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, Path]:
@@ -78,6 +81,10 @@ def test_as_if_merged(name: str, tmp_path: Path) -> None:
     paths = [folder] if case.gguf is None else [folder, write_case_gguf(case, folder, tmp_path / "m.gguf")]
     for path in paths:
         model = load(path)
+        if name in SCALED and path is not folder:
+            with pytest.raises(BadSetting, match="load the model's safetensors folder"):
+                apply_adapters(model, [(open_adapter(adapter), 1.0)])
+            continue
         apply_adapters(model, [(open_adapter(adapter), 1.0)])
         np.testing.assert_allclose(
             logits(model, tokens, context=case.length), expected, atol=2e-4 * np.abs(expected).max()

@@ -1,0 +1,53 @@
+"""GPT-NeoX (arXiv 2204.06745), also Pythia and the first StableLM: both halves of a block have the same
+input, with a layer norm each; rope on a part of each head; one matrix for queries, keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine.models.architecture import Architecture
+from engine.models.config import ModelConfig
+from engine.models.headers import gguf_decoder, hf_decoder
+from engine.models.keys import Keys
+from engine.models.names import GGUF, HF
+from engine.tensors import RawTensor
+
+HF_NAMES = replace(
+    HF, embed="gpt_neox.embed_in", norm="gpt_neox.final_layer_norm", head="embed_out",
+    layer="gpt_neox.layers.{}.", query="", key="", value="", query_key_value="attention.query_key_value",
+    output="attention.dense", gate="", up="mlp.dense_h_to_4h", down="mlp.dense_4h_to_h", grouped=True,
+)  # fmt: skip
+_QUIRKS: dict[str, Any] = {"norm": "layer", "norm_bias": True, "gated": False}
+_DEFAULTS = {
+    "vocab_size": 50432, "hidden_size": 6144, "num_hidden_layers": 44, "num_attention_heads": 64,
+    "intermediate_size": 24576,
+}  # fmt: skip
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`GPTNeoXForCausalLM`."""
+    keys = keys.over(_DEFAULTS).renamed(rope_theta="rotary_emb_base").without("num_key_value_heads")
+    shape = hf_decoder(
+        keys, bias=keys.flag("attention_bias", True), mlp_bias=True, activation="gelu", share=0.25,
+        norm_eps="layer_norm_eps", layer_norm_eps=1e-5,
+    )  # fmt: skip
+    return ModelConfig(**shape, **_QUIRKS, placement=_placement(keys.flag("use_parallel_residual", True)))
+
+
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`gptneox`."""
+    shape = gguf_decoder(keys, tensors, "gptneox", layer_norm=True)
+    placement = _placement(keys.flag("use_parallel_residual", True))
+    return ModelConfig(**shape, **_QUIRKS, activation="gelu", placement=placement)
+
+
+def _placement(parallel: bool) -> str:
+    return "parallel_both" if parallel else "before"
+
+
+GPT_NEOX = Architecture(
+    ("gptneox",), ("GPTNeoXForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-")
+)
