@@ -35,15 +35,11 @@ def packages() -> str:
 
 
 def architectures() -> str:
-    """The architectures compared with transformers, and their names in GGUF files."""
-    named = []
-    for architecture in dict.fromkeys(case.architecture for case in CASES):
-        cases = [case for case in CASES if case.architecture == architecture]
-        names = dict.fromkeys(f"`{case.gguf.architecture}`" for case in cases if case.gguf)
-        named.append(f"{architecture} ({', '.join(names)})" if names else architecture)
+    """The architectures compared with transformers."""
+    named = dict.fromkeys(case.architecture for case in CASES)
     return _wrapped(
-        f"Architectures, in brackets their names in GGUF files: {'; '.join(named)}. Compared with "
-        "`transformers`."
+        f"Architectures, compared with `transformers` (`inglenook-engine info --json` lists their names in "
+        f"files): {'; '.join(named)}."
     )
 
 
