@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,19 @@ from tests.engine.server.served import TOKEN, WAIT, ask
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Programs started here hear SIGINT, also where the tests run in the background of a script: a shell has
+    such processes ignore it, and their children inherit that.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
 @pytest.mark.loopback
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise on Windows")
 @pytest.mark.parametrize("end", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize(
