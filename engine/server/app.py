@@ -10,26 +10,36 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from engine.server import chat, completions, models, tokens
+from engine.server.anthropic import messages
 from engine.server.failure import Failure
+from engine.server.responses import create
 from engine.server.security import Security
 from engine.server.service import Endpoint, Handler, Service
 
 GET: tuple[tuple[str, Handler], ...] = (
     ("/health", models.health), ("/v1/health", models.health), ("/v1/models", models.models),
-    ("/v1/models/{id:path}", models.model),
+    ("/v1/models/{id:path}", models.model), ("/v1/responses/{id}", create.retrieve),
 )  # fmt: skip
 POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/chat/completions", chat.chat_completions), ("/v1/completions", completions.completions),
+    ("/v1/responses", create.create), ("/v1/messages", messages.messages),
+    ("/v1/messages/count_tokens", messages.count_tokens),
     ("/tokenize", tokens.tokenize), ("/detokenize", tokens.detokenize),
     ("/apply-template", tokens.apply_template), ("/v1/models/load", models.load),
     ("/v1/models/unload", models.unload),
 )  # fmt: skip
 
+DELETE: tuple[tuple[str, Handler], ...] = (("/v1/responses/{id}", create.delete),)
+METHODS = (("POST", POST), ("GET", GET), ("DELETE", DELETE))
+
 
 def make_app(service: Service) -> ASGIApp:
     """The whole application."""
-    routes = [Route(path, Endpoint(service, handler), methods=["POST"]) for path, handler in POST]
-    routes += [Route(path, Endpoint(service, handler), methods=["GET"]) for path, handler in GET]
+    routes = [
+        Route(path, Endpoint(service, handler), methods=[method])
+        for method, handlers in METHODS
+        for path, handler in handlers
+    ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
     return Security(app, service.options)
 
@@ -40,4 +50,5 @@ async def _http_error(request: Request, error: Exception) -> Response:
     words = {404: "There is no such endpoint", 405: "This endpoint does not answer this method"}
     message = f"{words.get(error.status_code, error.detail)}: {request.method} {request.url.path[:200]}."
     failure = Failure(error.status_code, message, code="not_found" if error.status_code == 404 else None)
-    return JSONResponse(failure.body(), error.status_code, {**(error.headers or {}), "connection": "close"})
+    body, headers = failure.body_for(request.url.path), {**(error.headers or {}), "connection": "close"}
+    return JSONResponse(body, error.status_code, headers)

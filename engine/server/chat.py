@@ -59,13 +59,15 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         messages,
         stops=parameters.stops(fields, most_tokens),
         continue_last=continued,
-        constraint=parameters.constraint(fields),
+        constraint=parameters.constraint(fields, fields.part("response_format")),
         output=parameters.output(logprobs),
         report_prompt=True,
         tools=offer.tools,
         tool_choice=offer.choice,
         parallel_tool_calls=offer.parallel,
-        template_variables=parameters.template_variables(fields),
+        template_variables=parameters.template_variables(
+            fields, parameters.thinking(fields, "reasoning_effort")
+        ),
     )
     defaults = dict(model.defaults)
     count = parameters.checked_choices(fields, most_choices)
@@ -181,9 +183,12 @@ def usage_of(writers: Sequence[Writer]) -> dict[str, Any]:
 
 
 def _logprobs(scores: Sequence[Score]) -> dict[str, Any]:
-    return {
-        "content": [{**_score(score), "top_logprobs": [_score(one) for one in score.top]} for score in scores]
-    }
+    return {"content": scores_json(scores)}
+
+
+def scores_json(scores: Sequence[Score]) -> list[dict[str, Any]]:
+    """Scores of tokens in OpenAI's form, with their alternatives."""
+    return [{**_score(score), "top_logprobs": [_score(one) for one in score.top]} for score in scores]
 
 
 def _score(score: Score) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def completion_call(fields: Fields, model: ServedModel, most_choices: int) -> Co
     base = ChatRequest(
         (),
         stops=parameters.stops(fields, most_tokens),
-        constraint=parameters.constraint(fields),
+        constraint=parameters.constraint(fields, fields.part("response_format")),
         output=parameters.output(logprobs),
         plain=True,
     )

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,9 @@ from engine.server.failure import ApiError, Failure, bad_request
 from engine.server.options import Bounds
 
 _EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+
+FailureEvents = Callable[[Failure], Iterable[tuple[Mapping[str, Any], str]]]
+"""The events, (value, name) each, that tell a client of a failure in a stream."""
 
 
 class Exchange:
@@ -33,6 +36,7 @@ class Exchange:
         self.channel = Channel(bounds.unread)
         self._receive, self._send, self._bounds = receive, send, bounds
         self._watch: asyncio.Task[None] | None = None
+        self.failure_events: FailureEvents = lambda failure: ((failure.body(), ""),)
         self.streaming = False
         """Whether the answer is a stream that has begun."""
         self.since = time.monotonic()
@@ -91,13 +95,18 @@ class Exchange:
     async def fail(self, failure: Failure) -> None:
         """Tell the client of a failure: as the whole answer, or as the last event of a stream."""
         if self.streaming:
-            await self.send_event(failure.body())
+            for event in self.failure_events(failure):
+                await self.send_event(*event)
             await self.end_stream(done=False)
             return
         headers = {"retry-after": str(failure.retry_after)} if failure.retry_after else {}
         if self._watch is None:  # the body was not read, and will not be
             headers["connection"] = "close"
-        await self.send_json(failure.body(), failure.status, headers)
+        await self.send_json(failure.body_for(self._path), failure.status, headers)
+
+    @property
+    def _path(self) -> str:
+        return str(self.scope.get("path", ""))
 
     async def start_stream(self) -> None:
         """Begin a stream of events."""

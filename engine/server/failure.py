@@ -1,4 +1,4 @@
-"""What a client is told when a request fails, in the form of OpenAI's errors."""
+"""What a client is told when a request fails, in the form of OpenAI's errors or of Anthropic's."""
 
 from __future__ import annotations
 
@@ -39,6 +39,21 @@ class Failure:
     def body(self) -> dict[str, Any]:
         """The JSON of the answer."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    def body_for(self, path: str) -> dict[str, Any]:
+        """The JSON of the answer in the form of the endpoint at `path`."""
+        if path != MESSAGES_PATH and not path.startswith(MESSAGES_PATH + "/"):
+            return self.body()
+        kind = _ANTHROPIC_KINDS.get(self.status, BAD_REQUEST if self.status < 500 else "api_error")
+        return {"type": "error", "error": {"type": kind, "message": self.message}, "request_id": None}
+
+
+MESSAGES_PATH = "/v1/messages"
+"""Anthropic's endpoint; what begins with it answers in Anthropic's form."""
+_ANTHROPIC_KINDS = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
+}  # fmt: skip
 
 
 class ApiError(Exception):

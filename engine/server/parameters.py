@@ -47,29 +47,35 @@ def sampler(fields: Fields, defaults: Mapping[str, float], choice: int = 0) -> S
     return dataclasses.replace(_NEUTRAL, **values)
 
 
-def stops(fields: Fields, most_tokens: int | None) -> StopSettings:
-    """When a reply ends; `most_tokens` is None for no limit. A prompt that is too long is refused."""
+def stops(
+    fields: Fields, most_tokens: int | None, name: str = "stop", when_full: str = "stop"
+) -> StopSettings:
+    """When a reply ends; `most_tokens` is None for no limit. The stop strings are the field `name`. With
+    `when_full` "stop" a prompt that is too long is refused.
+    """
     least = fields.whole("min_tokens", 0, _LONGEST) or 0
     if fields.flag("ignore_eos"):
         least = _LONGEST
     return StopSettings(
         max_tokens=most_tokens or 0,
         min_tokens=least,
-        stop_strings=fields.texts("stop", MOST_STOPS),
+        stop_strings=fields.texts(name, MOST_STOPS),
         stop_token_ids=fields.ids("stop_token_ids"),
         keep_stop=fields.flag("include_stop_str_in_output"),
-        when_full="stop",
+        when_full=when_full,
     )
 
 
-def constraint(fields: Fields) -> ConstraintSettings:
-    """What a reply must look like, by `response_format`, and the bias of its tokens. Raises `ApiError`."""
-    format, pattern = _format(fields)
+def constraint(fields: Fields, requested: Fields | None) -> ConstraintSettings:
+    """What a reply must look like, by the format that is `requested`, and the bias of its tokens.
+
+    Raises `ApiError`.
+    """
+    format, pattern = _format(requested)
     return ConstraintSettings(format=format, pattern=pattern, logit_bias=_bias(fields))
 
 
-def _format(fields: Fields) -> tuple[str, str]:
-    requested = fields.part("response_format")
+def _format(requested: Fields | None) -> tuple[str, str]:
     if requested is None:
         return "none", ""
     kind = requested.text("type")
@@ -101,11 +107,30 @@ def _bias(fields: Fields) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def template_variables(fields: Fields) -> str:
-    """Further names for the chat template, as JSON."""
-    if fields.part("chat_template_kwargs") is None:
+def template_variables(fields: Fields, thinking: Mapping[str, Any] = {}) -> str:
+    """Further names for the chat template, as JSON; those of `chat_template_kwargs` before `thinking`."""
+    if fields.part("chat_template_kwargs") is None and not thinking:
         return ""
-    return json.dumps(fields.get("chat_template_kwargs"), ensure_ascii=False)
+    return json.dumps({**thinking, **(fields.get("chat_template_kwargs") or {})}, ensure_ascii=False)
+
+
+_EFFORTS = {
+    "none": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high",
+    "max": "high",
+}  # fmt: skip
+"""How much a model shall think, in OpenAI's and Anthropic's words: the words that chat templates know."""
+
+
+def thinking(fields: Fields | None, name: str, switch: bool | None = None) -> dict[str, Any]:
+    """How much the model thinks, as names of chat templates: by the effort in a field, of which "none" and
+    "minimal" switch thinking off, and by `switch`, None for the model's own way. Raises `ApiError`.
+    """
+    effort = "" if fields is None else fields.text(name)
+    if fields is not None and effort and effort not in _EFFORTS:
+        raise fields.wrong(name, "one of " + ", ".join(_EFFORTS))
+    found: dict[str, Any] = {"reasoning_effort": _EFFORTS[effort]} if effort else {}
+    on = effort not in ("none", "minimal") if effort and switch is None else switch
+    return found if on is None else {**found, "enable_thinking": on, "thinking": on}
 
 
 def logprobs(fields: Fields) -> int | None:

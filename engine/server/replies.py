@@ -67,10 +67,11 @@ class Prompted:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How much of the prompt has been read, in tokens."""
+    """How much of the prompt has been read, in tokens; `cached` of the `total` were in the cache."""
 
     done: int
     total: int
+    cached: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def _crossing(chat: LocalChat, event: ChatEvent, logprobs: int | None) -> Iterat
     elif isinstance(event, Done):
         yield Ended(event.reason, event.trigger, event.stats)
     elif isinstance(event, Prefill):
-        yield Reading(event.done, event.total)
+        yield Reading(event.done, event.total, event.cached)
     elif isinstance(event, Rendered):
         end = chat.tokenizer.decode(event.ids[-_TAG_TOKENS:], skip_special=False).rstrip()
         opened = next((close for open, close in chat.info.thinking if end.endswith(open)), "")

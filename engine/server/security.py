@@ -34,7 +34,7 @@ _FOREIGN_ORIGIN = Failure(
     "permission_error", code="origin_not_allowed",
 )  # fmt: skip
 _NO_TOKEN = Failure(
-    401, "The token is missing or wrong; send it as 'Authorization: Bearer TOKEN'.",
+    401, "The token is missing or wrong; send it as 'Authorization: Bearer TOKEN' or 'x-api-key: TOKEN'.",
     "authentication_error", code="invalid_api_key",
 )  # fmt: skip
 _NOT_JSON = Failure(415, "The body must be JSON, with the header 'Content-Type: application/json'.")
@@ -62,7 +62,7 @@ class Security:
             answer: Response | None = _preflight(headers)
         else:
             failure = self._refusal(scope, headers, named)
-            answer = None if failure is None else _refused(failure)
+            answer = None if failure is None else _refused(failure, scope["path"])
         await (self._app if answer is None else answer)(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers, named: bool) -> Failure | None:
@@ -115,19 +115,19 @@ def _plain(
     return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
 
 
-def _refused(failure: Failure) -> Response:
+def _refused(failure: Failure, path: str) -> Response:
     """The answer to a refused request. What is left of its body is not read."""
     headers = {"connection": "close"}
     if failure.status == 401:
         headers["www-authenticate"] = "Bearer"
-    return JSONResponse(failure.body(), failure.status, headers)
+    return JSONResponse(failure.body_for(path), failure.status, headers)
 
 
 def _preflight(headers: Headers) -> Response:
     """The answer to a browser that asks whether a named page may send a request."""
     asked = headers.get("access-control-request-headers", "")
     allowed = {
-        "access-control-allow-methods": "GET, POST, OPTIONS",
+        "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
         "access-control-allow-headers": asked if _HEADER_NAMES.fullmatch(asked) else "authorization",
         "access-control-max-age": "600",
     }

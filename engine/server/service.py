@@ -16,6 +16,7 @@ from engine.server.fields import Fields
 from engine.server.host import EngineHost, ServedModel, Work
 from engine.server.options import ServerOptions
 from engine.server.replies import Ended, ReplyEvent, Written, joined
+from engine.server.responses.stored import StoredResponses
 
 Handler = Callable[["Service", Exchange], Awaitable[Mapping[str, Any] | None]]
 """Answers one request: returns the JSON of the answer, or None if it has sent it. Raises `ApiError`."""
@@ -40,6 +41,7 @@ class Service:
 
     def __init__(self, host: EngineHost, options: ServerOptions) -> None:
         self.host, self.options = host, options
+        self.responses = StoredResponses()
         self._open: dict[Exchange, int] = {}
         self._closing = False
 

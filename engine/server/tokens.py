@@ -24,13 +24,13 @@ async def tokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     service.model(fields)
     if fields.get("messages") is not None:
         render = _rendering(fields)
-        return await _asked(service, exchange, lambda chat: _counted(chat, render(chat)[1], fields))
+        return await asked(service, exchange, lambda chat: _counted(chat, render(chat)[1], fields))
     text, special = fields.text("prompt") or fields.text("content"), fields.flag("add_special_tokens", True)
 
     def ids(chat: LocalChat) -> list[int]:
         return chat.tokenizer.encode(text, special=True, add_bos=special and chat.tokenizer.add_bos)
 
-    return await _asked(service, exchange, lambda chat: _counted(chat, ids(chat), fields))
+    return await asked(service, exchange, lambda chat: _counted(chat, ids(chat), fields))
 
 
 async def detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
@@ -45,7 +45,7 @@ async def detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
         text = chat.tokenizer.decode(ids, skip_special=False)
         return {"prompt": text, "content": text}
 
-    return await _asked(service, exchange, answer)
+    return await asked(service, exchange, answer)
 
 
 async def apply_template(service: Service, exchange: Exchange) -> Mapping[str, Any]:
@@ -53,7 +53,7 @@ async def apply_template(service: Service, exchange: Exchange) -> Mapping[str, A
     fields = Fields(await exchange.read())
     service.model(fields)
     render = _rendering(fields)
-    return await _asked(service, exchange, lambda chat: {"prompt": render(chat)[0]})
+    return await asked(service, exchange, lambda chat: {"prompt": render(chat)[0]})
 
 
 def _rendering(fields: Fields) -> Callable[[LocalChat], tuple[str, list[int]]]:
@@ -81,7 +81,7 @@ def _counted(chat: LocalChat, ids: list[int], fields: Fields) -> Mapping[str, An
     }  # fmt: skip
 
 
-async def _asked(
+async def asked(
     service: Service, exchange: Exchange, answer: Callable[[LocalChat], Mapping[str, Any]]
 ) -> Mapping[str, Any]:
     """What `answer` returns on the model's thread."""

@@ -12,7 +12,16 @@ from engine.core import TOOL_CHOICES, CallPiece, Tool
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 
-__all__ = ["Offer", "call_deltas", "called", "calls_json", "checked_tool", "offer_of"]
+__all__ = [
+    "Offer",
+    "call_deltas",
+    "called",
+    "calls_json",
+    "checked_offer",
+    "checked_tool",
+    "flat_offer_of",
+    "offer_of",
+]
 
 MOST_TOOLS = 512
 MOST_LEVELS = 100
@@ -36,9 +45,23 @@ def offer_of(fields: Fields) -> Offer:
     if fields.get("functions") and not fields.get("tools"):
         return _old_offer(fields)
     tools = () if fields.get("tools") is None else _tools(fields.parts("tools"))
-    _check_names(tools, "tools")
     tools, choice = _choice(fields, tools)
-    parallel = fields.flag("parallel_tool_calls", True)
+    return checked_offer(tools, choice, fields.flag("parallel_tool_calls", True))
+
+
+def flat_offer_of(fields: Fields) -> Offer:
+    """What a request of the Responses API offers: tools whose type is not "function" are ignored.
+
+    Raises `ApiError`.
+    """
+    items = () if fields.get("tools") is None else fields.parts("tools")
+    tools, choice = _choice(fields, tuple(_function(item) for item in items if _is_function(item)))
+    return checked_offer(tools, choice, fields.flag("parallel_tool_calls", True))
+
+
+def checked_offer(tools: tuple[Tool, ...], choice: str, parallel: bool) -> Offer:
+    """These tools. Raises `ApiError` if they cannot be offered."""
+    _check_names(tools, "tools")
     if choice not in ("auto", "none") and not tools:
         raise bad_request("tool_choice asks for a call, but there are no tools; send some.", "tool_choice")
     return Offer(tools, choice, parallel)
@@ -64,19 +87,20 @@ def _check_names(tools: Sequence[Tool], field: str) -> None:
         raise bad_request(f"Two of the {field} are named {twice!r}; names must differ.", field)
 
 
-def checked_tool(place: Fields, name: str, description: str, parameters: Any) -> Tool:
-    """A tool whose name and parameters are at `place`. Raises `ApiError`."""
+def checked_tool(
+    place: Fields, name: str, description: str, parameters: Any, field: str = "parameters"
+) -> Tool:
+    """A tool whose name is at `place`, and whose parameters are its `field`. Raises `ApiError`."""
     if not _NAME.fullmatch(name) or name in TOOL_CHOICES:
         raise place.wrong("name", "a name of up to 128 letters, digits and any of _ - . / for the function")
     if parameters is None:
         return Tool(name, description)
     if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
-        raise place.wrong("parameters", "the JSON schema of an object")
+        raise place.wrong(field, "the JSON schema of an object")
     if _deeper(parameters, MOST_LEVELS):
         raise bad_request(
-            f"{place.place('parameters')} is nested more than {MOST_LEVELS} levels deep; use $ref for what "
-            "repeats.",
-            place.place("parameters"),
+            f"{place.place(field)} is nested more than {MOST_LEVELS} levels deep; use $ref for what repeats.",
+            place.place(field),
         )
     return Tool(name, description, json.dumps(parameters, ensure_ascii=False))
 
@@ -99,13 +123,17 @@ def _deeper(value: Any, levels: int) -> bool:
 def _tools(items: Sequence[Fields]) -> tuple[Tool, ...]:
     found = []
     for item in items:
-        if item.text("type", "function") != "function":
+        if not _is_function(item):
             raise item.wrong("type", '"function"')
         function = item.part("function")
         if function is None:
             raise item.wrong("function", "an object")
         found.append(_function(function))
     return tuple(found)
+
+
+def _is_function(item: Fields) -> bool:
+    return item.text("type", "function") == "function"
 
 
 def _function(part: Fields) -> Tool:
@@ -127,7 +155,7 @@ def _choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], 
         mode = part.text("mode", "auto")
         if mode not in ("auto", "required"):
             raise part.wrong("mode", '"auto" or "required"')
-        allowed = {_chosen(item, tools) for item in part.parts("tools")}
+        allowed = {_chosen(item, tools) for item in part.parts("tools") if _is_function(item)}
         return tuple(tool for tool in tools if tool.name in allowed), mode
     if kind != "function":
         raise choice.wrong("type", '"function" or "allowed_tools"')

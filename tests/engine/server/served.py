@@ -26,6 +26,12 @@ TOKEN = "ink-test"
 WAIT = 60.0
 """The longest that anything may take, on a loaded machine."""
 HELLO = [{"role": "user", "content": "Hello there"}]
+NUMBERS = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["n"],
+}
+"""The schema of a tool's arguments."""
 
 
 class Served:
@@ -127,6 +133,18 @@ class Answer:
         lines = text[:-2].split("\n\n")
         assert all(line.startswith("data: ") for line in lines)
         return [line[6:] if line == "data: [DONE]" else json.loads(line[6:]) for line in lines]
+
+    @property
+    def named_events(self) -> list[Any]:
+        """The events of a stream whose names are their types, with nothing after the last of them."""
+        text = self.body.decode()
+        assert text.endswith("\n\n")
+        found = []
+        for block in text[:-2].split("\n\n"):
+            name, data = block.split("\n")
+            found.append(json.loads(data.removeprefix("data: ")))
+            assert name == f"event: {found[-1]['type']}"
+        return found
 
 
 def ask(

@@ -12,7 +12,7 @@ from engine.server.conversation import messages_of
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.tools import Offer, call_deltas, calls_json, offer_of
-from tests.engine.server.served import Served, ask, complete
+from tests.engine.server.served import NUMBERS, Served, ask, complete
 
 
 def function(name: str = "look", **more: Any) -> dict[str, Any]:
@@ -140,11 +140,6 @@ def test_tools_that_may_not_be_called_change_nothing(served: Served) -> None:
     assert complete(served, seed=5, tools=[function()], tool_choice="none").json["choices"][0] == plain
 
 
-NUMBERS = {
-    "type": "object",
-    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},
-    "required": ["n"],
-}
 COUNTING = [function("count", parameters=NUMBERS), function("turn-it.on", parameters=NUMBERS)]
 
 

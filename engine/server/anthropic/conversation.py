@@ -1,0 +1,145 @@
+"""The messages and tools of a request in Anthropic's form, as the engine's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from engine.core import Message, Tool, ToolCall
+from engine.server.failure import bad_request
+from engine.server.fields import Fields
+from engine.server.tools import Offer, checked_offer, checked_tool
+
+_BETWEEN = "\n\n"
+"""What stands between the texts of one message."""
+_LEFT_OUT = (
+    "redacted_thinking", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
+    "code_execution_tool_result", "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result", "tool_search_tool_result",
+)  # fmt: skip
+"""Blocks of tools that only Anthropic's servers run, and thoughts that nobody else can read."""
+
+
+def messages_of(fields: Fields) -> tuple[Message, ...]:
+    """The system prompt and the messages; neighbours of one role become one. Raises `ApiError`."""
+    found: list[Message] = []
+    if system := _text(fields, "system"):
+        found.append(Message("system", system))
+    items = fields.parts("messages")
+    if not items:
+        raise bad_request("messages is empty; at least one message was expected.", "messages")
+    for item in items:
+        role = item.text("role")
+        if role == "user":
+            _add_user(found, item)
+        elif role == "assistant":
+            _add(found, _assistant(item))
+        elif role == "system":
+            _add(found, Message("system", _text(item, "content")))
+        else:
+            raise item.wrong("role", '"user" or "assistant"')
+    return tuple(found)
+
+
+def _add(found: list[Message], message: Message) -> None:
+    """Add a message, joined with the one before if both are of one role."""
+    last = found[-1] if found else None
+    if last is None or last.role != message.role or message.role == "tool":
+        found.append(message)
+        return
+    found[-1] = replace(
+        last,
+        content=_joined((last.content, message.content)),
+        tool_calls=last.tool_calls + message.tool_calls,
+        reasoning=_joined((last.reasoning, message.reasoning)),
+    )
+
+
+def _add_user(found: list[Message], item: Fields) -> None:
+    """Texts are the user's, results the tools'."""
+    if not isinstance(item.get("content"), list):
+        _add(found, Message("user", _text(item, "content")))
+        return
+    for block in item.parts("content"):
+        kind = block.text("type")
+        if kind == "tool_result":
+            found.append(Message("tool", _text(block, "content"), tool_call_id=block.text("tool_use_id")))
+        elif kind not in _LEFT_OUT:
+            _add(found, Message("user", _block_text(block)))
+
+
+def _assistant(item: Fields) -> Message:
+    if not isinstance(item.get("content"), list):
+        return Message("assistant", _text(item, "content"))
+    texts, thoughts, calls = list[str](), list[str](), list[ToolCall]()
+    for block in item.parts("content"):
+        kind = block.text("type")
+        if kind == "thinking":
+            thoughts.append(block.text("thinking"))
+        elif kind == "tool_use":
+            if not block.text("name"):
+                raise block.wrong("name", "the name of a tool")
+            block.part("input")
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+            calls.append(ToolCall(block.text("id"), block.text("name"), arguments))
+        elif kind not in _LEFT_OUT:
+            texts.append(_block_text(block))
+    return Message("assistant", _joined(texts), tuple(calls), reasoning=_joined(thoughts))
+
+
+def _text(fields: Fields, name: str) -> str:
+    """A text, or the texts of a list of blocks."""
+    value = fields.get(name)
+    if value is None or isinstance(value, str):
+        return value or ""
+    if not isinstance(value, list):
+        raise fields.wrong(name, "a text or a list of content blocks")
+    return _joined([_block_text(block) for block in fields.parts(name)])
+
+
+def _block_text(block: Fields) -> str:
+    """The text of a block; of documents only plain ones have any."""
+    kind, source = block.text("type"), block.part("source")
+    if kind == "text":
+        return block.text("text")
+    if kind == "document" and source is not None and source.text("type") == "text":
+        return source.text("data")
+    raise bad_request(
+        f"{block.place('type')} is {kind[:40]!r}, but this model reads text only; send blocks of type "
+        '"text".',
+        block.place("type"),
+    )
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return _BETWEEN.join(text for text in texts if text)
+
+
+def offer_of(fields: Fields) -> Offer:
+    """The tools that the model may call; those that only Anthropic's servers run are left out.
+
+    Raises `ApiError`.
+    """
+    items = () if fields.get("tools") is None else fields.parts("tools")
+    tools = tuple(_tool(item) for item in items if item.text("type", "custom") == "custom")
+    choice = fields.part("tool_choice")
+    if choice is None:
+        return checked_offer(tools, "auto", parallel=True)
+    kind, name = choice.text("type"), choice.text("name")
+    parallel = not choice.flag("disable_parallel_tool_use")
+    if kind == "tool":
+        if name not in [tool.name for tool in tools]:
+            raise choice.wrong("name", "the name of one of the tools")
+        return checked_offer(tools, name, parallel)
+    if kind not in _CHOICES:
+        raise choice.wrong("type", '"auto", "any", "tool" or "none"')
+    return checked_offer(tools, _CHOICES[kind], parallel)
+
+
+def _tool(item: Fields) -> Tool:
+    name, schema = "input_schema", item.get("input_schema")
+    return checked_tool(item, item.text("name"), item.text("description"), schema, name)
+
+
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}

@@ -1,0 +1,104 @@
+"""The items of a request to the Responses API, as the messages of a conversation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from engine.core import Message, ToolCall
+from engine.server.conversation import content_of
+from engine.server.fields import Fields
+from engine.server.responses.stored import StoredResponses
+
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+
+def input_of(fields: Fields, before: Sequence[Message], stored: StoredResponses) -> tuple[Message, ...]:
+    """The messages `before`, and those that the `input` of a request adds: a text of the user, or items.
+
+    Raises `ApiError`.
+    """
+    value = fields.get("input")
+    conversation = _Conversation(before)
+    if isinstance(value, str):
+        if value:
+            conversation.add(Message("user", value))
+    elif value is not None:
+        for item in fields.parts("input"):
+            _add(conversation, item, stored)
+    return tuple(conversation.messages)
+
+
+def instructed(instructions: str, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Instructions, and the system messages that a conversation begins with, as one system message: many chat
+    templates accept only one.
+    """
+    count = next((i for i, message in enumerate(messages) if message.role != "system"), len(messages))
+    texts = [text for text in (instructions, *(message.content for message in messages[:count])) if text]
+    system = (Message("system", "\n\n".join(texts)),) if texts else ()
+    return (*system, *messages[count:])
+
+
+class _Conversation:
+    """Messages to which items are added: what the assistant thinks, says and calls becomes one message."""
+
+    def __init__(self, before: Sequence[Message]) -> None:
+        self.messages = list(before)
+        self._reasoning = ""
+
+    def add(self, message: Message) -> None:
+        if message.role == "assistant":
+            message = replace(message, reasoning=self._reasoning)
+        self._reasoning = ""
+        self.messages.append(message)
+
+    def think(self, text: str) -> None:
+        self._reasoning += text
+
+    def call(self, call: ToolCall) -> None:
+        last = self.messages[-1] if self.messages else None
+        if last is None or last.role != "assistant" or self._reasoning:
+            self.add(Message("assistant", ""))
+        self.messages[-1] = replace(self.messages[-1], tool_calls=(*self.messages[-1].tool_calls, call))
+
+
+def _add(conversation: _Conversation, item: Fields, stored: StoredResponses) -> None:
+    """Add one item. Items of tools that the server does not run are left out."""
+    kind = item.text("type", "message")
+    if kind == "item_reference":
+        found = stored.item(item.text("id"))
+        if found is None:
+            raise item.wrong("id", "the id of an item that the server keeps")
+        item = Fields(found, item.place("item"))
+        kind = item.text("type")
+    if kind == "message":
+        role = item.text("role")
+        if role not in _ROLES:
+            raise item.wrong("role", "one of " + ", ".join(_ROLES))
+        conversation.add(Message(_ROLES[role], content_of(item)))
+    elif kind == "reasoning":
+        conversation.think(_thought(item))
+    elif kind == "function_call":
+        conversation.call(ToolCall(item.text("call_id"), _name(item), item.text("arguments")))
+    elif kind == "custom_tool_call":
+        arguments = json.dumps({"input": item.text("input")}, ensure_ascii=False)
+        conversation.call(ToolCall(item.text("call_id"), _name(item), arguments))
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        result = content_of(item, "output")
+        conversation.add(Message("tool", result, tool_call_id=item.text("call_id")))
+
+
+def _name(item: Fields) -> str:
+    name = item.text("name")
+    if not name:
+        raise item.wrong("name", "the name of a tool")
+    return name
+
+
+def _thought(item: Fields) -> str:
+    """The text of a reasoning item; its summary where there is no other."""
+    for name in ("content", "summary"):
+        if item.get(name) is not None and (text := "".join(part.text("text") for part in item.parts(name))):
+            return text
+    return ""
