@@ -31,8 +31,8 @@ __all__ = ["LocalServerWindow"]
 
 _LOOK_MS = 1000
 _ABOUT = (
-    "Programs that speak OpenAI's API can use the model that is loaded in this window. Your own chats always "
-    "come first."
+    "Programs that speak OpenAI's or Anthropic's API can use the model that is loaded in this window; those "
+    "for Anthropic's take the address without /v1. Your own chats always come first."
 )
 _OPEN = (
     "Any computer in this network that knows the token can use the model, by this computer's name or address "

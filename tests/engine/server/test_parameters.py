@@ -35,7 +35,7 @@ def test_thinking(effort: str | None, switch: bool | None, expected: dict[str, A
 
 
 def test_an_unknown_effort_is_refused() -> None:
-    with pytest.raises(ApiError, match="reasoning.effort"):
+    with pytest.raises(ApiError, match=r"reasoning\.effort"):
         thinking(Fields({"effort": "huge"}, "reasoning"), "effort")
 
 
