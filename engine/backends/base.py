@@ -54,16 +54,35 @@ GATES = (*ACTIVATIONS, "sigmoid", "identity")
 """What `Ops.gated` does with its gate: an activation, its sigmoid, or nothing."""
 
 
+SCORES = ("softmax", "sigmoid")
+"""What makes an expert's score of its logit: the softmax over all experts, or the sigmoid."""
+SMALLEST_SUM = 1e-20
+"""Added to a sum of scores before it divides them: sigmoids may all be 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Each token goes to the `used` of `experts` experts with the highest probability, the softmax of the
-    router's logits; the first of equal ones. `normalise` divides the chosen probabilities by their sum.
-    Source: Mixtral, arXiv 2401.04088.
+    """Each token goes to the `used` of `experts` experts with the highest score, the first of equal ones.
+
+    `scores` is one of `SCORES`. A chosen expert's weight is its score; `normalise` divides it by the sum of
+    the chosen ones' scores, and `scale` multiplies it. Of `groups` groups of neighbours only the experts in
+    the `used_groups` best may be chosen; a group is as good as the sum of its best `group_best` (1 or 2)
+    experts. Sources: Mixtral, arXiv 2401.04088; DeepSeek-V2, arXiv 2405.04434, and V3, arXiv 2412.19437.
     """
 
     experts: int
     used: int
     normalise: bool = True
+    scores: str = "softmax"
+    scale: float = 1.0
+    groups: int = 1
+    used_groups: int = 1
+    group_best: int = 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is Mixtral's: no groups, no scale, and softmax."""
+        return (self.scores, self.scale, self.groups) == ("softmax", 1.0, 1)
 
 
 Routes = Any
@@ -235,8 +254,13 @@ class Ops(Protocol):
         """cap * tanh(scale * x / cap), or scale * x if `cap` is 0."""
         ...
 
-    def route(self, logits: Array, routing: Routing) -> Routes:
-        """The experts of each row and their weights, from the router's logits (T, X)."""
+    def route(
+        self, logits: Array, routing: Routing, bias: Floats | None = None, scales: Floats | None = None
+    ) -> Routes:
+        """The experts of each row and their weights, from the router's logits (T, X).
+
+        `bias` (X,) is added to the scores for the choice alone. `scales` (X,) multiply the weights.
+        """
         ...
 
     def spread(self, x: Array, routes: Routes) -> Array:
@@ -251,8 +275,8 @@ class Ops(Protocol):
         """
         ...
 
-    def gather(self, x: Array, routes: Routes, residual: Array) -> Array:
-        """residual (T, E) plus the weighted sum of each row's spread rows (T * used, E): (T, E)."""
+    def gather(self, x: Array, routes: Routes, residual: Array | None = None) -> Array:
+        """The weighted sum of each row's spread rows (T * used, E), plus residual (T, E): (T, E)."""
         ...
 
     def last_rows(self, x: Array) -> Array:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from engine.backends.base import (
+    SMALLEST_SUM,
     Array,
     AttentionShape,
     Forward,
@@ -329,12 +330,27 @@ class ReferenceOps(RecurrentOps):
     def soft_cap(self, x: Array, scale: float, cap: float) -> Array:
         return cap * torch.tanh(x * scale / cap) if cap else x * scale
 
-    def route(self, logits: Array, routing: Routing) -> Routes:
+    def route(
+        self, logits: Array, routing: Routing, bias: Floats | None = None, scales: Floats | None = None
+    ) -> Routes:
         """Experts and weights, both (T, used)."""
-        shares = torch.softmax(logits, dim=-1)
-        experts = torch.sort(shares, dim=-1, descending=True, stable=True).indices[:, : routing.used]
-        chosen = torch.gather(shares, 1, experts)
-        return experts, chosen / chosen.sum(dim=-1, keepdim=True) if routing.normalise else chosen
+        shares = torch.softmax(logits, dim=-1) if routing.scores == "softmax" else torch.sigmoid(logits)
+        choice = shares if bias is None else shares + torch.from_numpy(bias).to(logits.device)
+        if bias is None and routing.groups == 1:
+            choice = logits  # which order them as their scores do, but are less often equal
+        elif routing.groups > 1:
+            parts = choice.reshape(len(choice), routing.groups, -1)
+            best = parts.sort(dim=-1, descending=True).values[:, :, : routing.group_best].sum(dim=-1)
+            groups = best.sort(dim=-1, descending=True, stable=True).indices[:, : routing.used_groups]
+            closed = torch.ones_like(best, dtype=torch.bool).scatter(1, groups, False)
+            choice = parts.masked_fill(closed[:, :, None], -torch.inf).reshape(choice.shape)
+        experts = choice.sort(dim=-1, descending=True, stable=True).indices[:, : routing.used]
+        weights = torch.gather(shares, 1, experts)
+        if routing.normalise:
+            weights = weights / (weights.sum(dim=-1, keepdim=True) + SMALLEST_SUM)
+        if scales is not None:
+            weights = weights * torch.from_numpy(scales).to(logits.device)[experts]
+        return experts, weights * routing.scale
 
     def spread(self, x: Array, routes: Routes) -> Array:
         """Row t * used + j is row t for its expert j."""
@@ -349,9 +365,10 @@ class ReferenceOps(RecurrentOps):
             rows.append(y if bias is None else y + torch.from_numpy(bias[expert]))
         return torch.stack(rows)
 
-    def gather(self, x: Array, routes: Routes, residual: Array) -> Array:
-        weights, residual = routes[1].to(x.device), residual.to(x.device)
-        return residual + (x.reshape(*weights.shape, -1) * weights[:, :, None]).sum(dim=1)
+    def gather(self, x: Array, routes: Routes, residual: Array | None = None) -> Array:
+        weights = routes[1].to(x.device)
+        y = (x.reshape(*weights.shape, -1) * weights[:, :, None]).sum(dim=1)
+        return y if residual is None else residual.to(x.device) + y
 
     def last_rows(self, x: Array) -> Array:
         return x[len(x) - self._logit_rows :]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.base import AttentionShape
+from engine.backends.base import AttentionShape, Routing
 from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, StateShape
 from engine.errors import BadCheckpoint
@@ -21,9 +21,22 @@ class Experts:
     width: int
     """Features inside each expert."""
     normalise: bool
-    """As in `Routing`."""
+    """As in `Routing`, like `scores`, `scale`, `groups`, `used_groups` and `group_best`."""
     layers: frozenset[int]
     """The layers that have experts; the others have a plain feed-forward part."""
+    scores: str = "softmax"
+    scale: float = 1.0
+    groups: int = 1
+    used_groups: int = 1
+    group_best: int = 1
+    corrected: bool | None = False
+    """Whether a bias is added to the scores for the choice alone; True, False and None as for biases."""
+    router_bias: bool | None = False
+    """Whether the router has a bias."""
+    shared_width: int = 0
+    """Features inside the shared expert, which every token uses; 0: there is none."""
+    shared_gate: bool = False
+    """Whether the sigmoid of a router of its own multiplies what the shared expert makes."""
 
     def __post_init__(self) -> None:
         if self.used > self.count:
@@ -31,6 +44,20 @@ class Experts:
                 f"The model uses {self.used} experts for each token but has {self.count}; the file is "
                 "damaged."
             )
+        size, rest = divmod(self.count, self.groups)
+        if rest or self.used_groups > self.groups or self.used > self.used_groups * size:
+            raise BadCheckpoint(
+                f"The model chooses {self.used} of {self.count} experts from {self.used_groups} of "
+                f"{self.groups} groups, which is not possible; the file is damaged."
+            )
+
+    @property
+    def routing(self) -> Routing:
+        """How experts are chosen."""
+        return Routing(
+            self.count, self.used, self.normalise, self.scores, self.scale, self.groups, self.used_groups,
+            self.group_best,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Routing, Weight
-from engine.models.config import Experts, ModelConfig
+from engine.backends.base import Weight
+from engine.models.config import ModelConfig
 from engine.models.layers import (
     Attention,
     BesideAttention,
     Block,
-    Expert,
     FusedQkv,
     GatedMlp,
     Linear,
@@ -24,6 +24,7 @@ from engine.models.layers import (
     PlainMlp,
     SeparateQkv,
 )
+from engine.models.mixture import mixture
 from engine.models.names import TensorNames
 from engine.models.recurrent import RecurrentSource, recurrent_mixer
 from engine.models.source import WHOLE, View, WeightSource, linear, norm, vector_if
@@ -208,68 +209,47 @@ class _Builder:
 
     def _mlp(self, layer: int, at: str) -> GatedMlp | PlainMlp | Mixture:
         config, names = self.config, self.names
-        width, inner, bias = config.width, config.ffn_width, config.mlp_bias
-        if config.experts is not None and layer in config.experts.layers:
-            return self._mixture(at, config.experts)
-        down = self._linear(at + names.down, width, inner, bias)
-        if not config.gated:
-            return PlainMlp(self._linear(at + names.up, inner, width, bias), down, config.activation)
-        if names.gate_up and self.source.has(at + names.gate_up + ".weight") and not self._has_gate(at):
-            return GatedMlp(
-                None, self._linear(at + names.gate_up, 2 * inner, width, bias), down, inner, config.activation
+        experts = config.experts
+        if experts is None or layer not in experts.layers:
+            return self._feed_forward(
+                at, (names.gate, names.up, names.down, names.gate_up), config.ffn_width, config.mlp_bias
             )
-        gate, scales = self._linear(at + names.gate, inner, width, bias), config.multipliers
+        made = mixture(self.source, config, names, experts, at)
+        if not experts.shared_width:
+            return made
+        own = (names.shared_gate, names.shared_up, names.shared_down, names.shared_gate_up)
+        return replace(
+            made,
+            shared=self._feed_forward(at, own, experts.shared_width, config.mlp_bias),
+            shared_gate=self._shared_gate(at + names.shared_router) if experts.shared_gate else None,
+        )
+
+    def _feed_forward(
+        self, at: str, names: tuple[str, str, str, str], inner: int, bias: bool | None
+    ) -> GatedMlp | PlainMlp:
+        """From the names of gate, up, down, and of gate and up in one."""
+        config, width = self.config, self.config.width
+        gate, up, down, gate_up = (name and at + name for name in names)
+        last = self._linear(down, width, inner, bias)
+        if not config.gated:
+            return PlainMlp(self._linear(up, inner, width, bias), last, config.activation)
+        if gate_up and self.source.has(gate_up + ".weight") and not self._has(gate):
+            return GatedMlp(
+                None, self._linear(gate_up, 2 * inner, width, bias), last, inner, config.activation
+            )
+        first, scales = self._linear(gate, inner, width, bias), config.multipliers
         return GatedMlp(
-            gate, self._linear(at + names.up, inner, width, bias), down, inner, config.activation,
+            first, self._linear(up, inner, width, bias), last, inner, config.activation,
             scales.mlp_gate, scales.mlp_output,
         )  # fmt: skip
 
-    def _has_gate(self, at: str) -> bool:
-        return bool(self.names.gate) and self.source.has(at + self.names.gate + ".weight")
+    def _shared_gate(self, name: str) -> Linear:
+        """E -> 1, a vector in GGUF files."""
+        view = View(vector=True) if self.names.shared_gate_vector else WHOLE
+        return linear(self.source, name, 1, self.config.width, False, view)
 
-    def _mixture(self, at: str, experts: Experts) -> Mixture:
-        config, names = self.config, self.names
-        router = linear(self.source, at + names.router, experts.count, config.width, config.mlp_bias)
-        fused = at + names.expert_gate_up
-        if names.expert_gate_up and self.source.has(fused + names.stack_ends[0]):
-            gate, up = (self._stack(fused, experts, experts.width, config.width, half) for half in (0, 1))
-        else:
-            gate, up = (
-                self._expert(at + name, experts, experts.width, config.width)
-                for name in (names.expert_gate, names.expert_up)
-            )
-        down = self._expert(at + names.expert_down, experts, config.width, experts.width)
-        return Mixture(
-            router, Routing(experts.count, experts.used, experts.normalise), gate, up, down, config.activation
-        )
-
-    def _expert(self, name: str, experts: Experts, rows: int, columns: int) -> Expert:
-        """One matrix of every expert, stored as a tensor each or as a stack (X, rows, columns)."""
-        if "{}" not in name:
-            return self._stack(name, experts, rows, columns)
-        return Expert(
-            tuple(self.source.matrix(name.format(i) + ".weight", rows, columns) for i in range(experts.count))
-        )
-
-    def _stack(self, name: str, experts: Experts, rows: int, columns: int, half: int | None = None) -> Expert:
-        """A stack (X, rows, columns), or one `half` (0: gate, 1: up) of a fused one (X, 2 rows, columns)."""
-        names, order, stored = self.names, None, rows
-        if half is not None:
-            stored = 2 * rows
-            order = (
-                np.arange(half, stored, 2)
-                if names.stacks_alternate
-                else np.arange(half * rows, (half + 1) * rows)
-            )
-        views = (
-            View(part, experts.count, names.stacks_transposed, order, stored) for part in range(experts.count)
-        )
-        stack = tuple(self.source.matrix(name + names.stack_ends[0], rows, columns, view) for view in views)
-        full = name + names.stack_ends[1]
-        if not (self.source.has(full) if self.config.mlp_bias is None else self.config.mlp_bias):
-            return Expert(stack)
-        bias = self.source.vector(full, experts.count, stored)
-        return Expert(stack, bias if order is None else np.ascontiguousarray(bias[:, order]))
+    def _has(self, name: str) -> bool:
+        return bool(name) and self.source.has(name + ".weight")
 
 
 def half_of_queries(config: ModelConfig, half: int) -> npt.NDArray[np.int64]:

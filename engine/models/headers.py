@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.config import Experts
 from engine.models.keys import Keys
 from engine.models.rope_files import extended_context, longer, rope_from_gguf, rope_from_hf
 from engine.tensors import RawTensor
@@ -17,7 +16,6 @@ from engine.tensors import RawTensor
 MAX_CONTEXT = 1 << 24
 MAX_VOCAB = 1 << 24
 MAX_LAYERS = 1 << 12
-_MAX_EXPERTS = 1 << 12
 _POSITIONS = 2048
 """`max_position_embeddings` of most classes of transformers."""
 HF_ACTIVATIONS = {
@@ -273,30 +271,3 @@ def hf_name(keys: Keys) -> str:
     # A path on the machine that saved the files means nothing to users.
     name = keys.text("_name_or_path", "").rstrip("/")
     return name.rsplit("/", 1)[-1] if name.count("/") == 1 and name[0] not in "./~" else ""
-
-
-def gguf_experts(keys: Keys, shape: dict[str, Any], *, normalise: bool = True) -> Experts | None:
-    """The experts of a GGUF file, in all layers; None when it has none.
-
-    `shape` is the result of `gguf_shape`. Raises `BadCheckpoint`.
-    """
-    count = keys.integer("expert_count", 0, _MAX_EXPERTS, 0)
-    if not count:
-        return None
-    width = keys.integer("expert_feed_forward_length", 1, 1 << 22, shape["ffn_width"])
-    return Experts(
-        count,
-        keys.integer("expert_used_count", 1, _MAX_EXPERTS),
-        width,
-        normalise,
-        frozenset(range(shape["layers"])),
-    )
-
-
-def hf_experts(
-    keys: Keys, layers: frozenset[int], *, count: str, used: str, width: int, normalise: bool
-) -> Experts:
-    """The experts of a folder. `count` and `used` name keys of config.json. Raises `BadCheckpoint`."""
-    return Experts(
-        keys.integer(count, 1, _MAX_EXPERTS), keys.integer(used, 1, _MAX_EXPERTS), width, normalise, layers
-    )

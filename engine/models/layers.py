@@ -237,26 +237,48 @@ class Expert:
     bias: Floats | None = None
 
 
+FOR_ALL = Routing(1, 1, False, "sigmoid")
+"""Of the one expert that every token uses: its weight is the sigmoid of its logit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A router and gated feed-forward experts, of which each row uses a few (arXiv 2401.04088)."""
+    """A router and feed-forward experts, of which each row uses a few (arXiv 2401.04088).
+
+    Experts without `gate` are `PlainMlp`s. `correction` and `scales` are the `bias` and `scales` of
+    `Ops.route`. What the `shared` expert makes of every row is added (arXiv 2401.06066), times the sigmoid of
+    `shared_gate` (E -> 1) if there is one.
+    """
 
     router: Linear
     routing: Routing
-    gate: Expert
+    gate: Expert | None
     up: Expert
     down: Expert
     activation: str = "silu"
+    correction: Floats | None = None
+    scales: Floats | None = None
+    shared: GatedMlp | PlainMlp | None = None
+    shared_gate: Linear | None = None
 
-    def __call__(self, ops: Ops, x: Array, residual: Array) -> Array:
-        routes = ops.route(self.router(ops, x), self.routing)
+    def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
+        return self.routed(ops, x, self.router(ops, x), residual)
+
+    def routed(self, ops: Ops, x: Array, logits: Array, residual: Array | None = None) -> Array:
+        """The same with the router's logits (T, X)."""
+        if self.shared is not None and self.shared_gate is not None:
+            weights = ops.route(self.shared_gate(ops, x), FOR_ALL)
+            residual = ops.gather(self.shared(ops, x), weights, residual)
+        elif self.shared is not None:
+            residual = self.shared(ops, x, residual)
+        routes = ops.route(logits, self.routing, self.correction, self.scales)
         rows = ops.spread(x, routes)
-        gate = ops.expert_linear(rows, self.gate.weights, routes, self.gate.bias)
+        gate = self.gate and ops.expert_linear(rows, self.gate.weights, routes, self.gate.bias)
         up = ops.expert_linear(rows, self.up.weights, routes, self.up.bias)
-        down = ops.expert_linear(
-            ops.gated(gate, up, self.activation), self.down.weights, routes, self.down.bias
+        inner = ops.gated(gate, up, self.activation) if self.gate else ops.activate(up, self.activation)
+        return ops.gather(
+            ops.expert_linear(inner, self.down.weights, routes, self.down.bias), routes, residual
         )
-        return ops.gather(down, routes, residual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +329,7 @@ class Block:
 
     def _fed_forward(self, ops: Ops, x: Array, mlp: GatedMlp | PlainMlp | Mixture) -> Array:
         h = self.mlp_norm(ops, x) if self.mlp_norm else x
-        if isinstance(mlp, Mixture) or (self.scale == 1.0 and self.mlp_post is None):
+        if self.scale == 1.0 and self.mlp_post is None:
             return mlp(ops, h, residual=x)
         y = mlp(ops, h)
         return ops.add(x, self.mlp_post(ops, y) if self.mlp_post else y, self.scale)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from engine.models.config import ModelConfig
 
 _LINEARS = (
-    "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up",
+    "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up", "router",
+    "shared_router", "shared_gate", "shared_up", "shared_down", "shared_gate_up",
 )  # fmt: skip
 
 
@@ -87,11 +88,12 @@ def _slot(
         found = [linears.get(at + own + end) for end in QUERY_PARTS]
         pairs = [(part, half_of_queries(config, i)) for i, part in enumerate(found) if part is not None]
         return Slot(tuple(pairs), 2 * config.heads * config.head_dim) if pairs else None
-    if field == "gate_up":
-        gate, up = (linears.get(at + name) for name in (names.gate, names.up))
+    if field.endswith("gate_up"):
+        pair = (names.gate, names.up) if field == "gate_up" else (names.shared_gate, names.shared_up)
+        gate, up = (linears.get(at + name) for name in pair)
         if gate is None or up is None:
             return None
-        width = config.ffn_width
+        width = gate.weight.shape[0]
         both = np.arange(2 * width)
         return Slot(((gate, both[:width]), (up, both[width:])), 2 * width)
     parts = [linears.get(at + getattr(names, part)) for part in ("query", "key", "value")]

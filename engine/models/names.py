@@ -38,8 +38,9 @@ class TensorNames:
     """The names in a file, without ".weight" and ".bias"; "" if there is no such tensor.
 
     Names of a layer follow `layer`, which holds "{}" for its number. A fused tensor (`query_key_value`,
-    `gate_up`, `expert_gate_up`) is used if the file has it. `sinks` is a full name. An expert's name holds
-    "{}" for its number where every expert has its own tensors; otherwise the experts are stacked.
+    `gate_up`, `expert_gate_up`, `shared_gate_up`) is used if the file has it. `sinks` is a full name. An
+    expert's name holds "{}" for its number where every expert has its own tensors; otherwise the experts are
+    stacked.
     """
 
     embed: str
@@ -71,6 +72,21 @@ class TensorNames:
     expert_up: str = ""
     expert_down: str = ""
     expert_gate_up: str = ""
+    expert_down_stack: str = ""
+    """The stack beside `expert_gate_up`, where `expert_down` is the name in files with a tensor for each
+    expert.
+    """
+    correction: str = ""
+    """The full name of the bias that counts for the choice of experts alone."""
+    correction_row: bool = False
+    """Whether it is (1, X) instead of (X,)."""
+    shared_router: str = ""
+    shared_gate: str = ""
+    shared_up: str = ""
+    shared_down: str = ""
+    shared_gate_up: str = ""
+    shared_gate_vector: bool = False
+    """Whether `shared_router` is (E,) instead of (1, E)."""
     stack_ends: tuple[str, str] = (".weight", ".bias")
     """How the names of stacks of weights and of biases end."""
     stacks_transposed: bool = False
@@ -109,6 +125,9 @@ GGUF = TensorNames(
     key_norm="attn_k_norm", attention_post="post_attention_norm", mlp_post="post_ffw_norm",
     positions="position_embd", embed_norm="token_embd_norm", sinks="attn_sinks.weight",
     router="ffn_gate_inp", expert_gate="ffn_gate_exps", expert_up="ffn_up_exps", expert_down="ffn_down_exps",
+    expert_gate_up="ffn_gate_up_exps", correction="exp_probs_b.bias", shared_router="ffn_gate_inp_shexp",
+    shared_gate="ffn_gate_shexp", shared_up="ffn_up_shexp", shared_down="ffn_down_shexp",
+    shared_gate_vector=True,
 )  # fmt: skip
 """The names in nearly all GGUF files. Source: llama.cpp's table of tensor names."""
 

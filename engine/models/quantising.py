@@ -9,7 +9,7 @@ from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.transform.quantize import PLAIN, quantise
 
-_ROUTERS = ("gate", "router", "ffn_gate_inp")
+_ROUTERS = ("gate", "router", "ffn_gate_inp", "ffn_gate_inp_shexp", "shared_expert_gate")
 """Names of routers, which stay unquantised: they are small, and a wrong choice of expert costs much."""
 
 

@@ -17,27 +17,36 @@ from engine.backends.base import Backend, MemoryEstimator, Weight
 from engine.errors import BadCheckpoint
 from engine.models.layers import Linear, Norm, Parts
 from engine.tensors import Floats, RawTensor
+from engine.weights.tensor import FileTensor
 from engine.weights.transform.transposed import transposed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """How a matrix is stored in a tensor: `part` of a stack of `parts`, transposed, then the rows `order`."""
+    """How a matrix is stored in a tensor: `part` of a stack of `parts`, transposed, then the rows `order`; or
+    one row as a `vector`.
+    """
 
     part: int = 0
     parts: int = 0
     transposed: bool = False
     order: npt.NDArray[np.int64] | None = None
     stored_rows: int = 0
+    vector: bool = False
 
     def shape(self, rows: int, columns: int) -> tuple[int, ...]:
         """The shape of the tensor of which this view is (rows, columns)."""
+        if self.vector:
+            return (columns,)
         stored = self.stored_rows if self.order is not None else rows
         matrix = (columns, stored) if self.transposed else (stored, columns)
         return (self.parts, *matrix) if self.parts else matrix
 
     def of(self, tensor: RawTensor) -> RawTensor:
         """The matrix in a tensor."""
+        if self.vector:
+            values = tensor.dequantise()
+            return FileTensor(tensor.name, "F32", (1, values.size), values.view(np.uint8))
         matrix = tensor.part(self.part) if self.parts else tensor
         matrix = transposed(matrix) if self.transposed else matrix
         return matrix if self.order is None else matrix.take(self.order)
@@ -217,8 +226,11 @@ class Loader:
         return values
 
 
+_EXPERTS = (".experts.", "_exps.", "moe.input_linear.", "moe.output_linear.")
+
+
 def is_expert(name: str) -> bool:
     """Whether a tensor belongs to an expert, by its name in a folder or a GGUF file."""
     return (
-        ".experts." in name or "_exps." in name or re.search(r"\.ffn_(gate|up|down)\.\d+\.", name) is not None
+        any(part in name for part in _EXPERTS) or re.search(r"\.ffn_(gate|up|down)\.\d+\.", name) is not None
     )

@@ -11,7 +11,7 @@ from engine.backends.cuda.kernels import moe
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
-from tests.simt.played import empty, laid_out, played
+from tests.simt.played import TABLES, empty, laid_out, played
 
 OPS: Any = ReferenceOps(Step(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)), None)  # type: ignore[arg-type]
 
@@ -20,12 +20,14 @@ def numbers(*shape: int, spread: float = 1.0) -> Any:
     return (np.random.default_rng(sum(shape)).standard_normal(shape) * spread).astype(np.float32)
 
 
-def routed(logits: Any, routing: Routing) -> list[tuple[Any, Any]]:
+def routed(logits: Any, routing: Routing, bias: Any = None, scales: Any = None) -> list[tuple[Any, Any]]:
     """ids and weights, by the interpreter and by the model."""
     a, ids, weights = Buffer(routing.experts), Buffer(routing.used), Buffer(routing.used)
     rows, used = len(logits), routing.used
-    arrays = {a: laid_out(logits), ids: empty(ids, rows), weights: empty(weights, rows)}
-    out = played(moe.route_call(a, ids, weights, routing), arrays, rows)
+    arrays: dict[Any, Any] = {a: laid_out(logits), ids: empty(ids, rows), weights: empty(weights, rows)}
+    vectors = {TABLES[i]: each for i, each in enumerate((bias, scales)) if each is not None}
+    at = [0 if each is None else TABLES[i] for i, each in enumerate((bias, scales))]
+    out = played(moe.route_call(a, ids, weights, routing, *at), arrays | vectors, rows)
     return [(o[ids].view(np.int32)[:, :used], o[weights][:, :used]) for o in out]
 
 
@@ -38,6 +40,52 @@ def test_route(count: int, used: int, normalise: bool) -> None:
     for ids, weights in routed(logits, routing):
         np.testing.assert_array_equal(ids, expected.numpy())
         np.testing.assert_allclose(weights, shares.numpy(), rtol=3e-6)
+
+
+SCORED = {
+    "sigmoid": Routing(37, 5, False, "sigmoid"),
+    "one of one": Routing(1, 1, False, "sigmoid"),
+    "a scale": Routing(60, 4, True, scale=2.5),
+    "groups by their best": Routing(40, 6, False, groups=8, used_groups=3, scale=0.7),
+    "groups by their two best": Routing(256, 8, True, "sigmoid", 2.5, 8, 4, 2),
+    "groups of one expert": Routing(6, 2, True, "sigmoid", 1.0, 6, 3, 2),
+    "32 groups": Routing(512, 10, True, "softmax", 1.0, 32, 5, 2),
+}
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("name", SCORED)
+def test_route_scored(name: str, with_bias: bool) -> None:
+    routing = SCORED[name]
+    logits = numbers(3, routing.experts, spread=2.0)
+    bias = numbers(routing.experts, spread=0.3) if with_bias else None
+    scales = np.abs(numbers(routing.experts + 1))[1:] + np.float32(0.5) if with_bias else None
+    expected, shares = OPS.route(torch.from_numpy(logits), routing, bias, scales)
+    for ids, weights in routed(logits, routing, bias, scales):
+        np.testing.assert_array_equal(ids, expected.numpy())
+        np.testing.assert_allclose(weights, shares.numpy(), rtol=5e-6)
+
+
+def test_a_bias_counts_for_the_choice_alone() -> None:
+    logits, bias = np.zeros((1, 6), np.float32), np.zeros(6, np.float32)
+    bias[[4, 2]] = 2.0, -1.0
+    for ids, weights in routed(logits, Routing(6, 5, False, "sigmoid"), bias):
+        assert ids.tolist() == [[4, 0, 1, 3, 5]]
+        np.testing.assert_allclose(weights, 0.5, rtol=1e-6)
+
+
+def test_sigmoids_that_are_all_zero_give_no_weights() -> None:
+    for ids, weights in routed(np.full((1, 8), -1000, np.float32), Routing(8, 2, True, "sigmoid")):
+        assert ids.tolist() == [[0, 1]]
+        assert weights.tolist() == [[0, 0]]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_ids_are_experts_of_open_groups_whatever_the_logits() -> None:
+    logits = np.zeros((3, 40), np.float32)
+    logits[0], logits[1], logits[2, 5:10] = np.nan, -np.inf, np.nan
+    for ids, _ in routed(logits, Routing(40, 6, True, "sigmoid", 1.0, 8, 2, 2)):
+        assert ids.tolist() == [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 10]]
 
 
 def test_of_equal_experts_the_first() -> None:
@@ -90,6 +138,15 @@ def test_gather(width: int, used: int) -> None:
     for out in played(moe.gather_call(a, w, r, y), arrays, 2):
         np.testing.assert_allclose(out[y][:, :width], expected, rtol=2e-6, atol=2e-6)
         assert (out[y][:, width:] == -77).all()
+
+
+def test_gather_without_a_residual() -> None:
+    x, weights = numbers(6, 131), np.abs(numbers(2, 3))
+    a, w, y = Buffer(131, copies=3), Buffer(3), Buffer(131)
+    arrays = {a: laid_out(x), w: laid_out(weights), y: empty(y, 2)}
+    expected = OPS.gather(torch.from_numpy(x), (None, torch.from_numpy(weights))).numpy()
+    for out in played(moe.gather_call(a, w, None, y), arrays, 2):
+        np.testing.assert_allclose(out[y][:, :131], expected, rtol=2e-6, atol=2e-6)
 
 
 def test_rows_do_not_know_of_each_other() -> None:

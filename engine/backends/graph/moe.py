@@ -33,6 +33,8 @@ class Route(Node):
 
     x: Buffer
     routes: Routes
+    bias: Floats | None
+    scales: Floats | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,16 +71,20 @@ class Gather(Value):
     x: Buffer
     routes: Routes
     weights: Buffer
-    residual: Buffer
+    residual: Buffer | None
 
 
 class ExpertOps(Recording):
     """The operations of `Ops` for experts."""
 
-    def route(self, logits: Buffer, routing: Routing) -> Routes:
+    def route(
+        self, logits: Buffer, routing: Routing, bias: Floats | None = None, scales: Floats | None = None
+    ) -> Routes:
         assert 0 < routing.used <= logits.width == routing.experts
+        assert routing.experts % routing.groups == 0
+        assert routing.used <= routing.experts // routing.groups * routing.used_groups
         routes = Routes(routing, logits.like(routing.used), logits.like(routing.used))
-        self.nodes.append(Route(x=logits, routes=routes))
+        self.nodes.append(Route(x=logits, routes=routes, bias=bias, scales=scales))
         return routes
 
     def spread(self, x: Buffer, routes: Routes) -> Buffer:
@@ -106,7 +112,11 @@ class ExpertOps(Recording):
             self.nodes.append(node)
         return y
 
-    def gather(self, x: Buffer, routes: Routes, residual: Buffer) -> Buffer:
-        assert (x.width, x.copies) == (residual.width, routes.routing.used)
-        weights, residual = self._at(routes.weights, x.device), self._at(residual, x.device)
-        return self._add(Gather(x=x, routes=routes, weights=weights, residual=residual, y=residual.like()))
+    def gather(self, x: Buffer, routes: Routes, residual: Buffer | None = None) -> Buffer:
+        assert x.copies == routes.routing.used
+        weights = self._at(routes.weights, x.device)
+        if residual is not None:
+            assert residual.width == x.width
+            residual = self._at(residual, x.device)
+        y = Buffer(x.width, x.on_logit_rows, 1, x.device)
+        return self._add(Gather(x=x, routes=routes, weights=weights, residual=residual, y=y))

@@ -10,15 +10,8 @@ from dataclasses import replace
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import (
-    MAX_CONTEXT,
-    gguf_experts,
-    gguf_shape,
-    gguf_windows,
-    hf_experts,
-    hf_shape,
-    layer_kinds,
-)
+from engine.models.expert_headers import gguf_experts, hf_experts
+from engine.models.headers import MAX_CONTEXT, gguf_shape, gguf_windows, hf_shape, layer_kinds
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
 from engine.models.rope_files import rope_from_gguf, rope_from_hf
@@ -77,6 +70,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             used=used,
             width=shape["ffn_width"],
             normalise=True,
+            router_bias=True,
         ),
         sinks=True,
     )

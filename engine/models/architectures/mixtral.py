@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import hf_decoder, hf_experts, hf_windows
+from engine.models.expert_headers import hf_experts
+from engine.models.headers import hf_decoder, hf_windows
 from engine.models.keys import Keys
 from engine.models.names import HF
 
@@ -22,13 +23,12 @@ def from_hf(keys: Keys) -> ModelConfig:
         {"num_local_experts": 8, "num_experts_per_tok": 2, "num_key_value_heads": 8, "rms_norm_eps": 1e-5}
     )
     shape = hf_decoder(keys, bias=False, base=1e6, max_position_embeddings=1 << 17)
-    layers = frozenset(range(shape["layers"]))
     return ModelConfig(
         **shape,
         windows=hf_windows(keys, shape["layers"]),
         experts=hf_experts(
             keys,
-            layers,
+            range(shape["layers"]),
             count="num_local_experts",
             used="num_experts_per_tok",
             width=shape["ffn_width"],

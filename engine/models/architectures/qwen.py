@@ -8,15 +8,8 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import Experts, ModelConfig
-from engine.models.headers import (
-    MAX_CONTEXT,
-    MAX_LAYERS,
-    gguf_decoder,
-    gguf_experts,
-    hf_decoder,
-    hf_experts,
-    layer_kinds,
-)
+from engine.models.expert_headers import gguf_experts, hf_experts
+from engine.models.headers import MAX_CONTEXT, MAX_LAYERS, gguf_decoder, hf_decoder, layer_kinds
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor

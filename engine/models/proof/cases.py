@@ -14,6 +14,7 @@ import numpy as np
 from engine.backends.base import (
     ACTIVATIONS,
     GATES,
+    SCORES,
     Array,
     AttentionShape,
     Backend,
@@ -151,6 +152,9 @@ def _weight_cases() -> Iterator[Case]:
         yield embed_case(name, build)
     for name in ("BF16", "Q4_K", "MXFP4"):
         yield expert_case(name, BLOCKS[name], INNER)
+    for scores in SCORES:
+        for count in (32, 64, 128, 256, 512):
+            yield _routing_case(Routing(count, 5, scores == "sigmoid", scores, 2.5, 8, 3, 2))
 
 
 def linear_case(name: str, build: Builder) -> Case:
@@ -231,6 +235,22 @@ def _expert_tensors(build: Builder, inner: int) -> list[RawTensor]:
         for rows, columns in ((inner, WIDTH), (WIDTH, inner))
     )
     return [_table(WIDTH), router, *up, *down]
+
+
+def _routing_case(routing: Routing) -> Case:
+    """Experts that differ in their biases, chosen from groups."""
+    count = routing.experts
+    correction, bias = _random(15, count) * np.float32(0.1), _random(16, count, 48)
+
+    def forward(ops: Ops, w: Sequence[Weight]) -> Array:
+        logits, x = (ops.last_rows(ops.embed(table)) for table in w[:2])
+        routes = ops.route(logits, routing, correction)
+        return ops.gather(ops.expert_linear(ops.spread(x, routes), [w[2]] * count, routes, bias), routes)
+
+    def tensors() -> list[RawTensor]:
+        return [_table(count, 15), _table(96, 16), file_tensor("selftest.expert", _random(17, 48, 96))]
+
+    return Case(f"route, {count} by {routing.scores}", PRODUCT, forward, tensors, (1, 8, 40))
 
 
 # -- operations on rows

@@ -117,7 +117,12 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
     experts = config.experts
     if experts is not None:
         own = frozenset(i for i, layer in enumerate(layers) if layer in experts.layers)
-        experts = replace(experts, width=min(experts.width, _EXPERT), layers=own)
+        experts = replace(
+            experts,
+            width=min(experts.width, _EXPERT),
+            shared_width=min(experts.shared_width, _FFN),
+            layers=own,
+        )
     return replace(
         config,
         layers=len(layers),

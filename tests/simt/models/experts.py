@@ -30,6 +30,32 @@ def route(
         memory.view(ids + row * stride, np.int32, used)[:] = chosen
 
 
+def route_scored(
+    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, bias: int, scales: int, ids: int,
+    weights: int, stride: int, n: int, used: int, size: int, used_groups: int, group_best: int,
+    normalise: int, factor: float,
+) -> None:  # fmt: skip
+    for row in range(blocks[0]):
+        logits = memory.view(x + row * xs, np.float32, n)
+        with np.errstate(all="ignore"):
+            scores = 1 / (1 + np.exp(-logits))
+            if not constants["SIGMOID"]:
+                scores = np.exp(logits - np.fmax.reduce(logits))
+                scores = scores / scores.sum()
+            choice = logits if size == n else scores
+            choice = scores + memory.view(bias, np.float32, n) if bias else choice
+            # Of numbers that are none: less than all others.
+            choice = np.where(np.isnan(choice), np.float32(-np.inf), choice).reshape(-1, size)
+            groups = np.sort(choice, axis=1)[:, -group_best:].sum(axis=1)
+            closed = np.argsort(-groups, kind="stable")[used_groups:]
+        places = [e for e in np.argsort(-choice.reshape(-1), kind="stable") if e // size not in closed][:used]
+        parts = scores[places]
+        parts = parts / (parts.sum() + 1e-20) if normalise else parts
+        parts = parts * memory.view(scales, np.float32, n)[places] if scales else parts
+        memory.view(weights + row * stride, np.float32, used)[:] = parts * factor
+        memory.view(ids + row * stride, np.int32, used)[:] = places
+
+
 def spread(
     memory: Memory, blocks: Any, constants: Any, x: int, stride: int, y: int, width: int, used: int
 ) -> None:
@@ -54,10 +80,17 @@ def gather(
     used: int,
 ) -> None:
     for row in range(blocks[0]):
-        total = memory.view(residual + row * stride, np.float32, width).copy()
+        total = np.zeros(width, np.float32)
+        if residual:
+            total += memory.view(residual + row * stride, np.float32, width)
         for j, weight in enumerate(memory.view(weights + row * ws, np.float32, used)):
             total += weight * memory.view(x + (row * used + j) * stride, np.float32, width)
         memory.view(y + row * stride, np.float32, width)[:] = total
 
 
-MODELS: dict[str, Callable[..., None]] = {"moe.route": route, "moe.spread": spread, "moe.gather": gather}
+MODELS: dict[str, Callable[..., None]] = {
+    "moe.route": route,
+    "moe.route_scored": route_scored,
+    "moe.spread": spread,
+    "moe.gather": gather,
+}

@@ -177,6 +177,8 @@ def _source(name: str, jit: Jit) -> Any:
         return _SIMPLE[name]
     if name in pointwise.POINTWISE:
         return pointwise.pointwise_kernel(name)
+    if name == "route_scored":
+        return moe.route_kernel(jit)
     if name in ("rms_norm", "layer_norm"):
         return norm.norm_kernel(name)
     operation, *kind = name.split("_")

@@ -9,10 +9,14 @@ Source: Mixtral, arXiv 2401.04088.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_i32, ld_i64, st_f32, st_i32, st_i64
-from engine.backends.cpu.codegen.specialise import Jit, specialise
+from numba.core import types
+
+from engine.backends.base import SMALLEST_SUM
+from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32, st_i32, st_i64
+from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.attention.softmax import exp_scalar, row_add
 from engine.backends.cpu.kernels.linear.linear import (
     A_BIAS,
@@ -41,12 +45,14 @@ from engine.backends.cpu.lowering.call import Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 from engine.backends.graph.moe import Gather, Route, Spread
 
-MOST_EXPERTS = 4096
-"""`route` and `sort_routes` keep an int32 for each expert in the scratch memory of an unpacked panel."""
+MOST_EXPERTS = 1024
+"""The kernels keep up to three words for each expert in the scratch memory of an unpacked panel."""
 TAG_BITS = 24
 """Bits of a tag. All expert products of a program share these tags, one for each of their experts."""
 
 (R_LOGITS, R_STRIDE, R_CHOSEN, R_WEIGHTS, R_USED_STRIDE, R_EXPERTS, R_USED, R_NORMALISE) = range(8)
+(R_SIGMOID, R_BIAS, R_SCALES, R_GROUPS, R_USED_GROUPS, R_GROUP_BEST, R_SCALE) = range(8, 15)
+"""Further arguments of `route_scored`: as in `Routing` and `Ops.route`; addresses 0 for None."""
 (S_CHOSEN, S_STRIDE, S_EXPERTS, S_USED, S_PLACES, S_TABLE, S_LOGITS) = range(7)
 (M_X, M_STRIDE, M_PLACES, M_USED_STRIDE, M_USED, M_Y, M_WEIGHTS, M_RESIDUAL) = range(8)
 # The products' arguments begin with those of `linear.py`; the weight is the address of a table of addresses,
@@ -100,6 +106,106 @@ def route(args: int, step: int, tile: int, scratch: int) -> None:
             total += exp_scalar(ld_f32(logits + 4 * e) - top)
     for j in range(used):
         st_f32(weights + 4 * j, exp_scalar(ld_f32(logits + 4 * ld_i32(chosen + 4 * j)) - top) / total)
+
+
+def route_scored(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile for each row: experts by any `Routing`, in the layout of `route`.
+
+    In scratch memory lie the scores, then what is compared for the choice, then whether an expert is out.
+    """
+    experts, used = ld_i64(args + 8 * R_EXPERTS), ld_i64(args + 8 * R_USED)
+    logits = ld_i64(args + 8 * R_LOGITS) + tile * ld_i64(args + 8 * R_STRIDE)
+    chosen = ld_i64(args + 8 * R_CHOSEN) + tile * ld_i64(args + 8 * R_USED_STRIDE)
+    weights = ld_i64(args + 8 * R_WEIGHTS) + tile * ld_i64(args + 8 * R_USED_STRIDE)
+    bias, scales, groups = (
+        ld_i64(args + 8 * R_BIAS),
+        ld_i64(args + 8 * R_SCALES),
+        ld_i64(args + 8 * R_GROUPS),
+    )
+    score = scratch + SCRATCH_PANEL
+    choice, out = score + 4 * experts, score + 8 * experts
+    scores(logits, score, experts, ld_i64(args + 8 * R_SIGMOID))
+    for e in range(experts):
+        added = ld_f32(score + 4 * e) + ld_f32(bias + 4 * e) if bias else ld_f32(score + 4 * e)
+        # Logits order experts as their scores do, but are less often equal.
+        st_f32(choice + 4 * e, added if bias or groups > 1 else ld_f32(logits + 4 * e))
+        st_i32(out + 4 * e, 1 if groups > 1 else 0)
+    if groups > 1:
+        size = experts // groups
+        for _ in range(ld_i64(args + 8 * R_USED_GROUPS)):
+            group = best_group(choice, out, groups, size, ld_i64(args + 8 * R_GROUP_BEST))
+            for e in range(group * size, (group + 1) * size):
+                st_i32(out + 4 * e, 0)
+    total = 0.0
+    for j in range(used):
+        best = -1
+        for e in range(experts):
+            # No comparison with NaN holds: then take any expert that is left.
+            if ld_i32(out + 4 * e) == 0 and (best < 0 or ld_f32(choice + 4 * e) > ld_f32(choice + 4 * best)):
+                best = e
+        st_i32(out + 4 * best, 1)
+        st_i32(chosen + 4 * j, best)
+        total += ld_f32(score + 4 * best)
+    factor = ld_f64(args + 8 * R_SCALE)
+    if ld_i64(args + 8 * R_NORMALISE):
+        factor /= total + SMALLEST_SUM
+    for j in range(used):
+        e = ld_i32(chosen + 4 * j)
+        own = ld_f32(scales + 4 * e) if scales else 1.0
+        st_f32(weights + 4 * j, ld_f32(score + 4 * e) * factor * own)
+
+
+def _scores(logits: int, score: int, experts: int, sigmoid: int) -> None:
+    """Write the sigmoid of each logit, or their softmax."""
+    top, total = ld_f32(logits), 0.0
+    for e in range(1, experts):
+        top = max(top, ld_f32(logits + 4 * e))
+    for e in range(experts):
+        logit = ld_f32(logits + 4 * e)
+        if sigmoid:
+            small = exp_scalar(-abs(logit))
+            st_f32(score + 4 * e, (1.0 if logit >= 0 else small) / (1.0 + small))
+        else:
+            share = exp_scalar(logit - top)
+            total += share
+            st_f32(score + 4 * e, share)
+    if not sigmoid:
+        for e in range(experts):
+            st_f32(score + 4 * e, ld_f32(score + 4 * e) / total)
+
+
+def _best_group(choice: int, out: int, groups: int, size: int, group_best: int) -> int:
+    """The best group whose experts are out, the first of equal ones."""
+    best, best_sum = -1, 0.0
+    for g in range(groups):
+        if ld_i32(out + 4 * g * size) == 0:
+            continue
+        first, second = -math.inf, -math.inf
+        for e in range(g * size, (g + 1) * size):
+            value = ld_f32(choice + 4 * e)
+            if value > first:
+                first, second = value, first
+            elif value > second:
+                second = value
+        total = first + second if group_best > 1 and size > 1 else first
+        if best < 0 or total > best_sum:
+            best, best_sum = g, total
+    return best
+
+
+# Filled in by `route_kernel`.
+scores: Any = None
+best_group: Any = None
+
+
+def route_kernel(jit: Jit) -> Any:
+    """The kernel `route_scored`; `jit(function, signature)` compiles its parts."""
+    return specialise(
+        route_scored,
+        "route_scored",
+        scores=jit(_scores, words(4)),
+        best_group=jit(_best_group, types.int64(*[types.int64] * 5)),
+    )
 
 
 def sort_routes(args: int, step: int, tile: int, scratch: int) -> None:
@@ -157,7 +263,11 @@ def gather(args: int, step: int, tile: int, scratch: int) -> None:
     y = ld_i64(args + 8 * M_Y) + tile * stride
     jump = tile * ld_i64(args + 8 * M_USED_STRIDE)
     places, weights = ld_i64(args + 8 * M_PLACES) + jump, ld_i64(args + 8 * M_WEIGHTS) + jump
-    copy_vectors(ld_i64(args + 8 * M_RESIDUAL) + tile * stride, y, stride // 64)
+    if ld_i64(args + 8 * M_RESIDUAL):
+        copy_vectors(ld_i64(args + 8 * M_RESIDUAL) + tile * stride, y, stride // 64)
+    else:
+        for i in range(stride // 4):
+            st_f32(y + 4 * i, 0.0)
     for j in range(ld_i64(args + 8 * M_USED)):
         row_add(y, x + stride * ld_i32(places + 4 * j), stride // 64, ld_f32(weights + 4 * j))
 
@@ -223,7 +333,13 @@ def _route(calls: Calls, node: Route) -> None:
     calls.sorted_routes[node.routes] = places, table
     arguments: list[Argument] = [x, x.stride, chosen, weights, chosen.stride, count, used]
     arguments.append(int(routing.normalise))
-    calls.add("route", arguments, [x], [chosen, weights], on_logit_rows=x.on_logit_rows)
+    kernel = "route"
+    if node.bias is not None or node.scales is not None or not routing.is_plain:
+        kernel = "route_scored"
+        vectors = (0 if each is None else calls.constants.vector(each) for each in (node.bias, node.scales))
+        arguments += [int(routing.scores == "sigmoid"), *vectors, routing.groups, routing.used_groups]
+        arguments += [routing.group_best, routing.scale]
+    calls.add(kernel, arguments, [x], [chosen, weights], on_logit_rows=x.on_logit_rows)
     arguments = [chosen, chosen.stride, count, used, places, table, int(x.on_logit_rows)]
     once = (1, 1 << 40, 1, 1 << 40)
     calls.add("sort_routes", arguments, [chosen], [places, ("routes", table)], tiles=once)
@@ -239,8 +355,10 @@ def _spread(calls: Calls, node: Spread) -> None:
 def _gather(calls: Calls, node: Gather) -> None:
     x, y, used = node.x, node.y, node.routes.routing.used
     places, _ = calls.sorted_routes[node.routes]
-    arguments: list[Argument] = [x, x.stride, places, places.stride, used, y, node.weights, node.residual]
-    calls.each_row("gather", arguments, [x, places, node.weights, node.residual], y)
+    residual: list[Argument] = [] if node.residual is None else [node.residual]
+    arguments: list[Argument] = [x, x.stride, places, places.stride, used, y, node.weights]
+    arguments += residual or [0]
+    calls.each_row("gather", arguments, [x, places, node.weights, *residual], y)
 
 
 LOWER: Table = {Route: _route, Spread: _spread, Gather: _gather}

@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from engine.backends.base import Routing
+from engine.backends.base import SCORES, SMALLEST_SUM, Routing
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     bits_float,
     block_x,
     block_y,
+    float_bits,
     fma,
     ld_f32,
     ld_u32,
+    ldg_f32,
+    maximum,
     reciprocal,
     registers,
     shfl_xor_i32,
@@ -30,10 +33,10 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
-from engine.backends.cuda.kernels.common import warp_sum
+from engine.backends.cuda.kernels.common import warp_max, warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
-from engine.backends.cuda.kernels.pointwise import exponential
-from engine.backends.cuda.lowering.call import Call
+from engine.backends.cuda.kernels.pointwise import exponential, sigmoid
+from engine.backends.cuda.lowering.call import Argument, Call
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.moe import Gather, Route, Spread
@@ -44,6 +47,7 @@ AT_ONCE = 4
 """Spread rows that `_gather` loads at once."""
 VALUES = 4
 NORMALISE = True
+SIGMOID = True
 
 
 def _sortable(bits: int) -> Any:
@@ -86,13 +90,7 @@ def _route(
         for k in static(range(1, VALUES)):
             if key[k] > best:
                 best, place = key[k], int32(lane + 32 * k)
-        for step in static(range(5)):
-            other, there = (
-                uint32(shfl_xor_u32(best, int32(1 << step))),
-                int32(shfl_xor_i32(place, int32(1 << step))),
-            )
-            if other > best or (other == best and there < place):
-                best, place = other, there
+        best, place = _largest(best, place)
         logit = _number(best)
         if j == 0:
             top = logit
@@ -116,6 +114,120 @@ def _route(
         st_f32(at, ld_f32(at) * times)
 
 
+def _route_scored(
+    logits: int, stride: int, bias: int, scales: int, ids: int, weights: int, used_stride: int,
+    experts: int, used: int, size: int, used_groups: int, group_best: int, normalise: int, factor: float,
+) -> None:  # fmt: skip
+    """The experts of a row by any `Routing`, in the layout of `_route`. Grid (row), one warp.
+
+    bias and scales: float32 (experts,), or address 0. Groups have `size` experts each; there are at most 32.
+    Without bias and groups logits are compared: they order experts as their scores do.
+    """
+    wait_for_others()
+    row, lane = int64(block_x()), int32(thread())
+    key = registers(uint32(0), VALUES)
+    score = registers(float32(0.0), VALUES)
+    top, total = float32(-3e38), float32(0.0)
+    for k in static(range(VALUES)):
+        expert = int32(lane + 32 * k)
+        if expert < experts:
+            score[k] = ld_f32(logits + row * stride + 4 * int64(expert))
+            key[k] = _sortable(float_bits(score[k]))
+            top = maximum(top, score[k])
+    top = warp_max(top)
+    for k in static(range(VALUES)):
+        if key[k] != uint32(0):
+            score[k] = sigmoid(score[k]) if SIGMOID else exponential(score[k] - top)
+            total = total + score[k]
+    times = reciprocal(warp_sum(total))
+    for k in static(range(VALUES)):
+        if not SIGMOID:
+            score[k] = score[k] * times
+        if key[k] != uint32(0) and bias != 0:
+            key[k] = _sortable(float_bits(score[k] + ldg_f32(bias + 4 * int64(int32(lane + 32 * k)))))
+        elif key[k] != uint32(0) and size < experts:
+            key[k] = _sortable(float_bits(score[k]))
+    if size < experts:
+        mine = uint32(0)
+        for g in range(32):
+            low = int32(g * size)
+            if low < experts:
+                first, second = uint32(0), uint32(0)
+                for k in static(range(VALUES)):
+                    expert = int32(lane + 32 * k)
+                    if expert >= low and expert < int32(low + size):
+                        if key[k] > first:
+                            first, second = key[k], first
+                        elif key[k] > second:
+                            second = key[k]
+                best = _group_key(first, second, group_best)
+                if int32(g) == lane:
+                    mine = best
+        open_groups = uint32(0)
+        for _ in range(used_groups):
+            best, place = _largest(mine, lane)
+            if place == lane:
+                mine = uint32(0)
+            open_groups = uint32(open_groups | uint32(uint32(1) << place))
+        for g in range(32):
+            if uint32(uint32(open_groups >> g) & uint32(1)) == uint32(0):
+                for k in static(range(VALUES)):
+                    expert = int32(lane + 32 * k)
+                    if expert >= int32(g * size) and expert < int32(int32(g * size) + size):
+                        key[k] = uint32(0)
+    rank = registers(int32(-1), VALUES)
+    total = float32(0.0)
+    for j in range(used):
+        best, place = key[0], lane
+        for k in static(range(1, VALUES)):
+            if key[k] > best:
+                best, place = key[k], int32(lane + 32 * k)
+        best, place = _largest(best, place)
+        for k in static(range(VALUES)):
+            if place == int32(lane + 32 * k):
+                key[k] = uint32(0)
+                rank[k] = int32(j)
+                total = total + score[k]
+    if normalise != 0:
+        factor = factor * reciprocal(warp_sum(total) + float32(SMALLEST_SUM))
+    for k in static(range(VALUES)):
+        if rank[k] >= 0:
+            expert = int32(lane + 32 * k)
+            weight = score[k] * factor
+            if scales != 0:
+                weight = weight * ldg_f32(scales + 4 * int64(expert))
+            st_i32(ids + row * used_stride + 4 * int64(rank[k]), expert)
+            st_f32(weights + row * used_stride + 4 * int64(rank[k]), weight)
+
+
+def _largest(best: int, place: int) -> Any:
+    """The largest key of the lanes, and its place, the lowest of equal ones."""
+    for step in static(range(5)):
+        other, there = (
+            uint32(shfl_xor_u32(best, int32(1 << step))),
+            int32(shfl_xor_i32(place, int32(1 << step))),
+        )
+        if other > best or (other == best and there < place):
+            best, place = other, there
+    return best, place
+
+
+def _group_key(first: int, second: int, group_best: int) -> Any:
+    """The key of a group from each lane's two largest keys (0: none): the largest, or the sum of two."""
+    for step in static(range(5)):
+        other, next_one = (
+            uint32(shfl_xor_u32(first, int32(1 << step))),
+            uint32(shfl_xor_u32(second, int32(1 << step))),
+        )
+        if other > first:
+            first, second, other = other, first, next_one
+        if other > second:
+            second = other
+    if group_best > 1 and second != uint32(0):
+        return _sortable(float_bits(_number(first) + _number(second)))
+    return first
+
+
 def _spread(x: int, stride: int, y: int, width: int, used: int) -> None:
     """Write `used` copies of each row, one after the other. Grid (row, chunk of 4 THREADS columns)."""
     wait_for_others()
@@ -130,7 +242,7 @@ def _spread(x: int, stride: int, y: int, width: int, used: int) -> None:
 def _gather(
     x: int, stride: int, weights: int, used_stride: int, residual: int, y: int, width: int, used: int
 ) -> None:
-    """y = residual + the sum over j of weights[j] times spread row j, added in order.
+    """y = residual (address 0: none) + the sum over j of weights[j] times spread row j, added in order.
 
     x, residual, y: float32 with rows of `stride` bytes. weights: float32 (rows, used).
     Grid (row, chunk of 4 THREADS columns).
@@ -139,7 +251,9 @@ def _gather(
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
     if column < width:
-        a, b, c, d = load_four(residual + row * stride, column, width)
+        a, b, c, d = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
+        if residual != 0:
+            a, b, c, d = load_four(residual + row * stride, column, width)
         source, factors = x + row * int64(used) * stride, weights + row * used_stride
         for first in range(0, used, AT_ONCE):
             value = registers(float32(0.0), 4 * AT_ONCE)
@@ -157,16 +271,34 @@ def _gather(
         store_four(y + row * stride, column, width, a, b, c, d)
 
 
+def _values_for(experts: int) -> int:
+    """Experts of a lane, a power of two."""
+    assert 0 < experts <= MOST_EXPERTS
+    return 1 << (-(-experts // 32) - 1).bit_length()
+
+
 @cache
 def route_kernel(experts: int, normalise: bool) -> Kernel:
     """The kernel `_route` for up to `experts` experts, rounded up to 32 times a power of two."""
-    assert 0 < experts <= MOST_EXPERTS
-    values = 1
-    while 32 * values < experts:
-        values *= 2
+    values = _values_for(experts)
     constants = {"VALUES": values, "NORMALISE": normalise}
     name = f"route_{32 * values}{'' if normalise else '_plain'}"
     return Kernel(name, _route, "lllllii", 32, 104 if values > 8 else 64, constants)
+
+
+@cache
+def route_scored_kernel(experts: int, scores: str) -> Kernel:
+    """The kernel `_route_scored` for up to `experts` experts, rounded up to 32 times a power of two."""
+    values = _values_for(experts)
+    constants = {"VALUES": values, "SIGMOID": scores == "sigmoid"}
+    return Kernel(
+        f"route_{scores}_{32 * values}",
+        _route_scored,
+        "llllllliiiiiif",
+        32,
+        168 if values > 8 else 96,
+        constants,
+    )
 
 
 @cache
@@ -179,14 +311,30 @@ def gather_kernel() -> Kernel:
     return Kernel("gather", _gather, "llllllii", THREADS, 52, {"THREADS": THREADS, "AT_ONCE": AT_ONCE})
 
 
-def route_call(logits: Buffer, ids: Buffer, weights: Buffer, routing: Routing) -> Call:
-    """ids (rows, used) int32 and weights (rows, used) float32 from the router's logits (rows, experts)."""
+def route_call(
+    logits: Buffer, ids: Buffer, weights: Buffer, routing: Routing, bias: int = 0, scales: int = 0
+) -> Call:
+    """ids (rows, used) int32 and weights (rows, used) float32 from the router's logits (rows, experts).
+
+    `bias` and `scales` are the addresses of those of `Ops.route`, or 0.
+    """
     assert logits.width == routing.experts <= MOST_EXPERTS
     assert 0 < routing.used <= routing.experts
+    assert 0 < routing.groups <= 32
     assert ids.width == weights.width == routing.used
     assert logits.copies == ids.copies == weights.copies == 1
-    kernel = route_kernel(routing.experts, routing.normalise)
-    arguments = (logits, logits.stride, ids, weights, ids.stride, routing.experts, routing.used)
+    if routing.is_plain and not bias and not scales:
+        kernel = route_kernel(routing.experts, routing.normalise)
+        arguments: tuple[Argument, ...] = (
+            logits, logits.stride, ids, weights, ids.stride, routing.experts, routing.used,
+        )  # fmt: skip
+    else:
+        kernel = route_scored_kernel(routing.experts, routing.scores)
+        arguments = (
+            logits, logits.stride, bias, scales, ids, weights, ids.stride, routing.experts, routing.used,
+            routing.experts // routing.groups, routing.used_groups, routing.group_best,
+            int(routing.normalise), routing.scale,
+        )  # fmt: skip
     return Call(kernel, rows_first(), arguments, (logits,), (ids, weights), logits.on_logit_rows)
 
 
@@ -199,19 +347,23 @@ def spread_call(x: Buffer, y: Buffer) -> Call:
     )
 
 
-def gather_call(x: Buffer, weights: Buffer, residual: Buffer, y: Buffer) -> Call:
-    """y = residual + sum over j of weights[t, j] times spread row t * used + j of x."""
+def gather_call(x: Buffer, weights: Buffer, residual: Buffer | None, y: Buffer) -> Call:
+    """y = residual (None: 0) + sum over j of weights[t, j] times spread row t * used + j of x."""
     assert x.copies == weights.width
-    assert x.width == residual.width == y.width
-    assert weights.copies == residual.copies == y.copies == 1
-    arguments = (x, x.stride, weights, weights.stride, residual, y, x.width, x.copies)
+    assert x.width == y.width
+    assert residual is None or (residual.width, residual.copies) == (x.width, 1)
+    assert weights.copies == y.copies == 1
+    base: Argument = 0 if residual is None else residual
+    arguments = (x, x.stride, weights, weights.stride, base, y, x.width, x.copies)
     blocks = rows_first(-(-x.width // (4 * THREADS)))
-    return Call(gather_kernel(), blocks, arguments, (x, weights, residual), (y,), x.on_logit_rows)
+    reads = (x, weights) if residual is None else (x, weights, residual)
+    return Call(gather_kernel(), blocks, arguments, reads, (y,), x.on_logit_rows)
 
 
-def _route_calls(_: Context, node: Route) -> Calls:
-    routes = node.routes
-    return (route_call(node.x, routes.experts, routes.weights, routes.routing),)
+def _route_calls(context: Context, node: Route) -> Calls:
+    routes, device = node.routes, node.device
+    bias, scales = (context.vector(each, device) for each in (node.bias, node.scales))
+    return (route_call(node.x, routes.experts, routes.weights, routes.routing, bias, scales),)
 
 
 LOWER: Table = {
@@ -225,6 +377,8 @@ def variants() -> Iterator[Kernel]:
     """The kernels that the registry lists."""
     for experts in (32, 64, 128, 256, 512):
         yield route_kernel(experts, True)
+        for scores in SCORES:
+            yield route_scored_kernel(experts, scores)
     yield route_kernel(64, False)
     yield route_kernel(128, False)
     yield spread_kernel()

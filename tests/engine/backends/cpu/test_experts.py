@@ -49,9 +49,13 @@ class Mixture:
         inner: int = 96,
         rows_first: bool = False,
         bits: int = 16,
+        corrected: bool = False,
+        residual: bool = True,
     ) -> None:
-        self.routing, self.rows_first, self.bits = routing, rows_first, bits
+        self.routing, self.rows_first, self.bits, self.residual = routing, rows_first, bits, residual
         count = routing.experts
+        self.correction = np.linspace(-0.3, 0.3, count, dtype=np.float32) if corrected else None
+        self.scales = np.linspace(0.5, 1.5, count, dtype=np.float32) if corrected else None
         width, inner = (-(-size // unit_of(kind)) * unit_of(kind) for size in (width, inner))
         self.table, self.router = Matrix("F32", (97, width), 1), Matrix("F32", (count, width), 2)
         self.gate, self.up = (
@@ -68,7 +72,7 @@ class Mixture:
         def forward(ops: Any) -> Any:
             x = ops.embed(table, 0.1)
             x = ops.last_rows(x) if self.rows_first else x
-            routes = ops.route(ops.linear(x, router), self.routing)
+            routes = ops.route(ops.linear(x, router), self.routing, self.correction, self.scales)
             spread = ops.spread(x, routes)
             # Products of the same rows with other experts run side by side, and those with the same ones
             # after another kernel.
@@ -76,7 +80,7 @@ class Mixture:
             b = ops.expert_linear(seen_by(self.up, spread, routes, self.bits), up, routes)
             inner = ops.gated(a, b, "silu")
             y = ops.expert_linear(seen_by(self.down, inner, routes, self.bits), down, routes, self.biases[1])
-            y = ops.gather(y, routes, x)
+            y = ops.gather(y, routes, x if self.residual else None)
             return y if self.rows_first else ops.last_rows(y)
 
         return forward
@@ -116,6 +120,25 @@ def test_against_the_reference(kind: str, routing: Routing) -> None:
             # of its block's largest.
             assert error.max() <= (2.0**-14 if kind in INTEGER else 2e-5), rows
             assert np.median(error) <= 5e-6, rows
+
+
+SCORED = [
+    Routing(9, 3, False, "sigmoid"), Routing(1, 1, False, "sigmoid"), Routing(8, 2, True, scale=2.5),
+    Routing(24, 4, False, groups=6, used_groups=2), Routing(32, 6, True, "sigmoid", 2.5, 8, 3, 2),
+    Routing(6, 3, True, "sigmoid", 1.0, 6, 4, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("routing", SCORED)
+def test_any_routing(routing: Routing, corrected: bool) -> None:
+    mixture = Mixture("F32", routing, 64, 32, corrected=corrected, residual=not corrected)
+    rng = np.random.default_rng(8)
+    with recorded(CpuBackend(2), mixture) as cpu, recorded(ReferenceBackend(), mixture) as reference:
+        for rows in (1, 8, 9, MOST_ROWS):
+            ids = rng.integers(0, 97, rows)
+            found, expected = cpu.run(step(ids)), reference.run(step(ids))
+            assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max(), rows
 
 
 @pytest.mark.parametrize("kind", ["Q4_1", pytest.param("Q6_K", marks=pytest.mark.slow)])
@@ -185,9 +208,10 @@ def test_equal_logits_go_to_the_first_experts() -> None:
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-def test_logits_that_are_no_numbers_choose_some_experts() -> None:
+@pytest.mark.parametrize("routing", [Routing(5, 2), Routing(6, 3, True, "sigmoid", 1.0, 3, 2, 2)])
+def test_logits_that_are_no_numbers_choose_some_experts(routing: Routing) -> None:
     """Nothing outside the matrices is read: the next step is as ever."""
-    mixture = Mixture("F32", Routing(5, 2))
+    mixture = Mixture("F32", routing)
     mixture.table.values[4] = np.nan
     mixture.table.values[6] = np.inf
     with recorded(CpuBackend(2), mixture) as program:

@@ -1,0 +1,87 @@
+"""Reads how a model's experts are chosen from its headers, config.json or GGUF metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from engine.backends.base import SCORES
+from engine.errors import UnsupportedModel
+from engine.models.config import Experts
+from engine.models.headers import MAX_LAYERS
+from engine.models.keys import Keys
+
+_MAX_EXPERTS = 1 << 10
+_MAX_GROUPS = 32
+_MAX_WIDTH = 1 << 22
+GGUF_EXPERT_KEYS = ("expert_count", "expert_shared_count")
+"""What a reader of GGUF metadata handles that calls `gguf_experts`."""
+
+
+def gguf_experts(
+    keys: Keys, shape: dict[str, Any], *, normalise: bool = True, scores: str = "softmax", **more: Any
+) -> Experts | None:
+    """The experts of a GGUF file, in all layers after the leading dense ones; None when it has none.
+
+    `shape` is the result of `gguf_shape`; `normalise` and `scores` hold where the file does not say; `more`
+    are further fields of `Experts`. Raises `BadCheckpoint`, and `UnsupportedModel` for other scores.
+    """
+    count = keys.integer("expert_count", 0, _MAX_EXPERTS, 0)
+    if not count:
+        return None
+    kind = keys.integer("expert_gating_func", 0, 1 << 10, 0)
+    if kind > len(SCORES):
+        raise UnsupportedModel(
+            f"The model scores its experts in a way of its own (expert_gating_func {kind}), which is not "
+            "supported yet. Choose another model."
+        )
+    first = keys.integer("leading_dense_block_count", 0, MAX_LAYERS, 0)
+    groups = keys.integer("expert_group_count", 0, _MAX_GROUPS, 0) or 1
+    width = keys.integer("expert_feed_forward_length", 1, _MAX_WIDTH, shape["ffn_width"])
+    shared = keys.integer("expert_shared_count", 0, _MAX_EXPERTS, 0) * width
+    read: dict[str, Any] = {
+        "scores": SCORES[kind - 1] if kind else scores,
+        "scale": keys.number("expert_weights_scale", 0.0, 1e6, 0.0) or 1.0,
+        "groups": groups,
+        "used_groups": keys.integer("expert_group_used_count", 0, _MAX_GROUPS, 0) or groups,
+        "group_best": 2,
+        "corrected": None,
+        "router_bias": None,
+        "shared_width": keys.integer("expert_shared_feed_forward_length", 0, _MAX_WIDTH, shared),
+    }
+    return Experts(
+        count,
+        keys.integer("expert_used_count", 1, _MAX_EXPERTS),
+        width,
+        keys.flag("expert_weights_norm", normalise),
+        frozenset(range(min(first, shape["layers"]), shape["layers"])),
+        **(read | more),
+    )
+
+
+def hf_experts(
+    keys: Keys, layers: Iterable[int], *, count: str, used: str, width: int, normalise: bool, **more: Any
+) -> Experts | None:
+    """The experts of a folder, None if no layer has any. `count` and `used` name keys of config.json; `more`
+    are further fields of `Experts`. Raises `BadCheckpoint`.
+    """
+    own = frozenset(layers)
+    if not own:
+        return None
+    return Experts(
+        keys.integer(count, 1, _MAX_EXPERTS), keys.integer(used, 1, _MAX_EXPERTS), width, normalise, own,
+        **more,
+    )  # fmt: skip
+
+
+def hf_groups(keys: Keys, groups: int = 1, used: int = 1, *, best: int = 2) -> dict[str, int]:
+    """`n_group` and `topk_group` of config.json, whose absence means these; `best` is `group_best`.
+
+    Raises `BadCheckpoint`.
+    """
+    found = keys.integer("n_group", 1, _MAX_GROUPS, groups)
+    return {
+        "groups": found,
+        "used_groups": keys.integer("topk_group", 1, _MAX_GROUPS, min(used, found)),
+        "group_best": best,
+    }
