@@ -255,6 +255,7 @@ class Desktop(QObject):
             model, starter, keep_last=not last_run and not any(is_model(path) for path in files)
         )
         self.window.files.open(files)
+        self.window.data_folder.greet()
         if last_run is not None:
             self.window.application_controller.report_last_run(last_run)
 
@@ -358,9 +359,7 @@ def run(
     debug: bool = False,
     files: Sequence[Path] = (),
 ) -> int:
-    """Run the desktop until its window is closed, or hand the arguments to the one that is open; returns the
-    exit code.
-    """
+    """Run the desktop until its window is closed, or hand the arguments to an open one. 0: all is well."""
     sys.setswitchinterval(SWITCH_S)
     os.umask(0o077)  # Files written from now on, exports included, are for this user only.
     if data is not None:
@@ -397,4 +396,4 @@ def run(
     signal_handler.close()
     collector.close()
     diagnostics.close()
-    return 0
+    return desktop.window.data_folder.move_if_asked(app)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from engine.platform.folders import cache_dir, close_to_others, private_folder
 
-__all__ = ["close_data"]
+__all__ = ["OUR_FILES", "close_data"]
 
 log = logging.getLogger(__name__)
 
-_OURS = (
+OUR_FILES = (
     "conversations*", "preferences.json*", ".preferences.json*", "window.ini*", "model-hashes.json*",
     "inglenook.*", "logs", "backups", "models",
 )  # fmt: skip
@@ -33,7 +33,7 @@ def close_data(folder: Path) -> str:
                 private_folder(place)
         except OSError as error:
             log.warning("cannot close %s to other users: %s", place, error)
-    ours = chain.from_iterable(folder.glob(pattern) for pattern in _OURS)
+    ours = chain.from_iterable(folder.glob(pattern) for pattern in OUR_FILES)
     left = close_to_others(ours)
     if left:
         log.warning("%d files in %s stay open to other users, among them %s", len(left), folder, left[0])

@@ -221,7 +221,7 @@ class MainWindow(QMainWindow):
             self.composer_controller, self.comparisons, self.prompts, self.notebooks, self.personas,
             self.participants,
             self.temporary, self.local_only, self.context, self.reply_details, self.transfer, self.backups,
-            self.application_controller,
+            self.data_folder, self.application_controller,
         )  # fmt: skip
         offers = [controller.commands() for controller in controllers]
         instead = (self.notebooks.run, self.comparisons.run)

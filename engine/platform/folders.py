@@ -15,11 +15,12 @@ from pathlib import Path
 
 import platformdirs
 
+from engine.platform.moved_data import read_moved
 from engine.platform.program import portable_folder
 
 __all__ = [
     "CACHE_VARIABLE", "DATA_VARIABLE", "cache_dir", "close_to_others", "code_folder", "data_dir",
-    "is_trusted", "private_file", "private_folder",
+    "is_trusted", "private_file", "private_folder", "usual_data_dir",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -32,12 +33,23 @@ _MOST_LINKS = 40
 def data_dir() -> Path:
     """The folder of conversations, settings and models. Not created here.
 
-    It is that in INGLENOOK_DATA, or else a portable one, or else the system's place for this user.
+    It is that in INGLENOOK_DATA, or else a portable one, or else the system's place for this user, or where
+    the data was moved to from there. Raises OSError if that cannot be found out.
     """
     named = os.environ.get(DATA_VARIABLE, "")
     if named:
         return Path(named).expanduser()
-    return portable_folder() or platformdirs.user_data_path("inglenook", appauthor=False)
+    portable = portable_folder()
+    if portable:
+        return portable
+    usual = usual_data_dir()
+    moved = read_moved(usual)
+    return moved.folder if moved else usual
+
+
+def usual_data_dir() -> Path:
+    """The system's place for this user's data, which may hold only a note of where it was moved to."""
+    return platformdirs.user_data_path("inglenook", appauthor=False)
 
 
 def cache_dir() -> Path:

@@ -27,7 +27,8 @@ class DataFolder(QObject):
 
     A file that is open exists until it is closed, even if it was deleted, so everything can still be written
     elsewhere. `gone` is whether the file is missing; `given_up`, that the user does not want anything saved;
-    `opened_in`, the folder at the start, where the next start will look.
+    `opened_in`, the folder at the start, where the next start will look; `next_place`, where the data moves
+    once the window is closed, if the user asked for that.
 
     Signals:
         lost(str sentence): the file is no longer in its place.
@@ -44,6 +45,7 @@ class DataFolder(QObject):
         self._session, self._database = session, session.stores.database
         self.gone = self.given_up = False
         self.opened_in = self.folder
+        self.next_place: Path | None = None
         self._timer = QTimer(self)
         self._timer.setInterval(LOOK_MS)
         self._timer.timeout.connect(self.look)

@@ -28,7 +28,8 @@ from desktop.store.database.integrity_marker import (
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.write_lock import is_write, write_lock_of
 from desktop.store.search.folding import index_text
-from engine.platform.folders import DATA_VARIABLE, data_dir, private_file, private_folder
+from engine.platform.folders import DATA_VARIABLE, data_dir, private_file, private_folder, usual_data_dir
+from engine.platform.moved_data import NOTE_NAME, read_moved
 
 __all__ = [
     "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "Gone", "StoreError",
@@ -40,8 +41,8 @@ MEMORY = Path(":memory:")
 """A database with this path is never written anywhere."""
 BUSY_TIMEOUT_S = 5.0
 CHECKED_ON_OPENING = 64 << 20
-"""Bytes of a file up to which it is checked on opening, unless it is known to be intact, and copied before a
-migration: this takes up to 0.3 s. Larger files are checked later.
+"""Bytes of a file up to which it is checked on opening, unless it is known to be intact: this takes up to
+0.3 s. Larger files are checked later.
 """
 CACHE_KIB = 16_384
 WAL_BYTES = 64 << 20
@@ -54,10 +55,19 @@ Migration = Callable[[sqlite3.Connection], None]
 def data_folder(folder: Path | None = None) -> Path:
     """The folder of all user data, created if missing and closed to other users.
 
-    It is the argument, else $INGLENOOK_DATA, else the system's default. Raises `StoreError` if it cannot be
-    created.
+    It is the argument, else $INGLENOOK_DATA, else the system's default, or where the data was moved to from
+    there. Raises `StoreError` if it cannot be created; one that the data was moved to is never created again.
     """
-    place = folder or data_dir()
+    try:
+        place = folder or data_dir()
+    except OSError as error:
+        raise StoreError(f"{error.filename} cannot be understood: {error.strerror}.") from error
+    usual = usual_data_dir()
+    if folder is None and not place.is_dir() and (moved := read_moved(usual)) and moved.folder == place:
+        raise StoreError(
+            f"The folder {place}, which your data was moved to, is not there. Connect its disk and start "
+            f"again, or delete {usual / NOTE_NAME} to use {usual}."
+        )
     try:
         private_folder(place)
     except OSError as error:
@@ -319,7 +329,7 @@ def _migrate(
     pending = list(migrations[len(applied) :])
     if not pending:
         return
-    if existed and applied and path.stat().st_size <= CHECKED_ON_OPENING:  # larger files have backups
+    if existed and applied:
         _back_up(connection, path.with_name(f"{path.stem}.before-{pending[0].__name__}{path.suffix}"))
     for number, step in enumerate(pending, start=len(applied) + 1):
         connection.execute("BEGIN IMMEDIATE")

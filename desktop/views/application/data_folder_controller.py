@@ -1,16 +1,25 @@
-"""The data folder was removed, moved or unmounted: asks the user at once where to save everything."""
+"""The data folder: moved when the user asks for it. When it was removed or unmounted, asks the user at once
+where to save everything.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QDir, QObject, Slot
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
+from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QWidget
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.data_folder import DataFolder
+from desktop.store.database.database import StoreError
+from desktop.store.relocation import arrived, copy_before, delete_before
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.widgets.flows import answer, chosen_path, flow
+
+if TYPE_CHECKING:
+    from desktop.views.application.move_dialog import MoveDialog
 
 __all__ = ["DataFolderController"]
 
@@ -23,10 +32,67 @@ class DataFolderController(QObject):
         self._place, self._chat, self._window = place, chat, window
         self._leaving = False
         self.box: QMessageBox | None = None
+        self.move_dialog: MoveDialog | None = None
         place.lost.connect(self._ask)
         place.back.connect(self._on_back)
         place.moved.connect(self._on_moved)
         session.notice.connect(self._on_notice)
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The command that moves the data."""
+        return {"move_data": self.open_move}
+
+    def open_move(self) -> None:
+        """Show where the data is, and offer to move it."""
+        from desktop.views.application.move_dialog import MoveDialog  # only when needed
+
+        self.move_dialog = dialog = MoveDialog(self._place.folder, self._window)
+        dialog.move_requested.connect(self._move)
+        dialog.delete_requested.connect(self._delete_before)
+        dialog.finished.connect(self._forget_dialog)
+        dialog.open()
+
+    def move_if_asked(self, app: QApplication) -> int:
+        """After the end of everything else: move the data and start again, if the user asked for that.
+
+        Returns the exit code.
+        """
+        if self._place.next_place is None:
+            return 0
+        from desktop.views.application.move_progress import move_and_restart  # hardly any run needs it
+
+        return move_and_restart(app, self._place.folder, self._place.next_place)
+
+    def greet(self) -> None:
+        """After the first paint: if the data has just been moved here, show that."""
+        if arrived(self._place.folder):
+            before = copy_before(self._place.folder)
+            words = f"Your data is in {self._place.folder} now."
+            self._chat.banner.show_notice(
+                f"{words} The old copy in {before} is still there." if before else words,
+                "info",
+                offer=("Delete the old copy…", self.open_move) if before else None,
+            )
+
+    @Slot()
+    def _forget_dialog(self) -> None:
+        self.move_dialog = None
+
+    @Slot(object)
+    def _move(self, target: Path) -> None:
+        """Close the window; `desktop.app.run` moves the data then, and starts the program again."""
+        self._place.next_place = target
+        if not self._window.close():
+            self._place.next_place = None  # something still has to be saved, or the user stays
+
+    @Slot()
+    def _delete_before(self) -> None:
+        try:
+            delete_before(self._place.folder)
+        except StoreError as error:
+            self._chat.show_notice(str(error), "error")
+        else:
+            self._chat.show_notice("The old copy of your data was deleted.", "info")
 
     def may_close(self) -> bool:
         """Whether the file is in its place, or the user gave it up; if not, the user is asked, and may close

@@ -150,6 +150,7 @@ COMMANDS: tuple[Command, ...] = (
             why_not=_no_message, slash="export", words="save markdown html pdf json share"),
     Command("export_all", "File", "Export all chats…", words="save markdown html json backup share"),
     Command("restore_backup", "File", "Restore from a backup…", words="recover snapshot"),
+    Command("move_data", "File", "Move data…", words="folder disk drive location where chats are kept"),
     Command("", "File"),
     Command("quit", "File", "Quit", ("Ctrl+Q",), words="exit close"),
     Command("undo", "Edit", "Undo delete", ("Ctrl+Z",)),

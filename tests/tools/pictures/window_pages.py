@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAction
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QMenu, QWidget
+from PySide6.QtWidgets import QMenu, QMessageBox, QWidget
 
 from desktop.services.transfer.transfer_report import ImportReport
 from desktop.settings import PANES, Behaviour
@@ -195,6 +196,31 @@ def backups(stage: Stage) -> QWidget:
     dialog.make.click()
     stage.until(lambda: dialog.list.count() > 0)
     return top(stage)
+
+
+@page
+def move_data(stage: Stage) -> QWidget:
+    stage.shut()
+    act(stage, "move_data")
+    return top(stage)
+
+
+@page
+def move_refused(stage: Stage) -> QWidget:
+    dialog = stage.window.data_folder.move_dialog
+    assert dialog is not None
+    dialog.offer(Path("/"))
+    return top(stage)
+
+
+@page
+def move_question(stage: Stage) -> QWidget:
+    dialog = stage.window.data_folder.move_dialog
+    assert dialog is not None
+    dialog.offer(stage.desktop.services.folder.with_name(f"{stage.desktop.services.folder.name}-new"))
+    box = dialog.findChild(QMessageBox)
+    assert box is not None
+    return stage.fit(box)
 
 
 @page

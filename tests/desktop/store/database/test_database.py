@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database import database as database_module
 from desktop.store.database.database import StoreError, data_folder
 from desktop.store.database.migrations import MIGRATIONS, conversations_and_messages
 from desktop.store.database.open import open_conversations
@@ -73,6 +74,16 @@ def test_an_old_file_is_copied_and_migrated(tmp_path: Path) -> None:
     copy = tmp_path / "a.before-full_text_search.sqlite3"
     assert applied(copy) == ["conversations_and_messages"]
     assert applied(path) == [step.__name__ for step in (*MIGRATIONS, add_a_colour)]
+
+
+def test_a_large_file_is_copied_before_a_migration_too(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(database_module, "CHECKED_ON_OPENING", 0)
+    path = tmp_path / "a.sqlite3"
+    fill(path, 3)
+    open_conversations(path, (*MIGRATIONS, add_a_colour)).close()
+    copy = open_conversations(tmp_path / "a.before-add_a_colour.sqlite3")
+    assert len(ConversationStore(copy).list()) == 3
+    copy.close()
 
 
 def test_a_failing_migration_leaves_the_file_as_it_was(tmp_path: Path) -> None:

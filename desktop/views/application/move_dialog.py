@@ -1,0 +1,126 @@
+"""Shows where the data is, and moves it to another folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QMessageBox, QPushButton, QVBoxLayout, QWidget
+
+from desktop.store.relocation import copy_before, data_bytes, fixed_place, new_place_trouble
+from desktop.views.layout.fill import fill
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.banner import announce
+from desktop.views.widgets.file_dialogs import ask_folder
+from desktop.views.widgets.text_label import text_label
+from engine.units import size_text
+
+__all__ = ["MoveDialog"]
+
+
+class MoveDialog(QDialog):
+    """`move_requested(object folder)`: the user chose a folder that can be used, and confirmed.
+
+    `delete_requested()`: the user confirmed that the copy from before the last move is deleted.
+    """
+
+    move_requested = Signal(object)
+    delete_requested = Signal()
+
+    def __init__(self, folder: Path, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setObjectName("moveDialog")
+        self.setWindowTitle("Move data")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._folder, self._size = folder, size_text(data_bytes(folder))
+        self._before = copy_before(folder)
+        fixed = fixed_place()
+        words = text_label(
+            f"Your chats, settings, backups and downloaded models are in {folder} ({self._size}).",
+            wraps=True,
+            plain=True,
+        )
+        before = text_label(wraps=True, plain=True)
+        self.trouble = text_label(fixed, "muted" if fixed else "danger", wraps=True, plain=True)
+        self.trouble.setVisible(bool(fixed))
+        self.choose = QPushButton("Choose a new folder…")
+        self.choose.setProperty("tone", "primary")
+        self.choose.setEnabled(not fixed)
+        self.choose.clicked.connect(self._choose)
+        self.delete = QPushButton("Delete the old copy…")
+        self.delete.setAutoDefault(False)
+        self.delete.clicked.connect(self._ask_delete)
+        if self._before is None:
+            before.hide()
+            self.delete.hide()
+        else:
+            size = size_text(data_bytes(self._before))
+            before.setText(f"The copy from before the last move is still in {self._before} ({size}).")
+        self.shut = QPushButton("Close")
+        self.shut.setAutoDefault(False)
+        self.shut.clicked.connect(self.reject)
+        line = fill(QHBoxLayout(), self.delete, 1, self.choose, self.shut)
+        layout = fill(QVBoxLayout(self), words, before, self.trouble, 1, line)
+        dialog_margins(layout)
+        self._fit()
+
+    def offer(self, target: Path) -> None:
+        """Ask whether to move everything to `target`, or show why that cannot be."""
+        sentence = new_place_trouble(self._folder, target)
+        self.trouble.setText(sentence)
+        self.trouble.setVisible(bool(sentence))
+        self._fit()
+        if sentence:
+            announce(self, sentence)
+            return
+        box = QMessageBox(
+            QMessageBox.Icon.Question, "Move data", f"Move everything to {target}?", parent=self
+        )
+        box.setObjectName("moveQuestion")
+        box.setTextFormat(Qt.TextFormat.PlainText)
+        box.setInformativeText(
+            f"Inglenook closes its window, copies {self._size}, checks the copy and starts again. The old "
+            "folder stays as it is until you delete it. A reply that is being written is stopped and kept."
+        )
+        agree = box.addButton("Move and restart", QMessageBox.ButtonRole.AcceptRole)
+        box.addButton(QMessageBox.StandardButton.Cancel)
+        agree.clicked.connect(lambda: self._end(target))
+        box.finished.connect(box.deleteLater)
+        box.open()
+
+    def _end(self, target: Path) -> None:
+        self.accept()
+        self.move_requested.emit(target)
+
+    def _choose(self) -> None:
+        ask_folder(self, "Move the data to", lambda chosen: self.offer(chosen[0]), self._folder.parent)
+
+    def _ask_delete(self) -> None:
+        box = QMessageBox(
+            QMessageBox.Icon.Warning,
+            "Delete the old copy",
+            f"Delete the copy in {self._before}?",
+            parent=self,
+        )
+        box.setObjectName("deleteQuestion")
+        box.setTextFormat(Qt.TextFormat.PlainText)
+        box.setInformativeText(
+            f"Your data in {self._folder} stays. Files there that are not Inglenook's stay too."
+        )
+        agree = box.addButton("Delete", QMessageBox.ButtonRole.DestructiveRole)
+        box.setDefaultButton(box.addButton(QMessageBox.StandardButton.Cancel))
+        agree.clicked.connect(self._end_delete)
+        box.finished.connect(box.deleteLater)
+        box.open()
+
+    def _end_delete(self) -> None:
+        self.accept()
+        self.delete_requested.emit()
+
+    def _fit(self) -> None:
+        """As wide as is good to read, as high as the text needs, inside the parent window."""
+        parent, layout = self.parentWidget(), self.layout()
+        if parent is not None and layout is not None:
+            wide = min(self.fontMetrics().averageCharWidth() * 80, max(340, parent.width() - 40))
+            layout.activate()
+            self.resize(wide, max(layout.heightForWidth(wide), self.minimumSizeHint().height()))
