@@ -35,6 +35,8 @@ class AttentionShape:
 
     A token attends to the latest `window` tokens, itself included (arXiv 2004.05150); 0 means all of them.
     `soft_cap` turns a scaled score s into cap * tanh(s / cap) (Gemma 2, arXiv 2408.00118); 0 means no cap.
+    With `latent`, values are the first `latent` columns of the keys, and only keys are cached (multi-head
+    latent attention in its absorbed form, arXiv 2405.04434); 0 means that values are apart.
     """
 
     heads: int
@@ -43,6 +45,12 @@ class AttentionShape:
     scale: float
     window: int = 0
     soft_cap: float = 0.0
+    latent: int = 0
+
+    @property
+    def value_dim(self) -> int:
+        """Columns of a value."""
+        return self.latent or self.head_dim
 
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_swiglu")
@@ -187,15 +195,30 @@ class Ops(Protocol):
         """x (T, K) times weight (N, K) transposed, plus bias (N,), plus residual (T, N): (T, N)."""
         ...
 
+    def head_linear(self, x: Array, weights: Sequence[Weight]) -> Array:
+        """Each of H equal parts of a row of x (T, H * K) times its own matrix (N, K) transposed: (T, H * N).
+
+        The matrices have one shape and type.
+        """
+        ...
+
+    def join(self, x: Array, y: Array, heads: int) -> Array:
+        """Part by part, the `heads` equal parts of rows of x (T, heads * A) and of y (T, heads * B): (T,
+        heads * (A + B)).
+        """
+        ...
+
     def rope(self, x: Array, table: RotaryTable, heads: int) -> Array:
         """x (T, heads * D), each head rotated by the step's positions; dimensions past the table are kept."""
         ...
 
     def attention(
-        self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Floats | None = None
-    ) -> Array:
+        self, layer: int, q: Array, k: Array, v: Array | None, shape: AttentionShape,
+        sinks: Floats | None = None,
+    ) -> Array:  # fmt: skip
         """Write k and v (T, G * D) to the cache, then compute causal attention of q (T, H * D): (T, H * D).
 
+        If the shape is `latent`, there is no v, and the result is (T, H * latent).
         `sinks` (H,) are scores, one for each head, that take part in the softmax but have no value. Source:
         GPT-OSS's model card.
         """

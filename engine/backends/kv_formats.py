@@ -14,7 +14,8 @@ q4           also keeps a sequence's first key and value in float32, because so 
              small model's perplexity by 7 %.
 
 `engine.backends.kv_rounding` defines the codes in plain torch. Keys and values have a format each: "q6" is
-the usual name of 8-bit keys with 4-bit values.
+the usual name of 8-bit keys with 4-bit values. Latent attention has keys alone, in the format of keys: its
+values are columns of them.
 """
 
 from __future__ import annotations
@@ -73,9 +74,12 @@ def cache_type(dtype: str, value_dtype: str = "same", automatic: str = "fp16") -
     return CacheType(keys, values)
 
 
-def bytes_per_position(kind: CacheType, kv_heads: int, head_dim: int) -> int:
-    """Bytes of a position's keys and values in one layer of the CPU's cache, with padding and scales."""
-    return kv_heads * (key_bytes(kind.keys, head_dim) + value_bytes(kind.values, head_dim))
+def bytes_per_position(kind: CacheType, kv_heads: int, head_dim: int, latent: bool = False) -> int:
+    """Bytes of a position's keys and values in one layer of the CPU's cache, with padding and scales; of its
+    keys alone if `latent`.
+    """
+    values = 0 if latent else value_bytes(kind.values, head_dim)
+    return kv_heads * (key_bytes(kind.keys, head_dim) + values)
 
 
 def key_bytes(name: str, head_dim: int) -> int:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
-import numpy as np
 import torch
 
 from engine.backends.base import (
@@ -25,15 +23,16 @@ from engine.backends.base import (
     Step,
     Weight,
 )
-from engine.backends.kv_formats import WHOLE_KEYS, CacheType, cache_type
+from engine.backends.kv_formats import WHOLE_KEYS
 from engine.backends.kv_rounding import limited, rounded, rounded_keys
 from engine.backends.main_memory import free_memory
+from engine.backends.reference_cache import Kept, ReferenceCache
 from engine.backends.reference_recurrent import RecurrentOps
 from engine.backends.runs import run_singly
 from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
 from engine.core import PAGE_TOKENS, Loading
-from engine.tensors import Bytes, Floats, RawTensor
+from engine.tensors import Floats, RawTensor
 
 
 class ReferenceBackend:
@@ -90,66 +89,6 @@ class ReferenceWeight:
         self.shape = tensor.shape
         self.values = torch.from_numpy(tensor.dequantise())
         self.nbytes = self.values.nbytes
-
-
-class ReferenceCache:
-    """Keys and values of each layer: (P, 256, G, D), float16 for "fp16", otherwise float32, already rounded.
-
-    `state_parts` are (states, numbers) for each of the shapes of `states`.
-    """
-
-    def __init__(
-        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
-    ) -> None:
-        self.kind = cache_type(dtype, automatic="fp32")
-        self.dtype = str(self.kind)
-        self.page_count = page_count
-        sizes = [(page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim) for shape in shapes]
-        self.keys, self.values = (  # NumPy's zeros take no memory until they are written
-            [torch.from_numpy(np.zeros(size, np.float16 if name == "fp16" else np.float32)) for size in sizes]
-            for name in (self.kind.keys, self.kind.values)
-        )
-        self.page_bytes = sum(part.nbytes for part in (*self.keys, *self.values)) // page_count
-        self.states = states
-        self.state_parts = [
-            torch.from_numpy(np.zeros((states.count, part.floats), np.float32)) for part in states.shapes
-        ]
-        self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes
-
-    def close(self) -> None:
-        self.keys, self.values, self.state_parts = [], [], []
-
-    def copy_page(self, source: int, target: int) -> None:
-        for part in (*self.keys, *self.values):
-            part[target] = part[source]
-
-    def read_page(self, page: int) -> Bytes:
-        """The keys of all layers, then their values."""
-        pages = [part[page].numpy().reshape(-1).view(np.uint8) for part in (*self.keys, *self.values)]
-        return np.concatenate([np.empty(0, np.uint8), *pages])
-
-    def write_page(self, page: int, data: Bytes) -> None:
-        start = 0
-        for part in (*self.keys, *self.values):
-            mine = data[start : start + part[page].nbytes].copy()
-            part[page] = torch.from_numpy(mine).view(part.dtype).view(part[page].shape)
-            start += mine.size
-
-
-class Kept(Protocol):
-    """Keys and values of each layer, (P, 256, G, D), in the formats of `kind` or float32."""
-
-    @property
-    def kind(self) -> CacheType: ...
-
-    @property
-    def keys(self) -> Sequence[torch.Tensor]: ...
-
-    @property
-    def values(self) -> Sequence[torch.Tensor]: ...
-
-    @property
-    def state_parts(self) -> Sequence[torch.Tensor]: ...
 
 
 class ReferenceProgram:
@@ -221,6 +160,14 @@ class ReferenceOps(RecurrentOps):
             y = y + torch.tensor(bias).to(y.device)
         return y if residual is None else y + residual.to(y.device)
 
+    def head_linear(self, x: Array, weights: Sequence[Weight]) -> Array:
+        parts = x.reshape(len(x), len(weights), -1)
+        return torch.cat([self._times(parts[:, h], weight) for h, weight in enumerate(weights)], dim=1)
+
+    def join(self, x: Array, y: Array, heads: int) -> Array:
+        parts = [each.to(x.device).reshape(len(x), heads, -1) for each in (x, y)]
+        return torch.cat(parts, dim=2).reshape(len(x), -1)
+
     def rope(self, x: Array, table: RotaryTable, heads: int) -> Array:
         rows = self._positions.numpy()
         # (T, 1, R / 2)
@@ -237,12 +184,13 @@ class ReferenceOps(RecurrentOps):
         return out.reshape(x.shape)
 
     def attention(
-        self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Floats | None = None
-    ) -> Array:
+        self, layer: int, q: Array, k: Array, v: Array | None, shape: AttentionShape,
+        sinks: Floats | None = None,
+    ) -> Array:  # fmt: skip
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         on = keys.device
-        q, k, v = (part.to(on) for part in (q, k, v))
+        q, k = q.to(on), k.to(on)
         pages, places = (
             part.to(on)
             for part in (self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS)
@@ -255,20 +203,23 @@ class ReferenceOps(RecurrentOps):
             keys[pages, places] = rounded_keys(k, queries, torch.zeros_like(k[0]), "q8")
         else:
             keys[pages, places] = rounded(k, self._cache.kind.keys)
-        v = v.reshape(rows, shape.kv_heads, dim)
-        values[pages, places] = rounded(v, self._cache.kind.values)
-        if self._cache.kind.values == "q4" and self._positions[0] == 0:
-            values[self._pages[0], 0] = limited(v[0])
+        if v is None:
+            values = keys[..., : shape.latent]
+        else:
+            v = v.to(on).reshape(rows, shape.kv_heads, dim)
+            values[pages, places] = rounded(v, self._cache.kind.values)
+            if self._cache.kind.values == "q4" and self._positions[0] == 0:
+                values[self._pages[0], 0] = limited(v[0])
 
         length = int(self._positions[-1]) + 1
         used, positions = self._pages[: -(-length // PAGE_TOKENS)].to(on), self._positions.to(on)
         seen_keys = keys[used].reshape(-1, shape.kv_heads, dim)[:length].float()  # (S, G, D)
-        seen_values = values[used].reshape(-1, shape.kv_heads, dim)[:length].float()
+        seen_values = values[used].reshape(-1, shape.kv_heads, shape.value_dim)[:length].float()
         places = torch.arange(length, device=on)[None, :]
         unseen = places > positions[:, None]  # (T, S)
         if shape.window:
             unseen = unseen | (places <= positions[:, None] - shape.window)
-        out = torch.empty(rows, heads, dim, device=on)
+        out = torch.empty(rows, heads, shape.value_dim, device=on)
         for head in range(heads):
             group = head // (heads // shape.kv_heads)
             scores = q.reshape(rows, heads, dim)[:, head] @ seen_keys[:, group].T * shape.scale  # (T, S)
@@ -279,7 +230,7 @@ class ReferenceOps(RecurrentOps):
                 scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]), device=on)], dim=-1)
             weights = torch.softmax(scores, dim=-1)[:, :length]
             out[:, head] = weights @ seen_values[:, group]
-        return out.reshape(rows, heads * dim)
+        return out.reshape(rows, -1)
 
     def _store_differences(self, keys: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> None:
         """Write q4 keys as differences from a mean: none for the first 16 positions, that of positions 1 to

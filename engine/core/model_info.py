@@ -47,6 +47,8 @@ class ModelInfo:
     has_chat_template: bool
     kv_shapes: tuple[tuple[int, int], ...] = ()
     """(key/value heads, head dimension) of each layer that has keys and values."""
+    latent_cache: bool = False
+    """Whether only keys are cached, of which values are columns (multi-head latent attention)."""
     quantisation: str = ""
     """The usual name of the weights' format: "Q4_K", "GPTQ 4-bit", "BF16"."""
     licence: str = ""
@@ -59,6 +61,8 @@ class ModelInfo:
     """The sampler settings that the model's authors recommend: (field of `SamplerSettings`, value)."""
     state_bytes: int = 0
     """Bytes of one state of the recurrent layers."""
+    cpu_only: str = ""
+    """What the model has that there are no GPU kernels for: "recurrent layers" or "latent attention"."""
     advised_context: int = 0
     """The context in tokens beyond which the model gets worse."""
     plain: tuple[int, int, int, int] = (0, 0, 0, 0)

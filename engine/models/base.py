@@ -19,7 +19,7 @@ from engine.models.memory.estimate import (
     page_bytes,
     state_count,
 )
-from engine.models.rope import rotary_table
+from engine.models.rope import rotary_table, scaling_table
 from engine.units import size_text
 
 __all__ = ["SPARE_PAGES", "Model"]
@@ -83,7 +83,8 @@ class Model:
 
     def page_bytes(self, dtype: str = "auto") -> int:
         """Bytes of one cache page in all layers. Raises `BadSetting` for an unknown cache type."""
-        return page_bytes(self.config.kv_shapes, dtype, self.backend.name)
+        config = self.config
+        return page_bytes(config.kv_shapes, dtype, self.backend.name, config.latent is not None)
 
     def new_cache(self, tokens: int, dtype: str = "auto", further_pages: int = 0) -> KVCache:
         """A zeroed cache for `tokens` positions, with spare pages and `further_pages` for other sequences.
@@ -155,7 +156,10 @@ def rope_tables(config: ModelConfig, positions: int, context: int) -> RopeTables
     rope = config.rope
     scaled = rope is not None and rope.query_beta != 0.0
     queries = rotary_table(rope, positions, context, queries=True) if rope is not None and scaled else None
-    return RopeTables(main, local, queries)
+    unrotated = None
+    if rope is not None and scaled and config.latent is not None:
+        unrotated = scaling_table(rope, positions, config.latent.nope_dim)
+    return RopeTables(main, local, queries, unrotated)
 
 
 def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:

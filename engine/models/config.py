@@ -130,6 +130,26 @@ class Multipliers:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Multi-head latent attention (arXiv 2405.04434): every head's key and value come from one latent of
+    `rank` numbers, and all heads share the part of the key that has rope, of `rope_dim` numbers.
+    """
+
+    rank: int
+    nope_dim: int
+    """Numbers of a head's query and key without rope."""
+    rope_dim: int
+    value_dim: int
+    query_rank: int = 0
+    """The rank of the queries' own latent; 0: they have none."""
+
+    @property
+    def query_dim(self) -> int:
+        """Numbers of a head's query."""
+        return self.nope_dim + self.rope_dim
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The shape of a decoder.
 
@@ -218,6 +238,10 @@ class ModelConfig:
     one_part: bool = False
     """Whether a layer is attention, recurrent or, as the `mlp_layers`, a feed-forward part, and no more."""
     mlp_layers: frozenset[int] = frozenset()
+    latent: LatentAttention | None = None
+    """The kind of attention where keys and values come from a latent. Heads then share one key of the cache,
+    the latent and the part with rope: `kv_heads` is 1, `head_dim` its width.
+    """
     output_gate: bool = False
     """Whether attention's result is multiplied by the sigmoid of a gate, made with the queries."""
 
@@ -241,12 +265,25 @@ class ModelConfig:
         """The attention of one layer, its window and soft cap included."""
         scale = (self.attention_scale or self.head_dim**-0.5) * self.multipliers.keys
         window = self.windows[layer] if self.windows else 0
-        return AttentionShape(self.heads, self.kv_heads, self.head_dim, scale, window, self.attention_cap)
+        return AttentionShape(
+            self.heads, self.kv_heads, self.head_dim, scale, window, self.attention_cap, self._latent_columns
+        )
 
     @property
     def cache_shapes(self) -> tuple[AttentionShape, ...]:
         """The attention of each layer with keys and values."""
         return tuple(self.shape(layer) for layer in range(self.layers) if layer not in self.uncached_layers)
+
+    @property
+    def _latent_columns(self) -> int:
+        return 0 if self.latent is None else self.latent.rank
+
+    @property
+    def cpu_only(self) -> str:
+        """What the model has that there are no GPU kernels for; "" if there is nothing."""
+        if self.recurrent_layers:
+            return "recurrent layers"
+        return "latent attention" if self.latent is not None else ""
 
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:
@@ -280,7 +317,8 @@ class ModelConfig:
 
     def kv_bytes_per_token(self, dtype: str = "fp16") -> int:
         """Bytes of one position in all layers; `dtype` is as in `kv_formats.cache_type`."""
-        return sum(bytes_per_position(cache_type(dtype), *shape) for shape in self.kv_shapes)
+        kind, latent = cache_type(dtype), self.latent is not None
+        return sum(bytes_per_position(kind, *shape, latent) for shape in self.kv_shapes)
 
 
 def state_parts(recurrent: ShortConvolution | DeltaNet | Mamba | None, width: int) -> tuple[StateShape, ...]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from engine.backends.base import Weight
 from engine.models.config import ModelConfig
+from engine.models.latent import LatentSource, latent_mixer
 from engine.models.layers import (
     Attention,
     BesideAttention,
@@ -128,6 +129,8 @@ class _Builder:
                 recurrent, self._over_cache(layer, at), (scales.mamba_input, scales.mamba_output),
                 (scales.attention_input, scales.attention_output),
             )  # fmt: skip
+        if config.latent is not None:
+            return latent_mixer(LatentSource(self.source, at, names), config, config.latent, layer)
         return self._over_cache(layer, at)
 
     def _over_cache(self, layer: int, at: str) -> Attention:

@@ -46,7 +46,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     seen = survey(checkpoint, backend, plain)
     assert seen.parts is not None
     gpu_bytes, gpu_work = 0, WorkSpace()
-    if not config.recurrent_layers:  # which run on the processor only
+    if not config.cpu_only:
         gpu = UsualGpu()
         on_gpu = survey(checkpoint, gpu)
         assert on_gpu.parts is not None
@@ -66,11 +66,13 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         stop_token_ids=stop_token_ids,
         has_chat_template=has_chat_template,
         kv_shapes=config.kv_shapes,
+        latent_cache=config.latent is not None,
         quantisation=quantisation_name(checkpoint),
         licence=licence(checkpoint),
         resident_bytes=seen.bytes,
         read_bytes=read_bytes(config, seen.bytes, seen.expert_bytes, seen.parts),
         defaults=sampler_defaults(checkpoint),
+        cpu_only=config.cpu_only,
         state_bytes=States(config.state_shapes).state_bytes,
         advised_context=config.advised_context,
         plain=plain.found,

@@ -111,12 +111,14 @@ class SeparateQkv:
 @dataclass(frozen=True, slots=True)
 class RopeTables:
     """The rotary tables of a model: `main`, and `local` for the layers with a window that have their own.
-    `queries` takes the place of `main` for queries that are scaled by their positions.
+    `queries` takes the place of `main` for queries that are scaled by their positions; `unrotated` scales the
+    part of such a query that has no rope.
     """
 
     main: RotaryTable | None = None
     local: RotaryTable | None = None
     queries: RotaryTable | None = None
+    unrotated: RotaryTable | None = None
 
     def table(self, name: str) -> RotaryTable | None:
         """The table called "main" or "local"; None for "none"."""

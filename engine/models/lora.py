@@ -14,6 +14,7 @@ import numpy.typing as npt
 from engine.backends.base import Weight
 from engine.errors import BadSetting
 from engine.models.decoder import QUERY_PARTS, half_of_queries, ungrouped_rows
+from engine.models.latent import PARTS, latent_orders
 from engine.models.layers import Linear, Order, Slot
 from engine.models.names import TensorNames
 from engine.models.recurrent import tiled_orders
@@ -50,6 +51,8 @@ def adapter_slots(
             )
             if slot is not None:
                 slots[folder.layer.format(layer) + module] = slot
+        if config.latent is not None:
+            slots |= _latent_slots(architecture, config, names, layer, linears)
         if layer in config.recurrent_layers:
             slots |= _recurrent_slots(architecture, config, names, layer, linears)
     head = linears.get(names.head)
@@ -113,6 +116,32 @@ def _slot(
         pairs.append((part, mine[_interleaved(config, rows)] if interleaved and name != "v" else mine))
         start += rows
     return Slot(tuple(pairs), start)
+
+
+def _latent_slots(
+    architecture: Architecture,
+    config: ModelConfig,
+    names: TensorNames,
+    layer: int,
+    linears: Mapping[str, Linear],
+) -> dict[str, Slot]:
+    """The slots of latent attention, by the names of Hugging Face's modules. The matrix that makes keys and
+    values of latents has none, since the pass does not have it in that form.
+    """
+    folder, own = architecture.hf_names, names
+    assert folder.latent is not None
+    assert own.latent is not None
+    orders, found = latent_orders(config), {}
+    for field in ("query_down", "query_up", "down", "query"):
+        of, mine = (folder, own) if field == "query" else (folder.latent, own.latent)
+        at = names.layer.format(layer) + getattr(mine, field)
+        rows_of = dict(zip(PARTS, orders[field], strict=True)) if field in orders else {"": None}
+        pairs = [(linears.get(at + end), order) for end, order in rows_of.items()]
+        there = tuple((linear, order) for linear, order in pairs if linear is not None)
+        if there:
+            rows = sum(linear.weight.shape[0] for linear, _ in there)
+            found[folder.layer.format(layer) + getattr(of, field)] = Slot(there, rows)
+    return found
 
 
 def _recurrent_slots(

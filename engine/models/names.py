@@ -34,6 +34,27 @@ _OUTER = ("embed", "norm", "head", "layer", "positions", "embed_norm", "project_
 
 
 @dataclass(frozen=True, slots=True)
+class LatentNames:
+    """The names of latent attention's tensors, after those of `TensorNames.layer`; "" if there is none.
+
+    Those without a latent of the queries have `TensorNames.query` in place of the first three.
+    """
+
+    query_down: str
+    query_norm: str
+    query_up: str
+    down: str
+    """The matrix that makes the latent and then the part of the key with rope."""
+    norm: str
+    up: str
+    """The matrix that makes of each head in turn the key without rope and the value."""
+    key_up: str = ""
+    """A stack of each head's matrix from its query to the latent, that of the key transposed."""
+    value_up: str = ""
+    """A stack of each head's matrix from the latent to its value."""
+
+
+@dataclass(frozen=True, slots=True)
 class TensorNames:
     """The names in a file, without ".weight" and ".bias"; "" if there is no such tensor.
 
@@ -98,6 +119,7 @@ class TensorNames:
     its value (InternLM 2).
     """
     recurrent: RecurrentNames | None = None
+    latent: LatentNames | None = None
     transposed: bool = False
     """Whether matrices other than the embedding and the head are (K, N) instead of (N, K)."""
 
@@ -117,6 +139,15 @@ class TensorNames:
             )
         return replace(self, **{name: prefix + getattr(self, name) for name in _OUTER if getattr(self, name)})
 
+
+LATENT_GGUF = LatentNames(
+    "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_kv_b", "attn_k_b",
+    "attn_v_b",
+)  # fmt: skip
+LATENT_HF = LatentNames(
+    "self_attn.q_a_proj", "self_attn.q_a_layernorm", "self_attn.q_b_proj", "self_attn.kv_a_proj_with_mqa",
+    "self_attn.kv_a_layernorm", "self_attn.kv_b_proj",
+)  # fmt: skip
 
 GGUF = TensorNames(
     embed="token_embd", norm="output_norm", head="output", layer="blk.{}.", attention_norm="attn_norm",

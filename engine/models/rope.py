@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.backends.base import RotaryTable
 
@@ -59,12 +60,25 @@ def rotary_table(rope: RopeConfig, positions: int, context: int = 0, *, queries:
     places = np.arange(positions, dtype=np.float64)
     angles, factors = np.outer(places, frequencies), np.full((positions, 1), magnitude)
     if queries and rope.query_beta:
-        factors *= 1 + rope.query_beta * np.log(1 + np.floor(places / rope.query_length))[:, None]
+        factors *= _query_factors(rope, positions)
     return RotaryTable(
         (np.cos(angles) * factors).astype(np.float32),
         (np.sin(angles) * factors).astype(np.float32),
         rope.interleaved,
     )
+
+
+def scaling_table(rope: RopeConfig, positions: int, dim: int) -> RotaryTable:
+    """The table that only scales `dim` numbers (an even number) of a query by its position."""
+    factors = _query_factors(rope, positions).astype(np.float32).repeat(dim // 2, axis=1)
+    return RotaryTable(factors, np.zeros_like(factors), True)
+
+
+def _query_factors(rope: RopeConfig, positions: int) -> npt.NDArray[np.float64]:
+    """What queries at positions 0 to positions - 1 are multiplied by, (positions, 1)."""
+    places = np.arange(positions, dtype=np.float64)
+    factors: npt.NDArray[np.float64] = 1 + rope.query_beta * np.log(1 + np.floor(places / rope.query_length))
+    return factors[:, None]
 
 
 def yarn_divisors(

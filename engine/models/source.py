@@ -18,13 +18,13 @@ from engine.errors import BadCheckpoint
 from engine.models.layers import Linear, Norm, Parts
 from engine.tensors import Floats, RawTensor
 from engine.weights.tensor import FileTensor
-from engine.weights.transform.transposed import transposed
+from engine.weights.transform.transposed import transposed, unpacked_transposed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
     """How a matrix is stored in a tensor: `part` of a stack of `parts`, transposed, then the rows `order`; or
-    one row as a `vector`.
+    one row as a `vector`. With `flipped` those rows of the tensor are the matrix's columns.
     """
 
     part: int = 0
@@ -33,11 +33,14 @@ class View:
     order: npt.NDArray[np.int64] | None = None
     stored_rows: int = 0
     vector: bool = False
+    flipped: bool = False
 
     def shape(self, rows: int, columns: int) -> tuple[int, ...]:
         """The shape of the tensor of which this view is (rows, columns)."""
         if self.vector:
             return (columns,)
+        if self.flipped:
+            rows, columns = columns, rows
         stored = self.stored_rows if self.order is not None else rows
         matrix = (columns, stored) if self.transposed else (stored, columns)
         return (self.parts, *matrix) if self.parts else matrix
@@ -49,7 +52,8 @@ class View:
             return FileTensor(tensor.name, "F32", (1, values.size), values.view(np.uint8))
         matrix = tensor.part(self.part) if self.parts else tensor
         matrix = transposed(matrix) if self.transposed else matrix
-        return matrix if self.order is None else matrix.take(self.order)
+        matrix = matrix if self.order is None else matrix.take(self.order)
+        return unpacked_transposed(matrix) if self.flipped else matrix
 
 
 WHOLE = View()

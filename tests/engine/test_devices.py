@@ -223,7 +223,22 @@ def test_recurrent_layers_run_on_the_processor(machine: Any, tmp_path: Path) -> 
     assert chat.info.state_bytes == 4 * 3 * 2 * 64
     assert chat.info.layers - len(chat.info.kv_shapes) == 3
     chat.close()
-    with pytest.raises(BadSetting, match="m has recurrent layers, which run on the processor only"):
+    with pytest.raises(BadSetting, match="m has recurrent layers, which GPUs have no kernels for"):
+        finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
+
+
+def test_latent_attention_runs_on_the_processor(machine: Any, tmp_path: Path) -> None:
+    path = write_checkpoint(BY_NAME["MiniCPM 3"], tmp_path / "m")
+    made = machine(gpu(0, 1 << 30, "NVIDIA H200"))
+    chat = finished(open_chat(path, LoadSettings(), CACHE))
+    assert not made.made
+    assert (chat.info.backend, chat.info.cpu_only) == ("cpu", "latent attention")
+    assert (
+        chat.info.notice
+        == "m runs on the processor (CPU): there are no GPU kernels for its latent attention."
+    )
+    chat.close()
+    with pytest.raises(BadSetting, match="m has latent attention, which GPUs have no kernels for"):
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
 
 

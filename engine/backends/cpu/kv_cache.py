@@ -31,19 +31,20 @@ class CpuCache:
             for count, shape in zip(heads, shapes, strict=True)
         ]
         self._values = [
-            aligned(count * value_bytes(kind.values, shape.head_dim), sparse=True)
+            aligned(0 if shape.latent else count * value_bytes(kind.values, shape.head_dim), sparse=True)
             for count, shape in zip(heads, shapes, strict=True)
         ]
         self.page_bytes = PAGE_TOKENS * sum(
-            bytes_per_position(kind, shape.kv_heads, shape.head_dim) for shape in shapes
+            bytes_per_position(kind, shape.kv_heads, shape.head_dim, shape.latent > 0) for shape in shapes
         )
         self.states = states
         self._parts = [aligned(states.count * 4 * part.floats, sparse=True) for part in states.shapes]
         self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes
 
     def addresses(self, layer: int) -> tuple[int, int]:
-        """Addresses of a layer's keys and values."""
-        return int(self._keys[layer].ctypes.data), int(self._values[layer].ctypes.data)
+        """Addresses of a layer's keys and values, which are the same for latent attention."""
+        keys = int(self._keys[layer].ctypes.data)
+        return keys, int(self._values[layer].ctypes.data) if self._values[layer].size else keys
 
     def state_address(self, part: int) -> int:
         """Address of a part of the first state; the same part of the others follows it."""

@@ -38,13 +38,16 @@ class RopeGroup(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KvWrite(Node):
-    """Write k and v, from columns `k_first` and `v_first` on, to a layer's cache; q steers k's rounding."""
+    """Write k and v, from columns `k_first` and `v_first` on, to a layer's cache; q steers k's rounding.
+
+    Latent attention has no v.
+    """
 
     INPUTS = ("q", "k", "v")
     layer: int
     q: Buffer
     k: Buffer
-    v: Buffer
+    v: Buffer | None
     shape: AttentionShape
     k_first: int = 0
     v_first: int = 0
@@ -70,10 +73,13 @@ class AttentionOps(Recording):
         return self._add(Rope(x=x, table=table, heads=heads, y=x.like()))
 
     def attention(
-        self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None
-    ) -> Buffer:
+        self, layer: int, q: Buffer, k: Buffer, v: Buffer | None, shape: AttentionShape,
+        sinks: Floats | None = None,
+    ) -> Buffer:  # fmt: skip
+        assert (v is None) == (shape.latent > 0)
         device = self._layer_devices[layer] if self._layer_devices else 0
-        q, k, v = (self._at(each, device) for each in (q, k, v))
+        q, k = self._at(q, device), self._at(k, device)
+        v = None if v is None else self._at(v, device)
         self.nodes.append(KvWrite(layer=layer, q=q, k=k, v=v, shape=shape))
-        y = q.like(shape.heads * shape.head_dim)
+        y = q.like(shape.heads * shape.value_dim)
         return self._add(Attention(layer=layer, q=q, shape=shape, sinks=sinks, y=y))

@@ -81,7 +81,8 @@ def columns_kv_write(graph: Graph, node: Node) -> tuple[Node, Sequence[Node]] | 
     """Keys and values that are columns of a wider row, written from there."""
     if not isinstance(node, KvWrite):
         return None
-    k, v = graph.only_for_this(node.k, Columns), graph.only_for_this(node.v, Columns)
+    k = graph.only_for_this(node.k, Columns)
+    v = None if node.v is None else graph.only_for_this(node.v, Columns)
     if k is not None:
         node = replace(node, k=k.x, k_first=k.first)
     if v is not None:

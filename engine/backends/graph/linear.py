@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +58,14 @@ class LinearGroup(Node):
         return self.parts[0].device
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadLinear(Value):
+    """y = each of the equal parts of x's rows times its own matrix transposed."""
+
+    x: Buffer
+    weights: tuple[Weight, ...]
+
+
 class LinearOps(Recording):
     """The products of `Ops`."""
 
@@ -69,6 +78,13 @@ class LinearOps(Recording):
         x, residual = self._at(x, device), None if residual is None else self._at(residual, device)
         y = x.like(weight.shape[0])
         return self._add(Linear(x=x, weight=weight, bias=bias, residual=residual, y=y))
+
+    def head_linear(self, x: Buffer, weights: Sequence[Weight]) -> Buffer:
+        rows, columns = weights[0].shape
+        assert all(each.shape == (rows, columns) for each in weights)
+        assert x.width == columns * len(weights)
+        x = self._at(x, self._device_of(weights[0]))
+        return self._add(HeadLinear(x=x, weights=tuple(weights), y=x.like(rows * len(weights))))
 
     def _composite(
         self, x: Buffer, weight: Composite[Weight], bias: Floats | None, residual: Buffer | None

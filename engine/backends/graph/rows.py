@@ -105,6 +105,16 @@ class Columns(Value):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Join(Value):
+    """y = part by part, the `heads` equal parts of rows of x and of z."""
+
+    INPUTS = ("x", "z")
+    x: Buffer
+    z: Buffer
+    heads: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LastRows(Value):
     """y = the rows of x that need logits."""
 
@@ -153,6 +163,10 @@ class RowOps(Recording):
     def columns(self, x: Buffer, start: int, width: int) -> Buffer:
         assert 0 <= start <= start + width <= x.width
         return self._add(Columns(x=x, first=start, y=x.like(width)))
+
+    def join(self, x: Buffer, y: Buffer, heads: int) -> Buffer:
+        assert x.width % heads == y.width % heads == 0
+        return self._add(Join(x=x, z=self._at(y, x.device), heads=heads, y=x.like(x.width + y.width)))
 
     def last_rows(self, x: Buffer) -> Buffer:
         return self._add(LastRows(x=x, y=Buffer(x.width, on_logit_rows=True, device=x.device)))

@@ -30,6 +30,7 @@ from engine.models.architectures.internlm2 import INTERNLM2
 from engine.models.architectures.lfm2 import LFM2
 from engine.models.architectures.llama import LLAMA
 from engine.models.architectures.minicpm import MINICPM
+from engine.models.architectures.minicpm3 import MINICPM_3
 from engine.models.architectures.mistral3 import MISTRAL_3
 from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.nemotron import NEMOTRON
@@ -48,7 +49,7 @@ __all__ = ["ARCHITECTURES"]
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GPT_OSS,
-    PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
+    PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM, MINICPM_3,
     LFM2, QWEN_3_5, GRANITE_4, OLMO3, EXAONE_4, SEED_OSS, ERNIE_4_5, ARCEE, NEMOTRON, NEMOTRON_H, MISTRAL_3,
     HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE,
 )  # fmt: skip

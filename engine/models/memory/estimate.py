@@ -98,7 +98,7 @@ def cache_bytes(
     are spoken for, as by weights still to be loaded. Raises `BadSetting` as `chosen_context`.
     """
     tokens = chosen_context(settings, info.context_length, info.advised_context)
-    each = page_bytes(info.kv_shapes, cache_dtype(settings), backend)
+    each = page_bytes(info.kv_shapes, cache_dtype(settings), backend, info.latent_cache)
     free = max(0, (free_memory() if free is None else free) - busy)
     needed = context_pages(tokens)
     pages = needed + further_pages(tokens, each, settings.memory, free)
@@ -123,13 +123,14 @@ def cache_dtype(settings: CacheSettings) -> str:
     return settings.dtype if settings.value_dtype == "same" else f"{settings.dtype}/{settings.value_dtype}"
 
 
-def page_bytes(shapes: Iterable[tuple[int, int]], dtype: str, backend: str) -> int:
-    """Bytes of one page of `PAGE_TOKENS` positions for a `cache_dtype`, keys and values, in layers with these
-    key/value heads and head dimensions.
+def page_bytes(shapes: Iterable[tuple[int, int]], dtype: str, backend: str, latent: bool = False) -> int:
+    """Bytes of one page of `PAGE_TOKENS` positions for a `cache_dtype`, keys and values (keys alone if
+    `latent`), in layers with these key/value heads and head dimensions.
     """
     if backend == "reference":  # its keys and values are rounded to the type, but lie in whole numbers
         kind = cache_type(dtype, automatic="fp32")
-        each = sum(2 if name == "fp16" else 4 for name in (kind.keys, kind.values))
+        kinds = (kind.keys,) if latent else (kind.keys, kind.values)
+        each = sum(2 if name == "fp16" else 4 for name in kinds)
         return PAGE_TOKENS * each * sum(heads * dim for heads, dim in shapes)
     kind = cache_type(dtype, automatic="fp16")
     if backend == "torch":  # see `engine.backends.cuda.proof.torch_program`
@@ -139,7 +140,7 @@ def page_bytes(shapes: Iterable[tuple[int, int]], dtype: str, backend: str) -> i
         from engine.backends.cuda import kv_cache
 
         return sum(kv_cache.page_bytes(kind, *shape) for shape in shapes)
-    return PAGE_TOKENS * sum(bytes_per_position(kind, *shape) for shape in shapes)
+    return PAGE_TOKENS * sum(bytes_per_position(kind, *shape, latent) for shape in shapes)
 
 
 def free_words(free: int, where: str) -> str:

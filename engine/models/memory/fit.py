@@ -55,8 +55,7 @@ class Fit:
     verdict: str
     """"fits", "tight" or "too large"."""
     tokens_per_second: float
-    """For a short conversation: `measured` in earlier replies, or else an estimate; 0 if it is unknown."""
-    measured: bool
+    """An estimate for a short conversation; 0 if the bandwidth is unknown."""
     sentence: str
     """All this in words, for the user."""
 
@@ -74,11 +73,8 @@ def fit(
     *,
     backend: str = "cpu",
     where: str = "",
-    measured: float = 0.0,
 ) -> Fit:
     """Judge a model, loaded as `load` says, on a device with `free` bytes that reads `bandwidth` bytes/s.
-
-    `measured` is its speed in earlier replies, in tokens/s; 0 if there were none.
 
     `backend` and `where` are those of the device (`engine.backends.choice.Target`). A context length beyond
     the model's own counts as the model's own.
@@ -116,8 +112,7 @@ def fit(
         free,
         context.context_length,
         verdict,
-        measured or _speed(info, bandwidth, saved),
-        measured > 0,
+        _speed(info, bandwidth, saved),
         sentence,
     )
 
@@ -137,8 +132,8 @@ def fits_by_headers(
     """A function that tells whether the model fits on a device; it replaces the loaded model `leaving`."""
 
     def fits_on(target: Target) -> bool:
-        if target.backend == "cuda" and info.state_bytes:
-            return False  # no kernels for recurrent layers
+        if target.backend == "cuda" and info.cpu_only:
+            return False
         free = target.free + freed_bytes(leaving, target.where)
         return (
             fit(info, cache, free, load=load, backend=target.backend, where=target.where).verdict
@@ -191,7 +186,9 @@ def work_space(config: ModelConfig, backend: MemoryEstimator, parts: Parts) -> W
     """
     ropes = rope_tables(config, PAGE_TOKENS, min(PAGE_TOKENS, config.context_length))
     row, position, fixed = backend.work_space(lambda ops: parts(ops, ropes))
-    tables = [table for table in (ropes.main, ropes.local, ropes.queries) if table is not None]
+    tables = [
+        table for table in (ropes.main, ropes.local, ropes.queries, ropes.unrotated) if table is not None
+    ]
     fixed += 0 if backend.name == "cuda" else TOKEN_BYTES * config.vocab_size
     position += sum(8 * table.cos.shape[1] for table in tables)
     return WorkSpace(prefill_rows(config, backend.name), row, position, fixed)
@@ -217,13 +214,3 @@ def _speed(info: ModelInfo, bandwidth: float, saved: int) -> float:
         max((info.read_bytes or info.weights_bytes) - saved, 1) / (READ_SHARE * bandwidth)
         + info.layers * LAYER_SECONDS
     )
-
-
-def bandwidth_from(info: ModelInfo, tokens_per_second: float) -> float:
-    """The bandwidth with which `fit` estimates this speed for a loaded model, in bytes/s; 0 where reading
-    weights takes less than half of a token's time, which would say little.
-    """
-    reading = 1 / tokens_per_second - info.layers * LAYER_SECONDS
-    if reading < 0.5 / tokens_per_second:
-        return 0.0
-    return (info.read_bytes or info.weights_bytes) / (READ_SHARE * reading)

@@ -68,7 +68,7 @@ def on_a_device(
     there = targets(load)
     *others, last = runnable(info, there)
     if len(there) > len(others) + 1:
-        against = f"{name} runs on the processor (CPU): there are no GPU kernels for its recurrent layers."
+        against = f"{name} runs on the processor (CPU): there are no GPU kernels for its {info.cpu_only}."
     for target in (*others, last):
         if target is not last:
             free = target.free + freed_bytes(replacement.leaving, target.where)
@@ -101,10 +101,10 @@ def on_a_device(
 
 def runnable(info: ModelInfo, found: Sequence[Target]) -> list[Target]:
     """The devices that have kernels for a model. Raises `BadSetting` if none has."""
-    able = [target for target in found if target.backend != "cuda" or not info.state_bytes]
+    able = [target for target in found if target.backend != "cuda" or not info.cpu_only]
     if not able:
         raise BadSetting(
-            f"{Path(info.path).name} has recurrent layers, which run on the processor only; choose the "
+            f"{Path(info.path).name} has {info.cpu_only}, which GPUs have no kernels for; choose the "
             "processor (CPU) or automatic as the device."
         )
     return able

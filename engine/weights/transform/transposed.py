@@ -1,4 +1,6 @@
-"""A plain matrix that is transposed in the file, as in the folders of GPT-2 and GPT-OSS: (K, N) as (N, K)."""
+"""A matrix that is transposed in the file: (K, N) as (N, K). Plain ones are as in the folders of GPT-2 and
+GPT-OSS; packed ones, as in latent attention, are unpacked.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import UnsupportedModel
+from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.tensor import FileTensor
 
@@ -104,3 +106,53 @@ class Transposed:
 def transposed(tensor: RawTensor) -> RawTensor:
     """`tensor` (K, N) as (N, K). Raises `UnsupportedModel` for a quantised tensor."""
     return Transposed(tensor)
+
+
+class UnpackedTransposed:
+    """The packed `source` (K, N) as an F16 `RawTensor` (N, K). Each access unpacks it again: for small ones.
+
+    Reading it raises `BadCheckpoint` for a number that is too large for F16.
+    """
+
+    type = "F16"
+
+    def __init__(self, source: RawTensor, order: npt.NDArray[np.int64] | None = None) -> None:
+        self._source, self.name = source, source.name
+        self._order = np.arange(source.shape[1]) if order is None else order
+        self.shape: tuple[int, ...] = (len(self._order), source.shape[0])
+
+    def _values(self) -> npt.NDArray[np.float16]:
+        with np.errstate(over="ignore"):
+            values = self._source.dequantise().T[self._order].astype(np.float16)
+        if not np.isfinite(values).all():
+            raise BadCheckpoint(
+                f"The tensor {self.name} ({self._source.type}) holds a number that is not finite or too "
+                "large; the file is damaged. Download the model again."
+            )
+        return values
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        return np.ascontiguousarray(self._values()).reshape(-1).view(np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        return 2 * self.shape[0] * self.shape[1]
+
+    def dequantise(self) -> npt.NDArray[np.float32]:
+        return self._values().astype(np.float32)
+
+    def part(self, index: int) -> RawTensor:
+        """Not a stack: raises IndexError."""
+        raise IndexError(f"{self.name} is a matrix, not a stack")
+
+    def rows(self, start: int, stop: int) -> RawTensor:
+        return UnpackedTransposed(self._source, self._order[start:stop])
+
+    def take(self, indices: npt.ArrayLike) -> RawTensor:
+        return UnpackedTransposed(self._source, self._order[np.asarray(indices, np.int64)])
+
+
+def unpacked_transposed(tensor: RawTensor) -> RawTensor:
+    """`tensor` (K, N) as (N, K): a plain one in its own type, others as F16."""
+    return Transposed(tensor) if tensor.type in _TYPES else UnpackedTransposed(tensor)

@@ -48,18 +48,22 @@ def stored(cache: Any, layer: int, shape: Any, first_page: int) -> tuple[Array, 
     """
     groups, dim, pages = shape.kv_heads, shape.head_dim, cache.page_count
     kind = cache.kind
-    keys = cache._keys[layer].reshape(pages, groups, -1)
     values = cache._values[layer].reshape(pages, groups, -1)
-    assert keys.shape[-1] == 256 * key_bytes(kind.keys, dim)
     assert values.shape[-1] == 256 * value_bytes(kind.values, dim)
     return (
-        _with_kept_vectors(keys, dim, 2, _keys, first_page)
-        if kind.keys == "q4"
-        else _keys(keys, kind.keys, dim),
+        stored_keys(cache, layer, shape, first_page),
         _with_kept_vectors(values, dim, 1, _values, first_page)
         if kind.values == "q4"
         else _values(values, kind.values, dim),
     )
+
+
+def stored_keys(cache: Any, layer: int, shape: Any, first_page: int) -> Array:
+    """The keys alone, as in `stored`."""
+    dim, name = shape.head_dim, cache.kind.keys
+    keys = cache._keys[layer].reshape(cache.page_count, shape.kv_heads, -1)
+    assert keys.shape[-1] == 256 * key_bytes(name, dim)
+    return _with_kept_vectors(keys, dim, 2, _keys, first_page) if name == "q4" else _keys(keys, name, dim)
 
 
 def _with_kept_vectors(raw: Array, dim: int, count: int, read: Any, first_page: int) -> Array:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from engine.backends.base import AttentionShape, Forward, Ops, RotaryTable, Step
-from engine.backends.reference import ReferenceBackend, ReferenceCache
+from engine.backends.reference import ReferenceBackend
+from engine.backends.reference_cache import ReferenceCache
 from engine.weights.tensor import FileTensor
 
 RNG = np.random.default_rng(3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.engine.models.architectures import Case
 from tests.engine.models.dense_cases import DENSE_CASES
 from tests.engine.models.further_cases import FURTHER_CASES
+from tests.engine.models.latent_cases import LATENT_CASES
 from tests.engine.models.llama_cases import LLAMA_CASES
 from tests.engine.models.other_cases import OTHER_CASES
 from tests.engine.models.qwen_gemma_cases import QWEN_GEMMA_CASES
@@ -17,6 +18,7 @@ CASES: tuple[Case, ...] = (
     *RECURRENT_CASES,
     *FURTHER_CASES,
     *DENSE_CASES,
+    *LATENT_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -46,6 +46,14 @@ def recurrent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     model.close()
 
 
+@pytest.fixture(scope="module")
+def latent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    case = replace(BY_NAME["MiniCPM 3"], settings={**BY_NAME["MiniCPM 3"].settings, **LONG})
+    model = load(write_checkpoint(case, tmp_path_factory.mktemp("cpu") / "m"), CpuBackend(threads=2))
+    yield model
+    model.close()
+
+
 def new_cache(model: Model, dtype: str, values: str) -> PagedCache:
     return PagedCache(model, CacheSettings(context_length=CONTEXT, dtype=dtype, value_dtype=values, memory=1))
 
@@ -76,6 +84,13 @@ class Alone:
 
 def test_everything_equals_the_text_alone_with_states(recurrent: Model, tmp_path: Path) -> None:
     everything_equals_the_text_alone(recurrent, tmp_path, "auto", "same")
+
+
+@pytest.mark.parametrize(
+    "dtype", ["auto", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("q8", "q4"))]
+)
+def test_everything_equals_the_text_alone_with_latents(latent: Model, tmp_path: Path, dtype: str) -> None:
+    everything_equals_the_text_alone(latent, tmp_path, dtype, "same")
 
 
 @pytest.mark.parametrize(

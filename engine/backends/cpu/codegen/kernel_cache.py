@@ -25,6 +25,7 @@ from engine.backends.cpu.kernels import moe, norm, pointwise, read_memory, recur
 from engine.backends.cpu.kernels.attention import attention
 from engine.backends.cpu.kernels.kv_write import kv_write
 from engine.backends.cpu.kernels.linear import integer_gemm
+from engine.backends.cpu.kernels.linear.heads import heads_kernel
 from engine.backends.cpu.kernels.linear.linear import linear_kernel
 from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS
 from engine.backends.cpu.runtime.cores import usable_cpus
@@ -104,7 +105,7 @@ def _count(left: list[str], folder: Path | None) -> int:
 
 def _is_small(name: str) -> bool:
     """Whether a kernel compiles fast: the others begin first."""
-    return not name.startswith(("attention", "linear", "experts"))
+    return not name.startswith(("attention", "linear", "experts", "heads"))
 
 
 @contextmanager
@@ -149,6 +150,7 @@ _SIMPLE: dict[str, Any] = {
     "columns": rows.columns,
     "pack_int16": integer_gemm.pack_int16,
     "pack_int8": integer_gemm.pack_int8,
+    "join": rows.join,
     "permute": rows.permute,
     "add_positions": rows.add_positions,
     "route": moe.route,
@@ -182,6 +184,8 @@ def _source(name: str, jit: Jit) -> Any:
     if name in ("rms_norm", "layer_norm"):
         return norm.norm_kernel(name)
     operation, *kind = name.split("_")
+    if operation == "attention" and kind[0] == "latent":
+        return attention.attention_kernel(CacheType(kind[1], kind[1]), jit, latent=True)
     if operation == "attention":
         return attention.attention_kernel(CacheType(*kind), jit)
     if operation == "write":
@@ -189,6 +193,8 @@ def _source(name: str, jit: Jit) -> Any:
     weight_layout = next(f for f in WEIGHT_LAYOUTS if f.name == kind[0])
     if operation == "embed":
         return rows.embed_kernel(weight_layout)
+    if operation == "heads":
+        return heads_kernel(weight_layout, jit)
     bits = 8 if operation.endswith("8") else 16
     return (moe.experts_kernel if operation.startswith("experts") else linear_kernel)(
         weight_layout, bits, jit

@@ -41,14 +41,12 @@ from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FE
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.kernels.rows import copy_vectors
 from engine.backends.cpu.layouts.layout import WeightLayout
-from engine.backends.cpu.lowering.call import Argument, Calls, Table
+from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 from engine.backends.graph.moe import Gather, Route, Spread
 
 MOST_EXPERTS = 1024
 """The kernels keep up to three words for each expert in the scratch memory of an unpacked panel."""
-TAG_BITS = 24
-"""Bits of a tag. All expert products of a program share these tags, one for each of their experts."""
 
 (R_LOGITS, R_STRIDE, R_CHOSEN, R_WEIGHTS, R_USED_STRIDE, R_EXPERTS, R_USED, R_NORMALISE) = range(8)
 (R_SIGMOID, R_BIAS, R_SCALES, R_GROUPS, R_USED_GROUPS, R_GROUP_BEST, R_SCALE) = range(8, 15)

@@ -8,15 +8,16 @@ from llvmlite import ir
 from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
-from engine.backends.cpu.codegen.simd import I64, VF32, counted_loop, intrinsic_function, load, store
+from engine.backends.cpu.codegen.simd import F32, I64, VF32, counted_loop, intrinsic_function, load, store
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unpack
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.lowering.call import Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, TOKENS
 from engine.backends.cpu.weight import WeightSpec
+from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.linear import Permute
-from engine.backends.graph.rows import AddPositions, Columns, Embed, LastRows
+from engine.backends.graph.rows import AddPositions, Columns, Embed, Join, LastRows
 
 # --- embedding ----------------------------------------------------------------------------------------------
 
@@ -66,6 +67,9 @@ def last_rows(args: int, step: int, tile: int, scratch: int) -> None:
 # --- columns and learned positions --------------------------------------------------------------------------
 
 (O_X, O_X_STRIDE, O_Y, O_Y_STRIDE, O_START, O_WIDTH) = range(6)
+(J_X, J_X_STRIDE, J_X_PITCH, J_X_WIDTH, J_Z, J_Z_STRIDE, J_Z_PITCH, J_Z_WIDTH, J_Y, J_Y_STRIDE, J_HEADS) = (
+    range(11)
+)
 (T_X, T_STRIDE, T_Y, T_TABLE, T_WIDTH) = range(5)
 (M_X, M_X_STRIDE, M_Y, M_Y_STRIDE, M_ORDER, M_WIDTH, M_CHUNKS) = range(7)
 PERMUTED_AT_ONCE = 1024
@@ -86,6 +90,16 @@ def _emit_sum(b: ir.IRBuilder, x: Any, other: Any, y: Any, vectors: Any) -> None
         )
 
 
+def _emit_copy_floats(b: ir.IRBuilder, x: Any, y: Any, count: Any) -> None:
+    whole = b.ashr(count, ir.Constant(I64, 4))
+    _emit_copy(b, x, y, whole)
+    done = b.shl(whole, ir.Constant(I64, 4))
+    with counted_loop(b, b.sub(count, done)) as i:
+        offset = b.shl(b.add(done, i), ir.Constant(I64, 2))
+        store(b, load(b, b.add(x, offset), F32), b.add(y, offset))
+
+
+copy_floats = intrinsic_function("copy_floats", types.void, (types.int64,) * 3, _emit_copy_floats)
 copy_vectors = intrinsic_function("copy_vectors", types.void, (types.int64,) * 3, _emit_copy)
 sum_vectors = intrinsic_function("sum_vectors", types.void, (types.int64,) * 4, _emit_sum)
 
@@ -99,6 +113,29 @@ def columns(args: int, step: int, tile: int, scratch: int) -> None:
     for k in range(width // 16 * 16, width):
         st_f32(y + 4 * k, ld_f32(x + 4 * k))
     for k in range(width, stride // 4):
+        st_f32(y + 4 * k, 0.0)
+
+
+def join(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile for each row: for each head, the first `J_X_WIDTH` columns of its part of x, then those of z.
+
+    Parts begin a pitch (columns) apart. The end of the row is padded with zeros.
+    """
+    wide, more = ld_i64(args + 8 * J_X_WIDTH), ld_i64(args + 8 * J_Z_WIDTH)
+    stride, heads = ld_i64(args + 8 * J_Y_STRIDE), ld_i64(args + 8 * J_HEADS)
+    x, z = (
+        ld_i64(args + 8 * J_X) + tile * ld_i64(args + 8 * J_X_STRIDE),
+        ld_i64(args + 8 * J_Z) + tile * ld_i64(args + 8 * J_Z_STRIDE),
+    )
+    y = ld_i64(args + 8 * J_Y) + tile * stride
+    at = y
+    for _ in range(heads):
+        copy_floats(x, at, wide)
+        copy_floats(z, at + 4 * wide, more)
+        at += 4 * (wide + more)
+        x += 4 * ld_i64(args + 8 * J_X_PITCH)
+        z += 4 * ld_i64(args + 8 * J_Z_PITCH)
+    for k in range(heads * (wide + more), stride // 4):
         st_f32(y + 4 * k, 0.0)
 
 
@@ -154,6 +191,27 @@ def _columns(calls: Calls, node: Columns) -> None:
     calls.each_row("columns", [x, x.stride, y, y.stride, node.first, y.width], [x], y)
 
 
+def _join(calls: Calls, node: Join) -> None:
+    x, z, y, heads = node.x, node.z, node.y, node.heads
+    widths = x.width // heads, z.width // heads
+    arguments: list[Argument] = [x, x.stride, widths[0], widths[0], z, z.stride, widths[1], widths[1]]
+    calls.each_row("join", [*arguments, y, y.stride, heads], [x, z], y)
+
+
+def add_zeros(calls: Calls, x: Buffer, heads: int, width: int) -> Buffer:
+    """x with zeros after each of `heads` equal parts of a row, which are `width` columns wide then."""
+    y, own = x.like(heads * width), x.width // heads
+    zeros: list[Argument] = [calls.constants.zeros(width - own), 0, 0, width - own]
+    calls.each_row("join", [x, x.stride, own, own, *zeros, y, y.stride, heads], [x], y)
+    return y
+
+
+def leave_out(calls: Calls, x: Buffer, y: Buffer, heads: int) -> None:
+    """y = the first columns of each of `heads` equal parts of rows of x."""
+    own, width = x.width // heads, y.width // heads
+    calls.each_row("join", [x, x.stride, own, width, x, 0, 0, 0, y, y.stride, heads], [x], y)
+
+
 def _permute(calls: Calls, node: Permute) -> None:
     x, y = node.x, node.y
     chunks, order = -(-y.width // PERMUTED_AT_ONCE), calls.constants.integers(node.order)
@@ -168,6 +226,7 @@ LOWER: Table = {
     Embed: _embed,
     AddPositions: _add_positions,
     Columns: _columns,
+    Join: _join,
     Permute: _permute,
     LastRows: _last_rows,
 }

@@ -26,6 +26,8 @@ def _kv_write(calls: Calls, node: KvWrite) -> None:
         calls.add(f"write_keys_{kind.keys}", arguments, [k, q], [("keys", layer)], **more)
     else:
         calls.add(f"write_keys_{kind.keys}", arguments, [k], [("keys", layer)])
+    if v is None:
+        return
     arguments = [_from(v, node.v_first), v.stride, values, groups, dim, value_page]
     calls.add(f"write_values_{kind.values}", arguments, [v], [("values", layer)])
 
@@ -40,30 +42,37 @@ def _page_bytes(kind: CacheType, dim: int) -> tuple[int, int]:
 
 
 def _attention(calls: Calls, node: Attention) -> None:
-    """Attention in splits of the pages and a call that combines them, which large batches do not need."""
+    """Attention in splits of the pages and a call that combines them, which large batches do not need.
+
+    Latent attention reads keys alone, by a group of heads in each tile.
+    """
     layer, q, y, shape, kind = node.layer, node.q, node.y, node.shape, calls.cache.kind
     keys, values = calls.cache.addresses(layer)
-    heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
+    heads, groups, dim, value_dim = shape.heads, shape.kv_heads, shape.head_dim, shape.value_dim
+    if shape.latent:
+        assert groups == 1
+        groups, kind = attention.head_groups(heads), CacheType(kind.keys, kind.keys)
     key_page, value_page = _page_bytes(kind, dim)
-    calls.scratch = max(calls.scratch, attention.scratch_bytes(heads, groups, dim))
-    partial = calls.partial_results(attention.partial_bytes(heads, groups, dim))
+    calls.scratch = max(calls.scratch, attention.scratch_bytes(heads, groups, dim, shape.latent))
+    partial = calls.partial_results(attention.partial_bytes(heads, groups, value_dim))
     window = shape.window or attention.NO_WINDOW
     sinks = 0 if node.sinks is None else calls.constants.vector(node.sinks)
     arguments: list[Argument] = [
         q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
-        key_page, value_page, *attention.widths(kind, dim), window, float(shape.soft_cap), sinks,
+        key_page, value_page, *attention.widths(kind, dim, value_dim), window, float(shape.soft_cap), sinks,
+        value_dim,
     ]  # fmt: skip
     calls.add(
-        f"attention_{kind.keys}_{kind.values}",
+        f"attention_latent_{kind.keys}" if shape.latent else f"attention_{kind.keys}_{kind.values}",
         arguments,
         [q, ("keys", layer), ("values", layer)],
         [y, "partial"],
         tiles=(groups * attention.SPLITS, SMALL_BATCH, groups, SMALL_BATCH),
-        position_bytes=groups * (key_page + value_page) // PAGE_TOKENS,
+        position_bytes=(key_page if shape.latent else groups * (key_page + value_page)) // PAGE_TOKENS,
         window=window,
-        shape=(heads, groups, dim),
+        shape=(heads, shape.kv_heads, dim),
     )
-    arguments = [partial, y, y.stride, heads, groups, dim, window, sinks]
+    arguments = [partial, y, y.stride, heads, groups, value_dim, window, sinks]
     calls.add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_BATCH, 0, SMALL_BATCH))
 
 

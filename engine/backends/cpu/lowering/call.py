@@ -17,6 +17,9 @@ from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.moe import Routes
 from engine.backends.graph.nodes import Node
 
+TAG_BITS = 24
+"""Bits of a tag. All products of experts and of heads share a program's tags, one for each expert or head."""
+
 
 @dataclass(frozen=True)
 class Slice:
@@ -64,7 +67,7 @@ class Calls:
         self.inputs = 0
         """Inputs of products so far; an input's number identifies its packed form in scratch memory."""
         self.expert_tags = 0
-        """Experts of all products so far."""
+        """Experts and heads of all products so far."""
         self._partial = 0, 0
         self.sorted_routes: dict[Routes, tuple[Buffer, int]] = {}
         """For each routes: the buffer of the rows' places, and the address of the table of routes."""

@@ -10,7 +10,7 @@ import numpy as np
 from engine.backends.base import Weight
 from engine.backends.cpu.kernels import moe, packed_activations
 from engine.backends.cpu.kernels.linear import integer_gemm, linear
-from engine.backends.cpu.lowering.call import Argument, Calls, Table
+from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.cpu.weight import WeightSpec
 from engine.backends.graph.linear import Linear, LinearGroup, Pack
@@ -100,7 +100,7 @@ def _experts(calls: Calls, node: ExpertLinear) -> None:
         table, routing.experts, y.stride, calls.expert_tags, tiles,
     ]  # fmt: skip
     calls.expert_tags += routing.experts
-    assert calls.expert_tags < 1 << moe.TAG_BITS
+    assert calls.expert_tags < 1 << TAG_BITS
     calls.add(
         linear.product_name("experts", first.weight_layout, calls.prompt_bits),
         arguments,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.backends.base import Forward
 from engine.backends.cpu.kernels import moe, norm, pointwise, recurrent, rope, rows
+from engine.backends.cpu.kernels.linear import heads
 from engine.backends.cpu.lowering import attention, linear
 from engine.backends.cpu.lowering.call import Calls, Table
 from engine.backends.cpu.lowering.constants import Constants
@@ -23,6 +24,7 @@ LOWER: Table = {
     **moe.LOWER,
     **recurrent.LOWER,
     **linear.LOWER,
+    **heads.LOWER,
     **attention.LOWER,
 }
 """The function that adds the calls of each type of node."""

@@ -21,6 +21,7 @@ def _attention(context: Context, node: Attention) -> Calls:
 def _kv_write(context: Context, node: KvWrite) -> Operation:
     cache = context.cache
     addresses = cache.addresses(node.layer)
+    assert node.v is not None  # the products of latent attention, which has no kernels, are refused before
     return kv_write.kv_write_calls(cache.kind, addresses, node.q, node.k, node.v, node.shape)
 
 

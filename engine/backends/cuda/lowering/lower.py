@@ -86,8 +86,8 @@ def _steps(context: Context, graph: Iterable[Node], table: Table) -> list[Step]:
             steps.append((node.device, node))
         elif type(node) not in table:
             raise BadSetting(
-                "The GPU has no kernels for this model's recurrent layers; choose the processor (CPU) or "
-                "automatic as the device."
+                "The GPU has no kernels for this model's recurrent layers or latent attention; choose the "
+                "processor (CPU) or automatic as the device."
             )
         else:
             steps += [(node.device, call) for call in table[type(node)](context, node)]

@@ -19,6 +19,8 @@ from engine.models.describe import describe
 from engine.models.memory.estimate import cache_bytes, cache_dtype
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
+from tests.engine.models.all_cases import BY_NAME
+from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.oracle import load
 from tests.tiny import TINY, Tiny, write_folder, write_gguf
 
@@ -36,7 +38,23 @@ SHAPES = [
 def test_estimates_of_every_type_are_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Tiny, backend: str
 ) -> None:
-    path = write_folder(tmp_path / "m", shape)
+    estimates_are_exact(write_folder(tmp_path / "m", shape), monkeypatch, backend)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_estimates_of_latent_attention_are_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    path = write_checkpoint(BY_NAME["MiniCPM 3"], tmp_path / "m")
+    estimates_are_exact(path, monkeypatch, backend)
+    info = describe(path)
+    settings = CacheSettings(context_length=300, dtype="fp16")
+    assert cache_bytes(info, settings, backend).bytes_per_token == 2 * (40 + 8) * info.layers
+    assert info.kv_bytes_per_token == 2 * (40 + 8) * info.layers
+
+
+def estimates_are_exact(path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    """Of every pair of types, what is said is what is made."""
     monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))  # only memory is looked at
     model = load(path, CpuBackend(threads=1) if backend == "cpu" else ReferenceBackend())
     info = describe(path)

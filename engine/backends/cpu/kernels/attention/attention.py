@@ -17,6 +17,9 @@ partial results `combine` joins (flash-decoding), and each row is summed in the 
 rows and runs are; a large batch, which is one run, takes eight rows a tile. Pages before the first row's
 window are skipped, and each row masks what lies before its own window. Sinks are added to the sums at the
 end.
+
+Latent attention has one key head and no values: a page's keys are unpacked to float32 values (`latent.py`).
+The query heads are divided among tiles as if there were several key heads.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ import numpy as np
 
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
+from engine.backends.cpu.kernels.attention.latent import unpack_kernel
 from engine.backends.cpu.kernels.attention.products import attention_products
 from engine.backends.cpu.kernels.attention.softmax import (
     AT_ONCE,
@@ -64,13 +68,19 @@ SPREAD = 7
 splits, go to different tiles, every other one to the other half of them, where another thread begins.
 """
 
+HEADS_OF_TILE = 12
+"""Query heads of a tile of latent attention: enough to share a page's unpacked values, and few enough that
+short conversations give work to several threads.
+"""
+
 (
     A_Q, A_Q_STRIDE, A_K, A_V, A_Y, A_Y_STRIDE, A_HEADS, A_KV_HEADS, A_DIM, A_SCALE, A_PARTIAL,
-    A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH, A_WINDOW, A_CAP, A_SINKS,
-) = range(18)  # fmt: skip
+    A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH, A_WINDOW, A_CAP, A_SINKS, A_VALUE_DIM,
+) = range(19)  # fmt: skip
 """Queries: address, stride. The layer's keys, its values. Output: address, stride. Heads, key/value heads,
 head dimension, scale (float64). Partial results. Bytes of a head's keys and values in a page. Widths of a
-query and an output (`widths`). Window, soft cap (float64; 0: none), sinks (0: none). Strides are in bytes.
+query and an output (`widths`). Window, soft cap (float64; 0: none), sinks (0: none). Numbers of a head's
+output. Strides are in bytes.
 """
 (C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS) = range(8)
 NO_WINDOW = 1 << 40
@@ -85,17 +95,27 @@ def padded(dim: int, to: int = 16) -> int:
     return -(-dim // to) * to
 
 
-def widths(kind: CacheType, dim: int) -> tuple[int, int]:
+def widths(kind: CacheType, dim: int, value_dim: int) -> tuple[int, int]:
     """Float32 values of a query and of an output in scratch memory."""
     return padded(dim, GROUP) if kind.keys in QUANTISED else dim, padded(
-        dim, GROUP if kind.values in QUANTISED else 16
+        value_dim, GROUP if kind.values in QUANTISED else 16
     )
 
 
-def scratch_bytes(heads: int, kv_heads: int, dim: int) -> int:
-    """Scratch bytes of a thread: queries, a page's scores and scaled weights, outputs, maxima and sums."""
+def scratch_bytes(heads: int, kv_heads: int, dim: int, latent: int = 0) -> int:
+    """Scratch bytes of a thread: queries, a page's scores and scaled weights, outputs, maxima and sums; for
+    latent attention also a page's values.
+    """
     queries = SMALL_BATCH * (heads // kv_heads)
-    return SCRATCH + 4 * queries * (2 * padded(dim, GROUP) + 2 * PAGE_TOKENS + 2) + 256
+    values = 4 * PAGE_TOKENS * padded(latent, GROUP)
+    return SCRATCH + 4 * queries * (2 * padded(dim, GROUP) + 2 * PAGE_TOKENS + 2) + 256 + values
+
+
+def head_groups(heads: int) -> int:
+    """The key heads that latent attention's tiles see: as few as leave at most `HEADS_OF_TILE` for each."""
+    return next(
+        groups for groups in range(1, heads + 1) if heads % groups == 0 and heads <= HEADS_OF_TILE * groups
+    )
 
 
 def partial_bytes(heads: int, kv_heads: int, dim: int) -> int:
@@ -111,7 +131,8 @@ begin: Any = None
 weigh: Any = None
 keep_partial: Any = None
 write_out: Any = None
-HADAMARD_KEYS = HADAMARD_VALUES = False
+unpack: Any = None
+HADAMARD_KEYS = HADAMARD_VALUES = LATENT = False
 KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
 
 
@@ -156,19 +177,19 @@ def _attend_template(
     spare = scores + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
     out = spare + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
     state = out + 4 * SMALL_BATCH * ratio * width
+    panel = state + 8 * SMALL_BATCH * ratio
     begin(args, g, first_row, queries, q, out, state)
     if HADAMARD_KEYS:
         hadamard(q, queries * (q_width // GROUP))
     keys, jump = ld_i64(args + 8 * A_K), SPLITS if short else 1
     for j in range(first, last // PAGE_TOKENS + 1, jump):
-        place = ld_i32(pages + 4 * j) * groups + g
+        place = ld_i32(pages + 4 * j) if LATENT else ld_i32(pages + 4 * j) * groups + g
         start = j * PAGE_TOKENS
         filled = min(PAGE_TOKENS, last - start + 1)
         vectors = (filled + 15) // 16
-        values = ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
-        scores_of(
-            keys + place * ld_i64(args + 8 * A_KEY_PAGE), j, vectors, q, q_width, queries, dim, scores, values
-        )
+        page = keys + place * ld_i64(args + 8 * A_KEY_PAGE)
+        values = page if LATENT else ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
+        scores_of(page, j, vectors, q, q_width, queries, dim, scores, values)
         for i in range(queries):
             valid = ld_i32(positions + 4 * (i // ratio)) - start + 1
             row = scores + 4 * PAGE_TOKENS * i
@@ -177,13 +198,17 @@ def _attend_template(
             if valid - window >= PAGE_TOKENS:
                 valid = 0
             weigh(row, vectors, valid - window, valid, state + 8 * i, out + 4 * width * i, width // 16)
-        after = j + jump if j + jump <= last // PAGE_TOKENS else j
-        ahead = keys + (ld_i32(pages + 4 * after) * groups + g) * ld_i64(args + 8 * A_KEY_PAGE)
-        mix(values, j, filled, scores, queries, width, spare, out, ahead)
+        if LATENT:
+            unpack(page, j, vectors, dim, q_width, width, panel)
+            mix(panel, j, filled, scores, queries, width, spare, out, panel)
+        else:
+            after = j + jump if j + jump <= last // PAGE_TOKENS else j
+            ahead = keys + (ld_i32(pages + 4 * after) * groups + g) * ld_i64(args + 8 * A_KEY_PAGE)
+            mix(values, j, filled, scores, queries, width, spare, out, ahead)
     if HADAMARD_VALUES:
         hadamard(out, queries * (width // GROUP))
     if short:
-        narrow = (dim + 15) // 16 * 16
+        narrow = (ld_i64(args + 8 * A_VALUE_DIM) + 15) // 16 * 16
         place = SMALL_BATCH * (split * groups + g) + first_row
         target = ld_i64(args + 8 * A_PARTIAL) + 4 * (2 + narrow) * ratio * place
         keep_partial(queries, width, narrow, state, out, target)
@@ -249,7 +274,7 @@ def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out:
     """Write normalised outputs to y; a sink adds e^sink to the sum."""
     groups, dim, width = (
         ld_i64(args + 8 * A_KV_HEADS),
-        ld_i64(args + 8 * A_DIM),
+        ld_i64(args + 8 * A_VALUE_DIM),
         ld_i64(args + 8 * A_OUT_WIDTH),
     )
     ratio, sinks = ld_i64(args + 8 * A_HEADS) // groups, ld_i64(args + 8 * A_SINKS)
@@ -309,11 +334,13 @@ def combine(args: int, step: int, tile: int, scratch: int) -> None:
         row_times(scratch + SCRATCH, dim, ONE / total, y)
 
 
-def attention_kernel(kind: CacheType, jit: Jit) -> Any:
-    """The attention kernel for a cache type; `jit(function, signature)` compiles its parts."""
+def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
+    """The attention kernel for a cache type, of which `latent` attention has keys alone; `jit(function,
+    signature)` compiles its parts.
+    """
     factors = [np.float32(FP8_FACTOR if name == "fp8" else 1) for name in (kind.keys, kind.values)]
     parts = {
-        **attention_products(kind, jit),
+        **attention_products(CacheType(kind.keys, "fp32") if latent else kind, jit),
         "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
         "weigh": jit(_weigh, words(7)),
         "keep_partial": jit(
@@ -323,7 +350,13 @@ def attention_kernel(kind: CacheType, jit: Jit) -> Any:
             specialise(_write_out, f"write_out_{kind.values}", VALUE_FACTOR=factors[1]), words(6)
         ),
     }
-    constants = {"HADAMARD_KEYS": kind.keys in QUANTISED, "HADAMARD_VALUES": kind.values in QUANTISED}
-    attend = specialise(_attend_template, f"attend_{kind.keys}_{kind.values}", **parts, **constants)
-    name = f"attention_{kind.keys}_{kind.values}"
+    if latent:
+        parts["unpack"] = jit(unpack_kernel(kind.keys), words(7))
+    constants = {
+        "HADAMARD_KEYS": kind.keys in QUANTISED, "HADAMARD_VALUES": kind.values in QUANTISED,
+        "LATENT": latent,
+    }  # fmt: skip
+    label = f"latent_{kind.keys}" if latent else f"{kind.keys}_{kind.values}"
+    attend = specialise(_attend_template, f"attend_{label}", **parts, **constants)
+    name = f"attention_{label}"
     return specialise(_attention_template, name, attend=jit(attend, words(8)))

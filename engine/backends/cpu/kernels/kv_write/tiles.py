@@ -241,7 +241,7 @@ CODES_ROOM = GROUP * LANES
 # --- from codes ---------------------------------------------------------------------------------------------
 
 
-def _signed(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+def signed_bytes(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     """16 int8 codes as float32."""
     return b.sitofp(b.sext(load(b, address, _VI8), VI32), VF32)
 
@@ -301,7 +301,7 @@ def key_tile(name: str, vectors: int, rows: int) -> Any:
                     b.shl(k, ir.Constant(I64, 2)),
                 )
                 places = [b.add(start, place) for start in starts]
-                codes = [_signed(b, a) if name == "q8" else half_bytes(b, a, half == 1) for a in places]
+                codes = [signed_bytes(b, a) if name == "q8" else half_bytes(b, a, half == 1) for a in places]
                 for t in range(rows):
                     factor = splat(b, load(b, b.add(x_rows[t], offset), F32, 64 * half))
                     for m in range(vectors):
@@ -344,7 +344,7 @@ def value_tile(name: str, rows: int) -> Any:
             for c in range(chains):
                 address = b.add(b.add(w, start), ir.Constant(I64, size * c))
                 if name == "q8":
-                    codes = [_signed(b, address), _signed(b, b.add(address, ir.Constant(I64, 16)))]
+                    codes = [signed_bytes(b, address), signed_bytes(b, b.add(address, ir.Constant(I64, 16)))]
                 else:
                     codes = [half_bytes(b, address, False), half_bytes(b, address, True)]
                 offset = b.mul(pair, ir.Constant(I64, 4 * chains))

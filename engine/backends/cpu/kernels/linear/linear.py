@@ -298,7 +298,7 @@ def _panel_rows_template(
 def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any]:
     """`small_batch` and `large_batch` for a weight layout, compiled by `jit`; see their templates.
 
-    Large batches take activations of `bits` bits, 16 or 8, if `panel_format_of` has a format for them.
+    Large batches take activations of `bits` bits, 32 (float32), 16 or 8, if `panel_format_of` has a format.
     """
     constants = {
         "UNIT": weight_layout.unit,
@@ -325,7 +325,7 @@ def panel_format_of(weight_layout: WeightLayout, bits: int) -> PanelFormat | Non
     """The panel format in which large batches take integers; None if they take float32."""
     return (
         weight_layout.panel_format(bits)
-        if isinstance(weight_layout, IntegerLayout) and (bits == 8 or PAIRS)
+        if isinstance(weight_layout, IntegerLayout) and (bits == 8 or (bits == 16 and PAIRS))
         else None
     )
 

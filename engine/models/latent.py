@@ -1,0 +1,160 @@
+"""Multi-head latent attention (arXiv 2405.04434) in its absorbed form, and how it is built from a file's
+tensors.
+
+Every head's key and value are products of one latent, which is all that is cached besides the part of the key
+with rope. Instead of expanding cached latents, a head's query is multiplied by the transpose of its key
+matrix, and the weighted sum of latents by its value matrix. Attention then has one key head, whose first
+columns are its values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.backends.base import Array, AttentionShape, Ops, Weight
+from engine.models.config import LatentAttention, ModelConfig
+from engine.models.layers import Linear, Norm, Order, RopeTables
+from engine.models.names import LatentNames, TensorNames
+from engine.models.source import View, WeightSource, linear, norm
+
+NORM_EPS = 1e-6
+"""Of the norms of latents, whatever that of the layers is. Source: DeepSeek's reference code."""
+PARTS = (" first", " second")
+"""After a name in `WeightSource.linears`: the part of the matrix that a linear holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatentMixer:
+    """Latent attention over the cache, then the output projection: normed x (T, E) -> (T, E).
+
+    `key_up` and `value_up` are matrices for each head, (rank, nope) and (value, rank).
+    """
+
+    layer: int
+    shape: AttentionShape
+    query_down: Linear | None
+    query_norm: Norm | None
+    query: Linear
+    query_rope: Linear
+    latent: Linear
+    latent_norm: Norm
+    key_rope: Linear
+    key_up: tuple[Weight, ...]
+    value_up: tuple[Weight, ...]
+    output: Linear
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
+        heads, latent = self.shape.heads, self.latent_norm(ops, self.latent(ops, x))
+        key, wide = self.key_rope(ops, x), x
+        if self.query_down is not None:
+            wide = self.query_down(ops, x)
+            wide = self.query_norm(ops, wide) if self.query_norm else wide
+        query, rotated = self.query(ops, wide), self.query_rope(ops, wide)
+        if tables.main is not None:
+            rotated = ops.rope(rotated, tables.queries or tables.main, heads)
+            key = ops.rope(key, tables.main, 1)
+        if tables.unrotated is not None:
+            query = ops.rope(query, tables.unrotated, heads)
+        q = ops.join(ops.head_linear(query, self.key_up), rotated, heads)
+        y = ops.attention(self.layer, q, ops.join(latent, key, 1), None, self.shape)
+        return self.output(ops, ops.head_linear(y, self.value_up), residual)
+
+
+# -- building
+
+
+@dataclass(frozen=True, slots=True)
+class LatentSource:
+    """The tensors of one layer, whose names begin with `at`."""
+
+    source: WeightSource
+    at: str
+    names: TensorNames
+
+    @property
+    def own(self) -> LatentNames:
+        """The names of latent attention's tensors."""
+        assert self.names.latent is not None
+        return self.names.latent
+
+    def linear(self, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
+        """A whole matrix."""
+        return linear(self.source, self.at + name, rows, columns, bias)
+
+    def parts(self, name: str, orders: tuple[Order, Order], columns: int, bias: bool | None) -> list[Linear]:
+        """Two linears, each with these rows of one matrix."""
+        full, made = self.at + name, []
+        for order, end in zip(orders, PARTS, strict=True):
+            view = View(order=order, stored_rows=sum(map(len, orders)))
+            made.append(linear(self.source, full, len(order), columns, bias, view))
+            self.source.linears[full + end] = self.source.linears.pop(full)
+        return made
+
+    def norm(self, name: str, size: int) -> Norm:
+        """The norm of a latent."""
+        return norm(self.source, self.at + name, size, NORM_EPS, layer_norm=False, bias=False)
+
+    def up(self, config: ModelConfig, kind: LatentAttention) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
+        """Each head's matrices of its query and of its value, from stacks of them or from one matrix."""
+        heads, own = range(config.heads), self.own
+        if own.key_up and self.source.has(self.at + own.key_up + ".weight"):
+            stacked = [View(head, config.heads) for head in heads]
+            return (
+                tuple(self._matrix(own.key_up, kind.rank, kind.nope_dim, view) for view in stacked),
+                tuple(self._matrix(own.value_up, kind.value_dim, kind.rank, view) for view in stacked),
+            )
+        keys, values = head_rows(config.heads, kind.nope_dim, kind.value_dim)
+        stored = keys.size + values.size
+        views = [
+            View(order=keys.reshape(config.heads, -1)[head], stored_rows=stored, flipped=True)
+            for head in heads
+        ]
+        others = [View(order=values.reshape(config.heads, -1)[head], stored_rows=stored) for head in heads]
+        return (
+            tuple(self._matrix(own.up, kind.rank, kind.nope_dim, view) for view in views),
+            tuple(self._matrix(own.up, kind.value_dim, kind.rank, view) for view in others),
+        )
+
+    def _matrix(self, name: str, rows: int, columns: int, view: View) -> Weight:
+        return self.source.matrix(self.at + name + ".weight", rows, columns, view)
+
+
+def latent_mixer(layer: LatentSource, config: ModelConfig, kind: LatentAttention, number: int) -> LatentMixer:
+    """The attention of layer `number`."""
+    own, names, width, heads = layer.own, layer.names, config.width, config.heads
+    down, normed, columns, bias = None, None, width, config.attention_bias
+    name, up_bias = names.query, False
+    if kind.query_rank:
+        down = layer.linear(own.query_down, kind.query_rank, width, bias)
+        normed = layer.norm(own.query_norm, kind.query_rank)
+        columns, name = kind.query_rank, own.query_up
+    query, query_rope = layer.parts(name, head_rows(heads, kind.nope_dim, kind.rope_dim), columns, up_bias)
+    latent, key_rope = layer.parts(own.down, head_rows(1, kind.rank, kind.rope_dim), width, bias)
+    key_up, value_up = layer.up(config, kind)
+    return LatentMixer(
+        config.cache_layer(number), config.shape(number), down, normed, query, query_rope, latent,
+        layer.norm(own.norm, kind.rank), key_rope, key_up, value_up,
+        layer.linear(names.output, width, heads * kind.value_dim, config.output_bias),
+    )  # fmt: skip
+
+
+def head_rows(heads: int, first: int, second: int) -> tuple[Order, Order]:
+    """The rows of a matrix that has `first` and then `second` rows of each head in turn."""
+    rows = np.arange(heads * (first + second)).reshape(heads, -1)
+    return rows[:, :first].reshape(-1), rows[:, first:].reshape(-1)
+
+
+def latent_orders(config: ModelConfig) -> dict[str, tuple[Order, Order]]:
+    """The rows of both linears of a matrix that is held in two (`PARTS`), by fields of `LatentNames`; "query"
+    stands for that of queries without a latent of their own.
+    """
+    kind = config.latent
+    if kind is None:
+        return {}
+    queries = head_rows(config.heads, kind.nope_dim, kind.rope_dim)
+    return {
+        "query_up" if kind.query_rank else "query": queries,
+        "down": head_rows(1, kind.rank, kind.rope_dim),
+    }
