@@ -188,7 +188,7 @@ class Desktop(QObject):
             validation=ValidationService(parent=self),
             hub=HubService(preferences, models, api.hub, self),
             devices=devices,
-            library=LibraryService(session, local_models, api.measure, api.find_devices, self),
+            library=LibraryService(session, local_models, folder, api.measure, api.find_devices, self),
             chat_list=ChatList(session, self),
             transfer=TransferService(self._stores, self),
             backups=BackupService(session, self),

@@ -31,7 +31,7 @@ HEADER_HELP = {
     MEMORY: "What weights, one context and work space take together, beside the free memory; from the "
     "headers "
     "alone.",
-    SPEED: "An estimate from the measured speed of this machine's memory; long conversations are slower.",
+    SPEED: "Measured in earlier replies, or (≈) estimated; long chats are slower.",
     BITS: "Bits for each weight, over all tensors.",
     CONTEXT: "Tokens the model can see at once.",
     TEMPLATE: "Whether the model brings its own chat template. One without is a base model, for notebooks.",
@@ -54,10 +54,12 @@ def fit_text(fit: Fit | None) -> str:
 
 
 def speed_text(fit: Fit | None) -> str:
-    """For example "≈ 12 tokens/s", with two significant digits; empty while it is not known."""
+    """For example "12 tokens/s", "≈ 12 tokens/s" for an estimate, with two significant digits; empty while it
+    is not known.
+    """
     if fit is None or fit.tokens_per_second <= 0:
         return ""
-    return f"≈ {float(f'{fit.tokens_per_second:.2g}'):,g} tokens/s"
+    return f"{'' if fit.measured else '≈ '}{float(f'{fit.tokens_per_second:.2g}'):,g} tokens/s"
 
 
 class _Row:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal, Slot
@@ -16,7 +17,9 @@ from desktop.services.models.devices import FindDevices, find_devices
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.debounce import debounce
-from engine.core import ModelInfo
+from desktop.store.caches.speeds import FILE_NAME, Speeds
+from engine.core import ModelInfo, Stats
+from engine.remote import split_address
 from engine.settings import CacheSettings, LoadSettings, Settings
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ unknown.
 COLLECT_MS, SEARCHING_MS = 60, 400
 """Changes are collected for this long before all models are estimated again; longer while a search runs."""
 _BATCH = 100
+_LEAST_TOKENS = 32
+"""A shorter reply says little about speed."""
 _MEASURED_MB, _MEASURE_S = 256, 60
 
 
@@ -66,7 +71,8 @@ class LibraryService(QObject):
     """Estimates the fit of local models while `active`, again whenever models, settings or the loaded model
     change.
 
-    The memory bandwidth is measured once, on the engine's thread while it is idle, and kept.
+    Speeds are learned from replies: that of each model, and what it says about others on this machine. Before
+    the first reply, the memory bandwidth is measured once, on the engine's thread while it is idle.
 
     Signals:
         estimated(object): a dict of path -> `engine.models.memory.fit.Fit`, for some of the models at a time.
@@ -78,6 +84,7 @@ class LibraryService(QObject):
         self,
         session: ChatSession,
         catalogue: LocalModelsService,
+        folder: Path,
         measure: Measure = measure_bandwidth,
         find_devices: FindDevices = find_devices,
         parent: QObject | None = None,
@@ -88,6 +95,9 @@ class LibraryService(QObject):
         self._background = Background("library", self)
         self._job: Job | None = None
         self._active = False
+        self._speeds = Speeds(folder / FILE_NAME)
+        self._ran: dict[int, Stats] = {}
+        self._shared: set[int] = set()  # replies that ran beside others
         self._bandwidth: float | None = None
         self._measuring = False
         self._soon = debounce(self, self._estimate)
@@ -95,11 +105,17 @@ class LibraryService(QObject):
         session.model_changed.connect(self._later)
         session.settings_changed.connect(self._on_settings)
         session.engine_changed.connect(self._measure_when_free)
+        session.replies.ran.connect(self._on_ran)
+        session.reply_ended.connect(self._on_reply_ended)
 
     @property
     def bandwidth(self) -> float:
-        """Bytes/s; 0 before it is measured."""
-        return self._bandwidth or 0.0
+        """Bytes/s, learned from replies or else measured; 0 while it is not known."""
+        return self._speeds.of(self._machine_key) or self._bandwidth or 0.0
+
+    @property
+    def _machine_key(self) -> str:
+        return f"bandwidth, threads {self._session.settings(LoadSettings).threads}"
 
     def set_active(self, active: bool) -> None:
         """Whether the library is visible."""
@@ -124,9 +140,36 @@ class LibraryService(QObject):
         if cls in (CacheSettings, LoadSettings):
             self._later()
 
+    @Slot(int, object)
+    def _on_ran(self, message_id: int, stats: Stats) -> None:
+        replies = self._session.replies
+        running = sum(len(replies.growing_in(chat)) for chat in replies.conversations)
+        if running > 1:
+            self._shared.add(message_id)
+        self._ran[message_id] = stats
+
+    @Slot(int, int, bool)
+    def _on_reply_ended(self, conversation: int, message_id: int, stopped: bool) -> None:
+        stats, shared = self._ran.pop(message_id, None), message_id in self._shared
+        self._shared.discard(message_id)
+        model = self._session.model
+        if stats is None or shared or model is None or split_address(model.path) is not None:
+            return
+        speed = stats.decode_tokens_per_second
+        if speed <= 0 or stats.new_tokens < _LEAST_TOKENS:
+            return
+        found = [(_key(model.path, model.where, self._session.settings_for(model.path, LoadSettings)), speed)]
+        if not model.where and not stats.drafted_tokens:
+            from engine.models.memory.fit import bandwidth_from
+
+            if bandwidth := bandwidth_from(model, speed):
+                found.append((self._machine_key, bandwidth))
+        self._speeds.put(*found)
+        self._later()
+
     @Slot()
     def _measure_when_free(self) -> None:
-        if self._active and self._bandwidth is None and not self._measuring and not self._session.busy:
+        if self._active and not self.bandwidth and not self._measuring and not self._session.busy:
             self._measuring = True
             threads, measure = self._session.settings(LoadSettings).threads, self._measure
             self._session.measure(lambda stop: _measured(measure, threads), self._on_measured)
@@ -154,9 +197,9 @@ class LibraryService(QObject):
             if entry.info is not None
         ]
         self._background.drop(self._job)
-        loaded, bandwidth = self._session.model, self.bandwidth
+        loaded, bandwidth, speeds = self._session.model, self.bandwidth, self._speeds.medians()
         self._job = self._background.start(
-            lambda stop: _estimates(models, loaded, bandwidth, self._find_devices, stop),
+            lambda stop: _estimates(models, loaded, bandwidth, speeds, self._find_devices, stop),
             event=self.estimated.emit,
         )
 
@@ -170,6 +213,7 @@ def _estimates(
     models: Sequence[tuple[ModelEntry, ModelInfo, CacheSettings, LoadSettings]],
     loaded: ModelInfo | None,
     bandwidth: float,
+    speeds: Mapping[str, float],
     find_devices: FindDevices,
     stop: threading.Event,
 ) -> Generator[dict[str, Fit], None, None]:
@@ -179,7 +223,7 @@ def _estimates(
         if stop.is_set():
             return
         yield {
-            entry.path: _fit_of(info, cache, load, usable, loaded, bandwidth)
+            entry.path: _fit_of(info, cache, load, usable, loaded, bandwidth, speeds)
             for entry, info, cache, load in models[start : start + _BATCH]
         }
 
@@ -191,6 +235,7 @@ def _fit_of(
     usable: Usable,
     loaded: ModelInfo | None,
     bandwidth: float,
+    speeds: Mapping[str, float],
 ) -> Fit:
     """How a model fits on the device that it would use, in place of the `loaded` one."""
     from engine.models.memory.fit import fit, freed_bytes, likely_target
@@ -199,4 +244,10 @@ def _fit_of(
     free = target.free + freed_bytes(loaded, target.where)
     # The bandwidth was measured for the machine's own memory.
     speed = bandwidth if not target.where else 0.0
-    return fit(info, cache, free, speed, load, backend=target.backend, where=target.where)
+    measured = speeds.get(_key(info.path, target.where, load), 0.0)
+    return fit(info, cache, free, speed, load, backend=target.backend, where=target.where, measured=measured)
+
+
+def _key(path: str, where: str, load: LoadSettings) -> str:
+    """What a model's speed depends on."""
+    return f"{path}, {where or 'CPU'}, threads {load.threads}, {load.quantise} {load.quantise_head}"

@@ -131,8 +131,11 @@ class LibraryDetails(VerticalScrollArea):
         self.memory.style().polish(self.memory)
         self.memory.setVisible(fit is not None)
         speed = speed_text(fit)
+        measured = fit is not None and fit.measured
         self.speed.setText(
-            f"It will write about {speed.removeprefix('≈ ')}, estimated from this machine's memory."
+            f"In recent replies it wrote {speed}."
+            if measured
+            else f"It will write about {speed.removeprefix('≈ ')}, by an estimate for this machine."
             if speed
             else ""
         )

@@ -34,6 +34,8 @@ def info_from_json(data: object) -> ModelInfo:
     values = {**data, "stop_token_ids": tuple(data.get("stop_token_ids", ()))}
     try:
         values["defaults"] = tuple((str(name), value) for name, value in values["defaults"])
+        shapes = values.get("kv_shapes", ())
+        values["kv_shapes"] = tuple((int(heads), int(dim)) for heads, dim in shapes)
         values["plain"] = tuple(int(number) for number in values["plain"])
         values["lacks"] = tuple((str(what), str(why)) for what, why in values.get("lacks", ()))
         values["thinking"] = tuple((str(begin), str(finish)) for begin, finish in values.get("thinking", ()))

@@ -55,7 +55,8 @@ class Fit:
     verdict: str
     """"fits", "tight" or "too large"."""
     tokens_per_second: float
-    """An estimate for a short conversation; 0 if the bandwidth is unknown."""
+    """For a short conversation: `measured` in earlier replies, or else an estimate; 0 if it is unknown."""
+    measured: bool
     sentence: str
     """All this in words, for the user."""
 
@@ -73,8 +74,11 @@ def fit(
     *,
     backend: str = "cpu",
     where: str = "",
+    measured: float = 0.0,
 ) -> Fit:
     """Judge a model, loaded as `load` says, on a device with `free` bytes that reads `bandwidth` bytes/s.
+
+    `measured` is its speed in earlier replies, in tokens/s; 0 if there were none.
 
     `backend` and `where` are those of the device (`engine.backends.choice.Target`). A context length beyond
     the model's own counts as the model's own.
@@ -112,7 +116,8 @@ def fit(
         free,
         context.context_length,
         verdict,
-        _speed(info, bandwidth, saved),
+        measured or _speed(info, bandwidth, saved),
+        measured > 0,
         sentence,
     )
 
@@ -214,3 +219,13 @@ def _speed(info: ModelInfo, bandwidth: float, saved: int) -> float:
         max((info.read_bytes or info.weights_bytes) - saved, 1) / (READ_SHARE * bandwidth)
         + info.layers * LAYER_SECONDS
     )
+
+
+def bandwidth_from(info: ModelInfo, tokens_per_second: float) -> float:
+    """The bandwidth with which `fit` estimates this speed for a loaded model, in bytes/s; 0 where reading
+    weights takes less than half of a token's time, which would say little.
+    """
+    reading = 1 / tokens_per_second - info.layers * LAYER_SECONDS
+    if reading < 0.5 / tokens_per_second:
+        return 0.0
+    return (info.read_bytes or info.weights_bytes) / (READ_SHARE * reading)

@@ -26,7 +26,7 @@ def made(name: str, source: str = "Here", **facts: object) -> ModelEntry:
 
 
 def judged(total: int, verdict: str = "fits", speed: float = 12.3) -> Fit:
-    return Fit(total, 0, 0, total, 8 * 10**9, 4096, verdict, speed, f"It takes {total}.")
+    return Fit(total, 0, 0, total, 8 * 10**9, 4096, verdict, speed, False, f"It takes {total}.")
 
 
 BROKEN = ModelEntry("/m/broken.gguf", "broken", trouble="It ends too early.", source="Ollama")
@@ -68,6 +68,7 @@ def test_texts(library: LibraryModel) -> None:
     assert library.index(1, 1).data(Qt.ItemDataRole.AccessibleTextRole) == "Memory: Fits, 2.5 GB"
     assert library.index(0, 4).data(Qt.ItemDataRole.AccessibleTextRole) == "Quantisation: not known"
     assert speed_text(judged(1, speed=1234.0)) == "≈ 1,200 tokens/s"
+    assert speed_text(dataclasses.replace(judged(1, speed=31.4), measured=True)) == "31 tokens/s"
 
 
 def test_models_come_and_go(library: LibraryModel) -> None:

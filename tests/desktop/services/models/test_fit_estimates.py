@@ -7,12 +7,13 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from desktop.services.models.fit_estimates import LibraryService, measure_bandwidth
 from desktop.services.models.local_models import LocalModelsService
-from engine.core import ModelInfo
+from engine.core import ModelInfo, Stats
 from engine.errors import EngineError
 from engine.hub.local.scan import FoundModel
 from engine.models.memory.fit import Fit
@@ -32,7 +33,7 @@ class Library:
         for name in ("a.gguf", "b.gguf"):
             (folder / name).touch()
         self.catalogue = LocalModelsService(self.describe, self.find)
-        self.service = LibraryService(harness.session, self.catalogue, self.measure)
+        self.service = LibraryService(harness.session, self.catalogue, folder, self.measure)
         self.service.estimated.connect(self.fits.update)
 
     def describe(self, path: Path) -> ModelInfo:
@@ -117,6 +118,66 @@ def test_without_a_measurement_there_is_no_speed(harness: Harness, tmp_path: Pat
     assert found is not None
     assert found.tokens_per_second == 0.0
     library.close()
+
+
+def replied(library: Library, *, tokens: int = 64, seconds: float = 2.0, drafted: int = 0) -> None:
+    """A reply of the loaded model has run alone."""
+    session = library.harness.session
+    session.replies.ran.emit(7, Stats(new_tokens=tokens, decode_seconds=seconds, drafted_tokens=drafted))
+    session.reply_ended.emit(session.conversation, 7, False)
+
+
+def loaded(library: Library, name: str = "a.gguf") -> Library:
+    """The library, with a model that takes long to read loaded."""
+    library.harness.echo.describe = lambda path: dataclasses.replace(  # type: ignore[method-assign]
+        ECHO_INFO, path=str(path), weights_bytes=10**9
+    )
+    library.harness.load(str(library.folder / name))
+    return library
+
+
+def test_speeds_are_learned_from_replies(library: Library) -> None:
+    wait = library.harness.qtbot.waitUntil
+    replied(loaded(library), tokens=65)
+    library.service.set_active(True)
+    library.catalogue.refresh([], [])
+    wait(lambda: library.fit("a.gguf") is not None and library.fit("b.gguf") is not None)
+    first, second = library.fit("a.gguf"), library.fit("b.gguf")
+    assert first is not None
+    assert second is not None
+    assert (first.tokens_per_second, first.measured) == (32.0, True)
+    assert not second.measured
+    assert second.tokens_per_second > 32.0  # much smaller, on the same machine
+    assert library.service.bandwidth > 0
+    assert library.asked == []  # what a reply has shown need not be measured
+    replied(library, tokens=65, seconds=1.0)
+    replied(library, tokens=65, seconds=1.0)
+    wait(lambda: (fit := library.fit("a.gguf")) is not None and fit.tokens_per_second == 64.0)
+
+
+def test_what_says_nothing_about_speed_is_not_learned(library: Library) -> None:
+    replied(loaded(library), tokens=31)
+    replied(library, seconds=0.0)
+    session = library.harness.session
+    session.reply_ended.emit(session.conversation, 7, False)  # nothing is known of it
+    assert library.service.bandwidth == 0.0
+    replied(library, drafted=5)  # its own speed, but not the machine's
+    assert library.service.bandwidth == 0.0
+    library.service.set_active(True)
+    library.catalogue.refresh([], [])
+    library.harness.qtbot.waitUntil(lambda: (fit := library.fit("a.gguf")) is not None and fit.measured)
+
+
+def test_replies_beside_others_are_not_learned(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = loaded(library).harness.session.replies
+    growing = SimpleNamespace(message_id=7)
+    monkeypatch.setattr(type(replies), "conversations", (1, 2))
+    monkeypatch.setattr(replies, "growing_in", lambda chat: (growing,))
+    replied(library)
+    assert library.service.bandwidth == 0.0
+    monkeypatch.setattr(type(replies), "conversations", (1,))
+    replied(library)
+    assert library.service.bandwidth > 0
 
 
 @pytest.mark.slow

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from engine.backends.cpu.backend import CpuBackend
 from engine.core import ModelInfo, WorkSpace
 from engine.models import describe, read_model
 from engine.models.memory.estimate import cache_bytes
-from engine.models.memory.fit import fit
+from engine.models.memory.fit import bandwidth_from, fit
 from engine.models.quantising import preparation
 from engine.settings import CacheSettings, LoadSettings
 from engine.weights import open_checkpoint
@@ -62,6 +64,23 @@ def test_speed() -> None:
     assert slow < fast < 2 * slow
     experts = dataclasses.replace(INFO, read_bytes=INFO.weights_bytes // 8)
     assert fit(experts, CacheSettings(), 16 * GB, bandwidth=20 * GB).tokens_per_second > 4 * slow
+
+
+def test_a_measured_speed_takes_the_place_of_the_estimate() -> None:
+    judged = fit(INFO, CacheSettings(), 16 * GB, 30 * GB, measured=9.5)
+    assert (judged.tokens_per_second, judged.measured) == (9.5, True)
+    assert not fit(INFO, CacheSettings(), 16 * GB, 30 * GB).measured
+
+
+def test_the_bandwidth_behind_a_speed_is_that_which_gives_it() -> None:
+    for bandwidth in (20e9, 300e9):
+        speed = fit(INFO, CacheSettings(), 16 * GB, bandwidth).tokens_per_second
+        assert bandwidth_from(INFO, speed) == pytest.approx(bandwidth)
+    # Faster than its layers alone, or nearly so: the weights tell nothing.
+    assert bandwidth_from(INFO, 1 / (32 * 80e-6)) == 0.0
+    assert bandwidth_from(INFO, 1e9) == 0.0
+    assert bandwidth_from(INFO, 0.51 / (32 * 80e-6)) == 0.0
+    assert bandwidth_from(INFO, 0.49 / (32 * 80e-6)) > 0
 
 
 def test_quantising_while_loading_counts(tmp_path: Path) -> None:
