@@ -83,6 +83,8 @@ class ModelInfo:
     """The tag that closes the thought that prompts leave open."""
     threads: int = 0
     """The CPU threads that a loaded model computes on."""
+    pooling: str = ""
+    """How an embedding model makes one vector of those of all tokens: "mean", "cls" (the first) or "last"."""
     fallback_template: str = ""
     """The general format that replaces a missing chat template ("gemma", "plain"; see
     `engine.text.template.fallback`).

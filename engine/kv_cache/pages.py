@@ -52,6 +52,10 @@ class PageTable:
         """The number of pages with content, idle or held."""
         return sum(1 for page in self.pool.pages if page.ids)
 
+    def others(self, lease: Lease) -> bool:
+        """Whether there are open leases besides this one."""
+        return any(other is not lease for other in self._leases)
+
     def open(self, ids: Sequence[int], *, key: str = "", leave: int = 0) -> Lease:
         """A lease on the longest cached prefix of `ids`; see `Lease`. Never fails.
 

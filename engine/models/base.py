@@ -61,6 +61,10 @@ class Model:
         """The whole pass: logits (logit_rows, V)."""
         return self.parts(ops, self.rope_tables)
 
+    def hidden(self, ops: Ops) -> Array:
+        """The pass without the head: the last hidden states (logit_rows, E)."""
+        return self.parts.hidden(ops, self.rope_tables)
+
     @property
     def parts(self) -> Parts:
         """The decoder."""
@@ -107,15 +111,16 @@ class Model:
                 f"The system has no room for a context of {tokens} tokens; choose a shorter context length."
             ) from error
 
-    def record(self, cache: KVCache, max_rows: int, context: int = 0) -> Program:
-        """Record the pass over `cache` for steps of up to `max_rows` rows.
+    def record(self, cache: KVCache, max_rows: int, context: int = 0, *, head: bool = True) -> Program:
+        """Record the pass over `cache` for steps of up to `max_rows` rows; without the `head` its results are
+        the last hidden states (logit_rows, E).
 
         `context` is the length of the longest conversation in tokens (0: as long as the cache).
         """
         # A cache may have pages for several sequences, but none is longer than the context.
         positions = context or min(cache.page_count * PAGE_TOKENS, self.config.context_length)
         self._make_tables(positions, positions)
-        return self.backend.record(self.forward, cache, max_rows)
+        return self.backend.record(self.forward if head else self.hidden, cache, max_rows)
 
     def close(self) -> None:
         """Release the weights; recorded programs keep theirs until they are closed."""

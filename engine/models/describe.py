@@ -16,7 +16,7 @@ from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
 from engine.models.quantising import PlainCount
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
-from engine.weights.facts import licence, quantisation_name
+from engine.weights.facts import licence, pooling, quantisation_name
 
 _AUTO_CACHE = "fp16"
 """The automatic cache type of the CPU backend."""
@@ -69,6 +69,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         latent_cache=config.latent is not None,
         quantisation=quantisation_name(checkpoint),
         licence=licence(checkpoint),
+        pooling=pooling(checkpoint),
         resident_bytes=seen.bytes,
         read_bytes=read_bytes(config, seen.bytes, seen.expert_bytes, seen.parts),
         defaults=sampler_defaults(checkpoint),

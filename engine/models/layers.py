@@ -359,6 +359,14 @@ class Parts:
 
     def __call__(self, ops: Ops, tables: RopeTables) -> Array:
         """The logits (logit_rows, V) of the step's last rows."""
+        x = self.hidden(ops, tables)
+        logits = self.head(ops, self.project_out(ops, x) if self.project_out else x)
+        if self.logit_scale != 1.0 or self.logit_cap:
+            logits = ops.soft_cap(logits, self.logit_scale, self.logit_cap)
+        return logits
+
+    def hidden(self, ops: Ops, tables: RopeTables) -> Array:
+        """The last hidden states (logit_rows, E) of the step's last rows, after the final norm."""
         x = ops.embed(self.embed, self.embed_scale)
         x = self.embed_norm(ops, x) if self.embed_norm else x
         x = self.project_in(ops, x) if self.project_in else x
@@ -367,8 +375,4 @@ class Parts:
         for block in self.blocks:
             x = block(ops, x, tables)
         x = ops.last_rows(x)
-        x = self.norm(ops, x) if self.norm else x
-        logits = self.head(ops, self.project_out(ops, x) if self.project_out else x)
-        if self.logit_scale != 1.0 or self.logit_cap:
-            logits = ops.soft_cap(logits, self.logit_scale, self.logit_cap)
-        return logits
+        return self.norm(ops, x) if self.norm else x

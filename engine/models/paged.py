@@ -56,6 +56,7 @@ class PagedCache:
         )
         self.rows = min(prefill_rows(model.config, model.backend.name), self.context_length)
         self.store, self.program = self._memory()
+        self._headless: Program | None = None
         self.table = PageTable(self.store.page_count, self.store.states.count)
         self._positions = np.arange(self.context_length, dtype=np.int32)
         self._pages = np.empty(pages_for(self.context_length) + 1, np.int32)
@@ -96,6 +97,7 @@ class PagedCache:
         self.program = self.model.record(self.store, self.rows, self.context_length)
         self.key = key
         before.close()
+        self._close_headless()
 
     def open(self, ids: Sequence[int], key: str = "") -> Lease:
         """A lease on the longest cached prefix of `ids`; at least the last id is left to run.
@@ -142,6 +144,22 @@ class PagedCache:
         logits = self.program.run(self.step(lease, ids, logit_rows))
         lease.extend(ids)
         return logits
+
+    def hidden_states(self, lease: Lease, ids: Sequence[int]) -> Floats:
+        """Run up to `rows` more tokens of a lease without the model's head.
+
+        Returns their last hidden states, (len(ids), E) float32, valid until the next run. Raises as `run`.
+        """
+        if self._headless is None:
+            self._headless = self.model.record(self.store, self.rows, self.context_length, head=False)
+        states = self._headless.run(self.step(lease, ids, len(ids)))
+        lease.extend(ids)
+        return states
+
+    def _close_headless(self) -> None:
+        if self._headless is not None:
+            self._headless.close()
+        self._headless = None
 
     def step(self, lease: Lease, ids: Sequence[int], logit_rows: int = 1) -> Step:
         """The pass of `run`, for `program.run`; the caller extends the lease after it. Raises as `run`."""
@@ -218,6 +236,7 @@ class PagedCache:
     def close(self) -> None:
         """Release the program and the pages; the cache cannot be used again."""
         self.program.close()
+        self._close_headless()
         self.store.close()
         if self.saved is not None:
             self.saved.close()

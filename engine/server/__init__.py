@@ -6,7 +6,8 @@
     app         the routes, behind `security`
     exchange    one request and its answer: body, JSON, events, the client's leaving
     replies     what a reply's events become: reasoning, text, log-probabilities, usage
-    chat, completions, tokens, models   the endpoints
+    chat, tokens, models   the endpoints
+    texts   those of plain text: completing, scoring and embedding it
     responses, anthropic   the Responses API and Anthropic's Messages, over the same replies
 
 Importing this package imports neither uvicorn nor starlette; `serving` does.

@@ -9,12 +9,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from engine.server import chat, completions, models, tokens
+from engine.server import chat, models, tokens
 from engine.server.anthropic import messages
 from engine.server.failure import Failure
 from engine.server.responses import create
 from engine.server.security import Security
 from engine.server.service import Endpoint, Handler, Service
+from engine.server.texts import completions, embeddings
 
 GET: tuple[tuple[str, Handler], ...] = (
     ("/health", models.health), ("/v1/health", models.health), ("/v1/models", models.models),
@@ -23,7 +24,7 @@ GET: tuple[tuple[str, Handler], ...] = (
 POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/chat/completions", chat.chat_completions), ("/v1/completions", completions.completions),
     ("/v1/responses", create.create), ("/v1/messages", messages.messages),
-    ("/v1/messages/count_tokens", messages.count_tokens),
+    ("/v1/messages/count_tokens", messages.count_tokens), ("/v1/embeddings", embeddings.embeddings),
     ("/tokenize", tokens.tokenize), ("/detokenize", tokens.detokenize),
     ("/apply-template", tokens.apply_template), ("/v1/models/load", models.load),
     ("/v1/models/unload", models.unload),

@@ -87,7 +87,12 @@ class Exchange:
         self, value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
         """A whole answer."""
-        body = to_json(value)
+        await self.send_body(to_json(value), status, headers)
+
+    async def send_body(
+        self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """A whole answer that is JSON already."""
         more = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
         await self._start(status, more)
         await self._send({"type": "http.response.body", "body": body})

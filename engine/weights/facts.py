@@ -9,7 +9,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from engine.errors import BadCheckpoint, ModelNotFound
 from engine.weights.checkpoint import Checkpoint
+from engine.weights.safetensors.json import read_json_object
 
 _FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S",
@@ -50,6 +52,29 @@ def licence(checkpoint: Checkpoint) -> str:
     return _licence_of(found.get("license"), found.get("license_name")) or _licence_of(
         checkpoint.metadata["config"].get("license"), None
     )
+
+
+_POOLING_TYPES = {1: "mean", 2: "cls", 3: "last"}
+"""`pooling_type` of a GGUF file. Source: llama.h, `llama_pooling_type`."""
+_POOLING_MODES = {
+    "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last",
+}  # fmt: skip
+"""Source: sentence-transformers, `models/Pooling.py`."""
+
+
+def pooling(checkpoint: Checkpoint) -> str:
+    """How an embedding model makes one vector of those of all tokens: "mean", "cls" (the first one) or
+    "last"; "" if the files do not say.
+    """
+    if checkpoint.format == "gguf":
+        architecture = checkpoint.metadata.get("general.architecture")
+        return _POOLING_TYPES.get(checkpoint.metadata.get(f"{architecture}.pooling_type", 0), "")
+    try:
+        settings = read_json_object(checkpoint.path / "1_Pooling" / "config.json")
+    except (ModelNotFound, BadCheckpoint):
+        return ""
+    named = [name for mode, name in _POOLING_MODES.items() if settings.get(mode) is True]
+    return named[0] if len(named) == 1 else ""
 
 
 def _main_type(checkpoint: Checkpoint) -> str:

@@ -68,7 +68,8 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
     # overrides these files too.
     add_bos = kind == "gemma4" or bool(metadata.get(_KEY + "add_bos_token", add_bos))
     before, after = stripping(metadata, special.values())
-    return TokenizerFacts(definition, special, bos, eos, add_bos, stops, charsmap, before, after)
+    end = eos if metadata.get(_KEY + "add_eos_token") else None
+    return TokenizerFacts(definition, special, bos, eos, add_bos, stops, charsmap, before, after, end)
 
 
 def roles_from_gguf(metadata: Mapping[str, Any]) -> tuple[dict[int, str], tuple[int, ...]]:

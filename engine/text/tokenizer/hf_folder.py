@@ -63,7 +63,10 @@ def _facts(folder: Path) -> TokenizerFacts:
     add_bos = bool(explicit) if explicit is not None else implied
     ends = [i for i in _generation_ends(folder) if 0 <= i < MOST_IDS]
     stops = unique([*ends, eos, *end_of_turn_ids(special, folder_template(folder))])
-    return TokenizerFacts(definition, special, bos, eos, add_bos and bos is not None, stops, found.charsmap)
+    return TokenizerFacts(
+        definition, special, bos, eos, add_bos and bos is not None, stops, found.charsmap,
+        end_id=ids.get(_last_added(processor) or ""),
+    )  # fmt: skip
 
 
 def _find(folder: Path) -> _Found:
@@ -249,6 +252,18 @@ def _first_added(processor: Any) -> str | None:
     if processor.get("cls"):
         return str(processor["cls"][0])
     return None
+
+
+def _last_added(processor: Any) -> str | None:
+    """The text of the token that a "post_processor" puts at the end of a text."""
+    if not isinstance(processor, dict):
+        return None
+    if processor.get("type") == "Sequence":
+        return next((text for text in map(_last_added, processor.get("processors", [])) if text), None)
+    if processor.get("type") == "TemplateProcessing":
+        last = (processor.get("single") or [{}])[-1].get("SpecialToken")
+        return str(last["id"]) if last else None
+    return str(processor["sep"][0]) if processor.get("sep") else None
 
 
 def _generation_ends(folder: Path) -> list[int]:

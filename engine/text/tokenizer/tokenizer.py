@@ -38,7 +38,8 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 class Tokenizer:
     """Encodes and decodes with one model's vocabulary of `vocab_size` tokens.
 
-    `add_bos` says whether plain completion starts with `bos_token_id`. `special_ids` are the control tokens.
+    `add_bos` says whether plain completion starts with `bos_token_id`; a text to embed ends with `end_id`,
+    unless that is None. `special_ids` are the control tokens.
     `stop_token_ids` end a turn, the model's own EOS first. `strips_leading_space` says that the first space
     of a decoded text belongs to the tokenizer, not to the text. `channels` is set if replies have headers.
     After construction and `hear` the tokenizer never changes, so any thread can use it.
@@ -48,6 +49,7 @@ class Tokenizer:
         self.bos_token_id = facts.bos_token_id
         self.eos_token_id = facts.eos_token_id
         self.add_bos = facts.add_bos
+        self.end_id = facts.end_id
         self.special_ids = frozenset(facts.special)
         self.silent_ids = self.special_ids
         """The control tokens that are not shown as text; `hear` reduces them."""

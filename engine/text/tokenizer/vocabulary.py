@@ -95,8 +95,9 @@ class TokenizerFacts:
 
     `definition` is a tokenizer.json as a dict; `hide_specials` changes it. `special` maps the id of each
     control token to its text. `stop_ids` end a turn. `charsmap` is SentencePiece's table of character
-    replacements, or empty. White space before (`strips_before`) and after (`strips_after`) the tokens with
-    these texts is dropped where control tokens are recognised.
+    replacements, or empty. `end_id` is the token that texts to embed end with. White space before
+    (`strips_before`) and after (`strips_after`) the tokens with these texts is dropped where control tokens
+    are recognised.
     """
 
     definition: dict[str, Any]
@@ -108,6 +109,7 @@ class TokenizerFacts:
     charsmap: bytes = b""
     strips_before: frozenset[str] = frozenset()
     strips_after: frozenset[str] = frozenset()
+    end_id: int | None = None
 
 
 def unique(ids: Iterable[int | None]) -> tuple[int, ...]:

@@ -18,5 +18,6 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def served(tiny_folder: Path) -> Iterator[Served]:
     found = Served(tiny_folder)
+    found.record_headless()
     yield found
     found.close()

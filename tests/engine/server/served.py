@@ -75,6 +75,15 @@ class Served:
         assert outlet.wait() is None
         return outlet.events[0]
 
+    def record_headless(self) -> None:
+        """Record the pass of embeddings now: its threads stay."""
+
+        def record(chat: LocalChat) -> None:
+            with chat.generator.cache.table.open((), key="first") as lease:
+                chat.generator.cache.hidden_states(lease, [1])
+
+        self.on_model_thread(record)
+
     def idle(self) -> bool:
         """Whether no job is left; the page table must be right."""
 
@@ -205,13 +214,13 @@ def read_until(connection: socket.socket, mark: bytes) -> bytes:
 class Gate:
     """Holds the model's passes: each needs a permission. `passes` counts those that have run."""
 
-    def __init__(self, chat: LocalChat, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, chat: LocalChat, monkeypatch: pytest.MonkeyPatch, program: Any = None) -> None:
         self.passes = 0
         self._free = threading.Event()
         self._permissions = threading.Semaphore(0)
         self.waiting = threading.Semaphore(0)
         """Released when a pass waits for its permission."""
-        program = chat.generator.cache.program
+        program = program or chat.generator.cache.program
         real = program.run
 
         def run(step: Any) -> Any:

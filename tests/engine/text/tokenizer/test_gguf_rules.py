@@ -197,3 +197,13 @@ def words(rule: str, text: str) -> list[str]:
 )
 def test_deepseek_llm_cuts_as_its_own_tokenizer_json_does(text: str, cut: list[str]) -> None:
     assert words("deepseek-llm", text) == cut
+
+
+@pytest.mark.parametrize("add", [True, False, None])
+def test_the_token_that_texts_to_embed_end_with(add: bool | None) -> None:
+    metadata = byte_level_metadata()
+    if add is not None:
+        metadata["tokenizer.ggml.add_eos_token"] = add
+    facts = facts_from_gguf(metadata)
+    assert facts.eos_token_id is not None
+    assert facts.end_id == (facts.eos_token_id if add else None)

@@ -1,21 +1,26 @@
 """Work on plain text: completing it, and scoring it, which is the model's log-probability of each token of a
 prompt.
 
-A prompt is scored in short steps between the steps of replies, on pages of its own that return at its end.
+A prompt is scored in short steps between the steps of replies, on pages of its own. A reply that follows
+finds them in the cache; else they return at the end.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
 from engine.chat import LocalChat
 from engine.core import ChatRequest, Stats, Waiting
-from engine.errors import BadSetting
+from engine.errors import BadSetting, ContextTooLong
 from engine.generator.decode import check_prompt
+from engine.kv_cache.lease import Lease
+from engine.kv_cache.readings import Passes
 from engine.server.host import Work
 from engine.server.replies import LEAST_LOGPROB, Begun, Ended, Score, Written, reply_work
 from engine.tensors import Floats
@@ -36,7 +41,7 @@ def completion_work(
         check_prompt(ids, chat.generator.cache.model.config.vocab_size, chat.context_length)
         yield Begun()
         if echo:
-            scores = None if logprobs is None else (yield from _scored(chat, ids, logprobs))
+            scores = None if logprobs is None else (yield from _scored(chat, ids, logprobs, keep=write))
             yield Written(_text(chat, prompt, ids), 0, tuple(scores or ()))
         if write:
             events = reply_work(lambda chat, stop: chat.complete(ids, request, stop), logprobs)
@@ -62,28 +67,61 @@ def _text(chat: LocalChat, prompt: str | Sequence[int], ids: Sequence[int]) -> s
     return prompt if isinstance(prompt, str) else chat.tokenizer.decode(ids, skip_special=False)
 
 
-def _scored(chat: LocalChat, ids: Sequence[int], count: int) -> Generator[Waiting, None, list[Score]]:
+def _scored(
+    chat: LocalChat, ids: Sequence[int], count: int, *, keep: bool
+) -> Generator[Waiting, None, list[Score]]:
     """The scores of the ids; the first has no log-probability. Yields between steps."""
     bytes_of, cache = chat.tokenizer.token_bytes, chat.generator.cache
     found = [Score(ids[0], bytes_of(ids[0]), None)]
-    with cache.table.open((), key=f" scored {id(found)}") as lease:
+    passes: Passes = []
+    with own_pages(chat, keep=keep) as lease:
+        yield from reserved(chat, lease, len(ids))
         rows = min(_ROWS, cache.rows)
+        while len(found) < len(ids):
+            at = lease.length
+            part = list(ids[at : min(len(ids) - 1, at + rows)])
+            passes.append((at, len(part)))
+            for target, row in zip(
+                ids[at + 1 : at + 1 + len(part)], cache.run(lease, part, logit_rows=len(part)), strict=True
+            ):
+                found.append(_score(chat, row, target, count))
+            yield Waiting()
+    if keep:
+        cache.readings.remember(cache.key, ids[:-1], passes)
+    return found
+
+
+@contextmanager
+def own_pages(chat: LocalChat, *, keep: bool = False) -> Iterator[Lease]:
+    """A lease for a text that is read whole, whatever is cached; what it wrote is forgotten at the end unless
+    it is to `keep`.
+    """
+    cache = chat.generator.cache
+    key = cache.key if keep else f" {uuid4()}"
+    with cache.table.open((), key=key) as lease:
         try:
-            while len(found) < len(ids):
-                at = lease.length
-                part = list(ids[at : min(len(ids) - 1, at + rows)])
-                for target, row in zip(
-                    ids[at + 1 : at + 1 + len(part)],
-                    cache.run(lease, part, logit_rows=len(part)),
-                    strict=True,
-                ):
-                    found.append(_score(chat, row, target, count))
-                yield Waiting()
+            yield lease
         finally:
-            pages = lease.pages[:1]
+            pages = [] if keep else lease.pages[:1]
     for page in pages:
         cache.table.lose(page)
-    return found
+
+
+def reserved(chat: LocalChat, lease: Lease, length: int) -> Generator[Waiting, None, None]:
+    """Reserve all pages for a text of `length` tokens; waits while replies hold them.
+
+    Texts that hold some pages and wait for more could wait for each other.
+    """
+    cache = chat.generator.cache
+    while True:
+        try:
+            cache.reserve(lease, length)
+        except ContextTooLong:
+            if not cache.table.others(lease):
+                raise
+        else:
+            return
+        yield Waiting(queued=True)
 
 
 def _score(chat: LocalChat, row: Floats, target: int, count: int) -> Score:

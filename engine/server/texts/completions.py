@@ -18,8 +18,8 @@ from engine.server.failure import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.host import ServedModel, Work
 from engine.server.replies import Begun, Ended, Prompted, ReplyEvent, Score, Written, usage
-from engine.server.scoring import completion_work
 from engine.server.service import Service
+from engine.server.texts.scoring import completion_work
 
 _LONGEST = 1 << 20
 _DEFAULT_TOKENS = 16

@@ -147,3 +147,18 @@ def test_the_template_is_applied(served: Served) -> None:
     ids = ask(served, "/tokenize", {"messages": HELLO}).json["tokens"]
     assert ask(served, "/detokenize", {"tokens": ids}).json["prompt"] == text
     assert ask(served, "/apply-template", {"messages": []}).status == 400
+
+
+def test_a_scored_prompt_is_in_the_cache_for_the_reply_and_forgotten_without_one(served: Served) -> None:
+    ids = ids_of(served, TEXT)[:101]
+    served.on_model_thread(lambda chat: chat.generator.cache.table.forget())
+    expected = own_text(served, ids)
+    for most, cached in ((0, 0), (6, 100)):
+        served.on_model_thread(lambda chat: chat.generator.cache.table.forget())
+        choice = complete(served, ids, echo=True, logprobs=0, max_tokens=most).json["choices"][0]
+        assert served.on_model_thread(lambda chat: chat.generator.cache.found([*ids, 5])) >= cached
+        held = served.on_model_thread(lambda chat: chat.generator.cache.table.cached)
+        assert (held > 0) == (cached > 0)
+    assert choice["text"].endswith(expected)
+    usage = complete(served, ids, echo=True, logprobs=0).json["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 100

@@ -1,0 +1,109 @@
+"""Work that embeds texts: one vector of the model's last hidden states for each text.
+
+Texts are read in short steps between the steps of replies, on pages of their own that return at the end.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.chat import LocalChat
+from engine.core import Waiting
+from engine.errors import BadSetting
+from engine.generator.decode import check_prompt
+from engine.server.host import Work
+from engine.server.texts.scoring import own_pages, prompt_ids, reserved
+
+POOLINGS = ("mean", "last", "cls")
+_DIGITS = 9
+"""Decimal digits of a number: more than those of float32 in vectors of length 1."""
+
+Vector = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The vector of the next text, as JSON, and the number of its tokens."""
+
+    json: bytes
+    tokens: int
+
+    @property
+    def weight(self) -> int:
+        """About its bytes of memory."""
+        return 128 + len(self.json)
+
+
+def embedding_work(
+    texts: Sequence[str | Sequence[int]], pooling: str, dimensions: int, *, as_base64: bool
+) -> Work:
+    """The work of embedding texts, or token ids, in order; yields `Embedded`.
+
+    `pooling` is one of `POOLINGS`, or "" for the model's own, else "mean". Vectors are cut to `dimensions`
+    numbers, 0 for all, and have length 1.
+    """
+
+    def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
+        config = chat.generator.cache.model.config
+        if dimensions > config.width:
+            raise BadSetting(
+                f"dimensions is {dimensions}, but the model's vectors have {config.width} numbers; ask "
+                "for as many at most."
+            )
+        all_ids = [_ids(chat, text) for text in texts]
+        for ids in all_ids:
+            check_prompt(ids, config.vocab_size, chat.context_length)
+        for ids in all_ids:
+            vector = yield from embedded(chat, ids, pooling or chat.info.pooling or "mean")
+            yield Embedded(_json(_unit(vector[: dimensions or None]), as_base64=as_base64), len(ids))
+
+    return work
+
+
+def embedded(chat: LocalChat, ids: Sequence[int], pooling: str) -> Generator[Waiting, None, Vector]:
+    """The mean of the last hidden states of all ids, or that of the first ("cls") or the last one; (E,).
+
+    Yields between steps.
+    """
+    cache = chat.generator.cache
+    total: Vector = np.zeros(cache.model.config.width)
+    with own_pages(chat) as lease:
+        yield from reserved(chat, lease, len(ids))
+        while lease.length < len(ids):
+            at = lease.length
+            states = cache.hidden_states(lease, ids[at : at + cache.rows])
+            if pooling == "mean":
+                total += states.sum(axis=0, dtype=np.float64) / len(ids)
+            elif pooling == "last":
+                total[:] = states[-1]
+            elif not at:
+                total[:] = states[0]
+            yield Waiting()
+    return total
+
+
+def _ids(chat: LocalChat, text: str | Sequence[int]) -> list[int]:
+    """The ids of a text, with the token that the model's makers put at the end; ids are as they are."""
+    ids, end = prompt_ids(chat, text), chat.tokenizer.end_id
+    return [*ids, end] if isinstance(text, str) and end is not None else ids
+
+
+def _unit(vector: Vector) -> Vector:
+    """The vector with length 1."""
+    length = float(np.sqrt((vector * vector).sum()))
+    return vector / length if length else vector
+
+
+def _json(vector: Vector, *, as_base64: bool) -> bytes:
+    """A list of numbers, or the Base64 text of float32 numbers in little-endian order."""
+    if as_base64:
+        return b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
+    return json.dumps(vector.round(_DIGITS).tolist(), separators=(",", ":")).encode()

@@ -1,0 +1,36 @@
+"""POST /v1/embeddings. Source: OpenAI's API reference, "Embeddings"."""
+
+from __future__ import annotations
+
+from engine.server.exchange import Exchange, to_json
+from engine.server.fields import Fields
+from engine.server.service import Service
+from engine.server.texts.completions import prompts_of
+from engine.server.texts.embedding import POOLINGS, Embedded, embedding_work
+
+_MOST_TEXTS = 2048
+_LONGEST = 1 << 20
+
+
+async def embeddings(service: Service, exchange: Exchange) -> None:
+    """The endpoint."""
+    fields = Fields(await exchange.read())
+    model = service.model(fields)
+    texts = prompts_of(fields, "input", _MOST_TEXTS)
+    format, pooling = fields.text("encoding_format", "float"), fields.text("pooling")
+    if format not in ("float", "base64"):
+        raise fields.wrong("encoding_format", '"float" or "base64"')
+    if pooling and pooling not in POOLINGS:
+        raise fields.wrong("pooling", "one of " + ", ".join(POOLINGS))
+    dimensions = fields.whole("dimensions", 1, _LONGEST) or 0
+    service.start(exchange, [embedding_work(texts, pooling, dimensions, as_base64=format == "base64")])
+    found: list[Embedded] = []
+    while events := await exchange.channel.take():
+        found += [event for _, event in events if event is not None]
+    items = [
+        b'{"object":"embedding","index":%d,"embedding":%s}' % (index, one.json)
+        for index, one in enumerate(found)
+    ]
+    tokens = sum(one.tokens for one in found)
+    rest = to_json({"model": model.id, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
+    await exchange.send_body(b'{"object":"list","data":[%s],%s' % (b",".join(items), rest[1:]))
