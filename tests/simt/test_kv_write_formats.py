@@ -42,7 +42,7 @@ def both_caches(kind: str, shape: AttentionShape, rows: tuple[Any, ...]) -> tupl
         q, k, v = (torch.from_numpy(x) for x in part)
         ReferenceOps(step, reference).attention(0, q, k, v, shape)
     order = PAGES[: -(-length // 256)]
-    kept = [x[0, order].flatten(0, 1)[:length].float().numpy() for x in (reference.keys, reference.values)]
+    kept = [x[0][order].flatten(0, 1)[:length].float().numpy() for x in (reference.keys, reference.values)]
     return steps.read(0, length), kept
 
 

@@ -134,7 +134,7 @@ def test_a_conversation_never_sees_pages_of_another(tmp_path: Path) -> None:
     model = load(write_folder(tmp_path / "m"))
     whole = logits(model, IDS[:20])
     cache = model.new_cache(300, "fp32")
-    for array in (cache.keys, cache.values):  # type: ignore[attr-defined]
+    for array in (*cache.keys, *cache.values):  # type: ignore[attr-defined]
         array.fill_(100.0)
     program = model.record(cache, 20)
     rows = np.arange(20, dtype=np.int32)
