@@ -213,12 +213,13 @@ class Ops(Protocol):
         ...
 
     def attention(
-        self, layer: int, q: Array, k: Array, v: Array | None, shape: AttentionShape,
+        self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
         sinks: Floats | None = None,
     ) -> Array:  # fmt: skip
         """Write k and v (T, G * D) to the cache, then compute causal attention of q (T, H * D): (T, H * D).
 
-        If the shape is `latent`, there is no v, and the result is (T, H * latent).
+        Without k, both are there already: written before in the pass, by a call with the same `layer`. If the
+        shape is `latent`, there is no v, and the result is (T, H * latent).
         `sinks` (H,) are scores, one for each head, that take part in the softmax but have no value. Source:
         GPT-OSS's model card.
         """

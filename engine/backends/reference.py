@@ -184,32 +184,17 @@ class ReferenceOps(RecurrentOps):
         return out.reshape(x.shape)
 
     def attention(
-        self, layer: int, q: Array, k: Array, v: Array | None, shape: AttentionShape,
+        self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
         sinks: Floats | None = None,
     ) -> Array:  # fmt: skip
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         on = keys.device
-        q, k = q.to(on), k.to(on)
-        pages, places = (
-            part.to(on)
-            for part in (self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS)
-        )
-        k = k.reshape(rows, shape.kv_heads, dim)
-        queries = q.reshape(rows, shape.kv_heads, -1, dim)
-        if self._cache.kind.keys == "q4":
-            self._store_differences(keys, k, queries)
-        elif self._cache.kind.keys == "q8":
-            keys[pages, places] = rounded_keys(k, queries, torch.zeros_like(k[0]), "q8")
-        else:
-            keys[pages, places] = rounded(k, self._cache.kind.keys)
-        if v is None:
+        q = q.to(on)
+        if k is not None:
+            self._write(layer, q, k.to(on), None if v is None else v.to(on), shape)
+        if shape.latent:
             values = keys[..., : shape.latent]
-        else:
-            v = v.to(on).reshape(rows, shape.kv_heads, dim)
-            values[pages, places] = rounded(v, self._cache.kind.values)
-            if self._cache.kind.values == "q4" and self._positions[0] == 0:
-                values[self._pages[0], 0] = limited(v[0])
 
         length = int(self._positions[-1]) + 1
         used, positions = self._pages[: -(-length // PAGE_TOKENS)].to(on), self._positions.to(on)
@@ -231,6 +216,30 @@ class ReferenceOps(RecurrentOps):
             weights = torch.softmax(scores, dim=-1)[:, :length]
             out[:, head] = weights @ seen_values[:, group]
         return out.reshape(rows, -1)
+
+    def _write(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None, shape: AttentionShape
+    ) -> None:
+        """Write the step's keys and values."""
+        rows, dim = len(q), shape.head_dim
+        keys, values = self._cache.keys[layer], self._cache.values[layer]
+        pages, places = (
+            part.to(keys.device)
+            for part in (self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS)
+        )
+        k, queries = k.reshape(rows, shape.kv_heads, dim), q.reshape(rows, shape.kv_heads, -1, dim)
+        if self._cache.kind.keys == "q4":
+            self._store_differences(keys, k, queries)
+        elif self._cache.kind.keys == "q8":
+            keys[pages, places] = rounded_keys(k, queries, torch.zeros_like(k[0]), "q8")
+        else:
+            keys[pages, places] = rounded(k, self._cache.kind.keys)
+        if v is None:
+            return
+        v = v.reshape(rows, shape.kv_heads, dim)
+        values[pages, places] = rounded(v, self._cache.kind.values)
+        if self._cache.kind.values == "q4" and self._positions[0] == 0:
+            values[self._pages[0], 0] = limited(v[0])
 
     def _store_differences(self, keys: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> None:
         """Write q4 keys as differences from a mean: none for the first 16 positions, that of positions 1 to

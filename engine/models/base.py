@@ -170,11 +170,11 @@ def rope_tables(config: ModelConfig, positions: int, context: int) -> RopeTables
 def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:
     """Bytes of weights that one decode step reads.
 
-    These are all `resident` bytes, except that it reads one row of an embedding table that is not also the
+    These are all `resident` bytes, except that it reads one row of each embedding table that is not also the
     head, and only the experts that a token uses.
     """
-    table = parts.embed
-    unread = 0 if parts.head.weight is table else table.nbytes - table.nbytes // table.shape[0]
+    own = [] if parts.head.weight is parts.embed else [parts.embed]
+    unread = sum(table.nbytes - table.nbytes // table.shape[0] for table in (*own, *parts.stack.lookups))
     if config.experts is not None:
         unread += expert_bytes * (config.experts.count - config.experts.used) // config.experts.count
     return resident - unread

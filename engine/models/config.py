@@ -37,6 +37,8 @@ class Experts:
     """Features inside the shared expert, which every token uses; 0: there is none."""
     shared_gate: bool = False
     """Whether the sigmoid of a router of its own multiplies what the shared expert makes."""
+    beside: bool = False
+    """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
 
     def __post_init__(self) -> None:
         if self.used > self.count:
@@ -150,6 +152,17 @@ class LatentAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class PerLayer:
+    """A second embedding of each token for every layer, `width` numbers each (Gemma 3n, Gemma 4).
+
+    Its table has `vocab_size` rows; further tokens take the first.
+    """
+
+    width: int
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The shape of a decoder.
 
@@ -242,15 +255,29 @@ class ModelConfig:
     """The kind of attention where keys and values come from a latent. Heads then share one key of the cache,
     the latent and the part with rope: `kv_heads` is 1, `head_dim` its width.
     """
+    layer_heads: tuple[tuple[int, int], ...] = ()
+    """(key/value heads, head dimension) of each layer, where they differ."""
+    shared_kv: int = 0
+    """How many of the last layers have no keys and values of their own; see `kv_layer`."""
+    keys_as_values: frozenset[int] = frozenset()
+    """The layers whose values are their keys before norm and rope."""
+    value_norm: bool = False
+    """Whether values are normed head by head, without a weight."""
+    ffn_widths: tuple[int, ...] = ()
+    """The `ffn_width` of each layer, where they differ."""
+    per_layer: PerLayer | None = None
+    layer_scale: bool | None = False
+    """Whether what a layer makes is multiplied by a number of its own; True, False and None as for biases."""
     output_gate: bool = False
     """Whether attention's result is multiplied by the sigmoid of a gate, made with the queries."""
 
     def __post_init__(self) -> None:
-        if self.heads % self.kv_heads:
-            raise BadCheckpoint(
-                f"The model has {self.heads} heads and {self.kv_heads} key/value heads; the first must be a "
-                "multiple."
-            )
+        for kv_heads in (self.kv_heads, *(heads for heads, _ in self.layer_heads)):
+            if self.heads % kv_heads:
+                raise BadCheckpoint(
+                    f"The model has {self.heads} heads and {kv_heads} key/value heads; the first must be a "
+                    "multiple."
+                )
         if self.windows and len(self.windows) != self.layers:
             raise BadCheckpoint(
                 f"The model has {self.layers} layers but names the kind of attention of {len(self.windows)}."
@@ -261,13 +288,44 @@ class ModelConfig:
                 "be recurrent."
             )
 
+        for layer in range(self.layers - self.shared_kv, self.layers):
+            self.kv_layer(layer)
+
     def shape(self, layer: int) -> AttentionShape:
         """The attention of one layer, its window and soft cap included."""
-        scale = (self.attention_scale or self.head_dim**-0.5) * self.multipliers.keys
-        window = self.windows[layer] if self.windows else 0
+        kv_heads, head_dim = self.heads_of(layer)
+        scale = (self.attention_scale or head_dim**-0.5) * self.multipliers.keys
         return AttentionShape(
-            self.heads, self.kv_heads, self.head_dim, scale, window, self.attention_cap, self._latent_columns
-        )
+            self.heads, kv_heads, head_dim, scale, self.window_of(layer), self.attention_cap,
+            self._latent_columns,
+        )  # fmt: skip
+
+    def heads_of(self, layer: int) -> tuple[int, int]:
+        """(key/value heads, head dimension) of a layer."""
+        return self.layer_heads[layer] if self.layer_heads else (self.kv_heads, self.head_dim)
+
+    def window_of(self, layer: int) -> int:
+        """The sliding window of a layer; 0: none."""
+        return self.windows[layer] if self.windows else 0
+
+    def ffn_of(self, layer: int) -> int:
+        """The features inside a layer's feed-forward part."""
+        return self.ffn_widths[layer] if self.ffn_widths else self.ffn_width
+
+    def kv_layer(self, layer: int) -> int:
+        """The layer whose keys and values a layer reads: its own, but for the `shared_kv` layers those of the
+        last layer before them that has a window if this one has. Raises `BadCheckpoint` if none has the same.
+        """
+        first, kind = self.layers - self.shared_kv, bool(self.window_of(layer))
+        if layer < first:
+            return layer
+        alike = [other for other in range(first) if bool(self.window_of(other)) == kind]
+        if not alike or self.heads_of(alike[-1]) != self.heads_of(layer):
+            raise BadCheckpoint(
+                f"Layer {layer} of the model shares an earlier layer's keys and values, but none has the "
+                "same heads; the file is damaged."
+            )
+        return alike[-1]
 
     @property
     def cache_shapes(self) -> tuple[AttentionShape, ...]:
@@ -281,9 +339,8 @@ class ModelConfig:
     @property
     def cpu_only(self) -> str:
         """What the model has that there are no GPU kernels for; "" if there is nothing."""
-        if self.recurrent_layers:
-            return "recurrent layers"
-        return "latent attention" if self.latent is not None else ""
+        own = "heads of several sizes" if self.layer_heads else ""
+        return "recurrent layers" if self.recurrent_layers else "latent attention" if self.latent else own
 
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:
@@ -292,11 +349,13 @@ class ModelConfig:
 
     @property
     def uncached_layers(self) -> frozenset[int]:
-        """The layers without attention."""
-        return self.mlp_layers if self.beside_attention else self.recurrent_layers | self.mlp_layers
+        """The layers without keys and values of their own."""
+        shared = frozenset(range(self.layers - self.shared_kv, self.layers)) | self.mlp_layers
+        return shared if self.beside_attention else self.recurrent_layers | shared
 
     def cache_layer(self, layer: int) -> int:
-        """The number of a layer with attention among those that have keys and values."""
+        """The number of the layer that a layer with attention reads, among those with keys and values."""
+        layer = self.kv_layer(layer)
         return layer - sum(other < layer for other in self.uncached_layers)
 
     @property

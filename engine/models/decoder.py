@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Weight
+from engine.backends.base import AttentionShape, Weight
+from engine.models.attention import (
+    Attention,
+    BesideAttention,
+    FusedQkv,
+    KeysAsValues,
+    QueryAlone,
+    SeparateQkv,
+)
 from engine.models.config import ModelConfig
 from engine.models.latent import LatentSource, latent_mixer
 from engine.models.layers import (
-    Attention,
-    BesideAttention,
     Block,
-    FusedQkv,
+    Blocks,
+    FeedForward,
     GatedMlp,
     Linear,
     Mixer,
-    Mixture,
     Norm,
     Parts,
     PlainMlp,
-    SeparateQkv,
+    Stack,
 )
-from engine.models.mixture import mixture
+from engine.models.mixture import beside_experts, mixture
 from engine.models.names import TensorNames
+from engine.models.per_layer import scaled_blocks
 from engine.models.recurrent import RecurrentSource, recurrent_mixer
 from engine.models.source import WHOLE, View, WeightSource, linear, norm, vector_if
 
@@ -51,13 +58,20 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
     for layer in range(config.layers):
         blocks.append(builder.block(layer))
         yield layer + 1
+    stack = _stack(source, config, names, blocks)
     return Parts(
-        embed, tuple(blocks), final, head, positions, config.embed_scale, config.logit_scale,
+        embed, stack, final, head, positions, config.embed_scale, config.logit_scale,
         config.logit_cap,
         embed_norm=builder.norm(names.embed_norm, config.width) if config.embed_norm else None,
         project_in=builder.projection(names.project_in, config.width, narrow),
         project_out=builder.projection(names.project_out, narrow, config.width),
     )  # fmt: skip
+
+
+def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks: Sequence[Block]) -> Stack:
+    if config.per_layer is None and config.layer_scale is False:
+        return Blocks(tuple(blocks))
+    return scaled_blocks(source, config, names, blocks)
 
 
 def _head(source: WeightSource, config: ModelConfig, names: TensorNames, embed: Weight) -> Linear:
@@ -99,7 +113,7 @@ class _Builder:
             config.placement in ("after", "both", "after_sum"),
         )
         mixes, feeds = layer not in config.mlp_layers, not config.one_part or layer in config.mlp_layers
-        mlp_norm = before and feeds and config.placement != "parallel"
+        mlp_norm = before and feeds and config.placement != "parallel" and not self._beside(layer)
         return Block(
             attention=self._attention(layer, at) if mixes else None,
             mlp=self._mlp(layer, at) if feeds else None,
@@ -111,6 +125,11 @@ class _Builder:
             scale=config.residual_scale,
             norms_sum=config.placement == "after_sum",
         )
+
+    def _beside(self, layer: int) -> bool:
+        """Whether a layer has experts beside a plain feed-forward part, which norm its input themselves."""
+        experts = self.config.experts
+        return experts is not None and experts.beside and layer in experts.layers
 
     def _linear(self, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
         return linear(self.source, name, rows, columns, bias, self.view)
@@ -135,18 +154,21 @@ class _Builder:
 
     def _over_cache(self, layer: int, at: str) -> Attention:
         config, names = self.config, self.names
-        queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        shape = config.shape(layer)
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         rope = "none" if config.rope is None or layer in config.nope_layers else "main"
-        if rope == "main" and config.rope_local is not None and config.windows and config.windows[layer]:
+        if rope == "main" and config.rope_local is not None and shape.window:
             rope = "local"
+        own = config.kv_layer(layer) == layer
         return Attention(
             layer=config.cache_layer(layer),
-            shape=config.shape(layer),
-            inputs=self._inputs(at, queries, keys),
+            shape=shape,
+            inputs=self._inputs(layer, at, queries, keys),
             output=self._linear(at + names.output, config.width, queries, config.output_bias),
             rope=rope,
-            query_norm=self._qk_norm(at + names.query_norm, config.heads),
-            key_norm=self._qk_norm(at + names.key_norm, config.kv_heads),
+            query_norm=self._qk_norm(at + names.query_norm, shape.heads, shape.head_dim),
+            key_norm=self._qk_norm(at + names.key_norm, shape.kv_heads, shape.head_dim) if own else None,
+            value_norm=_value_norm(config, shape) if own and config.value_norm else None,
             sinks=self.source.vector(at + names.sinks, config.heads) if config.sinks else None,
             gate=self._half_of_queries(at, queries, 1) if config.output_gate else None,
             norm_last=config.qk_norm_last,
@@ -161,8 +183,17 @@ class _Builder:
         self.source.linears[name + QUERY_PARTS[half]] = self.source.linears.pop(name)
         return made
 
-    def _inputs(self, at: str, queries: int, keys: int) -> FusedQkv | SeparateQkv:
+    def _inputs(
+        self, layer: int, at: str, queries: int, keys: int
+    ) -> FusedQkv | SeparateQkv | KeysAsValues | QueryAlone:
         config, names, bias = self.config, self.names, self.config.attention_bias
+        if config.kv_layer(layer) != layer:
+            return QueryAlone(self._linear(at + names.query, queries, config.width, bias))
+        if layer in config.keys_as_values:
+            return KeysAsValues(
+                self._linear(at + names.query, queries, config.width, bias),
+                self._linear(at + names.key, keys, config.width, bias),
+            )
         fused = at + names.query_key_value
         if names.query_key_value and self.source.has(fused + ".weight"):
             rows = queries + 2 * keys
@@ -180,7 +211,7 @@ class _Builder:
             self._linear(at + names.value, keys, config.width, bias),
         )
 
-    def _qk_norm(self, name: str, heads: int) -> Norm | None:
+    def _qk_norm(self, name: str, heads: int, dim: int) -> Norm | None:
         """The norm of queries or keys: of "head" (D,), of "each" (heads, D), of "row" (heads * D,)."""
         config, kind = self.config, self.config.qk_norm
         if kind == "none":
@@ -188,21 +219,19 @@ class _Builder:
         layer_norm = config.qk_layer_norm
         bias = config.norm_bias if layer_norm else False
         if kind == "row":
-            return norm(
-                self.source, name, heads * config.head_dim, config.norm_eps, layer_norm=layer_norm, bias=bias
-            )
+            return norm(self.source, name, heads * dim, config.norm_eps, layer_norm=layer_norm, bias=bias)
         if kind == "each":
             if "{}" in name:
                 weight = np.concatenate(
-                    [self.source.vector(name.format(i) + ".weight", config.head_dim) for i in range(heads)]
+                    [self.source.vector(name.format(i) + ".weight", dim) for i in range(heads)]
                 )
             else:
-                weight = self.source.vector(name + ".weight", heads, config.head_dim).reshape(-1)
+                weight = self.source.vector(name + ".weight", heads, dim).reshape(-1)
             return Norm(weight, config.norm_eps, None, layer_norm, heads)
         made = norm(
             self.source,
             name,
-            config.head_dim,
+            dim,
             config.norm_eps,
             layer_norm=layer_norm,
             bias=bias,
@@ -210,14 +239,20 @@ class _Builder:
         )
         return Norm(made.weight, made.eps, made.bias, layer_norm, heads)
 
-    def _mlp(self, layer: int, at: str) -> GatedMlp | PlainMlp | Mixture:
+    def _mlp(self, layer: int, at: str) -> FeedForward:
         config, names = self.config, self.names
         experts = config.experts
-        if experts is None or layer not in experts.layers:
-            return self._feed_forward(
-                at, (names.gate, names.up, names.down, names.gate_up), config.ffn_width, config.mlp_bias
+        has_experts, plain = experts is not None and layer in experts.layers, None
+        if not has_experts or (experts is not None and experts.beside):
+            plain = self._feed_forward(
+                at, (names.gate, names.up, names.down, names.gate_up), config.ffn_of(layer), config.mlp_bias
             )
+        if not has_experts or experts is None:
+            assert plain is not None
+            return plain
         made = mixture(self.source, config, names, experts, at)
+        if plain is not None:
+            return beside_experts(self.source, config, names, at, plain, made)
         if not experts.shared_width:
             return made
         own = (names.shared_gate, names.shared_up, names.shared_down, names.shared_gate_up)
@@ -253,6 +288,11 @@ class _Builder:
 
     def _has(self, name: str) -> bool:
         return bool(name) and self.source.has(name + ".weight")
+
+
+def _value_norm(config: ModelConfig, shape: AttentionShape) -> Norm:
+    """The norm of each head's values, without a weight."""
+    return Norm(np.ones(shape.head_dim, np.float32), config.norm_eps, heads=shape.kv_heads)
 
 
 def half_of_queries(config: ModelConfig, half: int) -> npt.NDArray[np.int64]:

@@ -6,13 +6,14 @@ width, H heads, G key/value heads, D head dimension, F feed-forward width, X exp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Array, AttentionShape, Ops, RotaryTable, Routing, Weight
+from engine.backends.base import Array, Ops, RotaryTable, Routing, Weight
 from engine.tensors import Floats
 
 Order = npt.NDArray[np.int64]
@@ -84,31 +85,6 @@ def added(ops: Ops, output: Linear, x: Array, residual: Array | None, scale: flo
 
 
 @dataclass(frozen=True, slots=True)
-class FusedQkv:
-    """One matrix for query, key and value; `widths` are the columns of each."""
-
-    linear: Linear
-    widths: tuple[int, int, int]
-
-    def __call__(self, ops: Ops, x: Array) -> tuple[Array, Array, Array]:
-        y = self.linear(ops, x)
-        q, k, v = self.widths
-        return ops.columns(y, 0, q), ops.columns(y, q, k), ops.columns(y, q + k, v)
-
-
-@dataclass(frozen=True, slots=True)
-class SeparateQkv:
-    """One matrix each for query, key and value."""
-
-    query: Linear
-    key: Linear
-    value: Linear
-
-    def __call__(self, ops: Ops, x: Array) -> tuple[Array, Array, Array]:
-        return self.query(ops, x), self.key(ops, x), self.value(ops, x)
-
-
-@dataclass(frozen=True, slots=True)
 class RopeTables:
     """The rotary tables of a model: `main`, and `local` for the layers with a window that have their own.
     `queries` takes the place of `main` for queries that are scaled by their positions; `unrotated` scales the
@@ -125,72 +101,10 @@ class RopeTables:
         return self.main if name == "main" else self.local if name == "local" else None
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """Grouped-query attention over the cache, then the output projection: normed x (T, E) -> (T, E).
-
-    `rope` is "main", "local" or "none". `query_norm` and `key_norm` are applied before it, or after it with
-    `norm_last`. The sigmoid of `gate` multiplies the result before the projection.
-    """
-
-    layer: int
-    shape: AttentionShape
-    inputs: FusedQkv | SeparateQkv
-    output: Linear
-    rope: str = "main"
-    query_norm: Norm | None = None
-    key_norm: Norm | None = None
-    sinks: Floats | None = None
-    gate: Linear | None = None
-    norm_last: bool = False
-
-    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
-        q, k, v = self.inputs(ops, x)  # (T, H * D), (T, G * D) twice
-        if not self.norm_last:
-            q, k = self._normed(ops, q, k)
-        table = tables.table(self.rope)
-        if table is not None:
-            of_queries = tables.queries if self.rope == "main" and tables.queries is not None else table
-            q, k = ops.rope(q, of_queries, self.shape.heads), ops.rope(k, table, self.shape.kv_heads)
-        if self.norm_last:
-            q, k = self._normed(ops, q, k)
-        y = ops.attention(self.layer, q, k, v, self.shape, self.sinks)
-        if self.gate is not None:
-            y = ops.gated(self.gate(ops, x), y, "sigmoid")
-        return self.output(ops, y, residual)
-
-    def _normed(self, ops: Ops, q: Array, k: Array) -> tuple[Array, Array]:
-        return self.query_norm(ops, q) if self.query_norm else q, self.key_norm(
-            ops, k
-        ) if self.key_norm else k
-
-
 class Mixer(Protocol):
     """What mixes a layer's tokens, `Attention` or a recurrent part: normed x (T, E) -> (T, E)."""
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array: ...
-
-
-@dataclass(frozen=True, slots=True)
-class BesideAttention:
-    """The sum of a recurrent part and attention over the same input; each has factors of its input and its
-    output.
-    """
-
-    recurrent: Mixer
-    attention: Attention
-    recurrent_scales: tuple[float, float]
-    attention_scales: tuple[float, float]
-
-    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
-        (first, after_first), (second, after_second) = self.recurrent_scales, self.attention_scales
-        y = self.recurrent(ops, scaled(ops, x, first), tables, residual if after_first == 1.0 else None)
-        if after_first != 1.0:
-            y = scaled(ops, y, after_first) if residual is None else ops.add(residual, y, after_first)
-        into = scaled(ops, x, second)
-        if after_second == 1.0:
-            return self.attention(ops, into, tables, y)
-        return ops.add(y, self.attention(ops, into, tables), after_second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +197,12 @@ class Mixture:
         )
 
 
+class FeedForward(Protocol):
+    """The second half of a layer: normed x (T, E) -> (T, E), plus `residual` if there is one."""
+
+    def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """One layer. A norm may be None; `scale` multiplies what each half adds. A layer of one part alone lacks
@@ -293,7 +213,7 @@ class Block:
     """
 
     attention: Mixer | None
-    mlp: GatedMlp | PlainMlp | Mixture | None
+    mlp: FeedForward | None
     attention_norm: Norm | None
     mlp_norm: Norm | None
     attention_post: Norm | None = None
@@ -329,12 +249,36 @@ class Block:
         y = attention(ops, h, tables)
         return ops.add(x, self.attention_post(ops, y) if self.attention_post else y, self.scale)
 
-    def _fed_forward(self, ops: Ops, x: Array, mlp: GatedMlp | PlainMlp | Mixture) -> Array:
+    def _fed_forward(self, ops: Ops, x: Array, mlp: FeedForward) -> Array:
         h = self.mlp_norm(ops, x) if self.mlp_norm else x
         if self.scale == 1.0 and self.mlp_post is None:
             return mlp(ops, h, residual=x)
         y = mlp(ops, h)
         return ops.add(x, self.mlp_post(ops, y) if self.mlp_post else y, self.scale)
+
+
+class Stack(Protocol):
+    """All layers, between the embedding and the last norm: x (T, E) -> (T, E)."""
+
+    @property
+    def lookups(self) -> Sequence[Weight]:
+        """Further tables of which a pass reads the rows of its tokens alone."""
+        ...
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Layers one after the other."""
+
+    blocks: tuple[Block, ...]
+    lookups: Sequence[Weight] = ()
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
+        for block in self.blocks:
+            x = block(ops, x, tables)
+        return x
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +290,7 @@ class Parts:
     """
 
     embed: Weight
-    blocks: tuple[Block, ...]
+    stack: Stack
     norm: Norm | None
     head: Linear
     positions: Floats | None = None
@@ -372,7 +316,5 @@ class Parts:
         x = self.project_in(ops, x) if self.project_in else x
         if self.positions is not None:
             x = ops.add_positions(x, self.positions)
-        for block in self.blocks:
-            x = block(ops, x, tables)
-        x = ops.last_rows(x)
+        x = ops.last_rows(self.stack(ops, x, tables))
         return self.norm(ops, x) if self.norm else x

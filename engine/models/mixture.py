@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
+from engine.backends.base import Array, Ops
 from engine.models.config import Experts, ModelConfig
-from engine.models.layers import Expert, Mixture
+from engine.models.layers import Expert, FeedForward, Mixture, Norm
 from engine.models.names import TensorNames
-from engine.models.source import View, WeightSource, linear
+from engine.models.source import View, WeightSource, linear, norm
 from engine.tensors import Floats
 
 
@@ -34,6 +37,48 @@ def mixture(
         made.expert(at + down, config.width, experts.width),
         config.activation,
         _correction(source, names, experts, at),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BesideExperts:
+    """A plain feed-forward part and experts with the same input x (T, E), before any norm; what both make is
+    normed and added. The router has a norm of its own (Gemma 4).
+    """
+
+    mlp_norm: Norm
+    mlp: FeedForward
+    mlp_post: Norm
+    router_norm: Norm
+    experts_norm: Norm
+    experts: Mixture
+    experts_post: Norm
+
+    def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
+        y = self.mlp_post(ops, self.mlp(ops, self.mlp_norm(ops, x)))
+        logits = self.experts.router(ops, self.router_norm(ops, x))
+        routed = self.experts.routed(ops, self.experts_norm(ops, x), logits)
+        y = ops.add(y, self.experts_post(ops, routed))
+        return y if residual is None else ops.add(residual, y)
+
+
+def beside_experts(
+    source: WeightSource, config: ModelConfig, names: TensorNames, at: str, mlp: FeedForward, experts: Mixture
+) -> BesideExperts:
+    """The norms of both parts; the router's input is divided by sqrt(E)."""
+
+    def made(name: str) -> Norm:
+        return norm(source, at + name, config.width, config.norm_eps, layer_norm=False, bias=False)
+
+    root = np.float32(config.width**-0.5)
+    return BesideExperts(
+        made(names.mlp_norm),
+        mlp,
+        made(names.beside_post),
+        Norm(source.vector(at + names.router_norm, config.width) * root, config.norm_eps),
+        made(names.experts_norm),
+        replace(experts, scales=source.vector(at + names.expert_scales, experts.routing.experts)),
+        made(names.experts_post),
     )
 
 

@@ -29,7 +29,10 @@ class RecurrentNames:
     """Whether convolutions are (C, K) instead of (C, 1, K), and rates -exp(A) instead of A."""
 
 
-_OUTER = ("embed", "norm", "head", "layer", "positions", "embed_norm", "project_in", "project_out")
+_OUTER = (
+    "embed", "norm", "head", "layer", "positions", "embed_norm", "project_in", "project_out",
+    "per_layer_table", "per_layer_projection", "per_layer_norm",
+)  # fmt: skip
 """The names that are not those of a layer's tensors."""
 
 
@@ -114,6 +117,23 @@ class TensorNames:
     """Whether stacks are (X, K, N) instead of (X, N, K)."""
     stacks_alternate: bool = False
     """Whether the rows of a fused stack are gate, up, gate, up, ... instead of the gate's first."""
+    router_norm: str = ""
+    """The full name of the weight of the norm of the router's own input."""
+    expert_scales: str = ""
+    """The full name of the factors of the experts' weights."""
+    beside_post: str = ""
+    """The norm behind the feed-forward part beside experts; the next two stand around these."""
+    experts_norm: str = ""
+    experts_post: str = ""
+    per_layer_table: str = ""
+    """A second embedding, of every token for every layer; the next five belong to it."""
+    per_layer_projection: str = ""
+    per_layer_norm: str = ""
+    layer_gate: str = ""
+    layer_projection: str = ""
+    layer_post: str = ""
+    layer_scale: str = ""
+    """The full name of the number that multiplies a layer's result."""
     grouped: bool = False
     """Whether the rows of `query_key_value` are grouped by key/value head: the queries of a group, its key,
     its value (InternLM 2).

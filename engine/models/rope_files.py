@@ -16,7 +16,7 @@ from engine.models.keys import Keys
 from engine.models.rope import RopeConfig, llama3_divisors, yarn_divisors, yarn_magnitude
 from engine.tensors import RawTensor
 
-HF_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
+HF_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
 GGUF_KINDS = ("none", "linear", "yarn", "longrope")
 STRETCH, ALPHA = "inglenook.rope_stretch", "inglenook.rope_alpha"
 _CONTEXT = "original_max_position_embeddings"
@@ -60,6 +60,8 @@ def _rope_from_hf(
     kind = {"su": "longrope", "mrope": "default"}.get(kind, kind)
     base = scaling.number("rope_theta", 1.0, 1e12, base)
     share = scaling.number("partial_rotary_factor", 0.0, 1.0, share)
+    if kind == "proportional":
+        return _proportional(scaling, keys, head_dim, base, share, interleaved)
     dim = _rotary_dim(int(head_dim * share), head_dim, "config.json: partial_rotary_factor")
     base = _raised(base, dim, keys)
     plain = RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
@@ -89,6 +91,19 @@ def _rope_from_hf(
     raise UnsupportedModel(
         f"The model scales its rotary positions by {kind!r}; only {known} can be run. Choose another model."
     )
+
+
+def _proportional(
+    scaling: Keys, keys: Keys, head_dim: int, base: float, share: float, interleaved: bool
+) -> RopeConfig:
+    """Frequencies as if the whole head were rotated, of which all but the first `share` are 0 (Gemma 4)."""
+    dim, factor = (
+        _rotary_dim(head_dim, head_dim, "config.json: head_dim"),
+        scaling.number("factor", 1e-3, 1e6, 1.0),
+    )
+    rotated = int(share * head_dim // 2)
+    divisors = (factor,) * rotated + (math.inf,) * (dim // 2 - rotated)
+    return RopeConfig(_raised(base, dim, keys), dim, interleaved, divisors)
 
 
 def _raised(base: float, dim: int, keys: Keys) -> float:

@@ -227,18 +227,20 @@ def test_recurrent_layers_run_on_the_processor(machine: Any, tmp_path: Path) -> 
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
 
 
-def test_latent_attention_runs_on_the_processor(machine: Any, tmp_path: Path) -> None:
-    path = write_checkpoint(BY_NAME["MiniCPM 3"], tmp_path / "m")
+@pytest.mark.parametrize(
+    ("name", "what"), [("MiniCPM 3", "latent attention"), ("Gemma 4", "heads of several sizes")]
+)
+def test_what_gpus_have_no_kernels_for_runs_on_the_processor(
+    machine: Any, tmp_path: Path, name: str, what: str
+) -> None:
+    path = write_checkpoint(BY_NAME[name], tmp_path / "m")
     made = machine(gpu(0, 1 << 30, "NVIDIA H200"))
     chat = finished(open_chat(path, LoadSettings(), CACHE))
     assert not made.made
-    assert (chat.info.backend, chat.info.cpu_only) == ("cpu", "latent attention")
-    assert (
-        chat.info.notice
-        == "m runs on the processor (CPU): there are no GPU kernels for its latent attention."
-    )
+    assert (chat.info.backend, chat.info.cpu_only) == ("cpu", what)
+    assert chat.info.notice == f"m runs on the processor (CPU): there are no GPU kernels for its {what}."
     chat.close()
-    with pytest.raises(BadSetting, match="m has latent attention, which GPUs have no kernels for"):
+    with pytest.raises(BadSetting, match=f"m has {what}, which GPUs have no kernels for"):
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
 
 

@@ -13,6 +13,7 @@ import pytest
 from engine.backends.cuda.backend import CudaBackend
 from tests.engine.models.all_cases import BY_NAME, CASES
 from tests.engine.models.architectures import Case, Floats, cached_logits, case_folders, ids
+from tests.engine.models.gemma_cases import GEMMA_CASES
 from tests.engine.models.latent_cases import LATENT_CASES
 from tests.engine.models.oracle import load, logits
 from tests.engine.models.recurrent_cases import RECURRENT_CASES
@@ -37,7 +38,7 @@ def near(found: Floats, expected: Floats, share: float) -> None:
     [
         pytest.param(case.name, marks=[] if case.name in IN_EVERY_RUN else [pytest.mark.slow])
         for case in CASES
-        if case not in (*RECURRENT_CASES, *LATENT_CASES)
+        if case not in (*RECURRENT_CASES, *LATENT_CASES, *GEMMA_CASES)
     ],
 )
 def test_model(folder: Folder, name: str) -> None:

@@ -73,13 +73,14 @@ class AttentionOps(Recording):
         return self._add(Rope(x=x, table=table, heads=heads, y=x.like()))
 
     def attention(
-        self, layer: int, q: Buffer, k: Buffer, v: Buffer | None, shape: AttentionShape,
+        self, layer: int, q: Buffer, k: Buffer | None, v: Buffer | None, shape: AttentionShape,
         sinks: Floats | None = None,
     ) -> Buffer:  # fmt: skip
-        assert (v is None) == (shape.latent > 0)
         device = self._layer_devices[layer] if self._layer_devices else 0
-        q, k = self._at(q, device), self._at(k, device)
-        v = None if v is None else self._at(v, device)
-        self.nodes.append(KvWrite(layer=layer, q=q, k=k, v=v, shape=shape))
+        q = self._at(q, device)
+        if k is not None:
+            assert (v is None) == (shape.latent > 0)
+            k, v = self._at(k, device), None if v is None else self._at(v, device)
+            self.nodes.append(KvWrite(layer=layer, q=q, k=k, v=v, shape=shape))
         y = q.like(shape.heads * shape.value_dim)
         return self._add(Attention(layer=layer, q=q, shape=shape, sinks=sinks, y=y))

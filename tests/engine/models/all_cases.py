@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.engine.models.architectures import Case
 from tests.engine.models.dense_cases import DENSE_CASES
 from tests.engine.models.further_cases import FURTHER_CASES
+from tests.engine.models.gemma_cases import GEMMA_CASES
 from tests.engine.models.latent_cases import LATENT_CASES
 from tests.engine.models.llama_cases import LLAMA_CASES
 from tests.engine.models.other_cases import OTHER_CASES
@@ -17,6 +18,7 @@ CASES: tuple[Case, ...] = (
     *OTHER_CASES,
     *RECURRENT_CASES,
     *FURTHER_CASES,
+    *GEMMA_CASES,
     *DENSE_CASES,
     *LATENT_CASES,
 )

@@ -98,6 +98,9 @@ def transformers_model(case: Case) -> Any:
         for name, parameter in model.named_parameters():
             random = torch.randn(parameter.shape, generator=generator)
             parameter.copy_(_spread(case, name, parameter, random))
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                buffer.copy_(1 + 0.2 * torch.randn(buffer.shape, generator=generator))
     return model.eval()
 
 

@@ -107,7 +107,7 @@ def _converted(form: GgufForm, config: Config, tensors: Tensors) -> Tensors:
             values = _interleaved(values, heads)
         if name.endswith("norm.weight"):
             values = values + np.float32(form.offset)
-        found = names.get_name(name, (".weight", ".bias"))
+        found = names.get_name(name, (".weight", ".bias", ".scale"))
         assert found is not None, f"llama.cpp has no name for {name}"
         out[found] = values
     return out

@@ -46,9 +46,10 @@ def recurrent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     model.close()
 
 
-@pytest.fixture(scope="module")
-def latent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    case = replace(BY_NAME["MiniCPM 3"], settings={**BY_NAME["MiniCPM 3"].settings, **LONG})
+@pytest.fixture(scope="module", params=["MiniCPM 3", "Gemma 4, a second embedding and shared layers"])
+def other_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """Models whose layers do not all have keys and values of one shape."""
+    case = replace(BY_NAME[request.param], settings={**BY_NAME[request.param].settings, **LONG})
     model = load(write_checkpoint(case, tmp_path_factory.mktemp("cpu") / "m"), CpuBackend(threads=2))
     yield model
     model.close()
@@ -89,8 +90,10 @@ def test_everything_equals_the_text_alone_with_states(recurrent: Model, tmp_path
 @pytest.mark.parametrize(
     "dtype", ["auto", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("q8", "q4"))]
 )
-def test_everything_equals_the_text_alone_with_latents(latent: Model, tmp_path: Path, dtype: str) -> None:
-    everything_equals_the_text_alone(latent, tmp_path, dtype, "same")
+def test_everything_equals_the_text_alone_in_other_caches(
+    other_cache: Model, tmp_path: Path, dtype: str
+) -> None:
+    everything_equals_the_text_alone(other_cache, tmp_path, dtype, "same")
 
 
 @pytest.mark.parametrize(

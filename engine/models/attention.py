@@ -1,0 +1,125 @@
+"""Attention over the cache, and what makes its queries, keys and values.
+
+Shape letters as in `engine.models.layers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.base import Array, AttentionShape, Ops
+from engine.models.layers import Linear, Mixer, Norm, RopeTables, scaled
+from engine.tensors import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class FusedQkv:
+    """One matrix for query, key and value; `widths` are the columns of each."""
+
+    linear: Linear
+    widths: tuple[int, int, int]
+
+    def __call__(self, ops: Ops, x: Array) -> tuple[Array, Array, Array]:
+        y = self.linear(ops, x)
+        q, k, v = self.widths
+        return ops.columns(y, 0, q), ops.columns(y, q, k), ops.columns(y, q + k, v)
+
+
+@dataclass(frozen=True, slots=True)
+class SeparateQkv:
+    """One matrix each for query, key and value."""
+
+    query: Linear
+    key: Linear
+    value: Linear
+
+    def __call__(self, ops: Ops, x: Array) -> tuple[Array, Array, Array]:
+        return self.query(ops, x), self.key(ops, x), self.value(ops, x)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysAsValues:
+    """Values that are the keys, before norm and rope."""
+
+    query: Linear
+    key: Linear
+
+    def __call__(self, ops: Ops, x: Array) -> tuple[Array, Array, Array]:
+        query, key = self.query(ops, x), self.key(ops, x)
+        return query, key, key
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAlone:
+    """The query of a layer that reads another one's keys and values."""
+
+    query: Linear
+
+    def __call__(self, ops: Ops, x: Array) -> tuple[Array, None, None]:
+        return self.query(ops, x), None, None
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Grouped-query attention over the cache, then the output projection: normed x (T, E) -> (T, E).
+
+    `rope` is "main", "local" or "none". `query_norm` and `key_norm` are applied before it, or after it with
+    `norm_last`, `value_norm` to the values. The sigmoid of `gate` multiplies the result before the
+    projection.
+    """
+
+    layer: int
+    shape: AttentionShape
+    inputs: FusedQkv | SeparateQkv | KeysAsValues | QueryAlone
+    output: Linear
+    rope: str = "main"
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    value_norm: Norm | None = None
+    sinks: Floats | None = None
+    gate: Linear | None = None
+    norm_last: bool = False
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
+        q, k, v = self.inputs(ops, x)  # (T, H * D), (T, G * D) twice
+        if not self.norm_last:
+            q, k = self._normed(ops, q, k)
+        v = self.value_norm(ops, v) if self.value_norm else v
+        table = tables.table(self.rope)
+        if table is not None:
+            of_queries = tables.queries if self.rope == "main" and tables.queries is not None else table
+            q = ops.rope(q, of_queries, self.shape.heads)
+            k = None if k is None else ops.rope(k, table, self.shape.kv_heads)
+        if self.norm_last:
+            q, k = self._normed(ops, q, k)
+        y = ops.attention(self.layer, q, k, v, self.shape, self.sinks)
+        if self.gate is not None:
+            y = ops.gated(self.gate(ops, x), y, "sigmoid")
+        return self.output(ops, y, residual)
+
+    def _normed(self, ops: Ops, q: Array, k: Array | None) -> tuple[Array, Array | None]:
+        return self.query_norm(ops, q) if self.query_norm else q, self.key_norm(
+            ops, k
+        ) if self.key_norm else k
+
+
+@dataclass(frozen=True, slots=True)
+class BesideAttention:
+    """The sum of a recurrent part and attention over the same input; each has factors of its input and its
+    output.
+    """
+
+    recurrent: Mixer
+    attention: Attention
+    recurrent_scales: tuple[float, float]
+    attention_scales: tuple[float, float]
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
+        (first, after_first), (second, after_second) = self.recurrent_scales, self.attention_scales
+        y = self.recurrent(ops, scaled(ops, x, first), tables, residual if after_first == 1.0 else None)
+        if after_first != 1.0:
+            y = scaled(ops, y, after_first) if residual is None else ops.add(residual, y, after_first)
+        into = scaled(ops, x, second)
+        if after_second == 1.0:
+            return self.attention(ops, into, tables, y)
+        return ops.add(y, self.attention(ops, into, tables), after_second)
