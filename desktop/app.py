@@ -54,6 +54,7 @@ from desktop.services.system.single_instance import (
     hand_over,
     take_lock,
 )
+from desktop.services.system.updates import UpdateService
 from desktop.services.transfer.transfer import TransferService
 from desktop.settings import Appearance
 from desktop.signal_handler import SignalHandler
@@ -82,9 +83,7 @@ EXIT_TROUBLE = 1
 FIRST_CHATS = 200
 """More chats than any screen shows; the others are read after the first paint."""
 SWITCH_S = 0.001
-"""The longest that the window waits for another thread's Python code; Python's own 5 ms are a third of a
-frame, each time.
-"""
+"""The window's longest wait for another thread's Python code; Python's own 5 ms are a third of a frame."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +200,7 @@ class Desktop(QObject):
             titles=ChatTitles(session, self),
             local_server=LocalServer(preferences, session.replies.engine, self),
             providers=providers,
+            updates=UpdateService(session, self),
         )
 
     def _watched(self, session: ChatSession) -> DataFolder:
@@ -255,7 +255,7 @@ class Desktop(QObject):
             model, starter, keep_last=not last_run and not any(is_model(path) for path in files)
         )
         self.window.files.open(files)
-        self.window.data_folder.greet()
+        self.window.greet()
         if last_run is not None:
             self.window.application_controller.report_last_run(last_run)
 
@@ -396,4 +396,4 @@ def run(
     signal_handler.close()
     collector.close()
     diagnostics.close()
-    return desktop.window.data_folder.move_if_asked(app)
+    return desktop.window.after_end(app)

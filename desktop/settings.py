@@ -117,6 +117,13 @@ class Behaviour(Settings):
         "else is written. Chats that you name, and temporary ones, are left alone. Otherwise a chat has its "
         "first words as its title.",
     )
+    weekly_check: bool = setting(
+        False,
+        "Look for updates once a week",
+        "A minute after the start, a signed list of versions is read from where this program was published, "
+        "and a notice appears if there is a newer one. Nothing is installed unless you say so.",
+        neutral=False,
+    )
     several: int = setting(
         4,
         "Several replies",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
-from PySide6.QtWidgets import QMainWindow
+from PySide6.QtWidgets import QApplication, QMainWindow
 
 from desktop.items.commands.slash import SlashWord
 from desktop.items.models.local_models import starter_words
@@ -313,6 +313,19 @@ class MainWindow(QMainWindow):
     def _show_alone(self, side: str) -> None:
         self.sidebar.back.setVisible(side == LEFT)
         self.inspector.back.setVisible(side == RIGHT)
+
+    def greet(self) -> None:
+        """After the first paint: show what the last run has changed, and begin what waited for it."""
+        self.data_folder.greet()
+        self.services.updates.begin()
+
+    def after_end(self, app: QApplication) -> int:
+        """When everything is closed: move the data or start again, if that was asked for.
+
+        Returns the exit code.
+        """
+        self.services.updates.restart_if_asked()
+        return self.data_folder.move_if_asked(app)
 
     # -- files dropped onto the window
 

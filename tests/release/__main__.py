@@ -39,6 +39,10 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--starter", action="store_true", help="put the starter model inside")
     result.add_argument("--site", default="", metavar="URL", help="where the packages will be published")
     result.add_argument(
+        "--update-key", default="", metavar="KEY",
+        help="the public key of the list of updates at the site (tests.release.updates makes one)",
+    )  # fmt: skip
+    result.add_argument(
         "--maintainer", default="", metavar="'NAME <ADDRESS>'",
         help="whom the .deb names (default: DEBFULLNAME and DEBEMAIL, or the author of the last commit)",
     )  # fmt: skip
@@ -79,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             str(work),
             "--site",
             options.site,
+            "--update-key",
+            options.update_key,
             "--maintainer",
             options.maintainer or maintainer(),
         ]

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "PackagingError", "Release", "maintainer", "run", "source_time", "version"]
+__all__ = ["LIST_NAME", "ROOT", "PackagingError", "Release", "maintainer", "run", "source_time", "version"]
 
+LIST_NAME = "inglenook-updates.txt"
+"""The signed list of updates, at the site."""
 ROOT = Path(__file__).resolve().parents[2]
 _LAST_LINES = 30
 
@@ -27,7 +29,7 @@ class Release:
     time of every file in the packages, seconds since 1970; starter: the starter model's file to put inside;
     maintainer: whom a .deb names, as "name <address>";
     site: the web address of the packages and of the update manifest, without a slash at its end; empty for
-    packages that cannot be updated.
+    packages that cannot be updated; update_key: the public key that signs the list of updates there.
     """
 
     work: Path
@@ -37,6 +39,7 @@ class Release:
     starter: Path | None = None
     maintainer: str = ""
     site: str = ""
+    update_key: str = ""
 
     @property
     def tree(self) -> Path:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 from pathlib import Path
 
-from tests.release.plan import Release, run
+from engine.hub.updates.source import SOURCE_FILE
+from tests.release.plan import LIST_NAME, Release, run
 
 __all__ = ["make_program", "normalise"]
 
@@ -29,6 +31,10 @@ def make_program(release: Release) -> None:
         models = release.program / "_internal" / "resources" / "models"
         models.mkdir()
         shutil.copyfile(release.starter, models / release.starter.name)
+    if release.site and release.update_key:
+        source = {"url": f"{release.site}/{LIST_NAME}", "keys": [release.update_key]}
+        content = json.dumps(source, indent=1) + "\n"
+        (release.program / "_internal" / "resources" / SOURCE_FILE).write_text(content, encoding="utf-8")
     if sys.platform == "linux":
         (release.program / "inglenook-engine").symlink_to("inglenook")
         _strip(release.program)

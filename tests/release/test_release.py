@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.metadata
+import os
 import re
 import shutil
 import tarfile
@@ -15,10 +16,11 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.release import archives, build
+from engine.hub.updates.manifest import read_manifest
+from tests.release import archives, build, updates
 from tests.release.archives import make_archive, package_name
 from tests.release.licences import bill_of_materials
-from tests.release.plan import ROOT, PackagingError, Release, maintainer, run, source_time, version
+from tests.release.plan import LIST_NAME, ROOT, PackagingError, Release, maintainer, run, source_time, version
 from tests.release.program import normalise
 from tests.release.share import metainfo
 
@@ -202,3 +204,31 @@ def test_the_time_of_a_release_can_be_given(monkeypatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "123")
     assert source_time() == 123
     assert version() == PROJECT["version"]
+
+
+def test_a_signed_list_of_updates_is_what_the_program_reads(tmp_path, capsys) -> None:
+    folder, key, notes = tmp_path / "dist", tmp_path / "key.pem", tmp_path / "notes.md"
+    folder.mkdir()
+    notes.write_text("- Füller notes", encoding="utf-8")
+    for name in (
+        "inglenook-1.2-x86_64.AppImage", "inglenook-1.2-starter-x86_64.AppImage", "inglenook_1.2_amd64.deb",
+        "inglenook-1.2-linux-x86_64.tar.zst", "inglenook-1.2-linux.cdx.json", "SHA256SUMS",
+    ):  # fmt: skip
+        (folder / name).write_text(name, encoding="utf-8")
+    assert updates.main(["key", str(key)]) == 0
+    public = capsys.readouterr().out.strip()
+    assert key.stat().st_mode & 0o077 == 0 or os.name == "nt"
+    assert updates.main(["sign", "--key", str(key), "--notes", str(notes), str(folder)]) == 0
+    update = read_manifest((folder / LIST_NAME).read_bytes(), f"https://x/{LIST_NAME}", (public,))
+    assert (update.version, update.notes) == ("1.2", "- Füller notes")
+    assert len(update.packages) == 4
+    for starter, name in ((False, "1.2-x86_64"), (True, "1.2-starter-x86_64")):
+        package = update.package("appimage", starter)
+        assert package is not None
+        content = (folder / f"inglenook-{name}.AppImage").read_bytes()
+        assert package.url == f"https://x/inglenook-{name}.AppImage"
+        assert (package.bytes, package.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+        assert package.starter is starter
+    (folder / "inglenook-1.3-x86_64.AppImage").touch()
+    assert updates.main(["sign", "--key", str(key), "--notes", str(notes), str(folder)]) == 1
+    assert "packages of 2 versions" in capsys.readouterr().err

@@ -208,6 +208,17 @@ class Preferences:
             self._changed()
 
     @property
+    def updates_checked_at(self) -> float:
+        """When the list of updates was last read, in seconds since 1970; 0 if it never was."""
+        value = self._data.get("updates_checked_at")
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+    def note_update_check(self, now: float) -> None:
+        """Record that the list of updates has just been read."""
+        self._data["updates_checked_at"] = now
+        self._changed()
+
+    @property
     def offline(self) -> bool:
         """Whether the user allows no connection to the model hub."""
         return self._data.get("offline") is True

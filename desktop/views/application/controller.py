@@ -19,7 +19,9 @@ from desktop.views.widgets.banner import Banner
 if TYPE_CHECKING:
     from desktop.views.application.desktop_entry_dialog import MenuEntryDialog
     from desktop.views.application.log_window import LogWindow
+    from desktop.views.application.update_dialog import UpdateDialog
     from desktop.views.local_server.server_window import LocalServerWindow
+    from engine.hub.updates.manifest import Update
 
 __all__ = ["LOG_FILE", "ApplicationController", "make_notifier"]
 
@@ -49,8 +51,8 @@ def in_front() -> bool:
 class ApplicationController(QObject):
     """Serves `window`: reports errors in its banner, and makes its dialogs when they are first opened.
 
-    `show_chat(conversation)` shows a chat in the window; `log_window`, `entry_dialog` and `server_window` are
-    None until they are made.
+    `show_chat(conversation)` shows a chat in the window; `log_window`, `entry_dialog`, `server_window` and
+    `update_dialog` are None until they are made.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class ApplicationController(QObject):
         self.log_window: LogWindow | None = None
         self.entry_dialog: MenuEntryDialog | None = None
         self.server_window: LocalServerWindow | None = None
+        self.update_dialog: UpdateDialog | None = None
+        services.updates.available.connect(self._offer_update)
         self.watch = ReplyWatch(services.session, make_notifier, in_front, self)
         self.watch.show_requested.connect(self._show_reply)
         self.watch.unheard.connect(lambda: QApplication.alert(window))
@@ -73,6 +77,7 @@ class ApplicationController(QObject):
             "local_server": self.show_local_server,
             "log": self.show_log,
             "menu_entry": self.show_menu_entry,
+            "updates": lambda: self.show_updates(),
             "about": self.show_about,
         }
 
@@ -81,6 +86,33 @@ class ApplicationController(QObject):
         from desktop.views.application.about_dialog import AboutDialog  # only when needed
 
         AboutDialog(self._window).open()
+
+    def show_updates(self, found: Update | None = None) -> None:
+        """Ask whether there is a newer version, or show the one that was `found`."""
+        from desktop.views.application.update_dialog import UpdateDialog  # only when needed
+
+        self.update_dialog = dialog = UpdateDialog(self._services.updates, self._window, found)
+        dialog.restart_requested.connect(self._restart)
+        dialog.finished.connect(self._forget_update_dialog)
+        dialog.open()
+
+    @Slot()
+    def _forget_update_dialog(self) -> None:
+        self.update_dialog = None
+
+    @Slot()
+    def _restart(self) -> None:
+        self._services.updates.restart = True
+        if not self._window.close():
+            self._services.updates.restart = False  # something still has to be saved, or the user stays
+
+    @Slot(object)
+    def _offer_update(self, update: Update) -> None:
+        self._banner.show_notice(
+            f"Inglenook {update.version} is available.",
+            "info",
+            offer=("Show…", lambda: self.show_updates(update)),
+        )
 
     def close(self) -> None:
         """Close its windows, with the main window."""

@@ -233,6 +233,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("local_server", "Help", "Local server…",
             words="api openai http rest serve endpoint other programs port token"),
     Command("log", "Help", "Show log", words="debug trouble errors"),
+    Command("updates", "Help", "Check for updates…", words="upgrade new version release roll back"),
     Command("menu_entry", "Help", "Applications menu…", words="desktop entry icon install"),
     Command("", "Help"),
     Command("about", "Help", "About Inglenook", words="version licence license"),

@@ -16,6 +16,11 @@ def set_offline(on: bool) -> None:
     _switched = on
 
 
+def is_switched() -> bool:
+    """Whether the program's own switch is on, which is for all connections."""
+    return _switched
+
+
 def is_offline() -> bool:
     """Whether the switch is on, or HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is 1, on, yes or true."""
     return _switched or bool(_variable())

@@ -15,8 +15,10 @@ from desktop.settings import PANES, Behaviour
 from desktop.store.conversations.personas import Persona
 from desktop.store.transfer.records import Broken
 from desktop.views.application.error_report_dialog import ErrorReportDialog
+from desktop.views.application.update_dialog import UpdateDialog
 from desktop.views.widgets.collapsible import Group
 from engine.settings import CacheSettings, SpeculationSettings
+from tests.desktop.fake_updates import FakeUpdates
 from tests.tools.pictures.page_list import Page, act, page, top
 from tests.tools.pictures.stage import Stage
 
@@ -221,6 +223,35 @@ def move_question(stage: Stage) -> QWidget:
     box = dialog.findChild(QMessageBox)
     assert box is not None
     return stage.fit(box)
+
+
+@page
+def updates_without_address(stage: Stage) -> QWidget:
+    stage.shut()
+    act(stage, "updates")
+    return top(stage)
+
+
+@page
+def updates_found(stage: Stage) -> QWidget:
+    stage.shut()
+    stage.window.services.updates.api = FakeUpdates()
+    act(stage, "updates")
+    stage.until(lambda: update_dialog(stage).act.text() == "Install")
+    return top(stage)
+
+
+@page
+def updates_installed(stage: Stage) -> QWidget:
+    update_dialog(stage).act.click()
+    stage.until(lambda: update_dialog(stage).act.text() == "Restart now")
+    return top(stage)
+
+
+def update_dialog(stage: Stage) -> UpdateDialog:
+    dialog = stage.window.application_controller.update_dialog
+    assert dialog is not None
+    return dialog
 
 
 @page

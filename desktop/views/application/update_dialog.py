@@ -1,0 +1,186 @@
+"""Help > Check for updates: what is new, its installation, and the way back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, Signal, Slot
+from PySide6.QtWidgets import (
+    QDialog,
+    QHBoxLayout,
+    QMessageBox,
+    QPlainTextEdit,
+    QProgressBar,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.services.system.updates import UpdateService
+from desktop.views.layout.fill import fill
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.banner import announce
+from desktop.views.widgets.text_label import text_label
+from engine.errors import DownloadError
+from engine.units import size_text
+
+if TYPE_CHECKING:
+    from engine.hub.updates.manifest import Update
+
+__all__ = ["UpdateDialog"]
+
+_NO_ADDRESS = "This Inglenook was built without an address where its updates are published."
+_BACK = (
+    "The version that you used before the last update takes its place. If the newer one has changed the "
+    "file with your chats, the older one says so and does not open it: then install the newer one again."
+)
+
+
+class UpdateDialog(QDialog):
+    """Checks at once, if this program can. `restart_requested()`: the user wants the new version now."""
+
+    restart_requested = Signal()
+
+    def __init__(self, updates: UpdateService, parent: QWidget, found: Update | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("updateDialog")
+        self.setWindowTitle("Updates")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._updates, self._found = updates, found
+        self.words = text_label(wraps=True, plain=True)
+        self.advice = text_label(updates.api.advice(), "muted", wraps=True, plain=True)
+        self.advice.setVisible(bool(self.advice.text()))
+        self.notes = QPlainTextEdit()
+        self.notes.setReadOnly(True)
+        self.notes.setProperty("tone", "field")
+        self.notes.setTabChangesFocus(True)
+        self.notes.setAccessibleName("What is new")
+        self.bar = QProgressBar()
+        self.bar.setTextVisible(False)
+        self.bar.setFixedHeight(8)
+        self.bar.setAccessibleName("Download of the update")
+        self.back = QPushButton("Go back to the version before…")
+        self.back.clicked.connect(self._ask_back)
+        self.act, self.shut = QPushButton(), QPushButton("Close")
+        self.act.setProperty("tone", "primary")
+        self.act.clicked.connect(self._on_act)
+        self.shut.clicked.connect(self.reject)
+        for button in (self.back, self.shut):
+            button.setAutoDefault(False)
+        line = fill(QHBoxLayout(), self.back, 1, self.act, self.shut)
+        layout = fill(QVBoxLayout(self), self.words, (self.notes, 1), self.bar, self.advice, line)
+        dialog_margins(layout)
+        updates.checked.connect(self.show_found)
+        updates.failed.connect(self._on_failed)
+        updates.progress.connect(self._on_progress)
+        updates.installed.connect(self._on_installed)
+        updates.stopped.connect(self._on_stopped)
+        self.notes.hide()
+        if found is not None:
+            self.show_found(found)
+        elif updates.api.can_check():
+            self.check()
+        else:
+            self._show(f"This is Inglenook {updates.api.version}. {_NO_ADDRESS}", "")
+
+    def check(self) -> None:
+        """Ask for the latest version."""
+        self._show("Asking for the latest version…", "")
+        self.bar.setRange(0, 0)
+        self.bar.show()
+        self._updates.check()
+
+    @Slot(object)
+    def show_found(self, update: Update | None) -> None:
+        """Show the newer version, or that there is none."""
+        self._found = update
+        if update is None:
+            self._show(f"Inglenook {self._updates.api.version} is the latest version.", "")
+            return
+        self.notes.setPlainText(update.notes)
+        self.notes.show()
+        self.resize(max(self.width(), 480), max(self.height(), 320))
+        can = not self.advice.text()
+        self._show(
+            f"Inglenook {update.version} of {update.published} is available. "
+            f"You have {self._updates.api.version}.",
+            "Install" if can else "",
+        )
+
+    def _show(self, words: str, act: str) -> None:
+        self.words.setText(words)
+        announce(self, words)
+        self.bar.hide()
+        self.act.setText(act)
+        self.act.setVisible(bool(act))
+        self.back.setVisible(self._updates.api.before() is not None)
+        self.shut.setText("Close")
+        self._fit()
+
+    @Slot()
+    def _on_act(self) -> None:
+        if self.act.text() == "Restart now":
+            self.accept()
+            self.restart_requested.emit()
+        elif self._found is None:
+            self.check()
+        else:
+            self.act.hide()
+            self.back.hide()
+            self.shut.setText("Cancel")
+            self.bar.setRange(0, 0)
+            self.bar.show()
+            self._updates.install(self._found)
+
+    @Slot(str, object, object)
+    def _on_progress(self, stage: str, done: int, total: int) -> None:
+        self.words.setText(f"{stage}: {size_text(done)} of {size_text(total)}")
+        self.bar.setRange(0, 1000)
+        self.bar.setValue(done * 1000 // max(1, total))
+
+    @Slot()
+    def _on_installed(self) -> None:
+        version = self._found.version if self._found is not None else ""
+        self.notes.hide()
+        self._show(f"Inglenook {version} is installed, and used from the next start.", "Restart now")
+
+    @Slot(str)
+    def _on_failed(self, sentence: str) -> None:
+        self._show(sentence, "Try again")
+
+    @Slot()
+    def _on_stopped(self) -> None:
+        self._show("The update was stopped. What has come so far is kept for the next try.", "Try again")
+
+    def _ask_back(self) -> None:
+        question = "Go back to the version before?"
+        box = QMessageBox(QMessageBox.Icon.Question, "Updates", question, parent=self)
+        box.setObjectName("backQuestion")
+        box.setInformativeText(_BACK)
+        agree = box.addButton("Go back", QMessageBox.ButtonRole.AcceptRole)
+        box.addButton(QMessageBox.StandardButton.Cancel)
+        agree.clicked.connect(self._go_back)
+        box.finished.connect(box.deleteLater)
+        box.open()
+
+    def _go_back(self) -> None:
+        try:
+            self._updates.api.roll_back()
+        except DownloadError as error:
+            self._show(str(error), "")
+            return
+        self.notes.hide()
+        self._show("The version before is back, and used from the next start.", "Restart now")
+
+    def done(self, result: int) -> None:
+        """Closing stops what runs."""
+        self._updates.stop()
+        super().done(result)
+
+    def _fit(self) -> None:
+        """As wide as is good to read, as high as the text needs, inside the parent window."""
+        parent, layout = self.parentWidget(), self.layout()
+        if parent is not None and layout is not None and self.notes.isHidden():
+            wide = min(self.fontMetrics().averageCharWidth() * 70, max(340, parent.width() - 40))
+            layout.activate()
+            self.resize(wide, max(layout.heightForWidth(wide), self.minimumSizeHint().height()))

@@ -1,0 +1,59 @@
+"""Where updates of this program are published, and how this installation takes them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import resources
+from engine.platform.program import app_image
+
+__all__ = ["SOURCE_FILE", "UpdateSource", "installed_as", "update_advice", "update_source"]
+
+SOURCE_FILE = "updates.json"
+"""Written into a package by `tests.release`; others have none."""
+DEB_FOLDER = Path("/usr/lib/inglenook")
+
+
+@dataclass(frozen=True)
+class UpdateSource:
+    """The address of the signed list; keys that may have signed it (Ed25519, 32 bytes each in base64)."""
+
+    url: str
+    keys: tuple[str, ...]
+
+
+def update_source() -> UpdateSource | None:
+    """Where this program looks for updates; None if it was built without an address."""
+    try:
+        found = json.loads(resources.text(SOURCE_FILE))
+    except FileNotFoundError:
+        return None
+    return UpdateSource(str(found["url"]), tuple(map(str, found["keys"])))
+
+
+def installed_as() -> str:
+    """How this program was installed: "appimage", "deb", "folder" (of an unpacked archive or a system's
+    installer) or "python" (an environment or a clone).
+    """
+    if app_image() is not None:
+        return "appimage"
+    if not getattr(sys, "frozen", False):
+        return "python"
+    return "deb" if Path(sys.executable).resolve().is_relative_to(DEB_FOLDER) else "folder"
+
+
+def update_advice(kind: str, command: str = "") -> str:
+    """How the user brings an installation of this kind up to date; `command` starts its Python."""
+    if kind == "appimage":
+        return ""
+    if kind == "deb":
+        return "It was installed as a Debian package: download the new one, and open it, or use apt install."
+    if kind == "python":
+        return (
+            f"It was installed with pip: run “{command or 'python'} -m pip install --upgrade inglenook”. In "
+            "a clone, pull first, and install it again."
+        )
+    return "Download the new package, and put it in the place of this one: your data is in another folder."
