@@ -37,6 +37,9 @@ class AttentionShape:
     `soft_cap` turns a scaled score s into cap * tanh(s / cap) (Gemma 2, arXiv 2408.00118); 0 means no cap.
     With `latent`, values are the first `latent` columns of the keys, and only keys are cached (multi-head
     latent attention in its absorbed form, arXiv 2405.04434); 0 means that values are apart.
+    `slopes` (ALiBi, arXiv 2108.12409) has a number m for each query head: m * (key's position - query's) is
+    then added to its scores. With `rounded_slopes` r, r * bf16(m * bf16(key's position)) is, bf16() being the
+    nearest bfloat16: as Falcon counts.
     """
 
     heads: int
@@ -46,20 +49,13 @@ class AttentionShape:
     window: int = 0
     soft_cap: float = 0.0
     latent: int = 0
+    slopes: tuple[float, ...] = ()
+    rounded_slopes: float = 0.0
 
     @property
     def value_dim(self) -> int:
         """Columns of a value."""
         return self.latent or self.head_dim
-
-
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_swiglu")
-"""The activations of `Ops.gated`; `Ops.activate` has all but the last. "gelu" is x Phi(x) with the error
-function, "gelu_tanh" its usual approximation (arXiv 1606.08415), "relu2" the square of relu. "clamped_swiglu"
-is (up + 1) gate sigmoid(1.702 gate), with gate at most 7 and up within -7 .. 7 (GPT-OSS's reference code).
-"""
-GATES = (*ACTIVATIONS, "sigmoid", "identity")
-"""What `Ops.gated` does with its gate: an activation, its sigmoid, or nothing."""
 
 
 SCORES = ("softmax", "sigmoid")
@@ -260,6 +256,10 @@ class Ops(Protocol):
 
     def activate(self, x: Array, activation: str) -> Array:
         """activation(x), (T, F)."""
+        ...
+
+    def activate_with(self, x: Array, function: str, numbers: tuple[float, ...]) -> Array:
+        """One of `SHAPED` with its numbers, (T, F)."""
         ...
 
     def add(self, x: Array, y: Array, scale: float = 1.0) -> Array:

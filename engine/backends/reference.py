@@ -210,6 +210,11 @@ class ReferenceOps(RecurrentOps):
             scores = q.reshape(rows, heads, dim)[:, head] @ seen_keys[:, group].T * shape.scale  # (T, S)
             if shape.soft_cap:
                 scores = shape.soft_cap * torch.tanh(scores / shape.soft_cap)
+            if shape.rounded_slopes:
+                rounded_places = shape.slopes[head] * places.bfloat16().float()
+                scores = scores + shape.rounded_slopes * rounded_places.bfloat16().float()
+            elif shape.slopes:
+                scores = scores + shape.slopes[head] * (places - positions[:, None]).float()
             scores = scores.masked_fill(unseen, -torch.inf)
             if sinks is not None:
                 scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]), device=on)], dim=-1)
@@ -277,6 +282,13 @@ class ReferenceOps(RecurrentOps):
             return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
         assert activation in ("relu", "relu2")
         return x.clamp(min=0) if activation == "relu" else x.clamp(min=0) ** 2
+
+    def activate_with(self, x: Array, function: str, numbers: tuple[float, ...]) -> Array:
+        if function == "clamp":
+            return x.clamp(-numbers[0], numbers[0])
+        assert function == "xielu"
+        above, below, slope = numbers
+        return torch.where(x > 0, above * x * x, below * (torch.expm1(x.clamp(max=0)) - x)) + slope * x
 
     def add(self, x: Array, y: Array, scale: float = 1.0) -> Array:
         return x + scale * y.to(x.device)

@@ -62,7 +62,9 @@ class ModelInfo:
     state_bytes: int = 0
     """Bytes of one state of the recurrent layers."""
     cpu_only: str = ""
-    """What the model has that there are no GPU kernels for: "recurrent layers" or "latent attention"."""
+    """What the model has that there are no GPU kernels for: "recurrent layers", "latent attention" or
+    "ALiBi positions".
+    """
     advised_context: int = 0
     """The context in tokens beyond which the model gets worse."""
     plain: tuple[int, int, int, int] = (0, 0, 0, 0)

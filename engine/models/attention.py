@@ -65,7 +65,7 @@ class Attention:
 
     `rope` is "main", "local" or "none". `query_norm` and `key_norm` are applied before it, or after it with
     `norm_last`, `value_norm` to the values. The sigmoid of `gate` multiplies the result before the
-    projection.
+    projection. `clip` is the largest size of numbers in queries, keys and values; 0: any.
     """
 
     layer: int
@@ -79,9 +79,12 @@ class Attention:
     sinks: Floats | None = None
     gate: Linear | None = None
     norm_last: bool = False
+    clip: float = 0.0
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         q, k, v = self.inputs(ops, x)  # (T, H * D), (T, G * D) twice
+        if self.clip:
+            q, k, v = (ops.activate_with(part, "clamp", (self.clip,)) for part in (q, k, v))
         if not self.norm_last:
             q, k = self._normed(ops, q, k)
         v = self.value_norm(ops, v) if self.value_norm else v

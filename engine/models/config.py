@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from engine.backends.base import AttentionShape, Routing
 from engine.backends.kv_formats import bytes_per_position, cache_type
-from engine.backends.states import ConvolutionShape, LinearAttentionShape, StateShape
+from engine.backends.states import StateShape
 from engine.errors import BadCheckpoint
+from engine.models.recurrent_config import Recurrent, state_parts
 from engine.models.rope import RopeConfig
 
 
@@ -60,59 +61,6 @@ class Experts:
             self.count, self.used, self.normalise, self.scores, self.scale, self.groups, self.used_groups,
             self.group_best,
         )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class ShortConvolution:
-    """A gated causal convolution of `taps` taps over all features (LFM2, arXiv 2511.23404)."""
-
-    taps: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaNet:
-    """Linear attention by the gated delta rule (arXiv 2412.06464), its inputs convolved with `taps` taps."""
-
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    taps: int
-    tiled: bool = False
-    """As in `LinearAttentionShape`."""
-
-    def __post_init__(self) -> None:
-        if self.value_heads % self.key_heads:
-            raise BadCheckpoint(
-                f"The model's linear attention has {self.value_heads} value heads and {self.key_heads} key "
-                "heads; the first must be a multiple."
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Mamba:
-    """A Mamba-2 mixer (arXiv 2405.21060): `heads` of `head_dim` values, `groups` of heads that share their
-    `state` keys and queries, its inputs convolved with `taps` taps.
-    """
-
-    heads: int
-    head_dim: int
-    groups: int
-    state: int
-    taps: int
-    norm_groups: int = 1
-    """The parts of a row that are normed each alone."""
-    norm: bool | None = True
-    """Whether the result is normed; None: if the file has the norm."""
-    norm_first: bool = False
-    """Whether it is normed before it is gated."""
-
-    def __post_init__(self) -> None:
-        if self.heads % self.groups:
-            raise BadCheckpoint(
-                f"The model's Mamba layers have {self.heads} heads and {self.groups} groups; the first must "
-                "be a multiple."
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +147,7 @@ class ModelConfig:
     """Added to every norm's weight as stored (Gemma: 1)."""
     placement: str = "before"
     """Where the norms stand: "before" each half of a block, "after" it (OLMo 2), on "both" sides (Gemma 2),
+    "kept": the same as "before", but what each half is added to is normed, too (a variant of Bloom),
     "after_sum": behind the sum of each half and its input (OPT 350M), "parallel": one norm for both halves,
     whose results are added to the same input (Cohere), or "parallel_both": the same with a norm each.
     """
@@ -213,6 +162,10 @@ class ModelConfig:
     activation: str = "silu"
     gated: bool = True
     """Whether the feed-forward part is activation(gate) * up, rather than activation(up)."""
+    xielu: tuple[tuple[float, float, float], ...] = ()
+    """The numbers of each layer's "xielu", where the headers have them; see `Ops.activate_with`."""
+    attention_clip: float = 0.0
+    """The largest size of numbers in queries, keys and values (MPT); 0: any."""
     windows: tuple[int, ...] = ()
     """The sliding window of each layer, in tokens (0: none); empty when no layer has one."""
     rope_local: RopeConfig | None = None
@@ -233,6 +186,9 @@ class ModelConfig:
     """0: 1 / sqrt(head_dim)."""
     attention_cap: float = 0.0
     """Soft cap of attention scores, cap * tanh(score / cap) (arXiv 2408.00118); 0: none."""
+    slopes: tuple[float, ...] = ()
+    """As in `AttentionShape`; see `alibi_slopes`."""
+    rounded_slopes: float = 0.0
     logit_cap: float = 0.0
     """The same for logits."""
     embed_scale: float = 1.0
@@ -242,7 +198,7 @@ class ModelConfig:
     experts: Experts | None = None
     sinks: bool = False
     """Whether every layer has attention sinks (arXiv 2309.17453)."""
-    recurrent: ShortConvolution | DeltaNet | Mamba | None = None
+    recurrent: Recurrent | None = None
     """What the `recurrent_layers` have instead of attention."""
     recurrent_layers: frozenset[int] = frozenset()
     beside_attention: bool = False
@@ -278,6 +234,8 @@ class ModelConfig:
                     f"The model has {self.heads} heads and {kv_heads} key/value heads; the first must be a "
                     "multiple."
                 )
+        if self.slopes and len(self.slopes) != self.heads:
+            raise BadCheckpoint(f"The model has {self.heads} heads and {len(self.slopes)} slopes of ALiBi.")
         if self.windows and len(self.windows) != self.layers:
             raise BadCheckpoint(
                 f"The model has {self.layers} layers but names the kind of attention of {len(self.windows)}."
@@ -297,7 +255,7 @@ class ModelConfig:
         scale = (self.attention_scale or head_dim**-0.5) * self.multipliers.keys
         return AttentionShape(
             self.heads, kv_heads, head_dim, scale, self.window_of(layer), self.attention_cap,
-            self._latent_columns,
+            self._latent_columns, self.slopes, self.rounded_slopes,
         )  # fmt: skip
 
     def heads_of(self, layer: int) -> tuple[int, int]:
@@ -339,8 +297,11 @@ class ModelConfig:
     @property
     def cpu_only(self) -> str:
         """What the model has that there are no GPU kernels for; "" if there is nothing."""
-        own = "heads of several sizes" if self.layer_heads else ""
-        return "recurrent layers" if self.recurrent_layers else "latent attention" if self.latent else own
+        found = {
+            "recurrent layers": bool(self.recurrent_layers), "latent attention": self.latent is not None,
+            "heads of several sizes": bool(self.layer_heads), "ALiBi positions": bool(self.slopes),
+        }  # fmt: skip
+        return next((name for name, there in found.items() if there), "")
 
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:
@@ -378,22 +339,3 @@ class ModelConfig:
         """Bytes of one position in all layers; `dtype` is as in `kv_formats.cache_type`."""
         kind, latent = cache_type(dtype), self.latent is not None
         return sum(bytes_per_position(kind, *shape, latent) for shape in self.kv_shapes)
-
-
-def state_parts(recurrent: ShortConvolution | DeltaNet | Mamba | None, width: int) -> tuple[StateShape, ...]:
-    """The parts of a state that one recurrent layer of a model of this `width` has."""
-    match recurrent:
-        case None:
-            return ()
-        case ShortConvolution(taps):
-            return (ConvolutionShape(width, taps),)
-        case DeltaNet(groups, heads, key_dim, value_dim, taps, tiled):
-            channels = 2 * groups * key_dim + heads * value_dim
-            shape = LinearAttentionShape(groups, heads, key_dim, value_dim, True, tiled)
-            return ConvolutionShape(channels, taps), shape
-        case Mamba(heads, head_dim, groups, state, taps):
-            channels = heads * head_dim + 2 * groups * state
-            return (
-                ConvolutionShape(channels, taps),
-                LinearAttentionShape(groups, heads, state, head_dim, False),
-            )

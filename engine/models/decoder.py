@@ -124,6 +124,7 @@ class _Builder:
             parallel=config.placement.startswith("parallel"),
             scale=config.residual_scale,
             norms_sum=config.placement == "after_sum",
+            norms_both=config.placement == "kept",
         )
 
     def _beside(self, layer: int) -> bool:
@@ -172,6 +173,7 @@ class _Builder:
             sinks=self.source.vector(at + names.sinks, config.heads) if config.sinks else None,
             gate=self._half_of_queries(at, queries, 1) if config.output_gate else None,
             norm_last=config.qk_norm_last,
+            clip=config.attention_clip,
         )
 
     def _half_of_queries(self, at: str, queries: int, half: int) -> Linear:
@@ -245,7 +247,10 @@ class _Builder:
         has_experts, plain = experts is not None and layer in experts.layers, None
         if not has_experts or (experts is not None and experts.beside):
             plain = self._feed_forward(
-                at, (names.gate, names.up, names.down, names.gate_up), config.ffn_of(layer), config.mlp_bias
+                layer,
+                (names.gate, names.up, names.down, names.gate_up),
+                config.ffn_of(layer),
+                config.mlp_bias,
             )
         if not has_experts or experts is None:
             assert plain is not None
@@ -258,19 +263,22 @@ class _Builder:
         own = (names.shared_gate, names.shared_up, names.shared_down, names.shared_gate_up)
         return replace(
             made,
-            shared=self._feed_forward(at, own, experts.shared_width, config.mlp_bias),
+            shared=self._feed_forward(layer, own, experts.shared_width, config.mlp_bias),
             shared_gate=self._shared_gate(at + names.shared_router) if experts.shared_gate else None,
         )
 
     def _feed_forward(
-        self, at: str, names: tuple[str, str, str, str], inner: int, bias: bool | None
+        self, layer: int, names: tuple[str, str, str, str], inner: int, bias: bool | None
     ) -> GatedMlp | PlainMlp:
         """From the names of gate, up, down, and of gate and up in one."""
-        config, width = self.config, self.config.width
+        config, width, at = self.config, self.config.width, self.names.layer.format(layer)
         gate, up, down, gate_up = (name and at + name for name in names)
         last = self._linear(down, width, inner, bias)
         if not config.gated:
-            return PlainMlp(self._linear(up, inner, width, bias), last, config.activation)
+            first = self._linear(up, inner, width, bias)
+            if config.activation != "xielu":
+                return PlainMlp(first, last, config.activation)
+            return PlainMlp(first, last, "xielu", self._xielu(layer))
         if gate_up and self.source.has(gate_up + ".weight") and not self._has(gate):
             return GatedMlp(
                 None, self._linear(gate_up, 2 * inner, width, bias), last, inner, config.activation
@@ -280,6 +288,17 @@ class _Builder:
             first, self._linear(up, inner, width, bias), last, inner, config.activation,
             scales.mlp_gate, scales.mlp_output,
         )  # fmt: skip
+
+    def _xielu(self, layer: int) -> tuple[float, float, float]:
+        """The numbers of `Ops.activate_with`, whose logarithms of e^a - 1 a folder has (arXiv 2411.13010)."""
+        if self.config.xielu:
+            return self.config.xielu[layer]
+        source, at = self.source, self.names.layer.format(layer) + self.names.xielu
+        above, below = (
+            float(np.logaddexp(0.0, float(source.vector(at + name, 1)[0]))) for name in ("alpha_p", "alpha_n")
+        )
+        slope = float(source.vector(at + "beta")) if source.has(at + "beta") else 0.5
+        return above, slope + below, slope
 
     def _shared_gate(self, name: str) -> Linear:
         """E -> 1, a vector in GGUF files."""

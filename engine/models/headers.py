@@ -22,7 +22,7 @@ HF_ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "relu": "relu", "relu2": "relu2",
 }  # fmt: skip
-"""Names in config.json -> `engine.backends.base.ACTIVATIONS`."""
+"""Names in config.json -> `engine.backends.activations.ACTIVATIONS`."""
 
 
 def hf_decoder(

@@ -135,14 +135,20 @@ class GatedMlp:
 
 @dataclass(frozen=True, slots=True)
 class PlainMlp:
-    """down(activation(up))."""
+    """down(activation(up)); an activation with `numbers` is one of `Ops.activate_with`."""
 
     up: Linear
     down: Linear
     activation: str
+    numbers: tuple[float, ...] = ()
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
-        return self.down(ops, ops.activate(self.up(ops, x), self.activation), residual)
+        y = self.up(ops, x)
+        if self.numbers:
+            y = ops.activate_with(y, self.activation, self.numbers)
+        else:
+            y = ops.activate(y, self.activation)
+        return self.down(ops, y, residual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +216,7 @@ class Block:
 
     `parallel`: both halves have the same input, normed once by `attention_norm`, or for the second half by
     `mlp_norm`. `norms_sum`: what stands after a half norms the sum with its input.
+    `norms_both`: a half is added to its normed input.
     """
 
     attention: Mixer | None
@@ -221,6 +228,7 @@ class Block:
     parallel: bool = False
     scale: float = 1.0
     norms_sum: bool = False
+    norms_both: bool = False
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
         if self.parallel:
@@ -244,6 +252,7 @@ class Block:
 
     def _mixed(self, ops: Ops, x: Array, tables: RopeTables, attention: Mixer) -> Array:
         h = self.attention_norm(ops, x) if self.attention_norm else x
+        x = h if self.norms_both else x
         if self.scale == 1.0 and self.attention_post is None:
             return attention(ops, h, tables, residual=x)
         y = attention(ops, h, tables)
@@ -251,6 +260,7 @@ class Block:
 
     def _fed_forward(self, ops: Ops, x: Array, mlp: FeedForward) -> Array:
         h = self.mlp_norm(ops, x) if self.mlp_norm else x
+        x = h if self.norms_both else x
         if self.scale == 1.0 and self.mlp_post is None:
             return mlp(ops, h, residual=x)
         y = mlp(ops, h)

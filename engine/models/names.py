@@ -87,6 +87,8 @@ class TensorNames:
     attention_post: str = ""
     mlp_post: str = ""
     positions: str = ""
+    xielu: str = ""
+    """What comes before the names of an activation's own numbers."""
     embed_norm: str = ""
     project_in: str = ""
     project_out: str = ""

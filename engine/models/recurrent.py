@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
-from engine.models.config import DeltaNet, Mamba, ModelConfig, ShortConvolution
+from engine.models.config import ModelConfig
 from engine.models.layers import Linear, Mixer, Norm, RopeTables, scaled
 from engine.models.names import RecurrentNames
+from engine.models.recurrent_config import DeltaNet, Mamba, Recurrent, ShortConvolution
 from engine.models.source import View, WeightSource, linear
 from engine.tensors import Floats
 
@@ -264,7 +265,7 @@ def grouped_rows(groups: int, widths: Sequence[int]) -> list[npt.NDArray[np.int6
     return [rows[:, end - width : end].reshape(-1) for end, width in zip(ends, widths, strict=True)]
 
 
-def tiled_orders(kind: ShortConvolution | DeltaNet | Mamba | None) -> dict[str, npt.NDArray[np.int64]]:
+def tiled_orders(kind: Recurrent | None) -> dict[str, npt.NDArray[np.int64]]:
     """Where a file has the value heads in the order of all key heads again and again: the rows of a folder's
     matrices in that order, by the fields of `RecurrentNames`, and the columns of `output`.
     """

@@ -1,5 +1,5 @@
 """Whole models on the CUDA backend, whose device is the fake one: every architecture without recurrent
-layers (`placement.runnable` keeps those off a GPU), in small batches and of many, in any cut.
+layers and ALiBi (`placement.runnable` keeps those off a GPU), in small batches and of many, in any cut.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def near(found: Floats, expected: Floats, share: float) -> None:
     [
         pytest.param(case.name, marks=[] if case.name in IN_EVERY_RUN else [pytest.mark.slow])
         for case in CASES
-        if case not in (*RECURRENT_CASES, *LATENT_CASES, *GEMMA_CASES)
+        if case not in (*RECURRENT_CASES, *LATENT_CASES, *GEMMA_CASES) and case.gpu
     ],
 )
 def test_model(folder: Folder, name: str) -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.base import ACTIVATIONS, GATES, Step
+from engine.backends.activations import ACTIVATIONS, GATES
+from engine.backends.base import Step
 from engine.backends.cuda.codegen.ptx import exp2
-from engine.backends.cuda.kernels import pointwise
+from engine.backends.cuda.kernels import pointwise, shaped
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.lowering.call import Runtime
 from engine.backends.graph.buffers import Buffer
@@ -72,6 +73,19 @@ def test_activations_of_large_numbers(activation: str) -> None:
     np.testing.assert_allclose(
         found[y][:, :8], expected_of(activation, x, np.ones_like(x)), rtol=2e-6, atol=1e-30
     )
+
+
+@pytest.mark.parametrize(("function", "constants"), [("xielu", (0.8, 0.9, 0.4)), ("clamp", (1.5,))])
+def test_functions_with_numbers(function: str, constants: tuple[float, ...]) -> None:
+    """Numbers of both signs, near zero and far from it."""
+    x = np.concatenate([np.linspace(-9, 9, 40), np.linspace(-1e-3, 1e-3, 7)]).astype(np.float32)[None]
+    a, y = Buffer(47), Buffer(47)
+    call = shaped.activate_with_call(a, y, function, constants)
+    found, modelled = played(call, {a: laid_out(x), y: empty(y, 1)}, 1)
+    expected = OPS.activate_with(torch.from_numpy(x.astype(np.float64)), function, constants).numpy()
+    for out in (found, modelled):
+        np.testing.assert_allclose(out[y][:, :47], expected, rtol=2e-6, atol=1e-9)
+        assert (out[y][:, 47:] == -77).all()
 
 
 def test_gelu_is_close_everywhere() -> None:

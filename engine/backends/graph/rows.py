@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.backends.activations import SHAPED
 from engine.backends.base import Weight
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Producer, Recording, Value
@@ -80,6 +81,15 @@ class Activate(Producer):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ActivateWith(Value):
+    """y = function(x) of its numbers."""
+
+    x: Buffer
+    function: str
+    numbers: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SoftCap(Value):
     """y = scale x, then, unless `cap` is 0, cap tanh(scale x / cap)."""
 
@@ -148,6 +158,10 @@ class RowOps(Recording):
 
     def activate(self, x: Buffer, activation: str) -> Buffer:
         return self._add(Activate(x=x, activation=activation, y=x.like()))
+
+    def activate_with(self, x: Buffer, function: str, numbers: tuple[float, ...]) -> Buffer:
+        assert function in SHAPED
+        return self._add(ActivateWith(x=x, function=function, numbers=numbers, y=x.like()))
 
     def add(self, x: Buffer, y: Buffer, scale: float = 1.0) -> Buffer:
         return self._add(Add(x=x, z=self._at(y, x.device), scale=float(scale), y=x.like()))

@@ -10,7 +10,9 @@ is new. The test is one `Case` in `tests/engine/models`, which compares logits w
 from __future__ import annotations
 
 from engine.models.architecture import Architecture
+from engine.models.architectures.apertus import APERTUS
 from engine.models.architectures.arcee import ARCEE
+from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.ernie4_5 import ERNIE_4_5
 from engine.models.architectures.exaone4 import EXAONE_4
@@ -34,6 +36,7 @@ from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.minicpm3 import MINICPM_3
 from engine.models.architectures.mistral3 import MISTRAL_3
 from engine.models.architectures.mixtral import MIXTRAL
+from engine.models.architectures.mpt import MPT
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
@@ -52,5 +55,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GEMMA_4, GPT_OSS,
     PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM, MINICPM_3,
     LFM2, QWEN_3_5, GRANITE_4, OLMO3, EXAONE_4, SEED_OSS, ERNIE_4_5, ARCEE, NEMOTRON, NEMOTRON_H, MISTRAL_3,
-    HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE,
+    HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE, BLOOM, MPT, APERTUS,
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Falcon (arXiv 2311.16867): both halves of a block have the same input, with one layer norm or (in "new"
 ones, as Falcon 40B) one each; one matrix for queries, keys and values; few or single keys and values.
+Falcon RW has ALiBi and a block's halves one after the other.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from engine.models.alibi import alibi_slopes, in_bfloat16
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers import gguf_decoder, hf_activation, hf_decoder
@@ -42,6 +44,11 @@ def from_hf(keys: Keys) -> ModelConfig:
         keys.without("head_dim", "hidden_act"), bias=bias, mlp_bias=bias, norm_eps="layer_norm_epsilon",
         layer_norm_epsilon=1e-5, tie_word_embeddings=True,
     )  # fmt: skip
+    if keys.flag("alibi", False):
+        # Falcon adds slopes to scores before these are scaled, in bfloat16.
+        shape["rope"] = None
+        shape["slopes"] = in_bfloat16(alibi_slopes(heads))
+        shape["rounded_slopes"] = shape["head_dim"] ** -0.5
     norms = keys.integer("num_ln_in_parallel_attn", 1, 2, 2) if newer else 1
     return ModelConfig(
         **shape | {"activation": hf_activation(keys, "activation", "gelu")},

@@ -10,10 +10,11 @@ from typing import Any
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite import gguf_multipliers, hf_multipliers
-from engine.models.config import Mamba, ModelConfig
+from engine.models.config import ModelConfig
 from engine.models.headers import gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF, RecurrentNames
+from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(

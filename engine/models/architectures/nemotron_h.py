@@ -10,10 +10,11 @@ from dataclasses import replace
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
-from engine.models.config import Mamba, ModelConfig
+from engine.models.config import ModelConfig
 from engine.models.headers import gguf_decoder, hf_activation, hf_layer_types, hf_shape
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF, RecurrentNames
+from engine.models.recurrent_config import Mamba
 from engine.models.rope import RopeConfig
 from engine.tensors import RawTensor
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
-from engine.models.config import DeltaNet, ModelConfig
+from engine.models.config import ModelConfig
 from engine.models.headers import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF, RecurrentNames
+from engine.models.recurrent_config import DeltaNet
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.activations import ACTIVATIONS, GATES
 from engine.backends.base import (
-    ACTIVATIONS,
-    GATES,
     SCORES,
     Array,
     AttentionShape,
@@ -266,6 +265,8 @@ def _row_cases() -> Iterator[Case]:
         "layer_norm of heads": lambda ops, x, y: ops.layer_norm(x, part, None, 1e-5, 4),
         "add": lambda ops, x, y: ops.add(x, y, 0.3),
         "columns": lambda ops, x, y: ops.columns(x, 20, 41),
+        "xielu": lambda ops, x, y: ops.activate_with(x, "xielu", (0.8, 0.9, 0.4)),
+        "clamp": lambda ops, x, y: ops.activate_with(x, "clamp", (0.7,)),
         "soft_cap": lambda ops, x, y: ops.soft_cap(x, 3.0, 2.5),
         **{f"gated, {name}": partial(_gated, name) for name in GATES},
         **{f"activate, {name}": partial(_activate, name) for name in ACTIVATIONS if name != "clamped_swiglu"},

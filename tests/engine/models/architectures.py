@@ -44,6 +44,7 @@ class Case:
     write it, None where that has no such architecture. `older` are config.json's keys as transformers 4 wrote
     them, where it is more than the rotary settings. `publish` turns what transformers saves into what the
     makers' own folder looks like (names, config.json).
+    `attention` is transformers' implementation of it. `gpu`: whether there are GPU kernels for it.
     `tolerance`: the largest difference from transformers, as a share of the largest logit.
     """
 
@@ -58,6 +59,8 @@ class Case:
     older: Mapping[str, Any] = field(default_factory=dict)
     publish: Callable[[Config, Tensors], tuple[Config, Tensors]] = unchanged
     tolerance: float = 1e-4
+    attention: str = "eager"
+    gpu: bool = True
 
     @property
     def name(self) -> str:
@@ -91,7 +94,7 @@ def transformers_model(case: Case) -> Any:
 
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_config(
-        transformers_config(case), attn_implementation="eager", dtype=torch.float32
+        transformers_config(case), attn_implementation=case.attention, dtype=torch.float32
     )
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Hunyuan, Falcon, Falcon-H1, GPT-NeoX, Phi-2, OPT, GPT-J and GPT-BigCode."""
+"""Hunyuan, Falcon, Falcon-H1, GPT-NeoX, Phi-2, OPT, GPT-J, GPT-BigCode, Bloom, MPT and Apertus."""
 
 from __future__ import annotations
 
@@ -150,6 +150,62 @@ OPT: dict[str, Any] = {
     "ffn_dim": 96, "max_position_embeddings": 96,
 }  # fmt: skip
 
+BLOOM: dict[str, Any] = {
+    **OLD, "pad_token_id": 3, "hidden_size": 64, "n_layer": 3, "n_head": 4, "seq_length": 256,
+}  # fmt: skip
+
+
+def bloom_keys(config: Config) -> dict[str, Any]:
+    """Bloom's own names."""
+    return {
+        "context_length": config["seq_length"], "feed_forward_length": 4 * config["hidden_size"],
+        "attention.layer_norm_epsilon": config["layer_norm_epsilon"], "rope.dimension_count": None,
+    }  # fmt: skip
+
+
+def bloom_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """All queries, all keys, all values; names without the prefix."""
+    plain = {name.removeprefix("transformer."): values for name, values in tensors.items()}
+    return with_ungrouped(plain, config["n_head"], 1)
+
+
+MPT: dict[str, Any] = {**OLD, "d_model": 64, "n_layers": 3, "n_heads": 4, "max_seq_len": 256}
+
+
+def mpt_keys(config: Config) -> dict[str, Any]:
+    """MPT's own names."""
+    attention = config["attn_config"]
+    return {
+        "context_length": config["max_seq_len"],
+        "feed_forward_length": config["expansion_ratio"] * config["d_model"],
+        "attention.layer_norm_epsilon": config["layer_norm_epsilon"], "rope.dimension_count": None,
+        "attention.max_alibi_bias": float(attention["alibi_bias_max"]),
+        "attention.clamp_kqv": attention["clip_qkv"],
+    }  # fmt: skip
+
+
+MPT_GGUF = GgufForm("mpt", keys=mpt_keys)
+APERTUS: dict[str, Any] = {
+    **SMALL, ROPE: {"rope_type": "linear", "rope_theta": 700.0, "factor": 2.0}, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+
+
+def apertus_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """Without the numbers of xIELU, which go to the metadata."""
+    found: dict[str, list[float]] = {"alpha_p": [], "alpha_n": [], "beta": [], "eps": []}
+    for layer in range(config["num_hidden_layers"]):
+        for name, values in found.items():
+            stored = tensors[f"model.layers.{layer}.mlp.act_fn.{name}"]
+            values.append(float(np.asarray(stored).reshape(-1)[0]))
+    config["xielu"] = found
+    return {name: values for name, values in tensors.items() if ".act_fn." not in name}
+
+
+def apertus_keys(config: Config) -> dict[str, Any]:
+    """The numbers of xIELU, a list of each."""
+    return {f"xielu.{name}": values for name, values in config.get("xielu", {}).items()}
+
+
 DENSE_CASES = (
     Case(
         "Hunyuan", "qk norm after rope", "hunyuan_v1_dense", HUNYUAN,
@@ -179,8 +235,16 @@ DENSE_CASES = (
         variant="one half after the other, all key/value heads",
     ),
     Case(
+        "Falcon", "", "falcon",
+        {
+            **FALCON, "parallel_attn": False, "multi_query": False, "bias": True, "alibi": True,
+            "num_attention_heads": 6, "hidden_size": 72,
+        },
+        variant="RW: ALiBi, six heads", attention="sdpa", gpu=False,  # the other adds it twice
+    ),
+    Case(
         "Falcon-H1", "attention and Mamba-2 side by side in each layer, multipliers", "falcon_h1", FALCON_H1,
-        FALCON_H1_GGUF,
+        FALCON_H1_GGUF, gpu=False,
     ),
     Case(
         "Falcon-H1", "", "falcon_h1",
@@ -189,12 +253,12 @@ DENSE_CASES = (
             "mamba_proj_bias": True, "projectors_bias": True, "mlp_bias": True, "mamba_conv_bias": False,
             "mamba_n_groups": 3, "mamba_d_conv": 3, "tie_word_embeddings": True,
         },
-        variant="norm after the gate, biases, tied",
+        variant="norm after the gate, biases, tied", gpu=False,
     ),
     Case(
         "Falcon-H1", "", "falcon_h1",
         {**SMALL, "mamba_d_ssm": 96, "mamba_n_heads": 6, "mamba_rms_norm": True, "mamba_n_groups": 2},
-        variant="norm before the gate",
+        variant="norm before the gate", gpu=False,
     ),
     Case(
         "GPT-NeoX", "parallel halves with a norm each, rope on a quarter of each head", "gpt_neox", NEOX,
@@ -246,5 +310,42 @@ DENSE_CASES = (
         "GPT-BigCode", "", "gpt_bigcode",
         {**GPT, "multi_query": False, "scale_attn_weights": False, "n_inner": 100},
         variant="all key/value heads",
+    ),
+    Case(
+        "Bloom", "ALiBi, a norm of embeddings", "bloom", BLOOM,
+        GgufForm("bloom", keys=bloom_keys, change=bloom_tensors), gpu=False,
+    ),
+    Case(
+        "Bloom", "", "bloom",
+        {
+            **BLOOM, "n_head": 6, "hidden_size": 72, "apply_residual_connection_post_layernorm": True,
+            "tie_word_embeddings": False,
+        },
+        variant="six heads, normed sums, untied", gpu=False,
+    ),
+    Case("MPT", "ALiBi, norms without biases", "mpt", MPT, MPT_GGUF, gpu=False),
+    Case(
+        "MPT", "", "mpt",
+        {
+            **MPT, "n_heads": 6, "d_model": 72, "expansion_ratio": 2,
+            "attn_config": {"clip_qkv": 0.8, "softmax_scale": 0.3},
+        },
+        variant="six heads, clipped, another scale", gpu=False,
+    ),
+    Case(
+        "MPT", "", "mpt", {**MPT, "n_heads": 6, "d_model": 72, "attn_config": {"clip_qkv": 0.8}}, MPT_GGUF,
+        variant="six heads, clipped", gpu=False,
+    ),
+    Case(
+        "Apertus", "qk norm, xIELU", "apertus", APERTUS,
+        GgufForm("apertus", keys=apertus_keys, change=apertus_tensors),
+    ),
+    Case(
+        "Apertus", "", "apertus",
+        {
+            **SMALL, "rms_norm_eps": 1e-5, "attention_bias": True, "tie_word_embeddings": True,
+            "hidden_act": "relu2",
+        },
+        variant="biases, tied, another activation",
     ),
 )  # fmt: skip

@@ -41,15 +41,16 @@ def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> 
     import gguf
 
     config = {**_gpt2_keys(config), **config, **config.get("text_config", {})}
+    converted = _converted(form, config, tensors)  # first: it may add to `config` what `form.keys` reads
     writer = gguf.GGUFWriter(path, form.architecture)
     tokenizer = {key: value for key, value in _gguf_metadata(TINY).items() if key.startswith("tokenizer.")}
     common = {
-        f"{form.architecture}.{key}": value
+        key if key.startswith("xielu.") else f"{form.architecture}.{key}": value
         for key, value in (_common_keys(config) | dict(form.keys(config))).items()
     }
     for key, value in (tokenizer | common).items():
         _add_key(writer, key, value)
-    for name, values in _converted(form, config, tensors).items():
+    for name, values in converted.items():
         writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -64,12 +65,13 @@ def layer_count(config: Config) -> int:
 
 
 def _gpt2_keys(config: Config) -> Config:
-    """GPT-2's own names of keys."""
+    """The names of keys that GPT-2, Bloom and MPT have."""
     own = {
-        "num_attention_heads": "n_head", "hidden_size": "n_embd", "num_hidden_layers": "n_layer",
-        "max_position_embeddings": "n_positions",
+        "num_attention_heads": ("n_head", "n_heads"), "hidden_size": ("n_embd", "d_model"),
+        "num_hidden_layers": ("n_layer", "n_layers"),
+        "max_position_embeddings": ("n_positions", "seq_length", "max_seq_len"),
     }  # fmt: skip
-    return {name: config[key] for name, key in own.items() if key in config}
+    return {name: config[key] for name, keys in own.items() for key in keys if key in config}
 
 
 def _common_keys(config: Config) -> dict[str, Any]:

@@ -62,7 +62,8 @@ def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, 
         if file.suffix != ".safetensors":
             (merged / file.name).write_bytes(file.read_bytes())
     save_file(
-        {name: np.ascontiguousarray(values) for name, values in tensors.items()}, merged / "model.safetensors"
+        {name: np.ascontiguousarray(values).reshape(values.shape) for name, values in tensors.items()},
+        merged / "model.safetensors",
     )
     return adapter, merged
 

@@ -93,6 +93,28 @@ def soft_cap(
         memory.view(y + row * ys, np.float32, width)[:] = out
 
 
+def activate_with(
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    x: int,
+    xs: int,
+    y: int,
+    ys: int,
+    width: int,
+    first: float,
+    second: float,
+    third: float,
+) -> None:
+    for row in range(blocks[0]):
+        a = memory.view(x + row * xs, np.float32, width).astype(np.float64)
+        if constants["ACTIVATION"] == "clamp":
+            out = np.clip(a, -np.float32(first), np.float32(first))
+        else:
+            out = np.where(a > 0, first * a * a, second * (np.expm1(np.minimum(a, 0)) - a)) + third * a
+        memory.view(y + row * ys, np.float32, width)[:] = out
+
+
 def add_positions(
     memory: Memory,
     blocks: Any,
@@ -117,5 +139,6 @@ MODELS: dict[str, Callable[..., None]] = {
     "pointwise.gated": gated,
     "pointwise.add": add,
     "pointwise.soft_cap": soft_cap,
+    "shaped.activate_with": activate_with,
     "pointwise.add_positions": add_positions,
 }

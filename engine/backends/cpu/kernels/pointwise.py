@@ -1,7 +1,7 @@
 """Elementwise kernels: activations, gates, sums, soft caps.
 
-All share one template: a tile is a chunk of a row of one or two inputs, with up to two constants. Each kernel
-maps zeros to zero, so the padding of rows stays zero.
+All share one template: a tile is a chunk of a row of one or two inputs, with up to three constants. Each
+kernel maps zeros to zero, so the padding of rows stays zero.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from engine.backends.activations import SHAPED
 from engine.backends.cpu.codegen.memory_ops import ld_f64, ld_i64
 from engine.backends.cpu.codegen.simd import (
     I64,
@@ -30,10 +31,10 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.lowering.call import Calls, Table
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.rows import Activate, Add, Gated, SoftCap
+from engine.backends.graph.rows import Activate, ActivateWith, Add, Gated, SoftCap
 
-(P_X, P_OTHER, P_Y, P_STRIDE, P_CHUNKS, P_FIRST, P_SECOND) = range(7)
-"""Addresses of x, the other input and y; their stride in bytes; chunks of a row; two float64 constants."""
+(P_X, P_OTHER, P_Y, P_STRIDE, P_CHUNKS, P_FIRST, P_SECOND, P_THIRD) = range(8)
+"""Addresses of x, the other input and y; their stride in bytes; chunks of a row; three float64 constants."""
 CHUNK_VECTORS = 64
 """Vectors of one tile: 1,024 values."""
 
@@ -122,27 +123,51 @@ def _clamped_swiglu(b: ir.IRBuilder, gate: ir.Value, up: ir.Value) -> ir.Value:
     return b.fmul(b.fadd(up, const_vector(1.0)), swish)
 
 
+def _expm1_minus(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """e^x - 1 - x for x <= 0: by its series above -1/2, where the difference would lose digits."""
+    series = b.fmul(b.fmul(x, x), _polynomial(b, x, tuple(1 / math.factorial(n) for n in range(9, 1, -1))))
+    plain = b.fsub(b.fsub(exp_vector(b, x), const_vector(1.0)), x)
+    return b.select(b.fcmp_ordered(">", x, const_vector(-0.5)), series, plain)
+
+
+def _xielu(b: ir.IRBuilder, x: ir.Value, above: ir.Value, below: ir.Value, slope: ir.Value) -> ir.Value:
+    positive = b.fcmp_ordered(">", x, const_vector(0.0))
+    negative = b.fmul(below, _expm1_minus(b, b.select(positive, const_vector(0.0), x)))
+    return fma(b, slope, x, b.select(positive, b.fmul(above, b.fmul(x, x)), negative))
+
+
+def _clamp(b: ir.IRBuilder, x: ir.Value, limit: ir.Value) -> ir.Value:
+    least = b.fneg(limit)
+    x = b.select(b.fcmp_ordered(">", x, limit), limit, x)
+    return b.select(b.fcmp_ordered("<", x, least), least, x)
+
+
 def _emitter(name: str) -> Callable[..., ir.Value]:
-    """The function (builder, x, other, first constant, second constant) -> y of the kernel `name`."""
+    """The function (builder, x, other, the three constants) -> y of the kernel `name`."""
     if name == "add":
-        return lambda b, x, other, first, second: fma(b, first, other, x)
+        return lambda b, x, other, first, second, third: fma(b, first, other, x)
     if name == "times":
-        return lambda b, x, other, first, second: b.fmul(first, x)
+        return lambda b, x, other, first, second, third: b.fmul(first, x)
     if name == "soft_cap":
-        return lambda b, x, other, first, second: b.fmul(second, tanh_vector(b, b.fmul(first, x)))
+        return lambda b, x, other, first, second, third: b.fmul(second, tanh_vector(b, b.fmul(first, x)))
+    if name == "xielu":
+        return lambda b, x, other, first, second, third: _xielu(b, x, first, second, third)
+    if name == "clamp":
+        return lambda b, x, other, first, second, third: _clamp(b, x, first)
     kind, _, activation = name.partition("_")
     if kind == "gated" and activation == "clamped_swiglu":
-        return lambda b, x, other, first, second: _clamped_swiglu(b, x, other)
+        return lambda b, x, other, first, second, third: _clamped_swiglu(b, x, other)
     act = _GATES[activation]
     if kind == "gated":
-        return lambda b, x, other, first, second: b.fmul(act(b, x), other)
-    return lambda b, x, other, first, second: act(b, x)
+        return lambda b, x, other, first, second, third: b.fmul(act(b, x), other)
+    return lambda b, x, other, first, second, third: act(b, x)
 
 
 POINTWISE = (
     "add",
     "times",
     "soft_cap",
+    *SHAPED,
     "gated_clamped_swiglu",
     *(f"gated_{name}" for name in _GATES),
     *(f"activate_{name}" for name in _ACTIVATIONS),
@@ -154,32 +179,37 @@ vectors_of: Any = None
 
 def _pointwise_template(args: int, step: int, tile: int, scratch: int) -> None:
     chunks, stride = ld_i64(args + 8 * P_CHUNKS), ld_i64(args + 8 * P_STRIDE)
-    first = (tile % chunks) * CHUNK_VECTORS
-    offset = (tile // chunks) * stride + 64 * first
-    vectors = min(CHUNK_VECTORS, stride // 64 - first)
+    begin = (tile % chunks) * CHUNK_VECTORS
+    offset = (tile // chunks) * stride + 64 * begin
+    vectors = min(CHUNK_VECTORS, stride // 64 - begin)
     x, other, y = (
         ld_i64(args + 8 * P_X) + offset,
         ld_i64(args + 8 * P_OTHER) + offset,
         ld_i64(args + 8 * P_Y) + offset,
     )
-    vectors_of(x, other, y, vectors, ld_f64(args + 8 * P_FIRST), ld_f64(args + 8 * P_SECOND))
+    first, second, third = (
+        ld_f64(args + 8 * P_FIRST),
+        ld_f64(args + 8 * P_SECOND),
+        ld_f64(args + 8 * P_THIRD),
+    )
+    vectors_of(x, other, y, vectors, first, second, third)
 
 
 def pointwise_kernel(name: str) -> Any:
     """The kernel `name`, one of `POINTWISE`."""
     value_of = _emitter(name)
 
-    def emit(b: ir.IRBuilder, x: Any, other: Any, y: Any, vectors: Any, first: Any, second: Any) -> None:
-        p, q = splat(b, first), splat(b, second)
+    def emit(b: ir.IRBuilder, x: Any, other: Any, y: Any, vectors: Any, *numbers: Any) -> None:
+        constants = [splat(b, number) for number in numbers]
         with counted_loop(b, vectors) as i:
             offset = b.mul(i, ir.Constant(I64, 64))
             store(
                 b,
-                value_of(b, load(b, b.add(x, offset), VF32), load(b, b.add(other, offset), VF32), p, q),
+                value_of(b, load(b, b.add(x, offset), VF32), load(b, b.add(other, offset), VF32), *constants),
                 b.add(y, offset),
             )
 
-    signature = (*(types.int64,) * 4, types.float32, types.float32)
+    signature = (*(types.int64,) * 4, *(types.float32,) * 3)
     return specialise(
         _pointwise_template,
         name,
@@ -190,12 +220,11 @@ def pointwise_kernel(name: str) -> Any:
 # --- lowering -----------------------------------------------------------------------------------------------
 
 
-def _pointwise(
-    calls: Calls, kernel: str, x: Buffer, other: Buffer, y: Buffer, first: float = 0.0, second: float = 0.0
-) -> None:
+def _pointwise(calls: Calls, kernel: str, x: Buffer, other: Buffer, y: Buffer, *numbers: float) -> None:
     assert (x.width, x.copies, x.on_logit_rows) == (other.width, other.copies, other.on_logit_rows)
     chunks = -(-(y.stride // 64) // CHUNK_VECTORS)
-    calls.each_row(kernel, [x, other, y, y.stride, chunks, first, second], [x, other], y, chunks)
+    constants = (*numbers, 0.0, 0.0, 0.0)[:3]
+    calls.each_row(kernel, [x, other, y, y.stride, chunks, *constants], [x, other], y, chunks)
 
 
 def _gated(calls: Calls, node: Gated) -> None:
@@ -204,6 +233,10 @@ def _gated(calls: Calls, node: Gated) -> None:
 
 def _activate(calls: Calls, node: Activate) -> None:
     _pointwise(calls, f"activate_{node.activation}", node.x, node.x, node.y)
+
+
+def _activate_with(calls: Calls, node: ActivateWith) -> None:
+    _pointwise(calls, node.function, node.x, node.x, node.y, *node.numbers)
 
 
 def _add(calls: Calls, node: Add) -> None:
@@ -218,4 +251,6 @@ def _soft_cap(calls: Calls, node: SoftCap) -> None:
         _pointwise(calls, "times", x, x, y, node.scale)
 
 
-LOWER: Table = {Gated: _gated, Activate: _activate, Add: _add, SoftCap: _soft_cap}
+LOWER: Table = {
+    Gated: _gated, Activate: _activate, ActivateWith: _activate_with, Add: _add, SoftCap: _soft_cap,
+}  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from engine.backends.cpu.kernels.attention import attention
 from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
@@ -57,10 +59,11 @@ def _attention(calls: Calls, node: Attention) -> None:
     partial = calls.partial_results(attention.partial_bytes(heads, groups, value_dim))
     window = shape.window or attention.NO_WINDOW
     sinks = 0 if node.sinks is None else calls.constants.vector(node.sinks)
+    slopes = calls.constants.vector(np.array(shape.slopes, np.float32)) if shape.slopes else 0
     arguments: list[Argument] = [
         q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
         key_page, value_page, *attention.widths(kind, dim, value_dim), window, float(shape.soft_cap), sinks,
-        value_dim,
+        value_dim, slopes, float(shape.rounded_slopes),
     ]  # fmt: skip
     calls.add(
         f"attention_latent_{kind.keys}" if shape.latent else f"attention_{kind.keys}_{kind.values}",

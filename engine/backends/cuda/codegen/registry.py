@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.kernels import moe, norm, packed_activations_write, pointwise, qk_norm, rope, rows
+from engine.backends.cuda.kernels import (
+    moe,
+    norm,
+    packed_activations_write,
+    pointwise,
+    qk_norm,
+    rope,
+    rows,
+    shaped,
+)
 from engine.backends.cuda.kernels.attention import attention
 from engine.backends.cuda.kernels.kv_write import gather, kv_write
 from engine.backends.cuda.kernels.linear import gemm_rows, variants
@@ -26,6 +35,7 @@ def all_kernels() -> Iterator[Kernel]:
     yield from norm.variants()
     yield from qk_norm.variants()
     yield from pointwise.variants()
+    yield from shaped.variants()
     yield from packed_activations_write.variants()
     yield from rope.variants()
     yield from rows.variants()

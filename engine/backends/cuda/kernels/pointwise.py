@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from engine.backends.base import ACTIVATIONS, GATES
+from engine.backends.activations import ACTIVATIONS, GATES
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     absolute,
@@ -242,7 +242,7 @@ def add_positions_kernel() -> Kernel:
 # --- calls --------------------------------------------------------------------------------------------------
 
 
-def _alike(*buffers: Buffer | None) -> None:
+def alike(*buffers: Buffer | None) -> None:
     assert len({(b.width, b.copies, b.on_logit_rows) for b in buffers if b is not None}) == 1
 
 
@@ -255,7 +255,7 @@ def gated_call(
     packed: Buffer | None = None,
 ) -> Call:
     """activation(gate) * up, into y, into packed activations of the form `kind`, or both."""
-    _alike(gate, up, y)
+    alike(gate, up, y)
     outs, written = output_arguments(kind, y, packed)
     arguments = (gate, gate.stride, up, up.stride, *outs, gate.width)
     return Call(
@@ -273,7 +273,7 @@ def activate_call(
     activation: str, x: Buffer, y: Buffer | None, kind: str = "none", packed: Buffer | None = None
 ) -> Call:
     """activation(x), into y, into packed activations of the form `kind`, or both."""
-    _alike(x, y)
+    alike(x, y)
     outs, written = output_arguments(kind, y, packed)
     kernel = gated_kernel(activation, kind, False)
     return Call(
@@ -289,7 +289,7 @@ def activate_call(
 
 def add_call(x: Buffer, other: Buffer, y: Buffer, scale: float) -> Call:
     """y = x + scale * other, all of the same width."""
-    _alike(x, other, y)
+    alike(x, other, y)
     arguments = (x, x.stride, other, other.stride, y, y.stride, x.width, scale)
     return Call(
         add_kernel(), rows_first(chunks(x.width)), arguments, (x, other), (y,), x.on_logit_rows, x.copies
@@ -298,7 +298,7 @@ def add_call(x: Buffer, other: Buffer, y: Buffer, scale: float) -> Call:
 
 def soft_cap_call(x: Buffer, y: Buffer, scale: float, cap: float) -> Call:
     """y = cap tanh(scale x / cap), or scale x if `cap` is 0."""
-    _alike(x, y)
+    alike(x, y)
     arguments = (x, x.stride, y, y.stride, x.width, scale / cap if cap else scale, cap)
     return Call(
         soft_cap_kernel(bool(cap)),
@@ -313,7 +313,7 @@ def soft_cap_call(x: Buffer, y: Buffer, scale: float, cap: float) -> Call:
 
 def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
     """y = x plus the table's row at each row's position; `table`: address of float32 (positions, width)."""
-    _alike(x, y)
+    alike(x, y)
     assert (x.copies, x.on_logit_rows) == (1, False)
     arguments = (x, x.stride, table, y, y.stride, x.width, Runtime.POSITIONS)
     return Call(add_positions_kernel(), rows_first(-(-x.width // THREADS)), arguments, (x,), (y,))

@@ -7,9 +7,19 @@ from engine.backends.cuda.kernels.kv_write import kv_write
 from engine.backends.cuda.lowering.call import Operation
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.attention import Attention, KvWrite
+from engine.errors import BadSetting
+
+
+def _without_slopes(node: Attention) -> None:
+    if node.shape.slopes:
+        raise BadSetting(
+            "The GPU has no kernels for this model's ALiBi positions; choose the processor (CPU) or "
+            "automatic as the device."
+        )
 
 
 def _attention(context: Context, node: Attention) -> Calls:
+    _without_slopes(node)
     cache, sm_count = context.cache, context.constants.sm_count(node.device)
     packed = None if node.packed is None else (node.form, node.packed)
     return attention.attention_calls(
@@ -26,6 +36,7 @@ def _kv_write(context: Context, node: KvWrite) -> Operation:
 
 
 def _large_attention(context: Context, node: Attention) -> Calls:
+    _without_slopes(node)
     cache, flash = context.cache, context.constants.has_flash(node.device, node.shape)
     addresses, sinks = cache.addresses(node.layer), context.vector(node.sinks, node.device)
     call = prefill.prefill_attention(cache.kind, addresses, node.q, node.y, node.shape, sinks, flash)

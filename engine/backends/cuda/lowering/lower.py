@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.backends.base import Forward, Weight
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.kernels import moe, norm, packed_activations_write, pointwise, rope, rows
+from engine.backends.cuda.kernels import moe, norm, packed_activations_write, pointwise, rope, rows, shaped
 from engine.backends.cuda.lowering import attention, linear
 from engine.backends.cuda.lowering.call import Call, ScratchSize, TorchCall
 from engine.backends.cuda.lowering.constants import Constants
@@ -97,6 +97,7 @@ def _steps(context: Context, graph: Iterable[Node], table: Table) -> list[Step]:
 SMALL: Table = {
     **norm.LOWER,
     **pointwise.LOWER,
+    **shaped.LOWER,
     **rows.LOWER,
     **rope.LOWER,
     **moe.LOWER,

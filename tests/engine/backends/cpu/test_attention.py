@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from engine.backends.base import AttentionShape, Program, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kv_cache import CpuCache
+from engine.models.alibi import alibi_slopes, in_bfloat16
 from tests.engine.backends.cache_oracle import stored
 from tests.engine.backends.kernel_oracles import Matrix
 
@@ -37,10 +39,20 @@ def exact_attention(q: Array, k: Array, v: Array, shape: AttentionShape, sinks: 
         scores = q[:, h].astype(np.float64) @ k[:, g].T * shape.scale
         if shape.soft_cap:
             scores = shape.soft_cap * np.tanh(scores / shape.soft_cap)
-        weights = np.where(seen, np.exp(scores), 0)
+        if shape.rounded_slopes:
+            scores += shape.rounded_slopes * _bfloat16(shape.slopes[h] * _bfloat16(places))[None, :]
+        elif shape.slopes:
+            scores += shape.slopes[h] * (places[None, :] - places[:, None])
+        scores = np.where(seen, scores, -np.inf)
+        top = scores.max(1, keepdims=True) if shape.slopes else 0.0
+        weights = np.exp(scores - top)
         total = weights.sum(1, keepdims=True) + (0 if sinks is None else np.exp(float(sinks[h])))
         out[:, h] = weights / total @ v[:, g]
     return out
+
+
+def _bfloat16(values: Array) -> Array:
+    return torch.from_numpy(values.astype(np.float32)).bfloat16().double().numpy()
 
 
 class Layers:
@@ -135,6 +147,29 @@ def test_windows_caps_and_sinks(
     q = layers.tables[0].values[IDS].reshape(-1, heads, dim)
     expected = exact_attention(q, *kept(layers, 0, shape), shape, sinks).reshape(len(IDS), -1)
     assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "heads", "groups", "dim", "window", "factor"),
+    [
+        ("fp32", 6, 6, 24, 0, 0.0),
+        ("fp16", 4, 2, 32, 300, 0.0),
+        ("fp32", 5, 1, 16, 0, 0.25),
+        ("q8", 6, 3, 32, 0, 0.1),
+    ],
+)
+def test_alibi(dtype: str, heads: int, groups: int, dim: int, window: int, factor: float) -> None:
+    """Slopes by the distance of positions, and Falcon's, which are rounded."""
+    slopes = alibi_slopes(heads)
+    slopes = in_bfloat16(slopes) if factor else slopes
+    shape = AttentionShape(heads, groups, dim, dim**-0.5, window, 0.0, slopes, factor)
+    layers = Layers([shape], [None], dtype)
+    found = layers.run()
+    q = layers.tables[0].values[IDS].reshape(-1, heads, dim)
+    keys, values = kept(layers, 0, shape)
+    exact = exact_attention(q, keys, values, shape, None)
+    error = np.abs(found.reshape(exact.shape) - exact)
+    assert error.max() <= 2e-5 * np.abs(exact).max()
 
 
 def test_layers_with_windows_and_without() -> None:

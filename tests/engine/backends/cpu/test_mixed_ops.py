@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import ACTIVATIONS, GATES, AttentionShape, RotaryTable, Routing, Step
+from engine.backends.activations import ACTIVATIONS, GATES
+from engine.backends.base import AttentionShape, RotaryTable, Routing, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference import ReferenceBackend
 from tests.engine.backends.kernel_oracles import Matrix

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import ACTIVATIONS, GATES, AttentionShape, RotaryTable, Step
+from engine.backends.activations import ACTIVATIONS, GATES
+from engine.backends.base import AttentionShape, RotaryTable, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.lowering.constants import Constants
@@ -130,6 +131,25 @@ def test_activations(activation: str) -> None:
                     <= 3e-6 * np.maximum(scale, 1e-30) + 2.5e-7 * np.abs(expected[row]).max()
                 )
                 assert near.all()
+
+
+@pytest.mark.parametrize(("function", "constants"), [("xielu", (0.8, 0.9, 0.4)), ("clamp", (1.5,))])
+def test_functions_with_numbers(function: str, constants: tuple[float, ...]) -> None:
+    """Against float64: numbers of both signs, near zero and far from it."""
+    matrix = Rows(1100, 1, 3.0).matrix
+    matrix.values[1] = np.linspace(-60, 60, 1100)
+    matrix.values[2] = np.linspace(-1, 1, 1100)
+    matrix.values[3] = np.linspace(-1e-3, 1e-3, 1100)
+    for rows in (1, 9):
+        actual, _ = both(
+            lambda ops, w: ops.activate_with(ops.last_rows(ops.embed(w[0])), function, constants),
+            [matrix],
+            rows,
+        )
+        x = matrix.values[:rows].astype(np.float64)
+        bent = np.where(x > 0, 0.8 * x * x, 0.9 * (np.expm1(np.minimum(x, 0)) - x))
+        expected = np.clip(x, -1.5, 1.5) if function == "clamp" else bent + 0.4 * x
+        assert (np.abs(actual - expected) <= 5e-7 * (np.abs(bent) + np.abs(x))).all()
 
 
 def test_gelu_against_the_error_function() -> None:

@@ -42,7 +42,9 @@ from engine.backends.cpu.kernels.attention.softmax import (
     row_exp,
     row_mask,
     row_max,
+    row_rounded_slope,
     row_scale,
+    row_slope,
     row_times,
 )
 from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR
@@ -76,11 +78,12 @@ short conversations give work to several threads.
 (
     A_Q, A_Q_STRIDE, A_K, A_V, A_Y, A_Y_STRIDE, A_HEADS, A_KV_HEADS, A_DIM, A_SCALE, A_PARTIAL,
     A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH, A_WINDOW, A_CAP, A_SINKS, A_VALUE_DIM,
-) = range(19)  # fmt: skip
+    A_SLOPES, A_ROUNDED,
+) = range(21)  # fmt: skip
 """Queries: address, stride. The layer's keys, its values. Output: address, stride. Heads, key/value heads,
 head dimension, scale (float64). Partial results. Bytes of a head's keys and values in a page. Widths of a
 query and an output (`widths`). Window, soft cap (float64; 0: none), sinks (0: none). Numbers of a head's
-output. Strides are in bytes.
+output. ALiBi's slopes (0: none) and `rounded_slopes` (float64) of `AttentionShape`. Strides are in bytes.
 """
 (C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS) = range(8)
 NO_WINDOW = 1 << 40
@@ -128,6 +131,7 @@ attend: Any = None
 scores_of: Any = None
 mix: Any = None
 begin: Any = None
+change_scores: Any = None
 weigh: Any = None
 keep_partial: Any = None
 write_out: Any = None
@@ -163,7 +167,8 @@ def _attend_template(
     short = split >= 0
     positions = ld_i64(step + 8 * POSITIONS) + 4 * first_row
     last = ld_i32(positions + 4 * (here - 1))
-    window, cap = ld_i64(args + 8 * A_WINDOW), ld_f64(args + 8 * A_CAP)
+    window = ld_i64(args + 8 * A_WINDOW)
+    changed = ld_f64(args + 8 * A_CAP) > 0.0 or ld_i64(args + 8 * A_SLOPES) != 0
     first = max(0, ld_i32(positions) - window + 1) // PAGE_TOKENS
     if short:
         first += (split - first) % SPLITS
@@ -193,8 +198,8 @@ def _attend_template(
         for i in range(queries):
             valid = ld_i32(positions + 4 * (i // ratio)) - start + 1
             row = scores + 4 * PAGE_TOKENS * i
-            if cap > 0.0:
-                row_cap(row, vectors, cap)
+            if changed:
+                change_scores(args, row, vectors, g * ratio + i % ratio, start, valid)
             if valid - window >= PAGE_TOKENS:
                 valid = 0
             weigh(row, vectors, valid - window, valid, state + 8 * i, out + 4 * width * i, width // 16)
@@ -236,6 +241,22 @@ def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, st
         row_clear(out + 4 * i * width, width // 16)
         st_f32(state + 8 * i, MINUS_INFINITY)
         st_f32(state + 8 * i + 4, 0.0)
+
+
+def _change_scores(args: int, row: int, vectors: int, head: int, start: int, valid: int) -> None:
+    """Cap a page's scores of a query of `head`, and add ALiBi's slope.
+
+    `row` has `vectors` vectors of scores of keys from position `start` on; the query is at `valid` - 1 of them.
+    """
+    cap, slopes = ld_f64(args + 8 * A_CAP), ld_i64(args + 8 * A_SLOPES)
+    if cap > 0.0:
+        row_cap(row, vectors, cap)
+    if slopes:
+        slope, rounded = ld_f32(slopes + 4 * head), ld_f64(args + 8 * A_ROUNDED)
+        if rounded > 0.0:
+            row_rounded_slope(row, vectors, slope, start, rounded)
+        else:
+            row_slope(row, vectors, slope, 1 - valid)
 
 
 def _weigh(row: int, vectors: int, low: int, valid: int, state: int, out: int, out_vectors: int) -> None:
@@ -342,6 +363,7 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
     parts = {
         **attention_products(CacheType(kind.keys, "fp32") if latent else kind, jit),
         "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
+        "change_scores": jit(_change_scores, words(6)),
         "weigh": jit(_weigh, words(7)),
         "keep_partial": jit(
             specialise(_keep_partial, f"keep_partial_{kind.values}", VALUE_FACTOR=factors[1]), words(6)

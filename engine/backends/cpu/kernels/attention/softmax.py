@@ -132,6 +132,40 @@ def _emit_cap(b: ir.IRBuilder, row: Any, vectors: Any, cap: Any) -> None:
         store(b, b.fmul(high, tanh_vector(b, b.fmul(load(b, address, VF32), inverse))), address)
 
 
+def _places(b: ir.IRBuilder, i: Any, first: Any) -> Any:
+    """first + 16 i + lane, as float32."""
+    lanes = ir.Constant(VI32, [ir.Constant(I32, lane) for lane in range(LANES)])
+    start = b.trunc(b.add(first, b.shl(i, ir.Constant(I64, 4))), I32)
+    return b.sitofp(b.add(lanes, splat(b, start)), VF32)
+
+
+def _to_bfloat16(b: ir.IRBuilder, x: Any) -> Any:
+    """The nearest bfloat16 of finite values >= 0, the even one of two."""
+
+    def const(value: int) -> Any:
+        return ir.Constant(VI32, [ir.Constant(I32, value)] * LANES)
+
+    bits = b.bitcast(x, VI32)
+    odd = b.and_(b.lshr(bits, const(16)), const(1))
+    up = b.add(bits, b.add(odd, const(0x7FFF)))
+    return b.bitcast(b.and_(up, const(-0x10000)), VF32)
+
+
+def _emit_slope(b: ir.IRBuilder, row: Any, vectors: Any, slope: Any, first: Any) -> None:
+    times = splat(b, slope)
+    with counted_loop(b, vectors) as i:
+        address = b.add(row, b.mul(i, ir.Constant(I64, 64)))
+        store(b, fma(b, times, _places(b, i, first), load(b, address, VF32)), address)
+
+
+def _emit_rounded_slope(b: ir.IRBuilder, row: Any, vectors: Any, slope: Any, first: Any, factor: Any) -> None:
+    times, outer = splat(b, slope), splat(b, factor)
+    with counted_loop(b, vectors) as i:
+        address = b.add(row, b.mul(i, ir.Constant(I64, 64)))
+        added = _to_bfloat16(b, b.fmul(times, _to_bfloat16(b, _places(b, i, first))))
+        store(b, fma(b, outer, added, load(b, address, VF32)), address)
+
+
 def _emit_clear(b: ir.IRBuilder, row: Any, vectors: Any) -> None:
     with counted_loop(b, vectors) as i:
         store(b, const_vector(0.0), b.add(row, b.mul(i, ir.Constant(I64, 64))))
@@ -176,6 +210,17 @@ row_scale = intrinsic_function(
     "row_scale", types.void, (types.int64, types.int64, types.float32), _emit_scale
 )
 row_cap = intrinsic_function("row_cap", types.void, (types.int64, types.int64, types.float32), _emit_cap)
+row_slope = intrinsic_function(
+    "row_slope", types.void, (types.int64, types.int64, types.float32, types.int64), _emit_slope
+)
+"""row_slope(row, vectors, slope, first): row[i] += slope * (first + i)."""
+row_rounded_slope = intrinsic_function(
+    "row_rounded_slope",
+    types.void,
+    (types.int64, types.int64, types.float32, types.int64, types.float32),
+    _emit_rounded_slope,
+)
+"""row_rounded_slope(row, vectors, slope, first, factor): as `AttentionShape.rounded_slopes` says."""
 row_clear = intrinsic_function("row_clear", types.void, (types.int64, types.int64), _emit_clear)
 row_fill = intrinsic_function("row_fill", types.void, (types.int64, types.int64, types.float32), _emit_fill)
 row_add = intrinsic_function(

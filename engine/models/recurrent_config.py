@@ -1,0 +1,83 @@
+"""What recurrent layers are, and the parts of a state that each has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.states import ConvolutionShape, LinearAttentionShape, StateShape
+from engine.errors import BadCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConvolution:
+    """A gated causal convolution of `taps` taps over all features (LFM2, arXiv 2511.23404)."""
+
+    taps: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNet:
+    """Linear attention by the gated delta rule (arXiv 2412.06464), its inputs convolved with `taps` taps."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    taps: int
+    tiled: bool = False
+    """As in `LinearAttentionShape`."""
+
+    def __post_init__(self) -> None:
+        if self.value_heads % self.key_heads:
+            raise BadCheckpoint(
+                f"The model's linear attention has {self.value_heads} value heads and {self.key_heads} key "
+                "heads; the first must be a multiple."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba:
+    """A Mamba-2 mixer (arXiv 2405.21060): `heads` of `head_dim` values, `groups` of heads that share their
+    `state` keys and queries, its inputs convolved with `taps` taps.
+    """
+
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    taps: int
+    norm_groups: int = 1
+    """The parts of a row that are normed each alone."""
+    norm: bool | None = True
+    """Whether the result is normed; None: if the file has the norm."""
+    norm_first: bool = False
+    """Whether it is normed before it is gated."""
+
+    def __post_init__(self) -> None:
+        if self.heads % self.groups:
+            raise BadCheckpoint(
+                f"The model's Mamba layers have {self.heads} heads and {self.groups} groups; the first must "
+                "be a multiple."
+            )
+
+
+Recurrent = ShortConvolution | DeltaNet | Mamba
+
+
+def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ...]:
+    """The parts of a state that one recurrent layer of a model of this `width` has."""
+    match recurrent:
+        case None:
+            return ()
+        case ShortConvolution(taps):
+            return (ConvolutionShape(width, taps),)
+        case DeltaNet(groups, heads, key_dim, value_dim, taps, tiled):
+            channels = 2 * groups * key_dim + heads * value_dim
+            shape = LinearAttentionShape(groups, heads, key_dim, value_dim, True, tiled)
+            return ConvolutionShape(channels, taps), shape
+        case Mamba(heads, head_dim, groups, state, taps):
+            channels = heads * head_dim + 2 * groups * state
+            return (
+                ConvolutionShape(channels, taps),
+                LinearAttentionShape(groups, heads, state, head_dim, False),
+            )
