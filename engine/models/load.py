@@ -38,7 +38,7 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
     if name not in known:
         raise UnsupportedModel(
             f"{checkpoint.path.name} has the architecture {name!r}, which this version of the program cannot "
-            f"run; a later one may. Choose a model of one of: {', '.join(known)}."
+            "run; a later one may. `inglenook-engine info --json` lists the architectures that it can."
         )
     return known[name]
 
