@@ -198,17 +198,19 @@ def gguf_windows(keys: Keys, layers: int, window: int, step: int) -> tuple[int, 
     return tuple(window if not step or (layer + 1) % step else 0 for layer in range(layers))
 
 
-def hf_layer_types(keys: Keys, layers: int, known: tuple[str, ...]) -> tuple[str, ...] | None:
-    """`layer_types` of config.json, one of the `known` kinds for each layer; None if it is absent.
+def hf_layer_types(
+    keys: Keys, layers: int, known: tuple[str, ...], name: str = "layer_types"
+) -> tuple[str, ...] | None:
+    """The list `name` of config.json, one of the `known` kinds for each layer; None if it is absent.
 
     Raises `BadCheckpoint`, `UnsupportedModel`.
     """
-    kinds = keys.raw("layer_types")
+    kinds = keys.raw(name)
     if kinds is None:
         return None
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise BadCheckpoint(
-            f"config.json: layer_types is no list of {layers} kinds of layers; the file is damaged."
+            f"config.json: {name} is no list of {layers} kinds of layers; the file is damaged."
         )
     other = [kind for kind in kinds if kind not in known]
     if other:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from engine.errors import BadCheckpoint
 from engine.models.config import LatentAttention
 from engine.models.headers import hf_activation, hf_shape
 from engine.models.keys import Keys
-from engine.models.rope import yarn_magnitude
+from engine.models.rope import RopeConfig, yarn_magnitude
 from engine.models.rope_files import rope_from_hf
 
 _MOST = 1 << 14
@@ -66,6 +67,19 @@ def _hf_scale(keys: Keys) -> float:
         return 1.0
     weight = scaling.number("mscale_all_dim", 0.0, 1e3, 0.0)
     return yarn_magnitude(scaling.number("factor", 1e-3, 1e6), weight) ** 2 if weight else 1.0
+
+
+def gguf_scale(keys: Keys, rope: RopeConfig) -> tuple[RopeConfig, float]:
+    """The rope of a `deepseek2` file, and what its scaling multiplies scores by.
+
+    The file gives a tenth of mscale_all_dim, and not mscale, which is the same in all models: together they
+    leave cosines and sines without a scale of their own.
+    """
+    weight = 10 * keys.number("rope.scaling.yarn_log_multiplier", 0.0, 1e3, 0.0)
+    if not weight or keys.text("rope.scaling.type", "none") != "yarn":
+        return rope, 1.0
+    factor = keys.number("rope.scaling.factor", 1e-3, 1e6, 1.0)
+    return replace(rope, magnitude=1.0), yarn_magnitude(factor, weight) ** 2
 
 
 def gguf_latent(keys: Keys, value_dim: int = 0) -> tuple[Keys, LatentAttention]:

@@ -5,8 +5,9 @@
 Needs the `bench` extra. Prints the largest difference of logits relative to the largest logit, of llama.cpp
 against us and against transformers, with F32 weights and cache and without flash attention. Known
 differences: llama.cpp has no sliding windows in its `llama` (Mistral) and `phi3` graphs, looks up gelu in a
-half-precision table (3e-4 and more), rounds the ends of GPT-OSS's yarn ramp, unlike the authors' code, and
-gives EXAONE 4 its windows only where there are 64 layers.
+half-precision table (3e-4 and more), rounds the ends of GPT-OSS's yarn ramp, unlike the authors' code, gives
+EXAONE 4 its windows only where there are 64 layers, chooses DeepSeek V2's groups of experts by their best
+two, and loads V2 without a latent of the queries only if it has 26 or 27 layers.
 """
 
 from __future__ import annotations

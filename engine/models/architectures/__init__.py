@@ -14,6 +14,7 @@ from engine.models.architectures.apertus import APERTUS
 from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.cohere import COHERE
+from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH
 from engine.models.architectures.ernie4_5 import ERNIE_4_5
 from engine.models.architectures.exaone4 import EXAONE_4
 from engine.models.architectures.falcon import FALCON

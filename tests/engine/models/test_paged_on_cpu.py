@@ -46,7 +46,14 @@ def recurrent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     model.close()
 
 
-@pytest.fixture(scope="module", params=["MiniCPM 3", "Gemma 4, a second embedding and shared layers"])
+OTHERS = [
+    "MiniCPM 3",
+    pytest.param("DeepSeek V3", marks=pytest.mark.slow),
+    "Gemma 4, a second embedding and shared layers",
+]
+
+
+@pytest.fixture(scope="module", params=OTHERS)
 def other_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     """Models whose layers do not all have keys and values of one shape."""
     case = replace(BY_NAME[request.param], settings={**BY_NAME[request.param].settings, **LONG})
