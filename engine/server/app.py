@@ -19,7 +19,8 @@ from engine.server.texts import completions, embeddings
 
 GET: tuple[tuple[str, Handler], ...] = (
     ("/health", models.health), ("/v1/health", models.health), ("/v1/models", models.models),
-    ("/v1/models/{id:path}", models.model), ("/v1/responses/{id}", create.retrieve),
+    ("/v1/models/{id:path}", models.model), ("/tokenizer_info", tokens.tokenizer_info),
+    ("/v1/responses/{id}", create.retrieve),
 )  # fmt: skip
 POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/chat/completions", chat.chat_completions), ("/v1/completions", completions.completions),

@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize in vLLM's form, and /apply-template in llama.cpp's."""
+"""POST /tokenize, /detokenize and GET /tokenizer_info in vLLM's form, and /apply-template in llama.cpp's."""
 
 from __future__ import annotations
 
@@ -44,6 +44,23 @@ async def detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
             check_prompt(ids, chat.generator.cache.model.config.vocab_size, len(ids))
         text = chat.tokenizer.decode(ids, skip_special=False)
         return {"prompt": text, "content": text}
+
+    return await asked(service, exchange, answer)
+
+
+async def tokenizer_info(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """What the tokenizer adds to texts, and the chat template, under the names of tokenizer_config.json."""
+    exchange.watch()
+    service.model(Fields({}))
+
+    def answer(chat: LocalChat) -> Mapping[str, Any]:
+        tokenizer = chat.tokenizer
+        ids = {"bos_token": tokenizer.bos_token_id, "eos_token": tokenizer.eos_token_id}
+        return {
+            **{name: None if id is None else tokenizer.piece(id) for name, id in ids.items()},
+            "add_bos_token": tokenizer.add_bos,
+            "chat_template": chat.template.source,
+        }
 
     return await asked(service, exchange, answer)
 

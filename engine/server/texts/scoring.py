@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -44,13 +45,25 @@ def completion_work(
             scores = None if logprobs is None else (yield from _scored(chat, ids, logprobs, keep=write))
             yield Written(_text(chat, prompt, ids), 0, tuple(scores or ()))
         if write:
-            events = reply_work(lambda chat, stop: chat.complete(ids, request, stop), logprobs)
-            yield from events(chat, stop)
+            kept = request
+            if echo and logprobs is not None and not request.stops.stop_strings:
+                kept = replace(request, stops=replace(request.stops, keep_stop=True))
+            for event in reply_work(lambda chat, stop: chat.complete(ids, kept, stop), logprobs)(chat, stop):
+                yield event if kept is request else _without_stop(chat, event)
         else:
             stats = Stats(prompt_tokens=len(ids), context_length=chat.context_length)
             yield Ended("max_tokens", "", stats)
 
     return work
+
+
+def _without_stop(chat: LocalChat, event: Any) -> Any:
+    """Text without the stop token at its end, whose score stays: lm-evaluation-harness takes the last score
+    for that of the one token that it lets the model write.
+    """
+    if isinstance(event, Written) and event.scores and event.scores[-1].id in chat.tokenizer.stop_token_ids:
+        return replace(event, text=event.text.removesuffix(event.scores[-1].text))
+    return event
 
 
 def prompt_ids(chat: LocalChat, prompt: str | Sequence[int]) -> list[int]:

@@ -25,6 +25,8 @@ from tests.tiny import TINY, write_folder
 TOKEN = "ink-test"
 WAIT = 60.0
 """The longest that anything may take, on a loaded machine."""
+LOADING = 240.0
+"""The longest that loading a model may take: it may compile kernels."""
 HELLO = [{"role": "user", "content": "Hello there"}]
 NUMBERS = {
     "type": "object",
@@ -49,7 +51,7 @@ class Served:
         self.host = ModelThread({"tiny": opener, "other": opener})
         outlet = Collected()
         self.host.load("tiny", outlet)
-        assert outlet.wait() is None
+        assert outlet.wait(LOADING) is None
         self.server = ApiServer(self.host, options or ServerOptions(token=TOKEN))
 
     @property
@@ -110,9 +112,9 @@ class Collected(Outlet):
         self.failure = failure
         self._ended.set()
 
-    def wait(self) -> Any:
+    def wait(self, seconds: float = WAIT) -> Any:
         """The failure, once all has come."""
-        assert self._ended.wait(WAIT)
+        assert self._ended.wait(seconds)
         return self.failure
 
 

@@ -137,6 +137,14 @@ def test_tokens_there_and_back(served: Served) -> None:
     assert ask(served, "/detokenize", {"tokens": ["a"]}).error["param"] == "tokens"
 
 
+def test_facts_of_the_tokenizer(served: Served) -> None:
+    found = ask(served, "/tokenizer_info").json
+    assert (found["bos_token"], found["eos_token"]) == ("<|endoftext|>", "<|im_end|>")
+    assert found["add_bos_token"] is False
+    assert "<|im_start|>" in found["chat_template"]
+    assert ask(served, "/tokenizer_info", headers={"Authorization": None}).status == 401
+
+
 def test_the_template_is_applied(served: Served) -> None:
     text = ask(served, "/apply-template", {"messages": HELLO}).json["prompt"]
     assert text == "<|im_start|>user\nHello there<|im_end|>\n<|im_start|>assistant\n"
@@ -162,3 +170,18 @@ def test_a_scored_prompt_is_in_the_cache_for_the_reply_and_forgotten_without_one
     assert choice["text"].endswith(expected)
     usage = complete(served, ids, echo=True, logprobs=0).json["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] == 100
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_token_after_a_scored_prompt_has_a_score_but_no_text(served: Served, stream: bool) -> None:
+    ids = ids_of(served, "The quick")
+    fields = {"max_tokens": 3, "logprobs": 1, "logit_bias": {"2": 1000}, "stream": stream}
+    answer = complete(served, ids, echo=True, **fields)
+    choices = [event["choices"][0] for event in answer.events[:-1]] if stream else answer.json["choices"]
+    tokens = [token for choice in choices if choice["logprobs"] for token in choice["logprobs"]["tokens"]]
+    assert tokens[-1] == "<|im_end|>"
+    assert len(tokens) == len(ids) + 1
+    assert "".join(choice["text"] for choice in choices) == "The quick"
+    assert choices[-1]["finish_reason"] == "stop"
+    unscored = complete(served, ids, **{**fields, "stream": False}).json["choices"][0]
+    assert (unscored["text"], unscored["logprobs"]["tokens"]) == ("", [])
