@@ -380,10 +380,12 @@ class Backend(MemoryEstimator, Protocol):
         ...
 
     def new_cache(
-        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
-    ) -> KVCache:
+        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES,
+        numbers: Sequence[int] = (),
+    ) -> KVCache:  # fmt: skip
         """A zeroed paged cache for layers of these shapes, of which heads and dimensions count; `dtype` as in
-        `engine.backends.kv_formats.cache_type`.
+        `engine.backends.kv_formats.cache_type`. `numbers` are theirs among all layers of the model, by
+        default 0, 1 and so on.
 
         Raises `NotEnoughMemory`, and `BadSetting` for an unknown type.
         """

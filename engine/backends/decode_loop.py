@@ -53,11 +53,23 @@ class DecodeLoop(Protocol):
     end of the text, where later steps write before they read.
     """
 
-    def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
+    def start(
+        self,
+        ids: Sequence[int],
+        pages: Ints,
+        uniform: Callable[[int], float],
+        states: tuple[int, int] | None = None,
+    ) -> None:
         """Begin a step with the last of `ids`, the whole text; the cache holds the others.
 
         May be called again. `pages` is the block table; `uniform(place)` is the random number in [0, 1) for
-        the token at a place.
+        the token at a place; `states` are those of the step, as in `Step.states`.
+        """
+        ...
+
+    def set_state(self, length: int, number: int) -> None:
+        """Set the number of the state after the first `length` tokens, for steps that begin after this call;
+        those that run may still use the two before it.
         """
         ...
 

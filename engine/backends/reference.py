@@ -64,8 +64,9 @@ class ReferenceBackend:
         return ReferenceWeight(tensor)
 
     def new_cache(
-        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
-    ) -> KVCache:
+        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES,
+        numbers: Sequence[int] = (),
+    ) -> KVCache:  # fmt: skip
         """ "auto" is fp32 here."""
         return ReferenceCache(shapes, page_count, dtype, states)
 

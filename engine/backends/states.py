@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MOST_KEY_DIM = 512
+"""The largest dimension of keys that every backend takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionShape:
@@ -50,10 +53,12 @@ class States:
     """What a cache holds besides pages: `count` states, each with a part of every shape, float32.
 
     A state says everything about a sequence's tokens before some position that recurrent layers know of it.
+    `layers` has the number of each part's layer, for backends whose layers lie on several devices.
     """
 
     shapes: tuple[StateShape, ...] = ()
     count: int = 0
+    layers: tuple[int, ...] = ()
 
     @property
     def state_bytes(self) -> int:

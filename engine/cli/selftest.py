@@ -69,7 +69,8 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 def _kernels(backend: Backend, words: list[str], console: Console) -> list[dict[str, Any]]:
     from engine.backends.choice import check_reference
-    from engine.models.proof.cases import cases, checked
+    from engine.models.proof.case import checked
+    from engine.models.proof.cases import cases
 
     check_reference()
     from engine.backends.reference import ReferenceBackend

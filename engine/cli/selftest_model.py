@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.cli.logits import log_softmax
-from engine.models.proof.cases import outcome
+from engine.models.proof.case import outcome
 from engine.tensors import Floats
 
 if TYPE_CHECKING:

@@ -110,8 +110,8 @@ class OverlappedDecode:
         self._pause = max(0, self._pause - 1)
         if self._pause:
             return None
-        self._runner.start(self._device, self._sequence.ids, self._sequence.uniform)
-        return self._device
+        started = self._runner.start(self._device, self._sequence.ids, self._sequence.uniform)
+        return self._device if started else None
 
     def further(self) -> bool:
         """Whether the device may begin the step after the one under way."""

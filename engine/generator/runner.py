@@ -301,16 +301,20 @@ class SequenceRunner:
         """A decode loop over the cache; None if its device does not support the plan."""
         return self._cache.decode_loop(params)
 
-    def start(self, decode_loop: DecodeLoop, ids: Sequence[int], uniform: Callable[[int], float]) -> None:
+    def start(self, decode_loop: DecodeLoop, ids: Sequence[int], uniform: Callable[[int], float]) -> bool:
         """Start a decode loop with the last of `ids`. The others have run; what ran beyond them is forgotten.
 
+        False, and nothing is done, if more has run and states may have lost some of the others: `catch_up`.
         Raises `ContextTooLong`.
         """
         lease = self._leases[0]
         if lease.length >= len(ids):
+            if self._cache.recurrent:
+                return False
             lease.truncate(len(ids) - 1)
             cut(self._passes[0], lease.length)
-        decode_loop.start(ids, self._cache.pages_up_to(lease, len(ids)), uniform)
+        self._cache.start(decode_loop, lease, ids, uniform)
+        return True
 
     def room(self, decode_loop: DecodeLoop, length: int) -> bool:
         """Reserve pages for a text of `length` tokens and tell the decode loop; False if there are none, or
@@ -318,14 +322,10 @@ class SequenceRunner:
         """
         if self._sharing:
             return False
-        lease = self._leases[0]
-        before = len(lease.pages)
         try:
-            pages = self._cache.pages_up_to(lease, length)
+            self._cache.reserve_ahead(decode_loop, self._leases[0], length)
         except ContextTooLong:
             return False
-        if len(pages) != before:
-            decode_loop.set_pages(pages)
         return True
 
     def committed(self, token: int) -> None:

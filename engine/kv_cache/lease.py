@@ -35,7 +35,7 @@ class Lease:
         # not confirmed yet; the caller may have emptied `copies`
         self._copying: list[tuple[Page, Page]] = []
         self._marks: list[tuple[int, State]] = []  # the latest states, each with the length it sums up
-        self._target: State | None = None  # the one that the next pass writes
+        self._targets: list[State] = []  # those that the next passes write
         self._closed = False
 
     @property
@@ -67,9 +67,15 @@ class Lease:
         """For `Step.states`: the numbers of the state at `length`, -1 for none, and of the one that was
         reserved for the next pass.
         """
-        assert self._target is not None
         before = self._marks[-1][1].number if self._marks else -1
-        return before, self._target.number
+        return before, self._targets[0].number
+
+    def reserve_ahead(self) -> int:
+        """Reserve a state for the pass after the next one, too, which may begin before `extend`; returns its
+        number. Raises `ContextTooLong`.
+        """
+        self._reserve_states(2)
+        return self._targets[1].number
 
     def keep_state(self) -> None:
         """Make the state at `length`, if there is one, findable even when the text goes on differently."""
@@ -85,7 +91,7 @@ class Lease:
         Read `copies` and `pages` only afterwards: where pages are short, a source replaces its copy.
         """
         self._must_be_open()
-        self._reserve_state()
+        self._reserve_states(1)
         missing = pages_for(total_tokens) - len(self._block)
         if missing <= 0:
             return
@@ -181,9 +187,9 @@ class Lease:
             self.keep_state()
             self._when_closed(self)
             self._take_marks([])
-            if self._target is not None:
-                self._pool.states.release(self._target)
-                self._target = None
+            targets, self._targets = self._targets, []
+            for state in reversed(targets):
+                self._pool.states.release(state)
             block, self._block, self.pages, self.ids = self._block, [], [], []
             self._release(block)
 
@@ -191,7 +197,7 @@ class Lease:
 
     def _states(self) -> list[State]:
         """The states that it uses."""
-        return [*(state for _, state in self._marks), *([] if self._target is None else [self._target])]
+        return [*(state for _, state in self._marks), *self._targets]
 
     def _begin_at(self, tokens: Sequence[int], found: FoundState) -> None:
         """Take the pages up to a state that was found; none if there is no page for the copy of the last."""
@@ -213,32 +219,31 @@ class Lease:
             block, self._block, self.pages, self.ids = self._block, [], [], []
             self._release(block)
 
-    def _reserve_state(self) -> None:
-        """Have a state for the next pass to write; the one before the latest is given up if need be."""
+    def _reserve_states(self, count: int) -> None:
+        """Have states for the next passes to write; the one before the latest is given up if need be."""
         pool = self._pool.states
-        if not pool.count or self._target is not None:
-            return
-        self._target = pool.acquire()
-        if self._target is None and len(self._marks) > 1:
-            self._take_marks(self._marks[-1:])
-            self._target = pool.acquire()
-        if self._target is None:
-            raise ContextTooLong(
-                f"All {pool.count} states of this model's recurrent layers are in use; close another "
-                "conversation, or choose more memory for conversations."
-            )
+        while pool.count and len(self._targets) < count:
+            state = pool.acquire()
+            if state is None and len(self._marks) > 1:
+                self._take_marks(self._marks[-1:])
+                state = pool.acquire()
+            if state is None:
+                raise ContextTooLong(
+                    f"All {pool.count} states of this model's recurrent layers are in use; close another "
+                    "conversation, or choose more memory for conversations."
+                )
+            self._targets.append(state)
 
     def _advance(self, start: int) -> None:
         """A pass has written the state after the tokens from `start` on. What is left of the text at the
         latest end of a page, or in the pass before it, is kept.
         """
-        if self._target is None:
+        if not self._targets:
             raise ValueError("no state was reserved for these tokens")
         border = self.length // PAGE_TOKENS * PAGE_TOKENS
         if start < border < self.length:
             self.keep_state()
-        self._marks = [*self._marks, (self.length, self._target)]
-        self._target = None
+        self._marks = [*self._marks, (self.length, self._targets.pop(0))]
         if border == self.length:
             self.keep_state()
         if len(self._marks) > 2:

@@ -99,13 +99,17 @@ class Model:
             raise BadSetting(f"A cache for {tokens} tokens was asked for; at least 1 was expected.")
         pages = context_pages(tokens) + further_pages
         shapes = self.config.state_shapes
-        states = States(shapes, state_count(pages, States(shapes).state_bytes, self.backend.free_memory()))
+        count = state_count(pages, States(shapes).state_bytes, self.backend.free_memory())
+        config, each = self.config, len(shapes) // max(1, len(self.config.recurrent_layers))
+        layers = tuple(layer for layer in sorted(config.recurrent_layers) for _ in range(each))
+        states = States(shapes, count, layers)
         self._check_memory(pages, states, tokens, dtype)
         # Loading prepared the cache type that was expected; for another type this compiles what is missing.
         for _ in self.prepare(dtype):
             pass
         try:
-            return self.backend.new_cache(self.config.cache_shapes, pages, dtype, states)
+            numbers = [layer for layer in range(config.layers) if layer not in config.uncached_layers]
+            return self.backend.new_cache(config.cache_shapes, pages, dtype, states, numbers)
         except MemoryError as error:
             raise NotEnoughMemory(
                 f"The system has no room for a context of {tokens} tokens; choose a shorter context length."

@@ -298,8 +298,8 @@ class ModelConfig:
     def cpu_only(self) -> str:
         """What the model has that there are no GPU kernels for; "" if there is nothing."""
         found = {
-            "recurrent layers": bool(self.recurrent_layers), "latent attention": self.latent is not None,
-            "heads of several sizes": bool(self.layer_heads), "ALiBi positions": bool(self.slopes),
+            "latent attention": self.latent is not None, "heads of several sizes": bool(self.layer_heads),
+            "ALiBi positions": bool(self.slopes),
         }  # fmt: skip
         return next((name for name, there in found.items() if there), "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -192,6 +192,22 @@ class PagedCache:
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
         """Decoding on the device without the host; None if the device cannot follow this plan."""
         return self.program.decode_loop(plan) if isinstance(self.program, HasDecodeLoop) else None
+
+    def start(
+        self, decode_loop: DecodeLoop, lease: Lease, ids: Sequence[int], uniform: Callable[[int], float]
+    ) -> None:
+        """Start a decode loop with the last of `ids`; the lease has the others. Raises as `run`."""
+        pages = self.pages_up_to(lease, len(ids))
+        decode_loop.start(ids, pages, uniform, lease.states if self.recurrent else None)
+
+    def reserve_ahead(self, decode_loop: DecodeLoop, lease: Lease, length: int) -> None:
+        """Reserve what a decode loop needs for a text of `length` tokens, and tell it. Raises as `run`."""
+        before = len(lease.pages)
+        pages = self.pages_up_to(lease, length)
+        if self.recurrent:
+            decode_loop.set_state(length, lease.reserve_ahead())
+        if len(pages) != before:
+            decode_loop.set_pages(pages)
 
     @property
     def recurrent(self) -> bool:

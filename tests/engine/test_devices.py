@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import engine.backends
@@ -211,21 +210,15 @@ def test_closing_after_a_lost_device(
     chat.close()
 
 
-def test_recurrent_layers_run_on_the_processor(machine: Any, tmp_path: Path) -> None:
+def test_a_model_with_recurrent_layers_takes_the_gpu(machine: Any, tmp_path: Path) -> None:
     path = write_checkpoint(BY_NAME["LFM2"], tmp_path / "m")
     made = machine(gpu(0, 1 << 30, "NVIDIA H200"))
     chat = finished(open_chat(path, LoadSettings(), CACHE))
-    assert not made.made
-    assert chat.info.backend == "cpu"
-    assert (
-        chat.info.notice
-        == "m runs on the processor (CPU): there are no GPU kernels for its recurrent layers."
-    )
+    assert len(made.made) == 1
+    assert (chat.info.backend, chat.info.notice) == ("cuda", "")
     assert chat.info.state_bytes == 4 * 3 * 2 * 64
     assert chat.info.layers - len(chat.info.kv_shapes) == 3
     chat.close()
-    with pytest.raises(BadSetting, match="m has recurrent layers, which GPUs have no kernels for"):
-        finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +266,8 @@ def test_a_gpu_without_kernels_for_a_model_says_so() -> None:
     table = weight_spec(Matrix("F32", (9, 16), 1), 80)
 
     def forward(ops: Any) -> Any:
-        return ops.last_rows(ops.convolve(0, ops.embed(table), np.ones((3, 16), np.float32)))
+        x = ops.embed(table)
+        return ops.last_rows(ops.join(x, x, 1))
 
-    with pytest.raises(BadSetting, match="no kernels for this model's recurrent layers"):
+    with pytest.raises(BadSetting, match="no kernels for this model's latent attention"):
         dry_pass(forward, "fp16")

@@ -297,6 +297,7 @@ EMULATED: Mapping[str, Callable[..., Any]] = {
     "rsqrt": quietly(lambda x: 1 / np.sqrt(x)),
     "sqrt": quietly(np.sqrt),
     "reciprocal": quietly(lambda x: 1 / x),
+    "near_reciprocal": quietly(lambda x: 1 / x),
     "to_int": lambda _, x: int(np.rint(np.clip(np.float64(x), -(2.0**31), 2.0**31 - 1))),
     "to_float": lambda _, x: np.float32(int(x)),
     "maximum": lambda _, a, b: np.fmax(np.float32(a), np.float32(b)),

@@ -25,7 +25,8 @@ from engine.drain import drain
 from engine.models.base import rope_tables
 from engine.models.layers import Linear
 from engine.models.load import find_architecture, read_config
-from engine.models.proof import cases, first_use
+from engine.models.proof import first_use
+from engine.models.proof.case import Case, outcome, run_case
 from engine.models.proof.miniature import kinds_of, miniatures
 from engine.models.source import Survey
 from engine.tensors import RawTensor
@@ -113,7 +114,7 @@ def reach(large: Large, monkeypatch: pytest.MonkeyPatch) -> Reach:
     right.
     """
     launches, multiplications = 0, 0
-    run: Callable[..., Any] = cases.run_case
+    run: Callable[..., Any] = run_case
 
     def noted(work: Work) -> None:
         nonlocal launches
@@ -123,7 +124,7 @@ def reach(large: Large, monkeypatch: pytest.MonkeyPatch) -> Reach:
         noted(work)
         work()
 
-    def case(case: cases.Case, backend: Any, tensors: Any) -> Any:
+    def case(case: Case, backend: Any, tensors: Any) -> Any:
         nonlocal multiplications
         if not isinstance(backend, ReferenceBackend):
             return run(case, backend, tensors)
@@ -146,7 +147,7 @@ def reach(large: Large, monkeypatch: pytest.MonkeyPatch) -> Reach:
     monkeypatch.setattr(first_use, "SECONDS", 1e9)
     monkeypatch.setattr(first_use, "run_case", case)
     monkeypatch.setattr(first_use, "difference", lambda found, expected: 0.0)
-    monkeypatch.setattr(first_use, "outcome", lambda name, off, most: cases.outcome(name, 0.0, most))
+    monkeypatch.setattr(first_use, "outcome", lambda name, off, most: outcome(name, 0.0, most))
     (trial,) = opened.backend.to_prove(opened.forward, large.cache)
     for _ in first_use.prove(opened.backend, opened.cases, large.cache, opened.forward):
         pass

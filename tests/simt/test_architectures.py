@@ -1,5 +1,5 @@
-"""Whole models on the CUDA backend, whose device is the fake one: every architecture without recurrent
-layers and ALiBi (`placement.runnable` keeps those off a GPU), in small batches and of many, in any cut.
+"""Whole models on the CUDA backend, whose device is the fake one: every architecture that has kernels for
+it (`placement.runnable`), in small batches and of many, in any cut.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from tests.engine.models.architectures import Case, Floats, cached_logits, case_
 from tests.engine.models.gemma_cases import GEMMA_CASES
 from tests.engine.models.latent_cases import LATENT_CASES
 from tests.engine.models.oracle import load, logits
-from tests.engine.models.recurrent_cases import RECURRENT_CASES
 from tests.simt.fake import FakeDevice
 
 Folder = Callable[[Case], Path]
-IN_EVERY_RUN = ("Llama", "Gemma 3", "GPT-OSS", "Cohere, Command-R", "GPT-2")
+IN_EVERY_RUN = ("Llama", "Gemma 3", "GPT-OSS", "Cohere, Command-R", "GPT-2", "LFM2")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +37,7 @@ def near(found: Floats, expected: Floats, share: float) -> None:
     [
         pytest.param(case.name, marks=[] if case.name in IN_EVERY_RUN else [pytest.mark.slow])
         for case in CASES
-        if case not in (*RECURRENT_CASES, *LATENT_CASES, *GEMMA_CASES) and case.gpu
+        if case not in (*LATENT_CASES, *GEMMA_CASES) and case.gpu
     ],
 )
 def test_model(folder: Folder, name: str) -> None:

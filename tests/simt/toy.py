@@ -25,7 +25,8 @@ class Toy:
         self.seen: list[tuple[int, int, int]] = []
         sizes = (4, 4, 4 * (context // 256 + 1), 4 * vocabulary)
         self.tokens, self.position, self.pages, self.logits = (self.device.zeros(size) for size in sizes)
-        row = OneRow(self._launch, self.tokens, self.position, self.pages, self.logits, context)
+        self.states = self.device.zeros(32)
+        row = OneRow(self._launch, self.tokens, self.position, self.pages, self.states, self.logits, context)
         self.decode_loops = DecodeLoops(self.device, row)
 
     def _launch(self) -> None:

@@ -65,8 +65,9 @@ class CpuBackend:
         return Composite(tensor, CpuWeight) if is_composite(tensor) else CpuWeight(in_blocks(tensor))
 
     def new_cache(
-        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
-    ) -> KVCache:
+        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES,
+        numbers: Sequence[int] = (),
+    ) -> KVCache:  # fmt: skip
         return CpuCache(shapes, page_count, _cache_type(dtype), states)
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:

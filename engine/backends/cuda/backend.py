@@ -54,6 +54,7 @@ class CudaBackend:
         """"torch" if torch's own operations replace the kernels, see `replace`."""
         self.notice = self.report = ""
         self._layers: list[int] = []
+        self._parts: list[int] = []
 
     def replace(self, why: str, report: str) -> None:
         """Use torch's own operations for new programs and caches from now on; existing ones stay as they are.
@@ -143,19 +144,21 @@ class CudaBackend:
         return Composite(tensor, load) if is_composite(tensor) else load(tensor)
 
     def new_cache(
-        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
-    ) -> KVCache:
-        self._layers = [self._split.layer(layer) for layer in range(len(shapes))]
-        devices = [self._devices[number] for number in self._layers]
+        self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES,
+        numbers: Sequence[int] = (),
+    ) -> KVCache:  # fmt: skip
+        self._layers = [self._split.layer(layer) for layer in numbers or range(len(shapes))]
+        self._parts = [self._split.layer(layer) for layer in states.layers or (0,) * len(states.shapes)]
+        devices, parts = ([self._devices[number] for number in each] for each in (self._layers, self._parts))
         made = TorchCache if self.notice else CudaCache
-        return made(devices, shapes, page_count, kept_as(dtype))
+        return made(devices, shapes, page_count, kept_as(dtype), states, parts)
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         if isinstance(cache, TorchCache):
             return TorchProgram(forward, cache, max_rows, self._devices[: self._split.used])
         assert isinstance(cache, CudaCache)
         devices = self._devices[: self._split.used]
-        lowered = LoweredPass(forward, cache, Constants(self._devices), self._layers, _device_of)
+        lowered = LoweredPass(forward, cache, Constants(self._devices), self._layers, _device_of, self._parts)
         return CudaProgram(lowered, cache, max_rows, devices)
 
 

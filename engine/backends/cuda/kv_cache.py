@@ -31,7 +31,7 @@ import numpy as np
 from engine.backends.base import AttentionShape
 from engine.backends.cuda.runtime.device import Device, Mark
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType, kept_bytes
-from engine.backends.states import NO_STATES
+from engine.backends.states import NO_STATES, States
 from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
 from engine.tensors import Bytes
@@ -107,28 +107,38 @@ def touched(addresses: tuple[int, int]) -> tuple[object, object]:
 
 
 class CudaCache:
-    """Keys and values of all layers, layer i on `devices[i]`.
+    """Keys and values of all layers, layer i on `devices[i]`, and states, part i on `part_devices[i]`.
 
     Raises `NotEnoughMemory`. Copies are in stream order with the devices' launches.
     """
 
     def __init__(
-        self, devices: Sequence[Device], shapes: Sequence[AttentionShape], page_count: int, kind: CacheType
+        self,
+        devices: Sequence[Device],
+        shapes: Sequence[AttentionShape],
+        page_count: int,
+        kind: CacheType,
+        states: States = NO_STATES,
+        part_devices: Sequence[Device] = (),
     ) -> None:
         self.page_count = page_count
         self.kind = kind
         self.dtype = str(kind)
-        self.states = NO_STATES
-        self._devices = list(devices)
+        self.states = states
+        self._devices, self._part_devices = list(devices), list(part_devices)
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.page_bytes = sum(page_bytes(kind, shape.kv_heads, shape.head_dim) for shape in shapes)
-        self.nbytes = page_count * self.page_bytes
+        self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes
         for device, shape in zip(self._devices, shapes, strict=True):
             keys, values = (
                 device.zeros(page_count * shape.kv_heads * side_bytes(*of, shape.head_dim))
                 for of in ((KEYS, kind.keys), (VALUES, kind.values))
             )
             self._layers.append((keys, values))
+        self._parts = [
+            device.zeros(states.count * 4 * part.floats)
+            for device, part in zip(part_devices, states.shapes, strict=True)
+        ]
         self._host: torch.Tensor | None = None
         self._sent: list[Mark] = []
 
@@ -137,11 +147,15 @@ class CudaCache:
         keys, values = self._layers[layer]
         return keys.data_ptr(), values.data_ptr()
 
+    def state_address(self, part: int) -> int:
+        """Address of a part of the first state, on its device; the same part of the others follows it."""
+        return int(self._parts[part].data_ptr())
+
     def close(self) -> None:
         for device in self._each_device():
             with suppress(DeviceLost):  # nothing runs on a lost device
                 device.synchronize()
-        self._layers, self._host, self._sent = [], None, []
+        self._layers, self._parts, self._host, self._sent = [], [], None, []
         for device in self._each_device():
             device.trim()
 
@@ -191,4 +205,4 @@ class CudaCache:
                 yield device, part[page * size : (page + 1) * size]
 
     def _each_device(self) -> list[Device]:
-        return list({id(device): device for device in self._devices}.values())
+        return list({id(device): device for device in [*self._devices, *self._part_devices]}.values())

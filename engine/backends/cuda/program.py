@@ -155,11 +155,11 @@ class CudaProgram:
         if len(self._devices) > 1:
             return None
         if self._decode_loops is None:
-            position, tokens, pages = self._states[0].parts
+            position, tokens, pages, states = self._states[0].parts
             logits = self._small[0].memory(self._lowered.logits)[: 4 * self._lowered.logits.width]
             calls = [call for _, call in self._lowered.small if isinstance(call, Call)]
             launch = partial(_launch_one, self._devices[0], self._small[0], self._states[0], calls)
-            row = OneRow(launch, tokens[:4], position, pages, logits, self._lowered.positions)
+            row = OneRow(launch, tokens[:4], position, pages, states, logits, self._lowered.positions)
             self._decode_loops = DecodeLoops(self._devices[0], row)
         return self._decode_loops.decode_loop(plan)
 
@@ -226,6 +226,7 @@ def _runtime_arguments(state: State, rows: int, first_row: int, several: bool = 
         Runtime.TOKENS: state.tokens,
         Runtime.PAGES: state.pages,
         Runtime.RUNS: state.runs if several else 0,
+        Runtime.STATES: state.states,
     }
 
 

@@ -65,17 +65,21 @@ class PeerCopy(Value):
 class Recording:
     """The nodes of a pass so far.
 
-    `layer_devices` are the numbers of the devices of each layer's cache, `device_of` gives a weight's; by
-    default all is on device 0. Rows are copied to the device of the weight or cache they meet.
+    `layer_devices` are the numbers of the devices of each layer's cache, `part_devices` of each part of a
+    state, `device_of` gives a weight's; by default all is on device 0. Rows are copied to the device of the
+    weight, cache or state they meet.
     """
 
     def __init__(
-        self, layer_devices: Sequence[int] = (), device_of: Callable[[Weight], int] = lambda _: 0
+        self,
+        layer_devices: Sequence[int] = (),
+        device_of: Callable[[Weight], int] = lambda _: 0,
+        part_devices: Sequence[int] = (),
     ) -> None:
         self.nodes: list[Node] = []
         self.positions = 1 << 31
         """The length of the shortest table of positions."""
-        self._layer_devices, self._device_of = layer_devices, device_of
+        self._layer_devices, self._part_devices, self._device_of = layer_devices, part_devices, device_of
         self._shared: dict[tuple[object, ...], Buffer] = {}
 
     def _add(self, node: Value) -> Buffer:

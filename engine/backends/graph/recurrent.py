@@ -50,6 +50,7 @@ class RecurrentOps(Recording):
         assert weight.shape[1] == x.width
         assert bias is None or bias.size == x.width
         assert not x.on_logit_rows
+        x = self._at(x, self._device_of_part(part))
         return self._add(Convolution(x=x, part=part, weight=weight, bias=bias, y=x.like()))
 
     def linear_attention(
@@ -70,10 +71,14 @@ class RecurrentOps(Recording):
         assert {decay.width, rate.size, shift.size, heads if beta is None else beta.width} == {heads}
         assert heads % shape.key_heads == 0
         assert skip is None or skip.size == heads
-        q, k, decay = (self._at(each, v.device) for each in (q, k, decay))
+        device = self._device_of_part(part)
+        q, k, v, decay = (self._at(each, device) for each in (q, k, v, decay))
         return self._add(
             LinearAttention(
-                q=q, k=k, v=v, decay=decay, beta=None if beta is None else self._at(beta, v.device),
+                q=q, k=k, v=v, decay=decay, beta=None if beta is None else self._at(beta, device),
                 part=part, rate=rate, shift=shift, shape=shape, skip=skip, y=v.like(),
             )
         )  # fmt: skip
+
+    def _device_of_part(self, part: int) -> int:
+        return self._part_devices[part] if self._part_devices else 0

@@ -164,7 +164,8 @@ class RowOps(Recording):
         return self._add(ActivateWith(x=x, function=function, numbers=numbers, y=x.like()))
 
     def add(self, x: Buffer, y: Buffer, scale: float = 1.0) -> Buffer:
-        return self._add(Add(x=x, z=self._at(y, x.device), scale=float(scale), y=x.like()))
+        x = self._at(x, y.device)  # that of the later layer, where the text's rows then stay
+        return self._add(Add(x=x, z=y, scale=float(scale), y=x.like()))
 
     def soft_cap(self, x: Buffer, scale: float, cap: float) -> Buffer:
         return self._add(SoftCap(x=x, scale=float(scale), cap=float(cap), y=x.like()))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from engine.backends.states import MOST_KEY_DIM
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite import gguf_multipliers, hf_multipliers
@@ -59,7 +60,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             heads,
             keys.integer("mamba_d_head", 1, _MOST) if own else inner // heads,
             groups,
-            keys.integer("mamba_d_state", 1, _MOST, 256),
+            keys.integer("mamba_d_state", 1, MOST_KEY_DIM, 256),
             keys.integer("mamba_d_conv", 2, 64, 4),
             norm_groups=groups,
         ),
@@ -110,7 +111,7 @@ def gguf_mamba(keys: Keys) -> Mamba:
         heads,
         keys.integer("ssm.inner_size", heads, _MOST * heads) // heads,
         groups,
-        keys.integer("ssm.state_size", 1, _MOST),
+        keys.integer("ssm.state_size", 1, MOST_KEY_DIM),
         keys.integer("ssm.conv_kernel", 2, 64),
         norm_groups=groups,
     )

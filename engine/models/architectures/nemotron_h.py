@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from engine.backends.states import MOST_KEY_DIM
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
@@ -55,7 +56,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             keys.integer("mamba_num_heads", 1, _MOST, 128),
             keys.integer("mamba_head_dim", 1, _MOST, 64),
             groups,
-            keys.integer("ssm_state_size", 1, _MOST, 128),
+            keys.integer("ssm_state_size", 1, MOST_KEY_DIM, 128),
             keys.integer("conv_kernel", 2, 64, 4),
             norm_groups=groups,
         ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from engine.backends.states import MOST_KEY_DIM
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
@@ -51,7 +52,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         recurrent=DeltaNet(
             keys.integer("linear_num_key_heads", 1, _MOST, 16),
             keys.integer("linear_num_value_heads", 1, _MOST, 32),
-            keys.integer("linear_key_head_dim", 1, _MOST, 128),
+            keys.integer("linear_key_head_dim", 1, MOST_KEY_DIM, 128),
             keys.integer("linear_value_head_dim", 1, _MOST, 128),
             keys.integer("linear_conv_kernel_dim", 2, 64, 4),
         ),
@@ -83,7 +84,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         recurrent=DeltaNet(
             groups,
             heads,
-            keys.integer("ssm.state_size", 1, _MOST),
+            keys.integer("ssm.state_size", 1, MOST_KEY_DIM),
             keys.integer("ssm.inner_size", heads, _MOST * heads) // heads,
             keys.integer("ssm.conv_kernel", 2, 64, 4),
             tiled=True,

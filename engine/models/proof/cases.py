@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from engine.backends.activations import ACTIVATIONS, GATES
-from engine.backends.base import (
-    SCORES,
-    Array,
-    AttentionShape,
-    Backend,
-    Ops,
-    RotaryTable,
-    Routing,
-    Step,
-    Weight,
-)
+from engine.backends.base import SCORES, Array, AttentionShape, Ops, RotaryTable, Routing, Weight
 from engine.backends.kv_formats import cache_type
-from engine.core import PAGE_TOKENS
+from engine.backends.states import ConvolutionShape, LinearAttentionShape
+from engine.models.proof.case import TOKENS, Case
 from engine.models.proof.random_tensors import BLOCKS, PACKED, Builder, file_tensor
-from engine.tensors import Floats, Ints, RawTensor
+from engine.tensors import Floats, RawTensor
 
-Pass = Callable[[Ops, Sequence[Weight]], Array]
-Tensors = Callable[[], list[RawTensor]]
-
-TOKENS, WIDTH, INNER, LONG, ROWS = 96, 512, 256, 2048, 224
-"""Rows and columns of the embedding tables; the features between two products; a width at which devices
-choose other kernels; the rows of the matrices under test.
+WIDTH, INNER, LONG, ROWS = 512, 256, 2048, 224
+"""Columns of the embedding tables; the features between two products; a width at which devices choose other
+kernels; the rows of the matrices under test.
 """
-STEPS = (1, 2, 5, 8, 9, 64, 80)
-"""The rows of the steps of most cases: small batches and large batches have different kernels."""
 PRODUCT_STEPS = (1, 2, 5, 8, 20, 80)
-"""The same for products: 20 rows run the small-batch kernel several times."""
+"""The rows of the steps of products: 20 rows run the small-batch kernel several times."""
 ATTENTION_STEPS = (1, 3, 8, 40, 200, 1, 64, 5, 2)
 """Successive steps of one sequence, one of which crosses a page boundary."""
 BATCHES = ((1, 4, 3), (2, 5, 1), (1, 6, 1))
@@ -55,75 +37,6 @@ many inputs have either sign, so the sum is off by less than half of that.
 """
 PRODUCT = 2.0**-10
 """The same for all other products: 2^-11 each for x in fp16 and for weights unpacked to fp16."""
-_TINY = AttentionShape(1, 1, 16, 1.0)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One small pass: `forward` over the weights in `tensors`."""
-
-    name: str
-    tolerance: float
-    forward: Pass
-    tensors: Tensors
-    steps: tuple[int, ...] = STEPS
-    """The rows of each step; every step begins at position 0 unless they `follow` each other."""
-    cache: str = "fp32"
-    shapes: Sequence[AttentionShape] = (_TINY,)
-    """Of the layers with keys and values."""
-    follow: bool = False
-    batches: tuple[tuple[int, ...], ...] = ()
-    """The rows of each sequence in steps over several, after the others. The first sequence is theirs, where
-    they `follow` each other; the rest begin at position 0.
-    """
-
-
-def run_case(case: Case, backend: Backend, tensors: Sequence[RawTensor] | None = None) -> Floats:
-    """The results of all steps on a backend: (rows, width) float32. `tensors` are reused if given."""
-    weights = [backend.load_weight(tensor) for tensor in (case.tensors() if tensors is None else tensors)]
-    length = sum(case.steps) + sum(rows[0] for rows in case.batches) if case.follow else 1
-    pages, others = -(-length // PAGE_TOKENS), max(map(len, case.batches), default=1) - 1
-    cache = backend.new_cache(case.shapes, pages + 1 + others, case.cache)
-    table = np.arange(pages, 0, -1, dtype=np.int32)  # reversed, so that page numbers differ from their order
-    found: list[Floats] = []
-    try:
-        with closing(
-            backend.record(lambda ops: case.forward(ops, weights), cache, max(case.steps))
-        ) as program:
-            start = 0
-            for rows in case.steps:
-                found.append(program.run(_step([start], (rows,), [table])).copy())
-                start += rows if case.follow else 0
-            starts = [start] + [0] * others
-            tables = [table, *np.arange(pages + 1, pages + 1 + others, dtype=np.int32)[:, None]]
-            for batch in case.batches:
-                found.append(program.run(_step(starts, batch, tables)).copy())
-                starts = [start + rows for start, rows in zip(starts, batch, strict=True)]
-    finally:
-        cache.close()
-    return np.concatenate(found)
-
-
-def _step(starts: Sequence[int], counts: Sequence[int], tables: Sequence[Ints]) -> Step:
-    """A step over sequences with these numbers of rows from these positions on; all rows have logits."""
-    parts = [
-        np.arange(start, start + count, dtype=np.int32) for start, count in zip(starts, counts, strict=True)
-    ]
-    ids = [(positions * 7 + 5 * number) % TOKENS for number, positions in enumerate(parts)]
-    runs = [(count, len(table)) for count, table in zip(counts, tables, strict=True)]
-    several = runs if len(runs) > 1 else ()
-    return Step(np.concatenate(ids), np.concatenate(parts), np.concatenate(tables), sum(counts), several)
-
-
-def difference(actual: Floats, expected: Floats) -> float:
-    """The largest difference relative to the largest expected magnitude; infinite if only one of two values
-    is finite.
-    """
-    if actual.shape != expected.shape or not np.array_equal(np.isfinite(actual), np.isfinite(expected)):
-        return float("inf")
-    finite = np.isfinite(expected)
-    gap = np.abs(actual[finite] - expected[finite]).max(initial=0.0)
-    return float(gap / max(np.abs(expected[finite]).max(initial=0.0), 1e-30))
 
 
 def cases() -> Iterator[Case]:
@@ -131,6 +44,7 @@ def cases() -> Iterator[Case]:
     yield from _weight_cases()
     yield from _row_cases()
     yield from _attention_cases()
+    yield from _recurrent_cases()
 
 
 def _random(seed: int, *shape: int) -> Floats:
@@ -366,23 +280,47 @@ def _cache_share(cache: str, head_dim: int) -> float:
     return known.get(str(kind), max(known[kind.keys], known[kind.values])) * max(1.0, 64 / head_dim)
 
 
-Outcome = dict[str, Any]
-"""One row of the table of checks: "name", "difference" (None: not finite), "tolerance", "passed", and
-perhaps "error" and "kernels".
-"""
+# -- recurrent layers
 
 
-def checked(case: Case, backend: Backend, reference: Backend) -> Outcome:
-    """Run a case on both backends and compare."""
-    return outcome(case.name, difference(run_case(case, backend), run_case(case, reference)), case.tolerance)
+def _recurrent_cases() -> Iterator[Case]:
+    for taps in (3, 4):
+        yield convolution_case(taps, taps == 4)
+    yield linear_attention_case("gated delta rule", LinearAttentionShape(2, 4, 128, 64, True))
+    for key_dim in (128, 256):
+        shape = LinearAttentionShape(1, 3, key_dim, 40, False)
+        yield linear_attention_case(f"Mamba-2, states of {key_dim}", shape)
 
 
-def outcome(name: str, difference: float, tolerance: float) -> Outcome:
-    """One row of the table; a difference that is not finite becomes None and has not passed."""
-    known = math.isfinite(difference)
-    return {
-        "name": name,
-        "difference": difference if known else None,
-        "tolerance": tolerance,
-        "passed": known and difference <= tolerance,
-    }
+def convolution_case(taps: int, bias: bool) -> Case:
+    """A causal convolution of 96 channels."""
+    weight, added = _random(16, taps, 96), _random(17, 96) if bias else None
+    return Case(
+        f"convolve, {taps} taps", POINTWISE,
+        lambda ops, w: ops.last_rows(ops.convolve(0, ops.embed(w[0]), weight, added)),
+        lambda: [_table(96)], (1, 2, 8, 80), follow=True, batches=BATCHES,
+        states=(ConvolutionShape(96, taps),),
+    )  # fmt: skip
+
+
+def linear_attention_case(name: str, shape: LinearAttentionShape) -> Case:
+    """Linear attention, with keys of length 1 or so, as models normalise them."""
+    heads, keys = shape.value_heads, shape.key_heads * shape.key_dim
+    widths = keys, keys, heads * shape.value_dim, heads, *([heads] if shape.delta else [])
+    rate, shift, skip = -np.exp(_random(18, heads)), _random(19, heads), _random(20, heads)
+
+    def forward(ops: Ops, w: Sequence[Weight]) -> Array:
+        q, k = (ops.embed(table, shape.key_dim**-0.5) for table in w[:2])
+        v, decay, *beta = (ops.embed(table) for table in w[2:])
+        y = ops.linear_attention(
+            0, (q, k, v), decay, beta[0] if beta else None, rate, shift, shape, None if beta else skip
+        )
+        return ops.last_rows(y)
+
+    def tensors() -> list[RawTensor]:
+        return [_table(width, 30 + i) for i, width in enumerate(widths)]
+
+    return Case(
+        f"linear attention, {name}", POINTWISE, forward, tensors, (1, 2, 8, 40), follow=True, batches=BATCHES,
+        states=(shape,),
+    )  # fmt: skip

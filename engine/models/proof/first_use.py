@@ -19,18 +19,8 @@ from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.models.base import Model
 from engine.models.config import ModelConfig
-from engine.models.proof.cases import (
-    LONG,
-    Case,
-    Outcome,
-    attention_case,
-    difference,
-    embed_case,
-    expert_case,
-    linear_case,
-    outcome,
-    run_case,
-)
+from engine.models.proof.case import Case, Outcome, difference, outcome, run_case
+from engine.models.proof.cases import LONG, attention_case, embed_case, expert_case, linear_case
 from engine.models.proof.random_tensors import BLOCKS, builder
 from engine.tensors import Floats, RawTensor
 

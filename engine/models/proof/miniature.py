@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -19,8 +19,10 @@ from engine.models.base import rope_tables
 from engine.models.config import ModelConfig
 from engine.models.layers import Linear, Parts
 from engine.models.names import TensorNames
-from engine.models.proof.cases import CACHES, Case
+from engine.models.proof.case import Case
+from engine.models.proof.cases import CACHES
 from engine.models.proof.random_tensors import BLOCKS, builder
+from engine.models.recurrent_config import DeltaNet, Mamba, Recurrent
 from engine.models.source import WHOLE, View, is_expert
 from engine.tensors import Floats, RawTensor
 
@@ -60,7 +62,10 @@ def miniatures(
 
         share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
         tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
-        return Case(name, tolerance, forward, plan.random, STEPS, str(kind), small.cache_shapes, True)
+        return Case(
+            name, tolerance, forward, plan.random, STEPS, str(kind), small.cache_shapes, True,
+            states=small.state_shapes,
+        )  # fmt: skip
 
     return case(NAME, False), case(f"{NAME}, with adapters", True)
 
@@ -100,7 +105,8 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
         has[layer] = {
             (name.removeprefix(at), tensor.type) for name, tensor in tensors.items() if name.startswith(at)
         }
-        has[layer].add((window, layer in config.nope_layers, experts))
+        part = "recurrent" if layer in config.recurrent_layers else layer in config.mlp_layers
+        has[layer].add((window, layer in config.nope_layers, experts, part))
     chosen: list[int] = []
     left = set().union(*has.values())
     while left and len(chosen) < _LAYERS:
@@ -111,17 +117,18 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
 
 def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
     ratio = config.heads // config.kv_heads
-    groups = next(
-        (g for g in range(1, config.kv_heads + 1) if ratio * g * config.head_dim % 256 == 0), config.kv_heads
-    )
+    groups = _groups(ratio * config.head_dim, 1, config.kv_heads)
+
+    def own(chosen: Container[int]) -> frozenset[int]:
+        return frozenset(i for i, layer in enumerate(layers) if layer in chosen)
+
     experts = config.experts
     if experts is not None:
-        own = frozenset(i for i, layer in enumerate(layers) if layer in experts.layers)
         experts = replace(
             experts,
             width=min(experts.width, _EXPERT),
             shared_width=min(experts.shared_width, _FFN),
-            layers=own,
+            layers=own(experts.layers),
         )
     return replace(
         config,
@@ -131,10 +138,36 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         ffn_width=min(config.ffn_width, _FFN),
         vocab_size=min(config.vocab_size, _VOCABULARY),
         windows=tuple(min(config.windows[layer], _WINDOW) for layer in layers) if config.windows else (),
-        nope_layers=frozenset(i for i, layer in enumerate(layers) if layer in config.nope_layers),
+        nope_layers=own(config.nope_layers),
+        recurrent_layers=own(config.recurrent_layers),
+        mlp_layers=own(config.mlp_layers),
+        recurrent=_few_heads(config.recurrent),
         learned_positions=min(config.learned_positions, _POSITIONS),
         experts=experts,
     )
+
+
+def _few_heads(kind: Recurrent | None) -> Recurrent | None:
+    """As few heads as run the same kernels: the norm of a row's parts stays one of two or more parts of the
+    same width.
+    """
+    match kind:
+        case DeltaNet():
+            ratio = kind.value_heads // kind.key_heads
+            groups = _groups(ratio * kind.value_dim, min(2, kind.key_heads), kind.key_heads)
+            return replace(kind, key_heads=groups, value_heads=ratio * groups)
+        case Mamba() if kind.norm_groups > 1 and kind.groups % kind.norm_groups == 0:
+            ratio, shared = kind.heads // kind.groups, kind.groups // kind.norm_groups
+            parts = _groups(ratio * shared * kind.head_dim, 2, kind.norm_groups)
+            heads = ratio * shared * parts
+            return replace(kind, groups=shared * parts, heads=heads, norm_groups=parts)
+        case _:
+            return kind
+
+
+def _groups(each: int, least: int, most: int) -> int:
+    """The fewest groups, of `each` columns, that make a multiple of 256."""
+    return next((groups for groups in range(least, most + 1) if each * groups % 256 == 0), most)
 
 
 @dataclass
@@ -189,7 +222,9 @@ class _Plan:
 
     def vector(self, name: str, *shape: int) -> Floats:
         """As in `WeightSource`: norms that give values of a usual size, and small biases."""
-        rng = np.random.default_rng(sum(name.encode()))
+        rng, recurrent = np.random.default_rng(sum(name.encode())), self.names.recurrent
+        if recurrent is not None and recurrent.gguf and name.endswith(recurrent.rate or " "):
+            return -rng.uniform(0.5, 1.5, shape).astype(np.float32)
         if not name.endswith(".weight") or name == self.names.positions + ".weight":
             return (0.1 * rng.standard_normal(shape)).astype(np.float32)
         post = any(slot and slot in name for slot in (self.names.attention_post, self.names.mlp_post))

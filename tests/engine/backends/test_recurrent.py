@@ -12,9 +12,11 @@ import pytest
 
 from engine.backends.base import AttentionShape, Ops, Step
 from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference import ReferenceBackend
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, States
 from tests.engine.backends.kernel_oracles import Matrix
+from tests.simt.fake import FakeDevice
 
 VOCABULARY, TAPS = 50, 4
 SHAPES = {
@@ -26,6 +28,8 @@ SHAPES = {
     "wide": LinearAttentionShape(1, 2, 128, 128, True),
 }
 Values = np.ndarray[Any, Any]
+BACKENDS = ("cpu", "reference", "cuda")
+"""The last on a device that is none, see `tests.simt.fake`."""
 
 
 class Layer:
@@ -103,9 +107,14 @@ class Layer:
 IDS = np.random.default_rng(1).integers(0, VOCABULARY, 40)
 
 
+def backend_of(name: str, interpret: bool = False) -> Any:
+    if name == "cuda":
+        return CudaBackend([FakeDevice(interpret=interpret)])
+    return CpuBackend(2) if name == "cpu" else ReferenceBackend()
+
+
 def made(backend: str, name: str, with_beta: bool = True, with_bias: bool = True) -> Layer:
-    one: Any = CpuBackend(2) if backend == "cpu" else ReferenceBackend()
-    return Layer(one, SHAPES[name], with_beta, with_bias)
+    return Layer(backend_of(backend), SHAPES[name], with_beta, with_bias)
 
 
 def close_to(found: Values, expected: Values) -> None:
@@ -113,7 +122,7 @@ def close_to(found: Values, expected: Values) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_formulas_hold_in_any_cut(backend: str, name: str) -> None:
     layer = made(backend, name, with_beta=name != "mamba", with_bias=name != "delta")
     expected = layer.expected(IDS)
@@ -124,14 +133,14 @@ def test_formulas_hold_in_any_cut(backend: str, name: str) -> None:
         for number, (start, end) in enumerate(pairwise([0, *accumulate(sizes)])):
             after = number % 2
             found = layer.run(IDS[start:end], [(before, after)])
-            if backend == "cpu":
+            if backend != "reference":
                 assert np.array_equal(found, whole[start:end])
             close_to(found, expected[start:end])
             before = after
     layer.close()
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_state_may_be_written_over_itself_and_others_stay(backend: str) -> None:
     layer = made(backend, "delta")
     layer.run(IDS[:10], [(-1, 2)])
@@ -149,7 +158,7 @@ def test_a_state_may_be_written_over_itself_and_others_stay(backend: str) -> Non
     layer.close()
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_texts_in_one_pass_do_not_touch_each_other(backend: str) -> None:
     layer = made(backend, "delta, tiled")
     layer.run(IDS[:9], [(-1, 0)])
@@ -171,15 +180,15 @@ def test_states_count_in_the_cache() -> None:
     states = States((ConvolutionShape(18, 4), shape), 3)
     assert states.state_bytes == 4 * (3 * 32 + 2 * 8 * 64)
     plain = AttentionShape(1, 1, 16, 1.0)
-    for backend in (CpuBackend(1), ReferenceBackend()):
+    for backend in map(backend_of, BACKENDS):
         sizes = [backend.new_cache([plain], 2, "fp16", given).nbytes for given in (states, States())]
         assert sizes[0] - sizes[1] == 3 * states.state_bytes
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("gate", ["sigmoid", "identity"])
 def test_gates_of_recurrent_layers(backend: str, gate: str) -> None:
-    one: Any = CpuBackend(2) if backend == "cpu" else ReferenceBackend()
+    one = backend_of(backend)
     tables = [Matrix("F32", (VOCABULARY, 37), seed) for seed in (1, 2)]
     weights = [one.load_weight(table) for table in tables]
     cache = one.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "auto")

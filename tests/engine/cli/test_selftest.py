@@ -19,7 +19,8 @@ from engine.backends.choice import Gpu, Target, Usable
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference import ReferenceBackend, ReferenceProgram
 from engine.cli.selftest_model import Answers, compared
-from engine.models.proof.cases import cases, checked, difference
+from engine.models.proof.case import checked, difference
+from engine.models.proof.cases import cases
 from engine.models.proof.random_tensors import BLOCKS, PACKED
 from engine.settings import LoadSettings
 from tests.simt.fake import FakeDevice

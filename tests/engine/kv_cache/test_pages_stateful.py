@@ -79,7 +79,7 @@ class World:
         try:
             lease.reserve(lease.length + len(ids))
         except ContextTooLong:
-            if self.states and lease._target is None:
+            if self.states and not lease._targets:
                 held = {state for other in self.keys for state in other._states()}
                 assert len(held) == len(self.states)
                 return
@@ -267,6 +267,21 @@ class PagedMemoryAndStates(PagedMemory):
     def go_on_and_keep(self, lease: Lease, seed: int, count: int) -> None:
         self.of(lease).write(lease, [seed * 7 + i % 5 for i in range(count)], 0)
         lease.keep_state()
+
+    @rule(lease=PagedMemory.leases, counts=st.lists(st.booleans(), min_size=1, max_size=5))
+    def decode_on_the_device(self, lease: Lease, counts: list[bool]) -> None:
+        """A step begins before the one before it is taken in, and may turn out to be one too many."""
+        world = self.of(lease)
+        try:
+            for _ in counts:
+                ahead = lease.reserve_ahead()
+                held = [state.number for state in lease._states()]
+                assert len(set(held)) == len(held)
+                world.write(lease, [3], 0)
+                world.states[ahead] = ("surplus", -1, -1)
+        except ContextTooLong:
+            taken = {state for other in world.keys for state in other._states()}
+            assert len(taken) == len(world.states)
 
 
 LIFE = settings(max_examples=150, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])

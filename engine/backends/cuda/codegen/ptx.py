@@ -122,6 +122,8 @@ log2 = Op("log2", "lg2.approx.ftz.f32 $0, $1;", "f", "f")
 rsqrt = Op("rsqrt", "rsqrt.approx.ftz.f32 $0, $1;", "f", "f")
 sqrt = Op("sqrt", "sqrt.rn.f32 $0, $1;", "f", "f")
 reciprocal = Op("reciprocal", "rcp.rn.f32 $0, $1;", "f", "f")
+near_reciprocal = Op("near_reciprocal", "rcp.approx.ftz.f32 $0, $1;", "f", "f")
+"""1 / x, the last bit aside; it calls no function, as `reciprocal` does for numbers that are hardly any."""
 to_int = Op("to_int", "cvt.rni.s32.f32 $0, $1;", "i", "f")
 """Round to the nearest integer, ties to even."""
 to_float = Op("to_float", "cvt.rn.f32.s32 $0, $1;", "f", "i")

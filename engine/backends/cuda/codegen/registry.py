@@ -14,6 +14,7 @@ from engine.backends.cuda.kernels import (
     packed_activations_write,
     pointwise,
     qk_norm,
+    recurrent,
     rope,
     rows,
     shaped,
@@ -39,4 +40,5 @@ def all_kernels() -> Iterator[Kernel]:
     yield from packed_activations_write.variants()
     yield from rope.variants()
     yield from rows.variants()
+    yield from recurrent.variants()
     yield from sampling.variants()

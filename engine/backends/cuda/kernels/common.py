@@ -1,4 +1,6 @@
-"""Device functions that kernels share: sums over a warp and a block, the Walsh-Hadamard transform, runs."""
+"""Device functions that kernels share: sums over a warp and a block, the Walsh-Hadamard transform, runs and
+their states.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import Any
 
 from engine.backends.cuda.codegen.ptx import (
     barrier,
+    ld_i32,
     ld_u32x4,
     lds_f32,
     maximum,
@@ -65,3 +68,15 @@ def run_of(runs: int, row: int) -> Any:
     """The first row of a row's run, the row after its last, and where its block table begins."""
     first, stop, table, _ = ld_u32x4(runs + 16 * int64(row))
     return int32(first), int32(stop), int32(table)
+
+
+def state_before(states: int, positions: int, row: int) -> Any:
+    """The number of the state before a run that begins at this row, see `Runtime.STATES`."""
+    place = int32(ld_i32(positions + 4 * int64(row)))
+    return int32(ld_i32(states + 32 * int64(row) + 4 * int64(place & 3)))
+
+
+def state_after(states: int, positions: int, row: int, count: int) -> Any:
+    """The number of the state after the `count` rows of such a run."""
+    place = int32(int32(ld_i32(positions + 4 * int64(row))) + count)
+    return int32(ld_i32(states + 32 * int64(row) + 16 + 4 * int64(place & 3)))

@@ -40,6 +40,10 @@ class Runtime(Enum):
     """0 in a step over one sequence; over several, the address of four int32 for each row: the first row of
     its run (the rows of its sequence), the row after the last, where the run's block table begins in `PAGES`,
     and 0."""
+    STATES = auto()
+    """Address of eight int32 for each row, of which a run's first row has its own: the state before position
+    p is number p % 4, the one after the tokens up to p is number 4 + p % 4; -1 before the first is none.
+    """
 
 
 Argument = int | float | Buffer | Runtime

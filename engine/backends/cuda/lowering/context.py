@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.backends.cuda.lowering.call import Call, TorchCall
 from engine.backends.cuda.lowering.constants import Constants
-from engine.backends.graph.cache import CacheAddresses
+from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.nodes import Node
 from engine.tensors import Floats
 
@@ -23,7 +23,7 @@ Calls = Sequence[Call | TorchCall]
 class Context:
     """What calls need to know in addition to their node."""
 
-    cache: CacheAddresses
+    cache: StateAddresses
     constants: Constants
 
     def vector(self, values: Floats | None, device: int) -> int:

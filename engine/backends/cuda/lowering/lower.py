@@ -11,13 +11,22 @@ from typing import Any
 
 from engine.backends.base import Forward, Weight
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.kernels import moe, norm, packed_activations_write, pointwise, rope, rows, shaped
+from engine.backends.cuda.kernels import (
+    moe,
+    norm,
+    packed_activations_write,
+    pointwise,
+    recurrent,
+    rope,
+    rows,
+    shaped,
+)
 from engine.backends.cuda.lowering import attention, linear
 from engine.backends.cuda.lowering.call import Call, ScratchSize, TorchCall
 from engine.backends.cuda.lowering.constants import Constants
 from engine.backends.cuda.lowering.context import Context, Table
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.cache import CacheAddresses
+from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.fusion import add_norm, columns_rope, fuse, group_linears, group_ropes, norm_rope
 from engine.backends.graph.nodes import Node, PeerCopy
 from engine.backends.graph.packing import pack_inputs, pack_where_made
@@ -43,12 +52,13 @@ class LoweredPass:
     def __init__(
         self,
         forward: Forward,
-        cache: CacheAddresses,
+        cache: StateAddresses,
         constants: Constants,
         layer_devices: Sequence[int] = (),
         device_of: Callable[[Weight], int] = lambda _: 0,
+        part_devices: Sequence[int] = (),
     ) -> None:
-        recorder = Recorder(layer_devices, device_of)
+        recorder = Recorder(layer_devices, device_of, part_devices)
         self.logits: Buffer = forward(recorder)
         self.positions = recorder.positions
         context, graph = Context(cache, constants), fuse(recorder.nodes, self.logits, PATTERNS)
@@ -86,8 +96,8 @@ def _steps(context: Context, graph: Iterable[Node], table: Table) -> list[Step]:
             steps.append((node.device, node))
         elif type(node) not in table:
             raise BadSetting(
-                "The GPU has no kernels for this model's recurrent layers or latent attention; choose the "
-                "processor (CPU) or automatic as the device."
+                "The GPU has no kernels for this model's latent attention; choose the processor (CPU) or "
+                "automatic as the device."
             )
         else:
             steps += [(node.device, call) for call in table[type(node)](context, node)]
@@ -101,6 +111,7 @@ SMALL: Table = {
     **rows.LOWER,
     **rope.LOWER,
     **moe.LOWER,
+    **recurrent.LOWER,
     **packed_activations_write.LOWER,
     **linear.SMALL,
     **attention.SMALL,

@@ -25,7 +25,7 @@ from engine.backends.cuda.weight import CudaWeight
 from engine.backends.kv_formats import CacheType
 from engine.backends.reference import ReferenceOps
 from engine.backends.runs import run_singly
-from engine.backends.states import NO_STATES
+from engine.backends.states import NO_STATES, States
 from engine.core import PAGE_TOKENS
 from engine.tensors import Bytes, Floats
 
@@ -40,13 +40,20 @@ def torch_cache_type(kind: CacheType) -> CacheType:
 
 
 class TorchCache:
-    """Keys and values as plain numbers: for each layer (P, 256, G, D) on its device.
+    """Keys and values as plain numbers: for each layer (P, 256, G, D) on its device; `state_parts` are
+    float32 (states, numbers).
 
     See `engine.backends.base.KVCache`.
     """
 
     def __init__(
-        self, devices: Sequence[Device], shapes: Sequence[AttentionShape], page_count: int, kind: CacheType
+        self,
+        devices: Sequence[Device],
+        shapes: Sequence[AttentionShape],
+        page_count: int,
+        kind: CacheType,
+        states: States = NO_STATES,
+        part_devices: Sequence[Device] = (),
     ) -> None:
         self.kind = torch_cache_type(kind)
         self.dtype, self.page_count = str(self.kind), page_count
@@ -61,12 +68,17 @@ class TorchCache:
             for _ in range(2)
         )
         self.page_bytes = 2 * sum(number.itemsize * math.prod(size[1:]) for size in sizes)
-        self.nbytes = page_count * self.page_bytes
-        self.states, self.state_parts = NO_STATES, list[torch.Tensor]()
+        self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes
+        self.states = states
+        self.state_parts = [
+            device.zeros(states.count * 4 * part.floats).view(torch.float32).view(states.count, part.floats)
+            for device, part in zip(part_devices, states.shapes, strict=True)
+        ]
+        self._every = {id(each): each for each in (*devices, *part_devices)}
 
     def close(self) -> None:
-        self.keys, self.values = [], []
-        for device in {id(each): each for each in self._devices}.values():
+        self.keys, self.values, self.state_parts = [], [], []
+        for device in self._every.values():
             device.trim()
 
     def copy_page(self, source: int, target: int) -> None:

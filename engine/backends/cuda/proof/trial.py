@@ -118,7 +118,9 @@ class Trial:
         padded = np.zeros(-(-size // 64) * 64, np.float32)
         padded[:size] = logits
         memory, state = device.upload(padded), device.zeros(1024)
-        row = OneRow(lambda: None, state[:4], state[256:260], state[512:516], memory[: 4 * size], 64)
+        row = OneRow(
+            lambda: None, state[:4], state[256:260], state[512:516], state[768:800], memory[: 4 * size], 64
+        )
         decode_loops = DecodeLoops(device, row)
         try:
             return max(self._one(decode_loops, plan, logits) for plan in _plans(size, int(logits.argmax())))

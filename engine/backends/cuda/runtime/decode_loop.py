@@ -16,6 +16,7 @@ from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.sampling import layout, sampling
 from engine.backends.cuda.kernels.sampling.layout import OTHERS_AT, RESULT_WORDS, SLOTS, STATE_WORDS, TOPS_AT
 from engine.backends.cuda.runtime.device import Device, Graph, Mark
+from engine.backends.cuda.runtime.state import set_states
 from engine.backends.cuda.runtime.uploads import Uploads
 from engine.backends.decode_loop import KEPT_LOGITS, SamplingPlan
 from engine.errors import NotEnoughMemory
@@ -34,13 +35,15 @@ class OneRow:
 
     The tensors are uint8 on the device. `launch` launches the step's kernels (inside `Device.record`): the
     token in `tokens` (int32) at `position` (one int32), with the block table `pages` (int32, for the whole
-    context), into `logits` (V,) float32. `kernels` are those that it launches, for `Device.prepare`.
+    context) and the `states` (`Runtime.STATES` of one row), into `logits` (V,) float32. `kernels` are those
+    that it launches, for `Device.prepare`.
     """
 
     launch: Callable[[], None]
     tokens: torch.Tensor
     position: torch.Tensor
     pages: torch.Tensor
+    states: torch.Tensor
     logits: torch.Tensor
     context: int
     kernels: Sequence[Kernel] = ()
@@ -119,6 +122,7 @@ class DeviceDecodeLoop:
         self._graphs: dict[tuple[bool, bool], Graph] = {}
         self._plan = SamplingPlan(0)
         self._bias: Floats | None = None
+        self._states: Ints = np.full(8, -1, np.int32)
         self._edits = self._separate = self._ended = False
         self._uniform: Callable[[int], float] = lambda place: 0.0
         self._begun = 0  # steps launched in all; the device counts along
@@ -139,7 +143,13 @@ class DeviceDecodeLoop:
         self._uploads.send(layout.plan_words(plan, self._separate, self._shape.requested), self._plan_words)
         self._graph()  # captured now, before a reply waits for a token
 
-    def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
+    def start(
+        self,
+        ids: Sequence[int],
+        pages: Ints,
+        uniform: Callable[[int], float],
+        states: tuple[int, int] | None = None,
+    ) -> None:
         """As in the protocol."""
         self.settle()
         if self._plan.penalises:
@@ -147,12 +157,23 @@ class DeviceDecodeLoop:
         self._uploads.send(np.array([ids[-1]], np.int32), self._row.tokens)
         self._uploads.send(np.array([len(ids) - 1], np.int32), self._row.position)
         self.set_pages(pages)
+        if states is not None:
+            set_states(self._states, len(ids) - 1, 1, states)
+            self._states[len(ids) % 4] = states[1]
+            self._uploads.send(self._states, self._row.states)
         self._uniform, self._place = uniform, len(ids) - 1
         self._begin()
 
     def set_pages(self, pages: Ints) -> None:
         """As in the protocol."""
         self._uploads.send(pages, self._row.pages)
+
+    def set_state(self, length: int, number: int) -> None:
+        """As in the protocol. Numbers mostly come again every four tokens, and then nothing is sent."""
+        places = [length % 4, 4 + length % 4]
+        if (self._states[places] != number).any():
+            self._states[places] = number
+            self._uploads.send(self._states, self._row.states)
 
     def next(self, further: bool) -> Sampled | None:
         """As in the protocol. Raises `ValueError` if no step is running."""

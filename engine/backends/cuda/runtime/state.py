@@ -10,22 +10,22 @@ from engine.backends.cuda.lowering.call import SMALL_BATCH
 from engine.backends.cuda.runtime.device import Device
 
 _ALIGNMENT = 64
-_RUN_WORDS = 4
-"""int32 numbers for each row of a small batch (`Runtime.RUNS`)."""
+_RUN_WORDS, _STATE_WORDS = 4, 8
+"""int32 numbers for each row of a small batch (`Runtime.RUNS`, `Runtime.STATES`)."""
 
 
 class State:
-    """The runs of a step's rows, positions, token ids and block tables, on one device.
+    """The runs of a step's rows, their states, positions, token ids and block tables, on one device.
 
-    `staging` is the same in the host's memory, and `send` copies it to the device. `runs`, `positions`,
-    `tokens` and `pages` are addresses on the device; `parts` are the device memory of row 0's position, of
-    the tokens, and of the block table of one sequence, which has room for `pages` pages. A step over several
-    sequences has room for that many for each row of a small batch.
+    `staging` is the same in the host's memory, and `send` copies it to the device. `runs`, `states`,
+    `positions`, `tokens` and `pages` are addresses on the device; `parts` are the device memory of row 0's
+    position, of the tokens, of the block table of one sequence, which has room for `pages` pages, and of its
+    states. A step over several sequences has room for that many pages for each row of a small batch.
     """
 
     def __init__(self, device: Device, rows: int, pages: int) -> None:
         self._device = device
-        sizes = _RUN_WORDS * SMALL_BATCH, rows, rows
+        sizes = _RUN_WORDS * SMALL_BATCH, _STATE_WORDS * SMALL_BATCH, rows, rows
         starts = [0]
         for size in sizes:
             starts.append(starts[-1] + -(-4 * size // _ALIGNMENT) * _ALIGNMENT)
@@ -34,16 +34,22 @@ class State:
         size = starts[-1] + 4 * pages * SMALL_BATCH
         self.memory, self.staging = device.zeros(size), device.pinned(size)
         address = int(self.memory.data_ptr())
-        self.runs, self.positions, self.tokens, self.pages = (address + start for start in starts)
-        _, positions, tokens, table = starts
+        self.runs, self.states, self.positions, self.tokens, self.pages = (
+            address + start for start in starts
+        )
+        _, states, positions, tokens, table = starts
         self.parts = (
             self.memory[positions : positions + 4],
             self.memory[tokens:table],
             self.memory[table : self._one],
+            self.memory[states : states + 4 * _STATE_WORDS],
         )
         words: npt.NDArray[np.int32] = self.staging.numpy().view(np.int32)
-        runs, self._positions, self._tokens, self._pages = np.split(words, [each // 4 for each in starts[1:]])
+        runs, places, self._positions, self._tokens, self._pages = np.split(
+            words, [each // 4 for each in starts[1:]]
+        )
         self._runs = runs.reshape(SMALL_BATCH, _RUN_WORDS)
+        self._states = places.reshape(SMALL_BATCH, _STATE_WORDS)
 
     def write(self, step: Step) -> None:
         """Write a step to the staging memory, which no copy may be reading."""
@@ -56,8 +62,18 @@ class State:
         for rows, pages in step.runs:
             self._runs[row : row + rows] = row, row + rows, page, 0
             row, page = row + rows, page + pages
+        row = 0
+        for i, states in enumerate(step.states):
+            rows = step.runs[i][0] if step.runs else count
+            set_states(self._states[row], int(step.positions[row]), rows, states)
+            row += rows
 
     def send(self, several: bool) -> None:
         """Copy a step to the device, in stream order; `several` says whether it is over several sequences."""
         size = self.memory.nbytes if several else self._one
         self._device.copy(self.staging[:size], self.memory[:size])
+
+
+def set_states(table: npt.NDArray[np.int32], position: int, rows: int, states: tuple[int, int]) -> None:
+    """Write the states before and after `rows` rows from `position` on to a row of `Runtime.STATES`."""
+    table[position % 4], table[4 + (position + rows) % 4] = states
