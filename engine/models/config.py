@@ -34,6 +34,8 @@ class Experts:
     """Whether a bias is added to the scores for the choice alone; True, False and None as for biases."""
     router_bias: bool | None = False
     """Whether the router has a bias."""
+    bias: bool | None = False
+    """Whether the experts have biases."""
     shared_width: int = 0
     """Features inside the shared expert, which every token uses; 0: there is none."""
     shared_gate: bool = False

@@ -21,7 +21,7 @@ GGUF_EXPERT_KEYS = ("expert_count", "expert_shared_count")
 def gguf_experts(
     keys: Keys, shape: dict[str, Any], *, normalise: bool = True, scores: str = "softmax", **more: Any
 ) -> Experts | None:
-    """The experts of a GGUF file, in all layers after the leading dense ones; None when it has none.
+    """The experts of a GGUF file, in every n-th layer after the leading dense ones; None when it has none.
 
     `shape` is the result of `gguf_shape`; `normalise` and `scores` hold where the file does not say; `more`
     are further fields of `Experts`. Raises `BadCheckpoint`, and `UnsupportedModel` for other scores.
@@ -36,6 +36,7 @@ def gguf_experts(
             "supported yet. Choose another model."
         )
     first = keys.integer("leading_dense_block_count", 0, MAX_LAYERS, 0)
+    step = keys.integer("interleave_moe_layer_step", 1, MAX_LAYERS, 1)
     groups = keys.integer("expert_group_count", 0, _MAX_GROUPS, 0) or 1
     width = keys.integer("expert_feed_forward_length", 1, _MAX_WIDTH, shape["ffn_width"])
     shared = keys.integer("expert_shared_count", 0, _MAX_EXPERTS, 0) * width
@@ -47,15 +48,16 @@ def gguf_experts(
         "group_best": 2,
         "corrected": None,
         "router_bias": None,
+        "bias": None,
         "shared_width": keys.integer("expert_shared_feed_forward_length", 0, _MAX_WIDTH, shared),
     }
+    own = frozenset(layer for layer in range(first, shape["layers"]) if (layer + 1) % step == 0)
     return Experts(
         count,
         keys.integer("expert_used_count", 1, _MAX_EXPERTS),
         width,
         keys.flag("expert_weights_norm", normalise),
-        frozenset(range(min(first, shape["layers"]), shape["layers"])),
-        **(read | more),
+        **(read | {"layers": own} | more),
     )
 
 

@@ -18,7 +18,7 @@ def mixture(
     source: WeightSource, config: ModelConfig, names: TensorNames, experts: Experts, at: str
 ) -> Mixture:
     """The router and the routed experts of the layer whose names begin with `at`."""
-    made = _Stacks(source, config, names, experts)
+    made = _Stacks(source, names, experts)
     router = linear(source, at + names.router, experts.count, config.width, experts.router_bias)
     fused, down = at + names.expert_gate_up, names.expert_down
     gate = None
@@ -91,11 +91,9 @@ def _correction(source: WeightSource, names: TensorNames, experts: Experts, at: 
 
 
 class _Stacks:
-    def __init__(
-        self, source: WeightSource, config: ModelConfig, names: TensorNames, experts: Experts
-    ) -> None:
+    def __init__(self, source: WeightSource, names: TensorNames, experts: Experts) -> None:
         self.source, self.names, self.experts = source, names, experts
-        self.bias = config.mlp_bias
+        self.bias = experts.bias
 
     def expert(self, name: str, rows: int, columns: int) -> Expert:
         """One matrix of every expert, stored as a tensor each or as a stack (X, rows, columns)."""

@@ -192,3 +192,30 @@ HF = TensorNames(
     key_norm="self_attn.k_norm",
 )  # fmt: skip
 """The names in the folders of Llama and of the many architectures that adopted them."""
+
+
+def with_experts(
+    names: TensorNames, at: str, gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj"
+) -> TensorNames:
+    """The same names with those of the experts of the module `at` in folders: a tensor each, or stacks as
+    transformers 5 has them in memory.
+    """
+    return replace(
+        names, expert_gate=f"{at}.{{}}.{gate}", expert_up=f"{at}.{{}}.{up}", expert_down=f"{at}.{{}}.{down}",
+        expert_gate_up=f"{at}.gate_up_proj", expert_down_stack=f"{at}.down_proj", stack_ends=("", "_bias"),
+    )  # fmt: skip
+
+
+MIXTURE = replace(with_experts(HF, "mlp.experts"), router="mlp.gate")
+"""The names of most mixtures in folders."""
+
+
+def with_shared(names: TensorNames, at: str) -> TensorNames:
+    """The same names with those of the shared expert, the module `at` in folders."""
+    return replace(
+        names, shared_gate=f"{at}.gate_proj", shared_up=f"{at}.up_proj", shared_down=f"{at}.down_proj"
+    )
+
+
+SHARING = replace(with_shared(MIXTURE, "mlp.shared_experts"), correction="mlp.gate.e_score_correction_bias")
+"""The names of DeepSeek V3 and of the mixtures that followed it."""

@@ -15,36 +15,39 @@ from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH
-from engine.models.architectures.ernie4_5 import ERNIE_4_5
+from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE
 from engine.models.architectures.exaone4 import EXAONE_4
 from engine.models.architectures.falcon import FALCON
 from engine.models.architectures.falcon_h1 import FALCON_H1
 from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3
 from engine.models.architectures.gemma4 import GEMMA_4
 from engine.models.architectures.glm import GLM
+from engine.models.architectures.glm4_moe import DOTS_1, GLM_4_MIXTURE
 from engine.models.architectures.gpt2 import GPT2
 from engine.models.architectures.gpt_bigcode import GPT_BIGCODE
 from engine.models.architectures.gpt_neox import GPT_NEOX
 from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.gptj import GPT_J
-from engine.models.architectures.granite import GRANITE
+from engine.models.architectures.granite import GRANITE, GRANITE_MIXTURE
 from engine.models.architectures.granite_hybrid import GRANITE_4
-from engine.models.architectures.hunyuan import HUNYUAN
+from engine.models.architectures.hunyuan import HUNYUAN, HUNYUAN_MIXTURE
 from engine.models.architectures.internlm2 import INTERNLM2
-from engine.models.architectures.lfm2 import LFM2
+from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE
 from engine.models.architectures.llama import LLAMA
 from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.minicpm3 import MINICPM_3
+from engine.models.architectures.minimax_m2 import MINIMAX_M2
 from engine.models.architectures.mistral3 import MISTRAL_3
 from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
+from engine.models.architectures.olmoe import OLMOE
 from engine.models.architectures.opt import OPT
 from engine.models.architectures.phi import PHI, PHI_2
-from engine.models.architectures.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
-from engine.models.architectures.qwen3_5 import QWEN_3_5
+from engine.models.architectures.qwen import QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
+from engine.models.architectures.qwen3_5 import QWEN_3_5, QWEN_3_5_MIXTURE, QWEN_3_NEXT
 from engine.models.architectures.seed_oss import SEED_OSS
 from engine.models.architectures.smollm3 import SMOLLM3
 from engine.models.architectures.stablelm import STABLELM
@@ -56,5 +59,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GEMMA_4, GPT_OSS,
     PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM, MINICPM_3,
     LFM2, QWEN_3_5, GRANITE_4, OLMO3, EXAONE_4, SEED_OSS, ERNIE_4_5, ARCEE, NEMOTRON, NEMOTRON_H, MISTRAL_3,
+    QWEN_3_5_MIXTURE, QWEN_3_NEXT, QWEN_2_MIXTURE, GRANITE_MIXTURE, OLMOE, GLM_4_MIXTURE, DOTS_1,
+    LFM2_MIXTURE, ERNIE_4_5_MIXTURE, HUNYUAN_MIXTURE, MINIMAX_M2,
     HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE, BLOOM, MPT, APERTUS,
 )  # fmt: skip

@@ -1,15 +1,21 @@
-"""ERNIE 4.5 (dense): Llama with interleaved rope."""
+"""ERNIE 4.5: Llama with interleaved rope; dense, or with experts and shared ones after dense first layers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import gguf_decoder, hf_decoder
+from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
+from engine.models.headers import MAX_LAYERS, gguf_decoder, hf_decoder
 from engine.models.keys import Keys
-from engine.models.names import GGUF, HF
+from engine.models.names import GGUF, HF, SHARING
 from engine.tensors import RawTensor
+
+MIXTURE_NAMES = replace(
+    SHARING, correction="mlp.moe_statics.e_score_correction_bias", correction_row=True
+)  # fmt: skip
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -24,9 +30,50 @@ def from_hf(keys: Keys) -> ModelConfig:
     return ModelConfig(**shape)
 
 
+def from_hf_mixture(keys: Keys) -> ModelConfig:
+    """`Ernie4_5_MoeForCausalLM`."""
+    defaults = {
+        "moe_k": 6, "moe_num_experts": 64, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+        "moe_layer_end_index": -1, "moe_layer_interval": 1, "moe_intermediate_size": 1536,
+    }  # fmt: skip
+    keys = keys.over(defaults if keys.has("num_key_value_heads") else defaults | {"num_key_value_heads": 4})
+    bias = keys.flag("use_bias", False)
+    shape = hf_decoder(
+        keys, bias=bias, mlp_bias=bias, base=500_000.0, interleaved=True, rms_norm_eps=1e-5,
+        max_position_embeddings=131_072, tie_word_embeddings=True,
+    )  # fmt: skip
+    last = keys.integer("moe_layer_end_index", -1, MAX_LAYERS)
+    first, step = (
+        keys.integer("moe_layer_start_index", 0, MAX_LAYERS),
+        keys.integer("moe_layer_interval", 1, MAX_LAYERS),
+    )
+    end = shape["layers"] if last == -1 else min(last + 1, shape["layers"])
+    width = keys.integer("moe_intermediate_size", 1, 1 << 22)
+    experts = hf_experts(
+        keys,
+        [layer for layer in range(first, end) if (layer + 1) % step == 0],
+        count="moe_num_experts",
+        used="moe_k",
+        width=width,
+        normalise=True,
+        corrected=True,
+        shared_width=width * keys.integer("moe_num_shared_experts", 0, 1 << 10),
+    )
+    return ModelConfig(**shape, head_bias=bias, experts=experts)
+
+
+def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`ernie4_5-moe`."""
+    shape = gguf_decoder(keys, tensors, "ernie4_5-moe", interleaved=True, handled=GGUF_EXPERT_KEYS)
+    return ModelConfig(**shape, experts=gguf_experts(keys, shape))
+
+
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`ernie4_5`."""
     return ModelConfig(**gguf_decoder(keys, tensors, "ernie4_5", interleaved=True))
 
 
 ERNIE_4_5 = Architecture(("ernie4_5",), ("Ernie4_5ForCausalLM",), from_hf, from_gguf, HF, GGUF)
+ERNIE_4_5_MIXTURE = Architecture(
+    ("ernie4_5-moe",), ("Ernie4_5_MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF
+)

@@ -71,6 +71,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             width=shape["ffn_width"],
             normalise=True,
             router_bias=True,
+            bias=True,
         ),
         sinks=True,
     )

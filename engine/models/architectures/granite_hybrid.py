@@ -1,4 +1,6 @@
-"""Granite 4: Granite with Mamba-2 in most layers and attention, usually without rope, in the others."""
+"""Granite 4: Granite with Mamba-2 in most layers and attention, usually without rope, in the others; dense,
+or with experts and a shared one.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.backends.states import MOST_KEY_DIM
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.architectures.granite import gguf_multipliers, hf_multipliers
+from engine.models.architectures.granite import (
+    GGUF_MULTIPLIERS,
+    MIXTURE_NAMES,
+    gguf_multipliers,
+    gguf_nope_layers,
+    hf_granite_experts,
+    hf_multipliers,
+)
 from engine.models.config import ModelConfig
+from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts
 from engine.models.headers import gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
 from engine.models.keys import Keys
-from engine.models.names import GGUF, HF, RecurrentNames
+from engine.models.names import GGUF, RecurrentNames
 from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(
-    HF, gate="", up="", gate_up="shared_mlp.input_linear", down="shared_mlp.output_linear",
+    MIXTURE_NAMES, gate="", up="", gate_up="shared_mlp.input_linear", down="shared_mlp.output_linear",
     recurrent=RecurrentNames(
         "mamba.in_proj", "mamba.out_proj", "mamba.conv1d", rate="mamba.A_log", shift="mamba.dt_bias",
         skip="mamba.D", norm="mamba.norm",
@@ -36,15 +45,11 @@ _MOST = 1 << 14
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`GraniteMoeHybridForCausalLM` without experts."""
-    if keys.integer("num_local_experts", 0, _MOST, 8):
-        raise UnsupportedModel(
-            "The model is a mixture of experts of Granite 4, which is not supported yet. Choose one without "
-            "experts, such as Granite 4.0 H Micro."
-        )
+    """`GraniteMoeHybridForCausalLM`."""
     refuse_limited_steps(keys)
-    bias = keys.flag("attention_bias", False)
-    shape = hf_decoder(keys.replaced("intermediate_size", keys.raw("shared_intermediate_size")), bias=bias)
+    keys = keys.over({"num_local_experts": 8, "shared_intermediate_size": 1024})
+    bias, shared = keys.flag("attention_bias", False), keys.integer("shared_intermediate_size", 1, 1 << 22)
+    shape = hf_decoder(keys.replaced("intermediate_size", shared), bias=bias)
     layers = shape["layers"]
     kinds = hf_layer_types(keys, layers, ("mamba", "linear_attention", "attention", "full_attention"))
     heads = keys.integer("mamba_n_heads", 1, _MOST, 128)
@@ -55,12 +60,13 @@ def from_hf(keys: Keys) -> ModelConfig:
     return ModelConfig(
         **shape,
         **hf_multipliers(keys),
+        experts=hf_granite_experts(keys, shape, shared) if keys.raw("num_local_experts") else None,
         nope_layers=frozenset() if with_rope else frozenset(range(layers)),
         recurrent=Mamba(
             heads,
             keys.integer("mamba_d_head", 1, _MOST) if own else inner // heads,
             groups,
-            keys.integer("mamba_d_state", 1, MOST_KEY_DIM, 256),
+            keys.integer("mamba_d_state", 1, _MOST, 256),
             keys.integer("mamba_d_conv", 2, 64, 4),
             norm_groups=groups,
         ),
@@ -90,14 +96,13 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     keys, recurrent = recurrent_by_heads(keys)
     shape: dict[str, Any] = gguf_decoder(
         keys, tensors, "granitehybrid", interleaved=True,
-        handled=("attention.scale", "logit_scale", "embedding_scale", "residual_scale"),
+        handled=(*GGUF_MULTIPLIERS, *GGUF_EXPERT_KEYS),
     )  # fmt: skip
     return ModelConfig(
         **shape,
         **gguf_multipliers(keys),
-        nope_layers=frozenset()
-        if keys.flag("rope.scaling.finetuned", True)
-        else frozenset(range(shape["layers"])),
+        nope_layers=gguf_nope_layers(keys, shape["layers"]),
+        experts=gguf_experts(keys, shape),
         recurrent=gguf_mamba(keys),
         recurrent_layers=recurrent,
     )
@@ -111,7 +116,7 @@ def gguf_mamba(keys: Keys) -> Mamba:
         heads,
         keys.integer("ssm.inner_size", heads, _MOST * heads) // heads,
         groups,
-        keys.integer("ssm.state_size", 1, MOST_KEY_DIM),
+        keys.integer("ssm.state_size", 1, _MOST),
         keys.integer("ssm.conv_kernel", 2, 64),
         norm_groups=groups,
     )

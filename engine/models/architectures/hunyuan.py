@@ -1,18 +1,25 @@
-"""Hunyuan (dense, of 2025): Llama with qk norm after rope, whose base is raised by a factor of its own."""
+"""Hunyuan (of 2025): Llama with qk norm after rope, whose base is raised by a factor of its own; dense, or
+with experts and a shared one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
+from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers import gguf_decoder, head_dimension, hf_decoder
 from engine.models.keys import Keys
-from engine.models.names import GGUF, HF
+from engine.models.names import GGUF, HF, with_experts, with_shared
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(HF, query_norm="self_attn.query_layernorm", key_norm="self_attn.key_layernorm")
+MIXTURE_NAMES = replace(
+    with_shared(with_experts(HF_NAMES, "mlp.experts"), "mlp.shared_mlp"), router="mlp.gate.wg"
+)
 _MOST_ALPHA = 1e9
 
 
@@ -27,6 +34,38 @@ def from_hf(keys: Keys) -> ModelConfig:
         max_position_embeddings=2048,
     )
     return ModelConfig(**shape, qk_norm="head", qk_norm_last=True)
+
+
+def from_hf_mixture(keys: Keys) -> ModelConfig:
+    """`HunYuanMoEV1ForCausalLM`, which may list one number for each layer."""
+    names = ("num_experts", "moe_topk", "num_shared_expert", "moe_intermediate_size")
+    for name in names:
+        keys = _single(keys, name)
+    keys = keys.over({"num_experts": 1, "moe_topk": 1})
+    config = from_hf(keys)
+    width = keys.integer("moe_intermediate_size", 1, 1 << 22, config.ffn_width)
+    experts = hf_experts(
+        keys,
+        range(config.layers),
+        count="num_experts",
+        used="moe_topk",
+        width=width,
+        normalise=True,
+        shared_width=config.ffn_width * keys.integer("num_shared_expert", 0, 1 << 10, 1),
+    )
+    return replace(config, experts=experts)
+
+
+def _single(keys: Keys, name: str) -> Keys:
+    """The number that a list repeats in the list's place."""
+    values = keys.raw(name)
+    if not isinstance(values, list):
+        return keys
+    if len(set(keys.integers(name, 0, 1 << 22))) != 1:
+        raise BadCheckpoint(
+            f"config.json: {name} differs between layers, which no Hunyuan does; the file is damaged."
+        )
+    return keys.replaced(name, values[0])
 
 
 def _raised(keys: Keys) -> Keys:
@@ -53,4 +92,14 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**gguf_decoder(keys, tensors, "hunyuan-dense"), qk_norm="head", qk_norm_last=True)
 
 
+def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`hunyuan-moe`."""
+    shape = gguf_decoder(keys, tensors, "hunyuan-moe", handled=GGUF_EXPERT_KEYS)
+    experts = gguf_experts(keys, shape)
+    return ModelConfig(**shape, qk_norm="head", qk_norm_last=True, experts=experts)
+
+
+HUNYUAN_MIXTURE = Architecture(
+    ("hunyuan-moe",), ("HunYuanMoEV1ForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF
+)
 HUNYUAN = Architecture(("hunyuan-dense",), ("HunYuanDenseV1ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF)

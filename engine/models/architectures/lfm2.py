@@ -1,4 +1,6 @@
-"""LFM2 (arXiv 2511.23404): short gated convolutions, with attention in some layers."""
+"""LFM2 (arXiv 2511.23404): short gated convolutions, with attention in some layers; dense, or with experts
+after dense first layers.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,10 @@ from dataclasses import replace
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
+from engine.models.expert_headers import gguf_experts, hf_experts
 from engine.models.headers import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
 from engine.models.keys import Keys
-from engine.models.names import GGUF, HF, RecurrentNames, TensorNames
+from engine.models.names import GGUF, HF, RecurrentNames, TensorNames, with_experts
 from engine.models.recurrent_config import ShortConvolution
 from engine.tensors import RawTensor
 
@@ -25,6 +28,10 @@ GGUF_NAMES = replace(
     norm="token_embd_norm",
     recurrent=RecurrentNames("shortconv.in_proj", "shortconv.out_proj", "shortconv.conv", gguf=True),
 )
+MIXTURE_NAMES = replace(
+    with_experts(HF_NAMES, "feed_forward.experts", "w1", "w3", "w2"), router="feed_forward.gate",
+    correction="feed_forward.expert_bias",
+)  # fmt: skip
 _MOST_TAPS = 64
 
 
@@ -34,6 +41,36 @@ def from_hf(keys: Keys) -> ModelConfig:
     for newer, older in (("tie_word_embeddings", "tie_embedding"), ("intermediate_size", "block_ff_dim")):
         if keys.raw(older) is not None:
             keys = keys.replaced(newer, keys.raw(older))
+    config = _from_hf(keys)
+    return replace(config, ffn_width=_feed_forward(keys, config.ffn_width))
+
+
+def from_hf_mixture(keys: Keys) -> ModelConfig:
+    """`Lfm2MoeForCausalLM`."""
+    defaults = {
+        "norm_eps": 1e-5, "num_key_value_heads": 8, "intermediate_size": 7168, "num_experts": 32,
+        "num_experts_per_tok": 4,
+    }  # fmt: skip
+    keys = keys.over(defaults)
+    if keys.raw("tie_embedding") is not None:
+        keys = keys.replaced("tie_word_embeddings", keys.raw("tie_embedding"))
+    config = _from_hf(keys)
+    dense = min(keys.integer("num_dense_layers", 0, MAX_LAYERS, 2), config.layers)
+    experts = hf_experts(
+        keys,
+        range(dense, config.layers),
+        count="num_experts",
+        used="num_experts_per_tok",
+        width=keys.integer("moe_intermediate_size", 1, 1 << 22, 1792),
+        normalise=keys.flag("norm_topk_prob", True),
+        scores="sigmoid",
+        scale=keys.number("routed_scaling_factor", 0.0, 1e6, 1.0),
+        corrected=keys.flag("use_expert_bias", True),
+    )
+    return replace(config, experts=experts)
+
+
+def _from_hf(keys: Keys) -> ModelConfig:
     shape = hf_decoder(
         keys, bias=False, base=1e6, norm_eps="norm_eps", max_position_embeddings=128_000,
         tie_word_embeddings=True,
@@ -46,7 +83,6 @@ def from_hf(keys: Keys) -> ModelConfig:
             "full_attention" if layer in with_attention or not keys.has("full_attn_idxs") else "conv"
             for layer in range(layers)
         )
-    shape["ffn_width"] = _feed_forward(keys, shape["ffn_width"])
     return ModelConfig(
         **shape,
         qk_norm="head",
@@ -70,11 +106,13 @@ def _feed_forward(keys: Keys, width: int) -> int:
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`lfm2`."""
+    """`lfm2` and `lfm2moe`."""
     keys, recurrent = recurrent_by_heads(keys)
+    shape = gguf_decoder(keys, tensors, keys.source["general.architecture"], handled=("expert_count",))
     return ModelConfig(
-        **gguf_decoder(keys, tensors, "lfm2"),
+        **shape,
         qk_norm="head",
+        experts=gguf_experts(keys, shape, scores="sigmoid"),
         recurrent=ShortConvolution(keys.integer("shortconv.l_cache", 2, _MOST_TAPS, 3)),
         recurrent_layers=recurrent,
     )
@@ -86,3 +124,7 @@ def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames
 
 
 LFM2 = Architecture(("lfm2",), ("Lfm2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, adapt=adapted)
+LFM2_MIXTURE = Architecture(
+    ("lfm2moe",), ("Lfm2MoeForCausalLM",), from_hf_mixture, from_gguf, MIXTURE_NAMES, GGUF_NAMES,
+    adapt=adapted,
+)  # fmt: skip

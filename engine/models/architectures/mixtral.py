@@ -9,12 +9,11 @@ from engine.models.config import ModelConfig
 from engine.models.expert_headers import hf_experts
 from engine.models.headers import hf_decoder, hf_windows
 from engine.models.keys import Keys
-from engine.models.names import HF
+from engine.models.names import HF, with_experts
 
 NAMES = replace(
-    HF, router="block_sparse_moe.gate", expert_gate="block_sparse_moe.experts.{}.w1",
-    expert_up="block_sparse_moe.experts.{}.w3", expert_down="block_sparse_moe.experts.{}.w2",
-)  # fmt: skip
+    with_experts(HF, "block_sparse_moe.experts", "w1", "w3", "w2"), router="block_sparse_moe.gate"
+)
 
 
 def from_hf(keys: Keys) -> ModelConfig:

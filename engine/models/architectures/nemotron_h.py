@@ -1,5 +1,5 @@
-"""Nemotron-H and Nemotron Nano 2 (arXiv 2504.03624): layers of one part each, Mamba-2, attention without
-rope, or the square of relu.
+"""Nemotron-H, Nemotron Nano 2 (arXiv 2504.03624) and Nemotron 3: layers of one part each, Mamba-2, attention
+without rope, or the square of relu, in Nemotron 3 of experts without gates.
 """
 
 from __future__ import annotations
@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.backends.states import MOST_KEY_DIM
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
-from engine.models.config import ModelConfig
+from engine.models.config import Experts, ModelConfig
+from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers import gguf_decoder, hf_activation, hf_layer_types, hf_shape
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF, RecurrentNames
@@ -22,7 +22,10 @@ from engine.tensors import RawTensor
 HF_NAMES = replace(
     HF, embed="backbone.embeddings", norm="backbone.norm_f", layer="backbone.layers.{}.",
     attention_norm="norm", mlp_norm="norm", query="mixer.q_proj", key="mixer.k_proj", value="mixer.v_proj",
-    output="mixer.o_proj", gate="", up="mixer.up_proj", down="mixer.down_proj",
+    output="mixer.o_proj", gate="", up="mixer.up_proj", down="mixer.down_proj", router="mixer.gate",
+    expert_up="mixer.experts.{}.up_proj", expert_down="mixer.experts.{}.down_proj",
+    correction="mixer.gate.e_score_correction_bias", shared_up="mixer.shared_experts.up_proj",
+    shared_down="mixer.shared_experts.down_proj",
     recurrent=RecurrentNames(
         "mixer.in_proj", "mixer.out_proj", "mixer.conv1d", rate="mixer.A_log", shift="mixer.dt_bias",
         skip="mixer.D", norm="mixer.norm",
@@ -38,11 +41,15 @@ GGUF_NAMES = replace(
 _PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 _KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
 _MOST = 1 << 14
+_LATENT = (
+    "The model's experts work on a projection of its features (moe_latent_size), which is not supported yet. "
+    "Choose one without it, such as Nemotron 3 Nano."
+)
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`NemotronHForCausalLM` without experts."""
-    keys = keys.over({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8})
+    """`NemotronHForCausalLM`."""
+    keys = keys.over({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8, "intermediate_size": 21504})
     kinds = _kinds(keys)
     refuse_limited_steps(keys)
     shape = hf_shape(
@@ -56,17 +63,37 @@ def from_hf(keys: Keys) -> ModelConfig:
             keys.integer("mamba_num_heads", 1, _MOST, 128),
             keys.integer("mamba_head_dim", 1, _MOST, 64),
             groups,
-            keys.integer("ssm_state_size", 1, MOST_KEY_DIM, 128),
+            keys.integer("ssm_state_size", 1, _MOST, 128),
             keys.integer("conv_kernel", 2, 64, 4),
             norm_groups=groups,
         ),
         kinds,
         mlp_bias=keys.flag("mlp_bias", False),
+        experts=_experts(keys, [layer for layer, kind in enumerate(kinds) if kind == "moe"]),
+    )
+
+
+def _experts(keys: Keys, layers: list[int]) -> Experts | None:
+    if layers and keys.raw("moe_latent_size") is not None:
+        raise UnsupportedModel(_LATENT)
+    keys = keys.over({"n_routed_experts": 8, "num_experts_per_tok": 2})
+    return hf_experts(
+        keys,
+        layers,
+        count="n_routed_experts",
+        used="num_experts_per_tok",
+        width=keys.integer("moe_intermediate_size", 1, 1 << 22, 7688),
+        normalise=keys.flag("norm_topk_prob", True),
+        scores="sigmoid",
+        scale=keys.number("routed_scaling_factor", 0.0, 1e6, 1.0),
+        corrected=True,
+        shared_width=keys.integer("moe_shared_expert_intermediate_size", 1, 1 << 22, 7688),
+        **hf_groups(keys),
     )
 
 
 def _kinds(keys: Keys) -> tuple[str, ...]:
-    """Of each layer "mamba", "attention" or "mlp": a letter each in `hybrid_override_pattern`."""
+    """Of each layer "mamba", "attention", "mlp" or "moe": a letter each in `hybrid_override_pattern`."""
     pattern = keys.raw("hybrid_override_pattern")
     if pattern is None:
         named = (
@@ -80,12 +107,7 @@ def _kinds(keys: Keys) -> tuple[str, ...]:
         kinds = tuple(_KINDS.get(kind, kind) for kind in kinds)
     else:
         kinds = tuple(_PATTERN.get(letter, letter) for letter in keys.text("hybrid_override_pattern"))
-    if "moe" in kinds:
-        raise UnsupportedModel(
-            "The model is a mixture of experts of Nemotron-H, which is not supported yet. Choose one without "
-            "experts, such as Nemotron Nano 9B v2."
-        )
-    if not kinds or any(kind not in ("mamba", "attention", "mlp") for kind in kinds):
+    if not kinds or any(kind not in ("mamba", "attention", "mlp", "moe") for kind in kinds):
         raise BadCheckpoint(
             "config.json does not say of each layer whether it is Mamba, attention or feed-forward; the file "
             "is damaged."
@@ -94,7 +116,9 @@ def _kinds(keys: Keys) -> tuple[str, ...]:
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`nemotron_h`, with lists of key/value heads and of feed-forward lengths, 0 where a layer has none."""
+    """`nemotron_h` and `nemotron_h_moe`, with lists of key/value heads and of feed-forward lengths, 0 where a
+    layer has none.
+    """
     heads = keys.integers("attention.head_count_kv", 0, _MOST)
     widths = keys.integers("feed_forward_length", 0, 1 << 22)
     if len(heads) != len(widths) or not any(heads) or not any(widths):
@@ -102,20 +126,32 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
             "The GGUF metadata does not say of each layer whether it is Mamba, attention or feed-forward; "
             "the file is damaged."
         )
+    if keys.raw("moe_latent_size"):
+        raise UnsupportedModel(_LATENT)
+    # The last layers may predict further tokens; they are no part of the decoder.
+    layers = len(heads) - keys.integer("nextn_predict_layers", 0, len(heads) - 1, 0)
+    heads, widths = heads[:layers], widths[:layers]
     keys = keys.replaced("attention.head_count_kv", max(heads)).replaced("feed_forward_length", max(widths))
     # The epsilon of its RMS norms has the key of layer norms.
     plain = keys.raw("attention.layer_norm_rms_epsilon") is None
-    shape = gguf_decoder(keys.replaced("block_count", len(heads)), tensors, "nemotron_h", layer_norm=plain)
+    architecture = keys.source["general.architecture"]
+    shape = gguf_decoder(
+        keys.replaced("block_count", layers), tensors, architecture, layer_norm=plain,
+        handled=GGUF_EXPERT_KEYS,
+    )  # fmt: skip
+    chosen = [layer for layer in range(layers) if f"blk.{layer}.ffn_gate_inp.weight" in tensors]
     kinds = tuple(
-        "attention" if head else "mlp" if width else "mamba"
-        for head, width in zip(heads, widths, strict=True)
+        "attention" if head else "moe" if layer in chosen else "mlp" if width else "mamba"
+        for layer, (head, width) in enumerate(zip(heads, widths, strict=True))
     )
-    return _config(shape | {"activation": "relu2"}, gguf_mamba(keys), kinds, mlp_bias=None)
+    experts = gguf_experts(keys, shape, scores="sigmoid", layers=frozenset(chosen)) if chosen else None
+    return _config(shape | {"activation": "relu2"}, gguf_mamba(keys), kinds, mlp_bias=None, experts=experts)
 
 
 def _config(
-    shape: dict[str, object], mamba: Mamba, kinds: tuple[str, ...], *, mlp_bias: bool | None
-) -> ModelConfig:
+    shape: dict[str, object], mamba: Mamba, kinds: tuple[str, ...], *, mlp_bias: bool | None,
+    experts: Experts | None,
+) -> ModelConfig:  # fmt: skip
     def those(kind: str) -> frozenset[int]:
         return frozenset(layer for layer, own in enumerate(kinds) if own == kind)
 
@@ -123,12 +159,12 @@ def _config(
         "rope": RopeConfig(10000.0, 2, False, (1.0,)),  # for no layer
         "nope_layers": frozenset(range(len(kinds))),
         "gated": False, "one_part": True, "mlp_bias": mlp_bias, "recurrent": mamba,
-        "recurrent_layers": those("mamba"), "mlp_layers": those("mlp"),
+        "recurrent_layers": those("mamba"), "mlp_layers": those("mlp") | those("moe"), "experts": experts,
     }  # fmt: skip
     return ModelConfig(**(shape | more))  # type: ignore[arg-type]
 
 
 NEMOTRON_H = Architecture(
-    ("nemotron_h",), ("NemotronHForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES,
+    ("nemotron_h", "nemotron_h_moe"), ("NemotronHForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES,
     prefixes=("", "-model."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Qwen 2 and 2.5 (biases of queries, keys and values), Qwen 3 (qk norm), and Qwen 3's mixture of experts."""
+"""Qwen 2 and 2.5 (biases of queries, keys and values), Qwen 3 (qk norm), and both as mixtures of experts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import Experts, ModelConfig
-from engine.models.expert_headers import gguf_experts, hf_experts
+from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers import MAX_CONTEXT, MAX_LAYERS, gguf_decoder, hf_decoder, layer_kinds
 from engine.models.keys import Keys
-from engine.models.names import GGUF, HF
+from engine.models.names import GGUF, HF, MIXTURE, with_shared
 from engine.tensors import RawTensor
 
-MIXTURE = replace(
-    HF, router="mlp.gate", expert_gate="mlp.experts.{}.gate_proj", expert_up="mlp.experts.{}.up_proj",
-    expert_down="mlp.experts.{}.down_proj",
+QWEN_2_NAMES = replace(
+    with_shared(MIXTURE, "mlp.shared_expert"), shared_router="mlp.shared_expert_gate"
 )  # fmt: skip
 
 
@@ -39,29 +38,45 @@ def from_hf_mixture(keys: Keys) -> ModelConfig:
     window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0 if keys.has("sliding_window") else 4096)
     slides = keys.flag("use_sliding_window", False) and window
     return ModelConfig(
-        **shape, qk_norm="head", windows=(window,) * layers if slides else (), experts=_experts(keys, layers)
+        **shape, qk_norm="head", windows=(window,) * layers if slides else (),
+        experts=hf_qwen_experts(keys, layers, {"num_experts_per_tok": 8, "moe_intermediate_size": 768}),
+    )  # fmt: skip
+
+
+def from_hf_mixture_2(keys: Keys) -> ModelConfig:
+    """`Qwen2MoeForCausalLM`: one more expert that every token uses, gated."""
+    shape = _hf_decoder(keys, keys.flag("qkv_bias", True), num_key_value_heads=16) | {"output_bias": False}
+    usual = {"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408}
+    return ModelConfig(
+        **shape,
+        windows=_windows(keys, shape["layers"], every_other=True),
+        experts=hf_qwen_experts(keys, shape["layers"], usual, shared=5632),
     )
 
 
-def _experts(keys: Keys, layers: int) -> Experts | None:
+def hf_qwen_experts(
+    keys: Keys, layers: int, usual: Mapping[str, int], *, shared: int = 0, normalise: bool = False
+) -> Experts | None:
+    """Experts in every `decoder_sparse_step`-th layer except `mlp_only_layers`; `usual` are the class's
+    defaults, `shared` that of the features inside the shared expert, 0 where there is none.
+    """
     # transformers 5 writes the count under Mixtral's name.
     count = "num_experts" if keys.raw("num_experts") is not None else "num_local_experts"
-    keys = keys.over({count: 128, "num_experts_per_tok": 8})
+    keys = keys.over({count: usual.get("num_experts", 128), **usual})
     step, plain = (
         keys.integer("decoder_sparse_step", 1, MAX_LAYERS, 1),
         keys.integers("mlp_only_layers", 0, MAX_LAYERS),
     )
-    sparse = frozenset(layer for layer in range(layers) if (layer + 1) % step == 0 and layer not in plain)
-    if not sparse or keys.raw(count) == 0:
-        return None
-    width = keys.integer("moe_intermediate_size", 1, 1 << 22, 768)
+    sparse = [layer for layer in range(layers) if (layer + 1) % step == 0 and layer not in plain]
     return hf_experts(
         keys,
-        sparse,
+        [] if keys.raw(count) == 0 else sparse,
         count=count,
         used="num_experts_per_tok",
-        width=width,
-        normalise=keys.flag("norm_topk_prob", False),
+        width=keys.integer("moe_intermediate_size", 1, 1 << 22),
+        normalise=keys.flag("norm_topk_prob", normalise),
+        shared_width=keys.integer("shared_expert_intermediate_size", 1, 1 << 22, shared) if shared else 0,
+        shared_gate=shared > 0,
     )
 
 
@@ -72,8 +87,10 @@ def _hf_decoder(keys: Keys, bias: bool, **defaults: Any) -> dict[str, Any]:
     return hf_decoder(keys, bias=bias, **absent | others)
 
 
-def _windows(keys: Keys, layers: int) -> tuple[int, ...]:
-    """If `use_sliding_window` is set: `layer_types`, or all layers from `max_window_layers` on."""
+def _windows(keys: Keys, layers: int, *, every_other: bool = False) -> tuple[int, ...]:
+    """If `use_sliding_window` is set: `layer_types`, or all layers from `max_window_layers` on; where windows
+    are in `every_other` layer, the first, third ... before it.
+    """
     window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0 if keys.has("sliding_window") else 4096)
     if not keys.flag("use_sliding_window", False) or not window:
         return ()
@@ -81,7 +98,7 @@ def _windows(keys: Keys, layers: int) -> tuple[int, ...]:
     slide = (
         [kind == "sliding_attention" for kind in kinds]
         if kinds is not None
-        else [layer >= first for layer in range(layers)]
+        else [layer < first and layer % 2 == 0 if every_other else layer >= first for layer in range(layers)]
     )
     return tuple(window if slides else 0 for slides in slide)
 
@@ -102,8 +119,23 @@ def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConf
     return ModelConfig(**shape, qk_norm="head", experts=gguf_experts(keys, shape))
 
 
+def from_gguf_mixture_2(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`qwen2moe`."""
+    shape = gguf_decoder(keys, tensors, "qwen2moe", handled=GGUF_EXPERT_KEYS)
+    return ModelConfig(**shape, experts=gguf_qwen_experts(keys, shape, normalise=False))
+
+
+def gguf_qwen_experts(keys: Keys, shape: dict[str, Any], *, normalise: bool = True) -> Experts | None:
+    """Experts with a shared one, whose features are those of a plain part where the file does not say."""
+    keys = keys.over({"expert_shared_feed_forward_length": shape["ffn_width"]})
+    return gguf_experts(keys, shape, normalise=normalise, shared_gate=True)
+
+
 QWEN_2 = Architecture(("qwen2",), ("Qwen2ForCausalLM",), from_hf_2, from_gguf_2, HF, GGUF, prefixes=("", "-"))
 QWEN_3 = Architecture(("qwen3",), ("Qwen3ForCausalLM",), from_hf_3, from_gguf_3, HF, GGUF, prefixes=("", "-"))
 QWEN_3_MIXTURE = Architecture(
     ("qwen3moe",), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF
+)
+QWEN_2_MIXTURE = Architecture(
+    ("qwen2moe",), ("Qwen2MoeForCausalLM",), from_hf_mixture_2, from_gguf_mixture_2, QWEN_2_NAMES, GGUF
 )

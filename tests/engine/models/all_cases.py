@@ -8,6 +8,7 @@ from tests.engine.models.further_cases import FURTHER_CASES
 from tests.engine.models.gemma_cases import GEMMA_CASES
 from tests.engine.models.latent_cases import LATENT_CASES
 from tests.engine.models.llama_cases import LLAMA_CASES
+from tests.engine.models.mixture_cases import MIXTURE_CASES
 from tests.engine.models.other_cases import OTHER_CASES
 from tests.engine.models.qwen_gemma_cases import QWEN_GEMMA_CASES
 from tests.engine.models.recurrent_cases import RECURRENT_CASES
@@ -21,6 +22,7 @@ CASES: tuple[Case, ...] = (
     *GEMMA_CASES,
     *DENSE_CASES,
     *LATENT_CASES,
+    *MIXTURE_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)
