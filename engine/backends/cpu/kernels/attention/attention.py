@@ -246,7 +246,8 @@ def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, st
 def _change_scores(args: int, row: int, vectors: int, head: int, start: int, valid: int) -> None:
     """Cap a page's scores of a query of `head`, and add ALiBi's slope.
 
-    `row` has `vectors` vectors of scores of keys from position `start` on; the query is at `valid` - 1 of them.
+    `row` has `vectors` vectors of scores of keys from position `start` on; the query is at `valid` - 1 of
+    them.
     """
     cap, slopes = ld_f64(args + 8 * A_CAP), ld_i64(args + 8 * A_SLOPES)
     if cap > 0.0:
