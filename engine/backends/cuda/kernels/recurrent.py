@@ -2,8 +2,8 @@
 
 It is a scan over rows. A block has 32 columns of one head's matrix, which stay in registers:
 GROUPS threads share a column, each with some of the keys. So rows have the same bits in every cut of a text
-into passes, which the chunked forms of the papers would not give them. It costs about seven instructions for
-each row and key of a lane, counted by `tests.tools.count_instructions`.
+into passes, which the chunked forms of the papers would not give them. A warp's loop over rows has 184
+instructions a row with the delta rule and 144 without, for keys of 128 dimensions (SASS of sm_90).
 
 Layout of a state: (H, blocks of 32 values, Dk, 32), with Dk rounded up to a multiple of 4. Formula: see
 `Ops.linear_attention`.
@@ -97,22 +97,24 @@ def _stage(
     key_head: int, key_dim: int, value: int, columns: int, me: int,
 ) -> None:  # fmt: skip
     """Copy keys, queries and values of `count` rows from `begin` on to shared memory, zeros beyond them."""
-    if me < WIDTH:
-        at = 4 * (int64(key_head) * int64(key_dim) + int64(me))
-        key_at, query_at = k + int64(begin) * k_stride + at, q + int64(begin) * q_stride + at
-        t = int32(0)
-        while t < count:
-            key = registers(float32(0.0), AT_ONCE)
-            query = registers(float32(0.0), AT_ONCE)
-            for i in static(range(AT_ONCE)):
-                if me < key_dim and int32(t + i) < count:
-                    key[i], query[i] = ld_f32(key_at), ld_f32(query_at)
-                key_at, query_at = key_at + k_stride, query_at + q_stride
-            for i in static(range(AT_ONCE)):
-                place = int32(memory + 4 * int32(WIDTH * int32(t + i) + me))
-                sts_f32(place, key[i])
-                sts_f32(int32(place + 4 * TOKENS * WIDTH), query[i])
-            t = unknown(int32(t + AT_ONCE))
+    for start in static(range(0, WIDTH, 32 * GROUPS)):
+        own = int32(me + start)
+        if own < WIDTH:
+            at = 4 * (int64(key_head) * int64(key_dim) + int64(own))
+            key_at, query_at = k + int64(begin) * k_stride + at, q + int64(begin) * q_stride + at
+            t = int32(0)
+            while t < count:
+                key = registers(float32(0.0), AT_ONCE)
+                query = registers(float32(0.0), AT_ONCE)
+                for i in static(range(AT_ONCE)):
+                    if own < key_dim and int32(t + i) < count:
+                        key[i], query[i] = ld_f32(key_at), ld_f32(query_at)
+                    key_at, query_at = key_at + k_stride, query_at + q_stride
+                for i in static(range(AT_ONCE)):
+                    place = int32(memory + 4 * int32(WIDTH * int32(t + i) + own))
+                    sts_f32(place, key[i])
+                    sts_f32(int32(place + 4 * TOKENS * WIDTH), query[i])
+                t = unknown(int32(t + AT_ONCE))
     column = int32(me & 31)
     value_at = v + 4 * (int64(value) + int64(column))
     t = int32(me >> 5)
