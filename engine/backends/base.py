@@ -230,16 +230,9 @@ class Ops(Protocol):
         ...
 
     def linear_attention(
-        self,
-        part: int,
-        inputs: tuple[Array, Array, Array],
-        decay: Array,
-        beta: Array | None,
-        rate: Floats,
-        shift: Floats,
-        shape: LinearAttentionShape,
-        skip: Floats | None = None,
-    ) -> Array:
+        self, part: int, inputs: tuple[Array, Array, Array], decay: Array, beta: Array | None, rate: Floats,
+        shift: Floats, shape: LinearAttentionShape, skip: Floats | None = None,
+    ) -> Array:  # fmt: skip
         """Advance the matrices of each head by q (T, G * Dk), k (T, G * Dk), v (T, H * Dv), the `inputs`.
 
         With step = softplus(decay + shift) and a = exp(rate * step), from `decay` (T, H), `rate` (H,) and
@@ -276,6 +269,14 @@ class Ops(Protocol):
 
     def soft_cap(self, x: Array, scale: float, cap: float) -> Array:
         """cap * tanh(scale * x / cap), or scale * x if `cap` is 0."""
+        ...
+
+    def mix(self, parts: Sequence[Array], weights: Array, first: int, residual: Array | None = None) -> Array:
+        """residual plus the sum over i of parts[i] (T, E) times column first + i of weights: (T, E)."""
+        ...
+
+    def magnitude(self, x: Array, centred: bool = False) -> Array:
+        """Each row's sqrt(mean(x^2)), or if `centred` sqrt(mean((x - mean(x))^2)): (T, 1)."""
         ...
 
     def route(

@@ -303,6 +303,15 @@ class ReferenceOps(RecurrentOps):
     def soft_cap(self, x: Array, scale: float, cap: float) -> Array:
         return cap * torch.tanh(x * scale / cap) if cap else x * scale
 
+    def mix(self, parts: Sequence[Array], weights: Array, first: int, residual: Array | None = None) -> Array:
+        shares = weights[:, first : first + len(parts)]
+        y = sum(part * shares[:, i : i + 1] for i, part in enumerate(parts))
+        return y if residual is None else residual + y
+
+    def magnitude(self, x: Array, centred: bool = False) -> Array:
+        x = x - x.mean(dim=-1, keepdim=True) if centred else x
+        return torch.sqrt((x * x).mean(dim=-1, keepdim=True))
+
     def route(
         self, logits: Array, routing: Routing, bias: Floats | None = None, scales: Floats | None = None
     ) -> Routes:

@@ -8,6 +8,7 @@ from engine.backends.base import AttentionShape, Routing
 from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.backends.states import StateShape
 from engine.errors import BadCheckpoint
+from engine.models.gemma_config import AltUp, PerLayer
 from engine.models.recurrent_config import Recurrent, state_parts
 from engine.models.rope import RopeConfig
 
@@ -99,17 +100,6 @@ class LatentAttention:
     def query_dim(self) -> int:
         """Numbers of a head's query."""
         return self.nope_dim + self.rope_dim
-
-
-@dataclass(frozen=True, slots=True)
-class PerLayer:
-    """A second embedding of each token for every layer, `width` numbers each (Gemma 3n, Gemma 4).
-
-    Its table has `vocab_size` rows; further tokens take the first.
-    """
-
-    width: int
-    vocab_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +214,7 @@ class ModelConfig:
     ffn_widths: tuple[int, ...] = ()
     """The `ffn_width` of each layer, where they differ."""
     per_layer: PerLayer | None = None
+    altup: AltUp | None = None
     layer_scale: bool | None = False
     """Whether what a layer makes is multiplied by a number of its own; True, False and None as for biases."""
     output_gate: bool = False
@@ -301,7 +292,7 @@ class ModelConfig:
         """What the model has that there are no GPU kernels for; "" if there is nothing."""
         found = {
             "latent attention": self.latent is not None, "heads of several sizes": bool(self.layer_heads),
-            "ALiBi positions": bool(self.slopes),
+            "ALiBi positions": bool(self.slopes), "layers of several inputs": self.altup is not None,
         }  # fmt: skip
         return next((name for name, there in found.items() if there), "")
 

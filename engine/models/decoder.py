@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import AttentionShape, Weight
+from engine.models.altup import altup_blocks
 from engine.models.attention import (
     Attention,
     BesideAttention,
@@ -69,6 +70,8 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
 
 
 def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks: Sequence[Block]) -> Stack:
+    if config.altup is not None:
+        return altup_blocks(source, config, names, config.altup, blocks)
     if config.per_layer is None and config.layer_scale is False:
         return Blocks(tuple(blocks))
     return scaled_blocks(source, config, names, blocks)

@@ -112,6 +112,16 @@ class Keys:
             raise self._wrong(name, values, f"a list of whole numbers from {low} to {high}")
         return tuple(values)
 
+    def numbers(self, name: str, low: float, high: float) -> tuple[float, ...]:
+        """A list of numbers from `low` to `high`, which may be infinite; () if absent."""
+        values = self.raw(name)
+        values = [] if values is None else values
+        if not isinstance(values, list) or any(
+            type(value) not in (int, float) or not low <= value <= high for value in values
+        ):
+            raise self._wrong(name, values, f"a list of numbers from {low:g} to {high:g}")
+        return tuple(float(value) for value in values)
+
     def _value(self, name: str, default: Any, expected: str) -> Any:
         value = self.raw(name)
         if value is not None:

@@ -29,9 +29,23 @@ class RecurrentNames:
     """Whether convolutions are (C, K) instead of (C, 1, K), and rates -exp(A) instead of A."""
 
 
+@dataclass(frozen=True, slots=True)
+class AltUpNames:
+    """The names of what AltUp and LAuReL add to a layer; `scale` is a full name."""
+
+    router: str
+    router_norm: str
+    predict: str
+    correct: str
+    scale: str
+    left: str
+    right: str
+    laurel_norm: str
+
+
 _OUTER = (
     "embed", "norm", "head", "layer", "positions", "embed_norm", "project_in", "project_out",
-    "per_layer_table", "per_layer_projection", "per_layer_norm",
+    "per_layer_table", "per_layer_projection", "per_layer_norm", "altup_spread", "altup_gather",
 )  # fmt: skip
 """The names that are not those of a layer's tensors."""
 
@@ -136,6 +150,12 @@ class TensorNames:
     layer_post: str = ""
     layer_scale: str = ""
     """The full name of the number that multiplies a layer's result."""
+    altup: AltUpNames | None = None
+    altup_spread: str = ""
+    """The matrices that make the versions of an embedding, and the next those that bring these together: a
+    stack, or with "{}" for a number.
+    """
+    altup_gather: str = ""
     grouped: bool = False
     """Whether the rows of `query_key_value` are grouped by key/value head: the queries of a group, its key,
     its value (InternLM 2).

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
-from engine.models.config import ModelConfig, PerLayer
+from engine.models.config import ModelConfig
+from engine.models.gemma_config import PerLayer
 from engine.models.layers import Block, Linear, Norm, RopeTables
 from engine.models.names import TensorNames
 from engine.models.source import WHOLE, View, WeightSource, linear, norm

@@ -222,7 +222,12 @@ def test_a_model_with_recurrent_layers_takes_the_gpu(machine: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "what"), [("MiniCPM 3", "latent attention"), ("Gemma 4", "heads of several sizes")]
+    ("name", "what"),
+    [
+        ("MiniCPM 3", "latent attention"),
+        ("Gemma 4", "heads of several sizes"),
+        ("Gemma 3n", "layers of several inputs"),
+    ],
 )
 def test_what_gpus_have_no_kernels_for_runs_on_the_processor(
     machine: Any, tmp_path: Path, name: str, what: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.backends.activations import SHAPED
@@ -125,6 +126,29 @@ class Join(Value):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Mix(Value):
+    """y = residual plus the sum of `parts`, each times a column of `weights` from `first` on."""
+
+    INPUTS = ("weights", "residual")
+    parts: tuple[Buffer, ...]
+    weights: Buffer
+    first: int
+    residual: Buffer | None
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return (*self.parts, *super().reads)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Magnitude(Value):
+    """y = the root mean square of each row of x, or of its differences from the row's mean."""
+
+    x: Buffer
+    centred: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LastRows(Value):
     """y = the rows of x that need logits."""
 
@@ -182,6 +206,20 @@ class RowOps(Recording):
     def join(self, x: Buffer, y: Buffer, heads: int) -> Buffer:
         assert x.width % heads == y.width % heads == 0
         return self._add(Join(x=x, z=self._at(y, x.device), heads=heads, y=x.like(x.width + y.width)))
+
+    def mix(
+        self, parts: Sequence[Buffer], weights: Buffer, first: int, residual: Buffer | None = None
+    ) -> Buffer:
+        assert 0 <= first <= first + len(parts) <= weights.width
+        y = parts[0].like()
+        parts = tuple(self._at(part, y.device) for part in parts)
+        assert {part.width for part in parts} == {y.width if residual is None else residual.width}
+        weights = self._at(weights, y.device)
+        residual = None if residual is None else self._at(residual, y.device)
+        return self._add(Mix(parts=parts, weights=weights, first=first, residual=residual, y=y))
+
+    def magnitude(self, x: Buffer, centred: bool = False) -> Buffer:
+        return self._add(Magnitude(x=x, centred=centred, y=x.like(1)))
 
     def last_rows(self, x: Buffer) -> Buffer:
         return self._add(LastRows(x=x, y=Buffer(x.width, on_logit_rows=True, device=x.device)))

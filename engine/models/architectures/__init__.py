@@ -20,6 +20,7 @@ from engine.models.architectures.exaone4 import EXAONE_4
 from engine.models.architectures.falcon import FALCON
 from engine.models.architectures.falcon_h1 import FALCON_H1
 from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3
+from engine.models.architectures.gemma3n import GEMMA_3N
 from engine.models.architectures.gemma4 import GEMMA_4
 from engine.models.architectures.glm import GLM
 from engine.models.architectures.glm4_moe import DOTS_1, GLM_4_MIXTURE
@@ -56,7 +57,7 @@ from engine.models.architectures.starcoder2 import STARCODER2
 __all__ = ["ARCHITECTURES"]
 
 ARCHITECTURES: tuple[Architecture, ...] = (
-    LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GEMMA_4, GPT_OSS,
+    LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GEMMA_3N, GEMMA_4, GPT_OSS,
     PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM, MINICPM_3,
     LFM2, QWEN_3_5, GRANITE_4, OLMO3, EXAONE_4, SEED_OSS, ERNIE_4_5, ARCEE, NEMOTRON, NEMOTRON_H, MISTRAL_3,
     QWEN_3_5_MIXTURE, QWEN_3_NEXT, QWEN_2_MIXTURE, GRANITE_MIXTURE, OLMOE, GLM_4_MIXTURE, DOTS_1,

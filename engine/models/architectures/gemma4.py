@@ -15,8 +15,9 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.gemma import FOUR_NORMS
-from engine.models.config import Experts, ModelConfig, PerLayer
+from engine.models.config import Experts, ModelConfig
 from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
+from engine.models.gemma_config import PerLayer
 from engine.models.headers import (
     MAX_CONTEXT,
     MAX_LAYERS,

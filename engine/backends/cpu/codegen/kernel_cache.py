@@ -152,6 +152,8 @@ _SIMPLE: dict[str, Any] = {
     "pack_int8": integer_gemm.pack_int8,
     "join": rows.join,
     "permute": rows.permute,
+    "mix": rows.mix,
+    "magnitude": norm.magnitude,
     "add_positions": rows.add_positions,
     "route": moe.route,
     "sort_routes": moe.sort_routes,

@@ -23,7 +23,7 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.lowering.call import Argument, Calls, Table
-from engine.backends.graph.rows import Norm
+from engine.backends.graph.rows import Magnitude, Norm
 
 (N_X, N_X_STRIDE, N_Y, N_Y_STRIDE, N_WEIGHT, N_BIAS, N_PARTS, N_WIDTH, N_PART_STEP, N_EPS) = range(10)
 """x and y: addresses and strides in bytes. Addresses of weight and bias. Parts of a row, values of a part,
@@ -120,6 +120,30 @@ def norm_kernel(name: str) -> Any:
     return specialise(_norm_template, name, CENTRED=name == "layer_norm")
 
 
+(R_X, R_X_STRIDE, R_WIDTH, R_Y, R_Y_STRIDE, R_CENTRED) = range(6)
+
+
+def magnitude(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile for each row: sqrt(mean((x - c)^2)), where c is the row's mean or 0."""
+    width, stride = ld_i64(args + 8 * R_WIDTH), ld_i64(args + 8 * R_Y_STRIDE)
+    x, y = (
+        ld_i64(args + 8 * R_X) + tile * ld_i64(args + 8 * R_X_STRIDE),
+        ld_i64(args + 8 * R_Y) + tile * stride,
+    )
+    vectors, centre = width // 16, np.float32(0)
+    if ld_i64(args + 8 * R_CENTRED):
+        total = vector_sum(x, vectors)
+        for i in range(16 * vectors, width):
+            total += ld_f32(x + 4 * i)
+        centre = np.float32(total / width)
+    squares = square_sum(x, vectors, centre)
+    for i in range(16 * vectors, width):
+        squares += (ld_f32(x + 4 * i) - centre) * (ld_f32(x + 4 * i) - centre)
+    st_f32(y, np.float32((squares / width) ** 0.5))
+    for i in range(1, stride // 4):
+        st_f32(y + 4 * i, 0.0)
+
+
 # --- lowering -----------------------------------------------------------------------------------------------
 
 
@@ -133,4 +157,9 @@ def _norm(calls: Calls, node: Norm) -> None:
     calls.each_row(f"{params.kind}_norm", [*arguments, float(params.eps)], [x], y)
 
 
-LOWER: Table = {Norm: _norm}
+def _magnitude(calls: Calls, node: Magnitude) -> None:
+    x, y = node.x, node.y
+    calls.each_row("magnitude", [x, x.stride, x.width, y, y.stride, int(node.centred)], [x], y)
+
+
+LOWER: Table = {Norm: _norm, Magnitude: _magnitude}

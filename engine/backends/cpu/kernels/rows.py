@@ -8,16 +8,26 @@ from llvmlite import ir
 from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
-from engine.backends.cpu.codegen.simd import F32, I64, VF32, counted_loop, intrinsic_function, load, store
+from engine.backends.cpu.codegen.simd import (
+    F32,
+    I64,
+    VF32,
+    counted_loop,
+    fma,
+    intrinsic_function,
+    load,
+    splat,
+    store,
+)
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unpack
 from engine.backends.cpu.layouts.layout import WeightLayout
-from engine.backends.cpu.lowering.call import Argument, Calls, Table
+from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, TOKENS
 from engine.backends.cpu.weight import WeightSpec
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.linear import Permute
-from engine.backends.graph.rows import AddPositions, Columns, Embed, Join, LastRows
+from engine.backends.graph.rows import AddPositions, Columns, Embed, Join, LastRows, Mix
 
 # --- embedding ----------------------------------------------------------------------------------------------
 
@@ -168,6 +178,41 @@ def add_positions(args: int, step: int, tile: int, scratch: int) -> None:
         st_f32(y + 4 * k, 0.0)
 
 
+# --- sums with weights of rows ------------------------------------------------------------------------------
+
+(X_Y, X_STRIDE, X_WEIGHTS, X_WEIGHTS_STRIDE, X_RESIDUAL, X_COUNT, X_PARTS) = range(7)
+MOST_PARTS = 16
+"""The parts that a block of arguments has room for."""
+
+
+def _emit_add_scaled(b: ir.IRBuilder, x: Any, y: Any, vectors: Any, factor: Any) -> None:
+    times = splat(b, factor)
+    with counted_loop(b, vectors) as i:
+        offset = b.mul(i, ir.Constant(I64, 64))
+        target = b.add(y, offset)
+        store(b, fma(b, times, load(b, b.add(x, offset), VF32), load(b, target, VF32)), target)
+
+
+add_scaled = intrinsic_function(
+    "add_scaled", types.void, (*(types.int64,) * 3, types.float32), _emit_add_scaled
+)
+
+
+def mix(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile for each row: y = residual + the sum of parts, each times its weight of the row."""
+    stride = ld_i64(args + 8 * X_STRIDE)
+    y, residual = ld_i64(args + 8 * X_Y) + tile * stride, ld_i64(args + 8 * X_RESIDUAL)
+    weights = ld_i64(args + 8 * X_WEIGHTS) + tile * ld_i64(args + 8 * X_WEIGHTS_STRIDE)
+    if residual:
+        copy_vectors(residual + tile * stride, y, stride // 64)
+    else:
+        for k in range(stride // 4):
+            st_f32(y + 4 * k, 0.0)
+    for i in range(ld_i64(args + 8 * X_COUNT)):
+        part = ld_i64(args + 8 * (X_PARTS + i)) + tile * stride
+        add_scaled(part, y, stride // 64, ld_f32(weights + 4 * i))
+
+
 # --- lowering -----------------------------------------------------------------------------------------------
 
 
@@ -218,6 +263,16 @@ def _permute(calls: Calls, node: Permute) -> None:
     calls.each_row("permute", [x, x.stride, y, y.stride, order, y.width, chunks], [x], y, chunks)
 
 
+def _mix(calls: Calls, node: Mix) -> None:
+    y, weights, residual = node.y, node.weights, node.residual
+    assert len(node.parts) <= MOST_PARTS
+    arguments: list[Argument] = [
+        y, y.stride, Slice(weights, node.first), weights.stride, 0 if residual is None else residual,
+        len(node.parts), *node.parts,
+    ]  # fmt: skip
+    calls.each_row("mix", arguments, list(node.reads), y)
+
+
 def _last_rows(calls: Calls, node: LastRows) -> None:
     calls.add("last_rows", [node.x, node.y, node.x.stride], [node.x], [node.y], on_logit_rows=True)
 
@@ -228,5 +283,6 @@ LOWER: Table = {
     Columns: _columns,
     Join: _join,
     Permute: _permute,
+    Mix: _mix,
     LastRows: _last_rows,
 }

@@ -90,6 +90,42 @@ def test_norms(width: int, heads: int, own: bool) -> None:
         assert_near(*both(forward, [Rows(width, 2).matrix, down], rows))
 
 
+@pytest.mark.parametrize("width", [7, 33, 64, 320])
+@pytest.mark.parametrize("residual", [False, True])
+def test_mixtures_of_rows(width: int, residual: bool) -> None:
+    """Weights of each row, from a column on."""
+    tables = [Rows(width, seed).matrix for seed in (1, 2, 3)]
+    down, weights = Matrix("F32", (5, width), 4), Rows(5, 5).matrix
+
+    def forward(ops: Any, w: list[Any]) -> Any:
+        *parts, scales = (ops.last_rows(ops.embed(table)) for table in w[:4])
+        y = ops.mix(parts[:2], scales, 1, parts[2] if residual else None)
+        return ops.linear(ops.mix([y], scales, 4), w[4])
+
+    for rows in ROWS:
+        assert_near(*both(forward, [*tables, weights, down], rows))
+    x, y, z, scales = (m.values[:4].astype(np.float64) for m in (*tables, weights))
+    exact = scales[:, 1:2] * x + scales[:, 2:3] * y + (z if residual else 0)
+    exact = (scales[:, 4:5] * exact) @ down.values.T.astype(np.float64)
+    assert_near(both(forward, [*tables, weights, down], 4)[0], exact)
+
+
+@pytest.mark.parametrize("width", [1, 7, 33, 64, 320])
+@pytest.mark.parametrize("centred", [False, True])
+def test_magnitudes_of_rows(width: int, centred: bool) -> None:
+    table = Rows(width, 1).matrix
+    table.values[:, 0] += np.float32(3)
+
+    def forward(ops: Any, w: list[Any]) -> Any:
+        x = ops.last_rows(ops.embed(w[0]))
+        return ops.mix([x], ops.magnitude(x, centred), 0)
+
+    x = table.values[:20].astype(np.float64)
+    size = (x.std(1) if centred else np.sqrt((x * x).mean(1)))[:, None]
+    for found in both(forward, [table], 20):
+        np.testing.assert_allclose(found, x * size, rtol=3e-6, atol=3e-6)
+
+
 @pytest.mark.parametrize("heads", [1, 2])
 def test_norm_of_a_row_far_from_zero(heads: int) -> None:
     """The variance is computed from differences from the mean, so nothing cancels."""
