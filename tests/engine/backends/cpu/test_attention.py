@@ -162,7 +162,7 @@ def test_alibi(dtype: str, heads: int, groups: int, dim: int, window: int, facto
     """Slopes by the distance of positions, and Falcon's, which are rounded."""
     slopes = alibi_slopes(heads)
     slopes = in_bfloat16(slopes) if factor else slopes
-    shape = AttentionShape(heads, groups, dim, dim**-0.5, window, 0.0, slopes, factor)
+    shape = AttentionShape(heads, groups, dim, dim**-0.5, window, slopes=slopes, rounded_slopes=factor)
     layers = Layers([shape], [None], dtype)
     found = layers.run()
     q = layers.tables[0].values[IDS].reshape(-1, heads, dim)
