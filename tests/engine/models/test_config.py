@@ -114,7 +114,7 @@ def test_missing_head_and_unknown_gguf_architecture(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"llama", b"mamba", 1))
     with pytest.raises(
         UnsupportedModel,
-        match=r"m\.gguf has the architecture 'mamba'.*A later version may.*`inglenook-engine info --json` lists",
+        match=r"m\.gguf has the architecture 'mamba'.*A later version may.*`inglenook-engine info --json`",
     ):
         describe(path)
     assert all(architecture.gguf or architecture.hf for architecture in ARCHITECTURES)
