@@ -24,13 +24,20 @@ class Output:
         self.items: list[dict[str, Any]] = []
         self._scored = scored
         self._open = False
+        self._waiting: tuple[Score, ...] = ()
+        """Of tokens without text of their own, such as parts of characters: the next text gets them."""
 
     def feed(self, delta: Delta) -> Iterator[Event]:
         """The events for a further piece."""
+        if delta.reasoning or delta.call is not None:
+            self._waiting = ()
+        if self._scored and not (delta.reasoning and not delta.text):
+            self._waiting += delta.scores
         if delta.reasoning:
             yield from self._part("reasoning", delta.reasoning, ())
         if delta.text:
-            yield from self._part("message", delta.text, delta.scores if self._scored else ())
+            yield from self._part("message", delta.text, self._waiting)
+            self._waiting = ()
         if delta.call is not None:
             yield from self._call(delta.call)
 
@@ -38,6 +45,8 @@ class Output:
         """The events at the end of a reply, which was cut if it is not `whole`."""
         if not self.items:
             yield from self._begin("message")
+        if self._waiting and self._open and self.items[-1]["type"] == "message":
+            yield from self._part("message", "", self._waiting)
         yield from self._end("completed" if whole else "incomplete")
 
     def message(self) -> Message:

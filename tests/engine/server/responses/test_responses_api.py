@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from engine.core import CallPiece, Message, ToolCall
-from engine.server.replies import Delta
+from engine.server.chat import scores_json
+from engine.server.replies import Delta, Score
 from engine.server.responses.output import Output
 from tests.engine.server.served import HELLO, NUMBERS, TOKEN, Answer, Served, ask, complete
 
@@ -276,3 +277,25 @@ def test_messages_of_a_stored_response_keep_calls_and_thoughts() -> None:
     ]  # fmt: skip
     assert thought[-3]["text"] == "Hm."
     assert thought[-1]["item"]["content"] == [{"type": "reasoning_text", "text": "Hm."}]
+
+
+def test_tokens_without_text_keep_their_scores() -> None:
+    """Parts of characters, and control tokens: however the pieces of a reply are divided."""
+    one, two, three, four = (Score(id, b"x", -1.0) for id in range(4))
+    thought, call = Delta("Hm", "", (one,)), Delta(call=CallPiece(0, "call_1", "look", "{}"))
+    for deltas, expected in (
+        ([Delta(scores=(one,)), Delta("", "a", (two,)), Delta(scores=(three,))], [one, two, three]),
+        ([Delta("", "a", (one, two, three))], [one, two, three]),
+        ([thought, Delta(scores=(two,)), Delta("", "a", (three,))], [two, three]),
+        ([Delta(scores=(one,)), thought, Delta("", "a", (two,))], [two]),
+        ([Delta("", "a", (one,)), Delta(scores=(two,)), call, Delta(scores=(three,))], [one]),
+        ([Delta(scores=(four,))], [four]),
+    ):
+        output = Output(scored=True)
+        events = [event for delta in deltas for event in output.feed(delta)] + list(output.finish(whole=True))
+        reported = [score for event in events if event["type"] == "response.output_text.delta"
+                    for score in event["logprobs"]]  # fmt: skip
+        (message,) = (item for item in output.items if item["type"] == "message")
+        assert reported == message["content"][0]["logprobs"] == scores_json(expected)
+        done = next(event for event in events if event["type"] == "response.output_text.done")
+        assert done["logprobs"] == reported
