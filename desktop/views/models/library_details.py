@@ -135,7 +135,7 @@ class LibraryDetails(VerticalScrollArea):
         self.speed.setText(
             f"In recent replies it wrote {speed}."
             if measured
-            else f"It will write about {speed.removeprefix('≈ ')}, by an estimate for this machine."
+            else f"It will write about {speed.removeprefix('≈ ')}, estimated for this machine."
             if speed
             else ""
         )
