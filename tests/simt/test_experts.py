@@ -50,6 +50,11 @@ SCORED = {
     "groups by their two best": Routing(256, 8, True, "sigmoid", 2.5, 8, 4, 2),
     "groups of one expert": Routing(6, 2, True, "sigmoid", 1.0, 6, 3, 2),
     "32 groups": Routing(512, 10, True, "softmax", 1.0, 32, 5, 2),
+    **{
+        f"{count} by {scores}": Routing(count, 6, True, scores)
+        for count in (32, 128, 256, 512)
+        for scores in ("softmax", "sigmoid")
+    },
 }
 
 

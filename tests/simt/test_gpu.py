@@ -35,7 +35,7 @@ KERNEL_TESTS = [
     f"tests/simt/test_{name}.py"
     for name in (
         "kv_write", "kv_write_gather", "attention", "experts", "fused", "gemm", "linear_codes", "linear_rows",
-        "norms", "plain",
+        "norms", "plain", "recurrent",
         "packed_activations", "pointwise", "rope", "rows", "runs", "sampling",
     )
 ]  # fmt: skip

@@ -152,11 +152,12 @@ def test_linear_attention(name: str, runs: str) -> None:
     same(advanced(node, inputs, shape.floats, RUNS[runs]))
 
 
-@pytest.mark.parametrize("key_dim", [128, 150, pytest.param(300, marks=pytest.mark.slow)])
-def test_many_keys(key_dim: int) -> None:
+@pytest.mark.parametrize("delta", [True, False])
+@pytest.mark.parametrize("key_dim", [128, 150, 256, pytest.param(300, marks=pytest.mark.slow)])
+def test_many_keys(key_dim: int, delta: bool) -> None:
     """Lanes with 32 keys, groups of eight, and lanes with 64: with more rows than are at hand at once."""
-    shape = LinearAttentionShape(1, 1, key_dim, 20, True)
-    node, inputs = attention(shape, 18 if key_dim == 128 else 6)
+    shape = LinearAttentionShape(1, 1, key_dim, 20, delta)
+    node, inputs = attention(shape, 18 if key_dim == 128 else 6, beta=delta, skip=not delta)
     same(advanced(node, inputs, shape.floats, [(5, len(next(iter(inputs.values()))), (0, 2))]))
 
 
