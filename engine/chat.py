@@ -319,7 +319,7 @@ def _load(
     from engine.models.saved import fingerprint, restore_cache
     from engine.weights.checkpoint import open_checkpoint
 
-    yield Loading("Reading the headers", 0, 1)
+    yield Loading("Reading the model's headers", 0, 1)
     checkpoint = open_checkpoint(path)
     try:
         info = describe_checkpoint(checkpoint)

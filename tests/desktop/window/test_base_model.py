@@ -102,7 +102,7 @@ def test_every_general_format_has_its_words() -> None:
     names = [*(name for name, _ in _FORMATS), "plain"]
     texts = {name: template_text(dataclasses.replace(bare, fallback_template=name)) for name in names}
     assert len(set(texts.values())) == len(texts)
-    assert texts["gemma"] == "none; the general form Gemma is used"
+    assert texts["gemma"] == "none; the general template Gemma is used"
     assert template_text(ECHO_INFO) == "the model's own"
     assert "yours" in template_text(bare, True)
     assert "yours" in template_text(ECHO_INFO, True)

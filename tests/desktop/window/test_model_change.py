@@ -156,7 +156,7 @@ def test_writing_again_says_why_it_cannot(hand, notebook) -> None:
     hand.press(Key.Key_R, Modifier.ControlModifier)
     banner = hand.window.chat.banner
     assert banner.isVisible()
-    assert banner.text.text() == "The model is still loading: try again when it is ready. Your text is kept."
+    assert banner.text.text() == "The model is still loading. Try again when it is ready. Your text is kept."
     assert notebook.editor.text() == "Once upon a time"
     hand.echo.load_hold.set()
     hand.wait_for("idle")

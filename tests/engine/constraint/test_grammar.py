@@ -297,7 +297,7 @@ def test_grammars_without_texts() -> None:
         lambda: GrammarFilter.json_schema(tokenizer, {"$ref": "#"}),
         lambda: GrammarFilter.regex(tokenizer, "x"),
     ):
-        with pytest.raises(BadSetting, match="No text fulfils"):
+        with pytest.raises(BadSetting, match="No text can satisfy"):
             make()
 
 

@@ -83,15 +83,9 @@ class _Watched:
     def __init__(self, decode_loop: Any, program: Walking) -> None:
         self._decode_loop, self._program = decode_loop, program
 
-    def start(
-        self,
-        ids: Sequence[int],
-        pages: Ints,
-        uniform: Callable[[int], float],
-        states: tuple[int, int] | None = None,
-    ) -> None:
+    def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
         self._program.starts.append(len(ids))
-        self._decode_loop.start(ids, pages, uniform, states)
+        self._decode_loop.start(ids, pages, uniform)
 
     def next(self, further: bool) -> Sampled | None:
         drawn: Sampled | None = self._decode_loop.next(further)

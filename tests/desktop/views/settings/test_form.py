@@ -395,7 +395,7 @@ def test_the_source_is_a_word_in_the_row_and_a_phrase_for_a_screen_reader(sampli
         ["Top K", "saved"],
         ["Temperature"],
     )
-    assert "Set in this conversation" in words["top_p"]
+    assert "Set in this chat" in words["top_p"]
     assert "Your saved default" in words["top_k"]
     assert "From the preset Creative" in sampling.editor("min_p").accessibleDescription()
     assert "The program's default" in sampling.editor("temperature").accessibleDescription()
