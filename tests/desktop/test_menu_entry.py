@@ -140,7 +140,7 @@ def test_the_application_of_macos(tmp_path, monkeypatch) -> None:
         assert plistlib.load(file) == macos.information()
     assert (contents / "MacOS" / "inglenook").stat().st_mode & 0o111
     assert (contents / "Resources" / "inglenook.icns").read_bytes()[:4] == b"icns"
-    assert "no longer" in menu_entry.uninstall()
+    assert "was removed" in menu_entry.uninstall()
     assert not menu_entry.installed()
     contents.mkdir(parents=True)
     with pytest.raises(menu_entry.EntryError, match="was not created by Inglenook"):

@@ -248,7 +248,7 @@ def test_the_menu_s_entry_is_made_and_removed_in_the_window(hand, monkeypatch) -
         return "Inglenook was added to the applications menu."
 
     def take() -> str:
-        raise menu_entry.EntryError("It may not be taken out: make sure that you may write there.")
+        raise menu_entry.EntryError("It may not be removed. Check the permissions.")
 
     monkeypatch.setattr(menu_entry, "installed", lambda: present[0])
     monkeypatch.setattr(menu_entry, "install", put)

@@ -74,7 +74,7 @@ def test_invalid_saved_keys_are_dropped_with_a_notice(tmp_path) -> None:
     keymap = Keymap(read, TABLE)
     assert (keymap.keys("one"), keymap.keys("two"), keymap.keys("three")) == (("Ctrl+J",), ("Ctrl+U",), ())
     reported = " ".join(read.notices)
-    for part in ("Blurb+7", "“One” and for “Two”", "“three”"):
+    for part in ("Blurb+7", "both “One” and “Two”", "“three”"):
         assert part in reported
     assert len(read.notices) == 3
     keymap.set_keys("three", ["F8"])

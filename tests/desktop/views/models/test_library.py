@@ -148,7 +148,7 @@ def test_models_are_found_estimated_and_described(deck: Deck) -> None:
     details = deck.window.local.details
     assert details.name.text().replace("\u200b", "") == "m1"
     assert details.memory.text().startswith("It needs ")
-    assert "estimated" in details.speed.text()
+    assert details.speed.text().startswith("Estimated")
     assert deck.window.local.count.text() == "3 models"
     assert deck.shelf.measured == 1
 
@@ -271,8 +271,8 @@ def test_remove_from_the_list_and_restore(deck: Deck) -> None:
     deck.until_shown("m0", "m2")
     assert Path(deck.path("m1")).exists()
     deck.window.local.folders.menu().aboutToShow.emit()
-    (again,) = [action for action in deck.window.local.folders.menu().actions() if "again" in action.text()]
-    assert again.text() == "Show 1 removed model again"
+    (again,) = [action for action in deck.window.local.folders.menu().actions() if "removed" in action.text()]
+    assert again.text() == "Restore 1 removed model"
     again.trigger()
     deck.until_shown("m0", "m1", "m2")
 

@@ -347,7 +347,7 @@ def test_a_format_applies_when_its_pattern_is_valid(hand, qtbot) -> None:
     assert "insert an example" in note(hand, ConstraintSettings, "pattern")
     type_text(box, '{"type": "objekt"}')
     qtbot.waitUntil(lambda: "schema" in note(hand, ConstraintSettings, "pattern"))
-    assert "replies are not affected" in note(hand, ConstraintSettings, "pattern")
+    assert "Replies are not affected" in note(hand, ConstraintSettings, "pattern")
     assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="json")
     type_text(box, '{"type": "object"}')
     qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "json_schema")
@@ -418,7 +418,7 @@ def test_a_format_without_its_text_says_so(hand) -> None:
     assert note(hand, ConstraintSettings, "pattern") == ""
     hand.click("Reset schema", inspector(hand))
     assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="regex")
-    assert "no text" in note(hand, ConstraintSettings, "pattern")
+    assert "needs a text" in note(hand, ConstraintSettings, "pattern")
     hand.click("Reset format", inspector(hand))
     assert in_force(hand, ConstraintSettings) == ConstraintSettings()
     assert note(hand, ConstraintSettings, "pattern") == ""
