@@ -102,7 +102,7 @@ GONE_PHRASES = (
     r"\b[Ww]rites? on\b",
     r"(?<![Tt]here )\bis no (?!longer|more)[a-z]", r"\bfor good\b", r"\bgo(es)? on (from|with)\b",
     r"\bin force\b", r"\bFigures\b", r"\b[Vv]ariant \{", r"\bLet .* speak\b", r"\bmeanwhile\b",
-    r"\bmake room\b", r"\bswitch(ed)? (\w+ )?off\b", r"\bload(ed)? the model again\b", r"\bdrawn\b",
+    r"\bmake room\b", r"\bswitch(ed)? (\w+ )?off\b", r"\b[Ll]oad(ed)? the model again\b", r"\bdrawn\b",
     r"\bthat (is|was) asked for\b", r"\bwas asked for\b", r"\bfetch (it|both|them|the \w+) again\b",
     r"\ba (line|token|time)[;,:.] ", r"\b[Ll]ikeliest\b", r"\btake it off\b", r"\btakes? .{0,30} away\b",
     r"\bare others\b", r"\bthere are others\b", r"\bKeeps? this one\b", r"\blooked for\b",

@@ -191,9 +191,13 @@ class ComposerController(QObject):
             return
         drops = self._session.settings(StopSettings).when_full == "drop_oldest"
         what = "This message" if drops else "The chat with this message"
-        room = f"a context of {size.context:,}"
-        room += f", of which {size.reply:,} are reserved for the reply" if size.reply else ""
-        words = f"{what} is {over} too long for {room}."
+        words = f"{what} is {over} too long."
+        words += f" It has {size.prompt:,} tokens." if size.exact else ""
+        words += (
+            f" The context holds {size.context:,}, of which {size.reply:,} are reserved for the reply."
+            if size.reply
+            else f" The context holds {size.context:,}."
+        )
         self.offers.offer(_TOO_LONG, words, "Trim to fit", self._trim, "warning", self._other_way(size))
 
     def _other_way(self, size: PromptSize) -> tuple[str, Callable[[], object]] | None:

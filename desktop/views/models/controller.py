@@ -137,7 +137,7 @@ class ModelController(QObject):
     @flow
     async def reload(self) -> None:
         """Load the present model again; ask first if that ends a reply."""
-        if await self._may_end_reply("Load the model again?", "load"):
+        if await self._may_end_reply("Reload the model?", "Stop and reload"):
             self._session.reload_model()
 
     async def _may_end_reply(self, question: str, stop: str) -> bool:

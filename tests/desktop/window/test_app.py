@@ -256,7 +256,7 @@ def test_settings_reach_the_request_and_show_their_source(hand) -> None:
     hand.say("warm")
     assert hand.echo.chat.requests[-1].sampler.temperature == 1.3
     assert form.row("temperature").reset.isVisible()
-    assert "this conversation" in form.row("temperature").reset.toolTip()
+    assert "this chat" in form.row("temperature").reset.toolTip()
     hand.press(Key.Key_N, CTRL)
     assert box.value() == SamplerSettings().temperature
     hand.window.navigation.open_chat(hand.session.conversations.index(1, 0).data(_id_role()))

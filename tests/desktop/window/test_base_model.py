@@ -43,7 +43,7 @@ def shown_buttons(hand: Hand) -> list[str]:
 def test_an_empty_chat_says_so_and_offers_a_notebook(hand) -> None:
     hand.load("base.gguf")
     assert BASE_MODEL in hand.window.chat.welcome.ready.text.text()
-    assert BASE_MODEL.startswith("This is a base model.")
+    assert BASE_MODEL.startswith("This is a base model without a chat template.")
     assert not hand.window.chat.banner.isVisible()  # said once is enough
     assert shown_buttons(hand) == ["New notebook"]
     hand.click("New notebook", hand.window.chat.welcome)

@@ -59,7 +59,7 @@ def test_the_pane_shows_the_models_of_this_computer_and_one_is_chosen(hand) -> N
     hand.say("a b c d e f g h i j k")
     assert hand.echo.chat.requests[-1].speculation.draft_model == path(hand, "small.gguf")
     assert pane(hand).figures.kept.text() == "75 % of 12 drafted tokens accepted"
-    assert hand.window.chat.status.drafting.text() == "3.3 per pass, 75 % kept"
+    assert hand.window.chat.status.drafting.text() == "3.3 per pass, 75 % accepted"
 
 
 def test_figures_move_while_the_reply_is_written(hand) -> None:

@@ -108,7 +108,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     assert session.cast.user == "Di"
     assert bar.user.accessibleName() == "You write as Di"
     hand.type("And you, Bea?")
-    hand.click("Let Bea speak")
+    hand.click("Let Bea reply")
     qtbot.waitUntil(
         lambda: (
             authors(hand)[3:] == ["Di", "Bea", "Ada"] and session.state == "idle" and not session.replying_in

@@ -274,7 +274,7 @@ def test_a_temporary_chat_says_so_and_can_be_kept(hand, qtbot) -> None:
     hand.type("never on the disk")
     window.actions_by_name["delete_chat"].trigger()
     assert not strip.isVisible()
-    assert "forgotten" in window.chat.banner.text.text()
+    assert "discarded" in window.chat.banner.text.text()
     hand.restart()
     assert b"never on the disk" not in b"".join(path.read_bytes() for path in hand.folder.rglob("*.sqlite3*"))
 

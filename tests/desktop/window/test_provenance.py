@@ -75,7 +75,7 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     assert len(copied["reply"]["token_ids"]) == 5
 
     before = [dataclasses.astuple(item) for item in hand.items()]
-    assert replayed(hand) == "Identical, 5 tokens."
+    assert replayed(hand) == "Identical: 5 tokens."
     assert [dataclasses.astuple(item) for item in hand.items()] == before, (
         "a replay writes nothing into the chat"
     )
@@ -116,7 +116,7 @@ def test_the_prompt_of_a_second_reply_survives_a_restart(hand, qtbot) -> None:
     dialog.close()
     hand.load()
     hand.window.actions_by_name["origin"].trigger()
-    assert replayed(hand) == "Identical, 2 tokens."
+    assert replayed(hand) == "Identical: 2 tokens."
     hand.window.reply_details.dialog.close()
 
 
@@ -134,7 +134,7 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     assert "Messages: 16" in clarity.bar.accessibleName()
     assert "Read by the next message: 22 tokens" in clarity.bar.toolTip()
     first = hand.items()[0].id
-    assert meter.edit_words(first) == "Editing this re-reads about 7 tokens", (
+    assert meter.edit_words(first) == "Editing this rereads about 7 tokens", (
         "the prompt before it is not cached"
     )
     transcript = hand.window.chat.transcript
@@ -148,7 +148,7 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     QApplication.sendEvent(
         button, QHelpEvent(QEvent.Type.ToolTip, QPoint(2, 2), button.mapToGlobal(QPoint(2, 2)))
     )
-    assert "re-reads about 18 tokens" in button.toolTip()
+    assert "rereads about 18 tokens" in button.toolTip()
     clarity.show_context()
     assert clarity.bar.popup.isVisible()
     assert "Free: 4,074" in clarity.bar.popup.accessibleDescription()
@@ -220,7 +220,7 @@ def test_words_and_numbers() -> None:
     assert Compared(2, 2, "", "c").sentence.endswith("then the reply ends, and the replay writes “c”.")
     assert fit_words((Place("Memory", 10, (2, 3)),)) == ""
     assert fit_words((Place("Memory", 10_000, (9000, 3000)),)).startswith(
-        "This will not fit: 2 kB too little."
+        "This will not fit: 2 kB more memory is needed."
     )
 
 

@@ -230,7 +230,7 @@ def test_it_is_said_when_a_chat_goes_to_a_server_for_the_first_time(hand):
 
 def test_the_empty_page_says_where_a_model_runs(hand):
     hand.use()
-    assert f"on 127.0.0.1:{hand.echo_server.server.port}, where" in hand.window.chat.welcome.ready.text.text()
+    assert f"sent to 127.0.0.1:{hand.echo_server.server.port}." in hand.window.chat.welcome.ready.text.text()
     hand.load()
     hand.qtbot.waitUntil(lambda: "on this computer" in hand.window.chat.welcome.ready.text.text())
 

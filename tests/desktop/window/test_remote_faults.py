@@ -46,7 +46,8 @@ FAULTS: dict[str, tuple[Callable[[Asked], Reply], str, str]] = {
     "not json": (lambda asked: Reply(200, {"content-type": "text/html"}, (b"<html>",)), "", "Lab"),
     "reset at once": (gone, "", "Lab"),
     "cut in the middle": (
-        lambda asked: events(chunk("One "), chunk("two"), complete=False), "One two", "what had come",
+        lambda asked: events(chunk("One "), chunk("two"), complete=False), "One two",
+        "the text received so far",
     ),
     "ended without an end": (lambda asked: events(chunk("One "), "[DONE]"), "One ", ""),
     "nonsense in the middle": (lambda asked: events(chunk("One "), "{nonsense", chunk("x")), "One ", "Lab"),

@@ -136,7 +136,7 @@ def test_another_token_is_clicked_and_the_reply_goes_on_from_there(hand) -> None
     hand.qtbot.waitUntil(lambda: [row.row.text for row in rows(hand)] == ["one two three1"])
     assert not popup(hand).isVisible()
     hover(hand, 1)
-    assert "A reply is being written" in popup(hand).note.text()
+    assert "wait for the reply being written" in popup(hand).note.text()
     assert not any(button.isEnabled() for button in popup(hand).buttons)
     gate.set()
     hand.wait_for("idle")

@@ -31,8 +31,12 @@ def fit_words(places: Sequence[Place]) -> str:
     short = [place for place in places if place.free < 0]
     if not short:
         return ""
-    what = " and ".join(f"{place.name} needs {size_text(-place.free)} more" for place in short)
-    what = what.replace(" on Memory", "")
+    what = " and ".join(
+        f"{size_text(-place.free)} more memory is needed"
+        if place.name == "Memory"
+        else f"{size_text(-place.free)} more memory is needed on {place.name}"
+        for place in short
+    )
     return (
         f"This will not fit: {what}. Choose a shorter context, a smaller cache type, no draft model, "
         "or a smaller model."

@@ -289,7 +289,7 @@ def test_a_bad_saved_setting_is_reported_and_replaced(harness: Harness) -> None:
 
 def test_an_error_of_the_store_is_a_notice(talking: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not talking.session.open_conversation(999)
-    assert "no conversation number 999" in talking.notices()[-1]
+    assert "no chat number 999" in talking.notices()[-1]
     assert not talking.session.delete_message(999)
     assert not talking.session.open_message(999)
 

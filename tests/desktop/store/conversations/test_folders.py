@@ -123,7 +123,7 @@ def test_conversations_move_together_or_not_at_all(store: ConversationStore, fol
         (None, False),
     ]
     assert store.summary(talks[0]) == next(row for row in store.list() if row.id == talks[0])
-    with pytest.raises(StoreError, match="no conversation number 99"):
+    with pytest.raises(StoreError, match="no chat number 99"):
         store.move([talks[0], 99], None)
     with pytest.raises(StoreError, match="no folder number 99"):
         store.move(talks, 99)

@@ -48,7 +48,7 @@ def test_the_directory_is_read_once(
 def test_files_without_chats_are_counted_and_reported(database: Database, tmp_path: Path) -> None:
     events = run(database, with_pictures(tmp_path / "export.zip", 3))
     (reported,) = [event for event in events if isinstance(event, LeftOut)]
-    assert (reported.count, reported.of) == (3, "file")
+    assert (reported.count, reported.one) == (3, "{n} file")
     assert reported.what.startswith("Files without chats")
     report = ImportReport(files=2)
     for event in (*events, LeftOut("Tags", 2), *events):
