@@ -83,7 +83,7 @@ class _Writer:
         body = block.body
         self._begin(place)
         start = self._cursor.position()
-        self._cursor.insertText(body, shape)
+        self._cursor.insertText(body.replace("\n", "\u2028"), shape)  # one paragraph
         count = body.count("\n") + 1
         words = (
             ngettext("Code block in {language}, {n} line", "Code block in {language}, {n} lines", count,

@@ -34,6 +34,8 @@ __all__ = ["KEYS", "ReadingPage", "message_words", "spoken"]
 
 _LINES = 4
 _LONGEST = 80
+_MARKS = re.compile(r"\]\([^)\s]*\)|[*_`#>|\[\]]+")
+"""Signs of Markdown, which are left out of a message's first words."""
 _NAMES = {"heading": "headings", "code": "code blocks", "list": "lists", "table": "tables", "link": "links"}
 KEYS = {
     Qt.Key.Key_H: "heading", Qt.Key.Key_C: "code", Qt.Key.Key_L: "list", Qt.Key.Key_T: "table",
@@ -62,7 +64,7 @@ def message_words(item: MessageItem, place: int, count: int) -> str:
         parts.append(item.notice)
     elif item.footer:
         parts.append(spoken(item.footer).replace(" · ", ", "))
-    line = " ".join(item.text[: 4 * _LONGEST].split())
+    line = " ".join(_MARKS.sub("", item.text[: 4 * _LONGEST]).split())
     return f"{', '.join(parts)}: {line if len(line) <= _LONGEST else line[:_LONGEST] + '…'}"
 
 

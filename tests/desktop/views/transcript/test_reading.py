@@ -76,6 +76,7 @@ def test_the_messages_are_a_list_with_author_place_and_state(show: Show, qtbot: 
         "Assistant, 2 of 3, version 2 of 3, 9 tokens, stopped at the end marker",
         "You, 3 of 3",
     ]  # fmt: skip
+    assert "Rivers The longest river is the Nile." in page.list.item(1).text()
     assert page.text.accessibleName() == "Message from Assistant, 2 of 3"
     interface = QAccessible.queryAccessibleInterface(page.list)
     assert interface.role() == QAccessible.Role.List
