@@ -204,7 +204,7 @@ class LocalChat:
         try:
             yield from prove_again(model)
         except DeviceLost as lost:
-            raise DeviceLost(f"The model's scores are no numbers. {lost}", lost.report) from error
+            raise DeviceLost(f"The model's scores are not finite numbers. {lost}", lost.report) from error
         raise NotFinite(
             f"{error} The GPU's kernels were checked again and are right, so the model's file is likely "
             "damaged, or its numbers go beyond their range: download it again, or take another "

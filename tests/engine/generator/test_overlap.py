@@ -83,9 +83,15 @@ class _Watched:
     def __init__(self, decode_loop: Any, program: Walking) -> None:
         self._decode_loop, self._program = decode_loop, program
 
-    def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
+    def start(
+        self,
+        ids: Sequence[int],
+        pages: Ints,
+        uniform: Callable[[int], float],
+        states: tuple[int, int] | None = None,
+    ) -> None:
         self._program.starts.append(len(ids))
-        self._decode_loop.start(ids, pages, uniform)
+        self._decode_loop.start(ids, pages, uniform, states)
 
     def next(self, further: bool) -> Sampled | None:
         drawn: Sampled | None = self._decode_loop.next(further)

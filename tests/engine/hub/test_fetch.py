@@ -99,7 +99,7 @@ def test_fresh(index: Index, tmp_path: Path, kind: str) -> None:
     assert target.read_bytes() == MODEL
     assert [path.name for path in target.parent.iterdir()] == ["tiny.gguf"]
     progress = [
-        event for event in events if isinstance(event, Downloading) and event.stage.startswith("Fetching")
+        event for event in events if isinstance(event, Downloading) and event.stage.startswith("Downloading")
     ]
     assert [event.done for event in progress] == sorted({event.done for event in progress})
     assert progress[-1].done == progress[-1].total == len(PACKAGE)

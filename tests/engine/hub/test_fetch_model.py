@@ -143,7 +143,7 @@ def test_fresh(hub: Hub, tmp_path: Path, model: str, opened: str) -> None:
     assert {event.total for event in progress} == {choice.bytes}
     assert [event.done for event in progress] == sorted(event.done for event in progress)
     assert progress[-1].done == choice.bytes
-    assert progress[0].stage.startswith(f"Fetching {choice.title}, file 1 of ")
+    assert progress[0].stage.startswith(f"Downloading {choice.title}, file 1 of ")
     asked = [urllib.parse.unquote(asked.path) for asked in hub.asked if "/resolve/" in asked.path]
     assert asked == [f"/{model}/resolve/{choice.revision}/{file.name}" for file in choice.files if file.size]
     assert unfinished_downloads(folder) == []
@@ -332,7 +332,7 @@ def test_going_offline_ends_a_running_download(hub: Hub, tmp_path: Path) -> None
 def test_discarding_leaves_nothing(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "DISCARD_SECONDS", 0.1)
     choice = chosen()
-    with running(hub, choice, tmp_path, 50_000), pytest.raises(DownloadError, match="under way"):
+    with running(hub, choice, tmp_path, 50_000), pytest.raises(DownloadError, match="in progress"):
         discard_download(choice, tmp_path)
     assert len(unfinished_downloads(tmp_path)) == 1
     discard_download(choice, tmp_path)

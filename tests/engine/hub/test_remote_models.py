@@ -186,7 +186,7 @@ def test_bad_names_send_no_request(hub: Hub, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "found"),
-    [({"limit": 0}, "asked for 0"), ({"sort": "beauty"}, "'beauty'"), ({"formats": ("bin",)}, "and bin")],
+    [({"limit": 0}, "found 0"), ({"sort": "beauty"}, "'beauty'"), ({"formats": ("bin",)}, "and bin")],
 )
 def test_bad_arguments(hub: Hub, arguments: dict[str, Any], found: str) -> None:
     with pytest.raises(DownloadError, match=found):
@@ -221,7 +221,7 @@ def test_bad_arguments(hub: Hub, arguments: dict[str, Any], found: str) -> None:
         (429, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, "try again later."),
         (500, {}, "127.0.0.1 has a problem (status 500); try again later."),
         (503, {}, "127.0.0.1 has a problem (status 503)"),
-        (418, {}, "The model a/b could not be read: 127.0.0.1 answered 418."),
+        (418, {}, "The model a/b could not be read: 127.0.0.1 returned status 418."),
     ],
 )
 def test_refusals_are_one_sentence(hub: Hub, status: int, headers: dict[str, str], sentence: str) -> None:
