@@ -43,8 +43,8 @@ class DraftSlot:
         path = settings.draft_model if settings.method == "model" else ""
         if settings.method == "model" and not path:
             raise BadSetting(
-                "Drafting with a draft model is on, but no draft model is chosen; choose one, or "
-                "turn off drafting."
+                "Drafting with a draft model is chosen, but no draft model is named; choose one, or switch "
+                "drafting off."
             )
         if path == self._path:
             return

@@ -85,14 +85,14 @@ class Drafters:
         if settings.method == "ngram":
             if settings.ngram_min > settings.ngram_max:
                 raise BadSetting(
-                    f"The shortest match for drafting is {settings.ngram_min} tokens, but the "
-                    f"longest is {settings.ngram_max}; make the longest at least as long."
+                    f"The shortest match of drafting is {settings.ngram_min} tokens, but the longest is "
+                    f"{settings.ngram_max}; make the longest at least as long."
                 )
             return Drafting(self._repeats(settings), self._draft_length(settings, deterministic=False))
         if self._draft_cache is None:
             raise BadSetting(
-                "Drafting with a draft model is on, but no draft model is loaded; choose one, or "
-                "turn off drafting."
+                "Drafting with a draft model is chosen, but no draft model is loaded; choose one, or "
+                "switch drafting off."
             )
         # Drafts may come from any distribution that is reported with them; steps with feedback or a random
         # number of their own are left out.

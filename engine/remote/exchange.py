@@ -127,7 +127,7 @@ class Exchange:
                         self._read(response)
                         return
                     url = self._redirected(response)
-        raise Redirected("itself repeatedly")
+        raise Redirected("itself, again and again")
 
     def _url(self) -> str:
         base = self._provider.base_url

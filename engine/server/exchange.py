@@ -185,7 +185,7 @@ def _values(body: bytes) -> int:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
+    raise ValueError(f"{name} is no number")
 
 
 def _finite(text: str) -> float:

@@ -74,11 +74,11 @@ def busy(message: str) -> ApiError:
     return ApiError(Failure(503, message, "overloaded_error", code="server_busy", retry_after=2))
 
 
-ENDED = Failure(503, "The reply was stopped on the server.", SERVER_ERROR, code="cancelled")
+ENDED = Failure(503, "The reply was ended on the server.", SERVER_ERROR, code="cancelled")
 CLOSING = Failure(503, "The server is shutting down.", SERVER_ERROR, code="shutting_down", retry_after=5)
 TOO_SLOW = Failure(
     503,
-    "The reply was stopped, because the client read it too slowly and too much of it was waiting.",
+    "The reply was ended, because the client read it too slowly and too much of it was waiting.",
     SERVER_ERROR,
     code="client_too_slow",
 )
@@ -102,6 +102,4 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(500, str(error), SERVER_ERROR)
     log.error("a request failed", exc_info=error)
     kind = type(error).__name__
-    return Failure(
-        500, f"Something went wrong in the server ({kind}). See its log for details.", SERVER_ERROR
-    )
+    return Failure(500, f"Something went wrong inside the server: {kind}. Its log says more.", SERVER_ERROR)

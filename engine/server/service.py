@@ -70,7 +70,7 @@ class Service:
         if len(works) > self.options.bounds.choices:
             most = self.options.bounds.choices
             raise bad_request(
-                f"The request asks for {len(works)} replies at the same time; at most {most} are accepted."
+                f"The request asks for {len(works)} replies at once; at most {most} are accepted."
             )
         if sum(self._open.values()) + len(works) > self.options.bounds.replies:
             raise busy("Too many replies are being written or waited for; try again in a moment.")

@@ -14,54 +14,59 @@ class ConstraintSettings(Settings):
     format: str = setting(
         "none",
         "Format",
-        "A format that the whole reply must follow.",
+        "A form that the whole reply is forced into.",
         choices=(
             ("none", "Free"),
             ("json", "JSON"),
             ("json_schema", "JSON schema"),
             ("regex", "Regular expression"),
             ("grammar", "Lark grammar"),
-            ("choices", "Choices"),
+            ("choices", "One of these lines"),
         ),
     )
     pattern: str = setting(
         "",
-        "Schema, expression, grammar or choices",
-        "The pattern for the chosen format.",
+        "Schema, expression, grammar or lines",
+        "The text of the chosen format.",
         neutral="",
         multiline=True,
     )
     begin_with: str = setting(
-        "", "Start of the reply", "The reply must start with this text.", neutral="", multiline=True
+        "",
+        "The reply begins with",
+        "The reply is forced to begin with this text.",
+        neutral="",
+        multiline=True,
     )
     banned_strings: tuple[str, ...] = setting(
         (),
         "Banned strings",
-        "Texts that never appear in a reply. When one comes up, the reply backs up and continues "
-        "with other words.",
+        "These texts never appear: the reply goes back and takes other words.",
         multiline=True,
     )
-    ban_ignore_case: bool = setting(True, "Ignore case", "Find banned strings in uppercase and lowercase.")
+    ban_ignore_case: bool = setting(
+        True, "Ignore case", "Banned strings are found in capital and small letters alike."
+    )
     logit_bias: tuple[str, ...] = setting(
         (),
         "Token bias",
-        "Values to add to the scores of tokens, one per line: a token's text or id, an equals sign "
-        "and a number. For example: ' sure' = -5.",
+        "One a line: a token's text or its id, an equals sign, and what is added to its score; for example: "
+        "' sure' = -5.",
         multiline=True,
         advanced=True,
         escaped=True,
     )
     allowed_tokens: tuple[int, ...] = setting(
-        (), "Allowed token ids", "Only these tokens can be sampled.", low=0, advanced=True
+        (), "Allowed token ids", "Only these tokens may be drawn.", low=0, advanced=True
     )
     banned_tokens: tuple[int, ...] = setting(
-        (), "Banned token ids", "These tokens are never sampled.", low=0, advanced=True
+        (), "Banned token ids", "These tokens are never drawn.", low=0, advanced=True
     )
     heal: bool = setting(
         False,
         "Token healing",
-        "Sample the last token again when a reply is continued, so that a word that was cut short "
-        "can be completed properly.",
+        "When a reply is continued, its last token is chosen again, so that a word cut short can be "
+        "completed well.",
         neutral=False,
         advanced=True,
     )

@@ -33,8 +33,7 @@ class SamplerSettings(Settings):
     temperature: float = setting(
         0.7,
         "Temperature",
-        "Higher values give more varied replies, lower values more predictable ones. With 0, the "
-        "most likely token is always chosen.",
+        "Higher is more varied, lower more predictable; 0 always takes the likeliest token.",
         **within(0.0, 1000.0, step=0.05, slider_high=2.0),
         neutral=1.0,
         group=_VARIETY,
@@ -42,7 +41,7 @@ class SamplerSettings(Settings):
     top_k: int = setting(
         40,
         "Top K",
-        "Keep only the K most likely tokens.",
+        "Only the K likeliest tokens stay.",
         **within(0, 1 << 20, step=1, slider_high=200),
         neutral=0,
         group=_TRUNCATION,
@@ -50,7 +49,7 @@ class SamplerSettings(Settings):
     top_p: float = setting(
         0.95,
         "Top P",
-        "Keep only the most likely tokens that together reach this probability.",
+        "Only the likeliest tokens that together reach this probability stay.",
         **within(0.0, 1.0, step=0.01),
         neutral=1.0,
         group=_TRUNCATION,
@@ -58,7 +57,7 @@ class SamplerSettings(Settings):
     min_p: float = setting(
         0.05,
         "Min P",
-        "Remove tokens whose probability is below this fraction of the most likely token's.",
+        "Tokens less likely than this share of the likeliest token are dropped.",
         **within(0.0, 1.0, step=0.01),
         neutral=0.0,
         group=_TRUNCATION,
@@ -66,7 +65,7 @@ class SamplerSettings(Settings):
     repetition_penalty: float = setting(
         1.0,
         "Repeat penalty",
-        "Make tokens that have already occurred less likely.",
+        "Makes tokens that already occurred less likely.",
         **within(0.1, 1000.0, step=0.01, slider_high=2.0),
         neutral=1.0,
         group=_REPETITION,
@@ -74,7 +73,7 @@ class SamplerSettings(Settings):
     repetition_range: int = setting(
         -1,
         "Repeat window",
-        "The number of latest tokens that penalties consider. -1 is the whole context.",
+        "How many of the latest tokens the penalties look at; -1 is the whole context.",
         **within(-1, 1 << 20, step=1, slider_high=4096),
         neutral=0,
         words=((-1, "all"),),
@@ -84,7 +83,7 @@ class SamplerSettings(Settings):
     repetition_decay: int = setting(
         0,
         "Repeat fade",
-        "The number of tokens before the repeat window over which the penalties fade out.",
+        "Before the repeat window, the penalties fade to nothing over this many tokens.",
         **within(0, 1 << 20, step=1, slider_high=4096),
         neutral=0,
         unit="tokens",
@@ -94,7 +93,7 @@ class SamplerSettings(Settings):
     presence_penalty: float = setting(
         0.0,
         "Presence penalty",
-        "Subtracted once from the score of each token that has already occurred.",
+        "Taken once from the score of each token that already occurred.",
         **within(-1000.0, 1000.0, step=0.05, slider_high=2.0),
         neutral=0.0,
         group=_REPETITION,
@@ -102,7 +101,7 @@ class SamplerSettings(Settings):
     frequency_penalty: float = setting(
         0.0,
         "Frequency penalty",
-        "Subtracted from a token's score for each time it has already occurred.",
+        "Taken from a token's score for each time it already occurred.",
         **within(-1000.0, 1000.0, step=0.05, slider_high=2.0),
         neutral=0.0,
         group=_REPETITION,
@@ -110,7 +109,7 @@ class SamplerSettings(Settings):
     dry_multiplier: float = setting(
         0.0,
         "DRY strength",
-        "Make tokens less likely that would repeat a longer passage word for word. 0.8 is common.",
+        "Makes tokens less likely that would repeat a longer passage word for word; 0.8 is usual.",
         **within(0.0, 1000.0, step=0.05, slider_high=5.0),
         neutral=0.0,
         group=_REPETITION,
@@ -119,7 +118,7 @@ class SamplerSettings(Settings):
     dry_base: float = setting(
         1.75,
         "DRY base",
-        "How quickly the DRY penalty grows with the length of the repeated passage.",
+        "How fast the DRY penalty grows with the length of the repeated passage.",
         **within(1.0, 1000.0, step=0.05, slider_high=4.0),
         group=_REPETITION,
         advanced=True,
@@ -127,7 +126,7 @@ class SamplerSettings(Settings):
     dry_allowed_length: int = setting(
         2,
         "DRY allowed length",
-        "The number of tokens that may be repeated without a penalty.",
+        "Passages of up to this many tokens may be repeated freely.",
         **within(1, 1 << 20, step=1, slider_high=20),
         unit="tokens",
         group=_REPETITION,
@@ -136,7 +135,7 @@ class SamplerSettings(Settings):
     dry_range: int = setting(
         0,
         "DRY window",
-        "The number of latest tokens that DRY considers. 0 is the whole context.",
+        "How many of the latest tokens DRY looks at; 0 is the whole context.",
         **within(0, 1 << 20, step=64, slider_high=8192),
         words=((0, "all"),),
         unit="tokens",
@@ -155,7 +154,7 @@ class SamplerSettings(Settings):
     min_temperature: float = setting(
         0.0,
         "Lowest temperature",
-        "The temperature when the model is certain, with dynamic temperature.",
+        "Dynamic temperature goes from here, where the model is sure, ...",
         **within(0.0, 1000.0, step=0.05, slider_high=3.0),
         neutral=0.0,
         group=_VARIETY,
@@ -164,8 +163,7 @@ class SamplerSettings(Settings):
     max_temperature: float = setting(
         0.0,
         "Highest temperature",
-        "The temperature when the model is uncertain. Dynamic temperature is off unless this is "
-        "above the lowest temperature.",
+        "... to here, where it is unsure; off unless above the lowest.",
         **within(0.0, 1000.0, step=0.05, slider_high=3.0),
         neutral=0.0,
         group=_VARIETY,
@@ -174,7 +172,7 @@ class SamplerSettings(Settings):
     temperature_exponent: float = setting(
         1.0,
         "Temperature curve",
-        "How dynamic temperature rises with the model's uncertainty. 1 is linear.",
+        "How dynamic temperature rises with the model's doubt: 1 is even.",
         **within(0.1, 100.0, step=0.05, slider_high=3.0),
         group=_VARIETY,
         advanced=True,
@@ -182,8 +180,7 @@ class SamplerSettings(Settings):
     smoothing_factor: float = setting(
         0.0,
         "Smoothing",
-        "Quadratic sampling: reduce the scores of unlikely tokens by the square of their distance "
-        "from the best.",
+        "Quadratic sampling: lowers unlikely tokens by the square of their distance.",
         **within(0.0, 1000.0, step=0.01, slider_high=2.0),
         neutral=0.0,
         group=_VARIETY,
@@ -192,7 +189,7 @@ class SamplerSettings(Settings):
     skew: float = setting(
         0.0,
         "Skew",
-        "Positive values favour less likely tokens, negative values the most likely ones.",
+        "Above 0 leans towards less likely tokens, below 0 towards the likeliest.",
         **within(-50.0, 50.0, step=0.05, slider_high=5.0),
         neutral=0.0,
         group=_VARIETY,
@@ -201,7 +198,7 @@ class SamplerSettings(Settings):
     top_n_sigma: float = setting(
         0.0,
         "Top N sigma",
-        "Keep only tokens whose score is within this number of standard deviations of the best.",
+        "Only tokens whose score is within this many standard deviations of the best stay.",
         **within(0.0, 20.0, step=0.05, slider_high=5.0),
         neutral=0.0,
         group=_TRUNCATION,
@@ -210,7 +207,7 @@ class SamplerSettings(Settings):
     top_a: float = setting(
         0.0,
         "Top A",
-        "Remove tokens less likely than this value times the square of the highest probability.",
+        "Tokens less likely than this times the square of the best probability are dropped.",
         **within(0.0, 1000.0, step=0.01, slider_high=1.0),
         neutral=0.0,
         group=_TRUNCATION,
@@ -219,7 +216,7 @@ class SamplerSettings(Settings):
     tail_free: float = setting(
         1.0,
         "Tail free",
-        "Remove the tail where the curve of probabilities becomes flat.",
+        "Cuts the tail where the curve of probabilities becomes flat.",
         **within(0.0, 1.0, step=0.01),
         neutral=1.0,
         group=_TRUNCATION,
@@ -228,7 +225,7 @@ class SamplerSettings(Settings):
     typical: float = setting(
         1.0,
         "Typical",
-        "Keep the tokens whose surprise is closest to the expected surprise, up to this total probability.",
+        "Keeps the tokens whose surprise is nearest to the expected one, up to this probability.",
         **within(0.0, 1.0, step=0.01),
         neutral=1.0,
         group=_TRUNCATION,
@@ -237,7 +234,7 @@ class SamplerSettings(Settings):
     xtc_probability: float = setting(
         0.0,
         "XTC probability",
-        "How often the likely tokens are removed, except the least likely one of them.",
+        "How often all but the least likely of the likely tokens are dropped.",
         **within(0.0, 1.0, step=0.05),
         neutral=0.0,
         group=_SPECIAL,
@@ -246,7 +243,7 @@ class SamplerSettings(Settings):
     xtc_threshold: float = setting(
         0.1,
         "XTC threshold",
-        "The probability from which XTC considers a token likely.",
+        "From which probability on a token counts as likely for XTC.",
         **within(0.0, 0.5, step=0.01),
         group=_SPECIAL,
         advanced=True,
@@ -254,7 +251,7 @@ class SamplerSettings(Settings):
     mirostat: bool = setting(
         False,
         "Mirostat 2",
-        "Keep the surprise of the text at a set level by removing more or less of the tail.",
+        "Keeps the text's surprise at a set level by cutting more or less of the tail.",
         neutral=False,
         group=_SPECIAL,
         advanced=True,
@@ -262,7 +259,7 @@ class SamplerSettings(Settings):
     mirostat_tau: float = setting(
         5.0,
         "Mirostat surprise",
-        "The target level of surprise.",
+        "The level to keep.",
         **within(0.0, 1000.0, step=0.1, slider_high=10.0),
         unit="bits",
         group=_SPECIAL,
@@ -271,7 +268,7 @@ class SamplerSettings(Settings):
     mirostat_eta: float = setting(
         0.1,
         "Mirostat rate",
-        "How quickly Mirostat adapts.",
+        "How fast it follows.",
         **within(0.0, 100.0, step=0.01, slider_high=1.0),
         group=_SPECIAL,
         advanced=True,
@@ -279,7 +276,7 @@ class SamplerSettings(Settings):
     adaptive_target: float = setting(
         0.0,
         "Adaptive P target",
-        "Prefer tokens near this probability, adjusted by the previously sampled tokens.",
+        "Prefers tokens near this probability, corrected by what was drawn before.",
         **within(0.0, 1.0, step=0.01),
         neutral=0.0,
         group=_SPECIAL,
@@ -288,7 +285,7 @@ class SamplerSettings(Settings):
     adaptive_decay: float = setting(
         0.9,
         "Adaptive P memory",
-        "How long previously sampled tokens count: 0 is not at all, 0.99 is about a hundred tokens.",
+        "How long what was drawn before counts: 0 not at all, 0.99 about a hundred tokens.",
         **within(0.0, 0.99, step=0.01),
         group=_SPECIAL,
         advanced=True,
@@ -296,7 +293,7 @@ class SamplerSettings(Settings):
     order: tuple[str, ...] = setting(
         tuple(name for name, _ in SAMPLER_STEP_NAMES),
         "Order of the steps",
-        "Steps are applied from top to bottom. Missing steps keep their default place.",
+        "Steps are applied from top to bottom; missing ones keep their usual place.",
         choices=SAMPLER_STEP_NAMES,
         group=_ORDER,
         advanced=True,
@@ -304,7 +301,7 @@ class SamplerSettings(Settings):
     seed: int | None = setting(
         None,
         "Seed",
-        "The same seed and settings give the same reply. If empty, each reply gets a random seed.",
+        "The same seed and settings give the same reply; empty draws a new one each time.",
         low=0,
         high=(1 << 63) - 1,
         group=_VARIETY,

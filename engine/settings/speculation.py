@@ -17,37 +17,35 @@ class SpeculationSettings(Settings):
     method: str = setting(
         "none",
         "Drafting",
-        "What drafts tokens: nothing, repeats in the text, or a smaller model with the same vocabulary.",
+        "Who guesses: nobody, the text so far, or a smaller model with the same vocabulary.",
         choices=(("none", "None"), ("ngram", "Repeats in the text"), ("model", "Draft model")),
     )
-    draft_model: str = setting("", "Draft model", "The file or folder of the smaller model.", neutral="")
+    draft_model: str = setting("", "Draft model", "The smaller model's file or folder.", neutral="")
     draft_tokens: int = setting(
-        5,
-        "Draft length",
-        "The maximum number of tokens drafted at a time.",
-        low=1,
-        high=7,
-        step=1,
-        unit="tokens",
+        5, "Draft length", "The most tokens guessed at a time.", low=1, high=7, step=1, unit="tokens"
     )
     adaptive: bool = setting(
         True,
         "Adapt to success",
-        "Draft fewer tokens while few are accepted, and pause while drafting slows down writing.",
+        "Guesses fewer tokens while few are right, and pauses while drafting is slower than plain writing.",
     )
     ngram_min: int = setting(
         1,
         "Shortest match",
-        "The number of last tokens that must have occurred before.",
+        "How many of the last tokens must have occurred before.",
         **within(1, 5, step=1),
         advanced=True,
     )
     ngram_max: int = setting(
-        5, "Longest match", "The longest match to look for first.", **within(1, 5, step=1), advanced=True
+        5,
+        "Longest match",
+        "The longest match that is looked for first.",
+        **within(1, 5, step=1),
+        advanced=True,
     )
     ngram_prompt: bool = setting(
         True,
-        "Draft from the prompt",
-        "Draft repeats of the prompt too, not only those of the reply.",
+        "Guess from the prompt",
+        "Repeats of the prompt are guessed too, not only the reply's own.",
         advanced=True,
     )

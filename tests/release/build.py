@@ -51,7 +51,7 @@ def check_left_out(program: Path) -> None:
     """Raise PackagingError if PyTorch or a library of GPUs is in the program's folder."""
     for name in LEFT_OUT:
         if (program / "_internal" / name).exists():
-            raise PackagingError(f"{name} is inside, but packages for processors remove it.")
+            raise PackagingError(f"{name} is inside, but packages for processors leave it out.")
 
 
 def check_size(package: Path, *, starter: bool) -> None:

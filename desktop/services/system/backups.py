@@ -175,7 +175,8 @@ def _checked(copies: Backups, stop: threading.Event) -> _Answer:
     except (OSError, StoreError) as error:
         return _Answer("checked", None, str(error))
     words = (
-        "The file with your chats is damaged ({}). Restart Inglenook to recover everything that can be read."
+        "The file with your conversations is damaged ({}): start the program again, and what can be read "
+        "is saved."
     )
     return _Answer("checked", None, words.format(damage) if damage else "")
 

@@ -22,7 +22,6 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
-from engine.words import ngettext
 
 __all__ = ["BackupDialog", "when_text"]
 
@@ -55,7 +54,7 @@ class BackupDialog(QDialog):
         self.words.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
         self.list = QListWidget()
         self.list.setProperty("tone", "order")
-        self.list.setAccessibleName("Backups, newest first")
+        self.list.setAccessibleName("Backups, latest first")
         self.list.itemActivated.connect(self._ask)
         self.list.currentRowChanged.connect(self._show_choice)
         self.make, self.restore, self.close_button = (
@@ -78,22 +77,19 @@ class BackupDialog(QDialog):
         self.make.setEnabled(True)
         self.list.clear()
         for row in rows:
-            count = "unreadable" if row.chats < 0 else ngettext("{n} chat", "{n} chats", row.chats)
+            count = (
+                "cannot be read" if row.chats < 0 else "1 chat" if row.chats == 1 else f"{row.chats:,} chats"
+            )
             item = QListWidgetItem(f"{when_text(row.backup.made_at)}\n{count} · {size_text(row.backup.size)}")
             item.setData(Qt.ItemDataRole.UserRole, (str(row.backup.path), when_text(row.backup.made_at)))
             if row.chats < 0:
                 item.setFlags(item.flags() & ~Qt.ItemFlag.ItemIsEnabled)
             self.list.addItem(item)
         self.words.setText(
-            (
-                "Inglenook backs up all chats automatically. When you restore a backup, the current "
-                "chats are kept in a separate file."
-            )
+            "Copies of all chats, made by themselves. Restoring one keeps the present chats in a file "
+            "beside it."
             if rows
-            else (
-                "There are no backups yet. The first one is made a minute after the start, then at most "
-                "one every hour."
-            )
+            else "There is no backup yet: one is made a minute after the start, and then at most every hour."
         )
         self.list.setVisible(bool(rows))
         if rows:
@@ -108,13 +104,13 @@ class BackupDialog(QDialog):
 
     def show_restoring(self) -> None:
         """A backup is being restored."""
-        self.words.setText("Checking and restoring the backup…")
+        self.words.setText("The copy is checked and put in place…")
         self.restore.setEnabled(False)
         self.make.setEnabled(False)
 
     def _make(self) -> None:
         self.make.setEnabled(False)
-        self.words.setText("Backing up…")
+        self.words.setText("Making a copy…")
         self.make_requested.emit()
 
     def _show_choice(self, row: int) -> None:
@@ -129,13 +125,13 @@ class BackupDialog(QDialog):
         box = QMessageBox(
             QMessageBox.Icon.Question,
             "Restore from a backup",
-            f"Restore the chats from the backup of {when}?",
+            f"Bring back the chats as they were: {when}?",
             parent=self,
         )
         box.setObjectName("restoreQuestion")
         box.setInformativeText(
-            "Changes made since then are not in the backup. The current chats are kept in a separate "
-            "file. Any reply being written is stopped."
+            "What was written since then is not in the copy: it is kept in a file beside. A reply that "
+            "runs is stopped."
         )
         agree = box.addButton("Restore", QMessageBox.ButtonRole.AcceptRole)
         box.addButton(QMessageBox.StandardButton.Cancel)

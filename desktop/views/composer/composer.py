@@ -47,9 +47,9 @@ class Composer(QWidget):
         self.box = MessageEdit()
         self.box.setAccessibleName("Message")
         self.opening_box = GrowingTextEdit("Start the reply with", least=1, most=4)
-        self.opening_box.setPlaceholderText("Start the reply with…")
+        self.opening_box.setPlaceholderText("Start the reply with …")
         self.opening_box.setAccessibleDescription(
-            "The model continues from this text. It applies to the next message only."
+            "The model writes on from this text. It holds for the next message only."
         )
         self.opening_box.installEventFilter(self)
         self.opening_box.hide()
@@ -66,7 +66,7 @@ class Composer(QWidget):
         self.button = IconButton("send", "Send message", role=QPalette.ColorRole.HighlightedText)
         self.button.setObjectName("send")
         self.attach = IconButton("attach", "Attach files")
-        self.opening_button = IconButton("opening", "Start the reply with…")
+        self.opening_button = IconButton("opening", "Start the reply with …")
         self.opening_button.setCheckable(True)
         self.prompts = IconButton("prompts", "Saved prompts")
         self.button.clicked.connect(self._pressed)
@@ -136,9 +136,9 @@ class Composer(QWidget):
         """ "enter": Enter sends and Shift+Enter breaks the line; "ctrl+enter": only Ctrl+Enter sends."""
         self.box.send_with = key
         self.box.setAccessibleDescription(
-            "Press Enter to send, or Shift and Enter for a new line."
+            "Enter sends, Shift and Enter makes a new line."
             if key == "enter"
-            else "Press Control and Enter to send, or Enter for a new line."
+            else "Control and Enter sends, Enter makes a new line."
         )
         self._show_state()
 
@@ -180,7 +180,7 @@ class Composer(QWidget):
         else:
             self.button.set_face("send", "Send message", f"Send ({enter})")
             self.box.setPlaceholderText(
-                "Write a message" if enter == "Enter" else "Write a message (Ctrl+Enter to send)"
+                "Write a message" if enter == "Enter" else "Write a message, Ctrl+Enter sends"
             )
         self.box.viewport().update()  # Qt shows another placeholder only with the next paint.
         self.button.setEnabled(self._answering or self._laden or bool(self.text().strip()))

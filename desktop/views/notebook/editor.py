@@ -63,9 +63,7 @@ class NotebookEditor(QPlainTextEdit):
         self.setObjectName("notebookText")
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setAccessibleName("Document")
-        self.setPlaceholderText(
-            "Write the beginning of a text, then press Ctrl+Enter to let the model continue it."
-        )
+        self.setPlaceholderText("Write the beginning of a text, then let the model write on with Ctrl+Enter.")
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.document().setDocumentMargin(6)
         self.viewport().setMouseTracking(True)

@@ -21,7 +21,7 @@ from engine.remote import split_address
 
 __all__ = ["ServersController"]
 
-_THIS, _ALL = "does not support this setting", "supports none of these settings"
+_THIS, _ALL = "does not take this setting", "takes none of these settings"
 
 
 class ServersController(QObject):

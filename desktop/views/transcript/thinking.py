@@ -5,7 +5,6 @@ from __future__ import annotations
 from time import perf_counter
 
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
-from engine.words import ngettext
 
 __all__ = ["ThoughtTimes", "duration", "seconds_of"]
 
@@ -16,7 +15,7 @@ def duration(seconds: float) -> str:
     if whole < 1:
         return "less than a second"
     if whole < 60:
-        return ngettext("{n} second", "{n} seconds", whole)
+        return "1 second" if whole == 1 else f"{whole} seconds"
     minutes, rest = divmod(whole, 60)
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 

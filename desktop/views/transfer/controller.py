@@ -18,7 +18,6 @@ from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.flows import flow
-from engine.words import ngettext
 
 if TYPE_CHECKING:
     from desktop.services.transfer.transfer_report import Exported, ImportReport
@@ -71,11 +70,11 @@ class TransferController(QObject):
     def export(self, ids: Sequence[int]) -> None:
         """Ask for a format and a place for these chats."""
         if not ids:
-            self._chat.show_notice("There are no chats to export yet.", "info")
+            self._chat.show_notice("There is no chat to export yet.", "info")
             return
         if self._transfer.exporting_now:
             self._chat.show_notice(
-                "An export is still running. Wait for it or cancel it, then export again.", "warning"
+                "An export still runs: wait for it or cancel it, then export again.", "warning"
             )
             return
         title = self._session.stores.of(ids[0]).get(ids[0]).title
@@ -126,17 +125,12 @@ class TransferController(QObject):
         else:
             if dialog is not None:
                 dialog.end()
-            words = ngettext(
-                "The chat was exported to {target}.",
-                "{n} chats were exported to {target}.",
-                result.count,
-                target=result.target,
-            )
+            words = "The chat was exported" if result.count == 1 else f"{result.count:,} chats were exported"
             shown = (
                 "Show the file" if result.target.is_file() else "Show the folder",
                 lambda: self._shower.show(result.target),
             )
-            self._chat.banner.show_notice(words, "info", offer=shown)
+            self._chat.banner.show_notice(f"{words} to {result.target}.", "info", offer=shown)
 
     # -- in
 
@@ -154,10 +148,10 @@ class TransferController(QObject):
 
         if self._transfer.importing_now:
             self._chat.show_notice(
-                "An import is still running. Wait for it or cancel it, then import again.", "warning"
+                "An import still runs: wait for it or cancel it, then import again.", "warning"
             )
             return
-        name = ngettext("“{name}”", "{n} files", len(paths), name=paths[0].name)
+        name = f"“{paths[0].name}”" if len(paths) == 1 else f"{len(paths):,} files"
         self.close_window()
         self.import_window = shown = ImportWindow(name, self._window)
         shown.cancel_requested.connect(self._transfer.cancel_import)

@@ -50,13 +50,10 @@ def update_advice(kind: str, command: str = "") -> str:
     if kind == "appimage":
         return ""
     if kind == "deb":
-        return (
-            "Inglenook was installed as a Debian package. Download the new package and open it, or use "
-            "apt install."
-        )
+        return "It was installed as a Debian package: download the new one, and open it, or use apt install."
     if kind == "python":
         return (
-            f"Inglenook was installed with pip. Run “{command or 'python'} -m pip install --upgrade "
-            "inglenook”. In a clone, pull first, then install it again."
+            f"It was installed with pip: run “{command or 'python'} -m pip install --upgrade inglenook”. In "
+            "a clone, pull first, and install it again."
         )
-    return "Download the new package and replace this one with it. Your data is in another folder."
+    return "Download the new package, and put it in the place of this one: your data is in another folder."

@@ -47,11 +47,13 @@ class Expression:
                 f"The stop expression {pattern!r} cannot be read: {error.msg}{place}; correct it."
             ) from None
         except (OverflowError, RecursionError, MemoryError):
-            raise BadSetting(f"The stop expression {pattern[:40]!r} is too large; simplify it.") from None
+            raise BadSetting(
+                f"The stop expression {pattern[:40]!r} is too large; write it more simply."
+            ) from None
         if self._whole.flags & regex.REVERSE:
             raise BadSetting(
-                f"The stop expression {pattern!r} searches backwards, but a reply is only read "
-                "forwards; remove (?r)."
+                f"The stop expression {pattern!r} searches backwards, but a reply is only read forwards; "
+                "leave out (?r)."
             )
         flags = self._whole.flags
         body = _open_ended(
@@ -116,7 +118,7 @@ class Expression:
             return search(text, *place, timeout=_SECONDS, **options)
         except TimeoutError:
             raise BadSetting(
-                f"The stop expression {self.pattern!r} takes too long on this reply; simplify it."
+                f"The stop expression {self.pattern!r} takes too long on this reply; write it more simply."
             ) from None
 
 
@@ -134,7 +136,7 @@ def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
         at += size
         if part in (r"\K", r"\G", "(?R", "(?0"):
             raise BadSetting(
-                f"The stop expression {pattern!r} contains {part}, which is not supported; remove it."
+                f"The stop expression {pattern!r} has {part}, which cannot be used here; leave it out."
             )
         if part[0] == "(" and part[-1] != ")":
             groups.append(len(out))
