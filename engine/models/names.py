@@ -186,6 +186,10 @@ LATENT_GGUF = LatentNames(
     "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_kv_b", "attn_k_b",
     "attn_v_b",
 )  # fmt: skip
+MAMBA_GGUF = RecurrentNames(
+    "ssm_in", "ssm_out", "ssm_conv1d", rate="ssm_a", shift="ssm_dt.bias", skip="ssm_d", norm="ssm_norm",
+    gguf=True,
+)  # fmt: skip
 LATENT_HF = LatentNames(
     "self_attn.q_a_proj", "self_attn.q_a_layernorm", "self_attn.q_b_proj", "self_attn.kv_a_proj_with_mqa",
     "self_attn.kv_a_layernorm", "self_attn.kv_b_proj",
@@ -212,6 +216,14 @@ HF = TensorNames(
     key_norm="self_attn.k_norm",
 )  # fmt: skip
 """The names in the folders of Llama and of the many architectures that adopted them."""
+
+
+def mamba_names(module: str) -> RecurrentNames:
+    """The names of Mamba-2's tensors in folders, where it is this module of a layer."""
+    return RecurrentNames(
+        f"{module}.in_proj", f"{module}.out_proj", f"{module}.conv1d", rate=f"{module}.A_log",
+        shift=f"{module}.dt_bias", skip=f"{module}.D", norm=f"{module}.norm",
+    )  # fmt: skip
 
 
 def with_experts(

@@ -11,24 +11,18 @@ from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limite
 from engine.models.config import ModelConfig, Multipliers
 from engine.models.headers import gguf_decoder, hf_decoder
 from engine.models.keys import Keys
-from engine.models.names import GGUF, HF, RecurrentNames
+from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(
     HF, norm="model.final_layernorm", mlp_norm="pre_ff_layernorm", gate="feed_forward.gate_proj",
     up="feed_forward.up_proj", down="feed_forward.down_proj",
-    recurrent=RecurrentNames(
-        "mamba.in_proj", "mamba.out_proj", "mamba.conv1d", rate="mamba.A_log", shift="mamba.dt_bias",
-        skip="mamba.D", norm="mamba.norm",
-    ),
+    recurrent=mamba_names("mamba"),
 )  # fmt: skip
 GGUF_NAMES = replace(
     GGUF,
-    recurrent=RecurrentNames(
-        "ssm_in", "ssm_out", "ssm_conv1d", rate="ssm_a", shift="ssm_dt.bias", skip="ssm_d", norm="ssm_norm",
-        gguf=True,
-    ),
+    recurrent=MAMBA_GGUF,
 )  # fmt: skip
 _MOST = 1 << 14
 _LARGEST = 1e6

@@ -23,23 +23,17 @@ from engine.models.config import ModelConfig
 from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts
 from engine.models.headers import gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
 from engine.models.keys import Keys
-from engine.models.names import GGUF, RecurrentNames
+from engine.models.names import GGUF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(
     MIXTURE_NAMES, gate="", up="", gate_up="shared_mlp.input_linear", down="shared_mlp.output_linear",
-    recurrent=RecurrentNames(
-        "mamba.in_proj", "mamba.out_proj", "mamba.conv1d", rate="mamba.A_log", shift="mamba.dt_bias",
-        skip="mamba.D", norm="mamba.norm",
-    ),
+    recurrent=mamba_names("mamba"),
 )  # fmt: skip
 GGUF_NAMES = replace(
     GGUF,
-    recurrent=RecurrentNames(
-        "ssm_in", "ssm_out", "ssm_conv1d", rate="ssm_a", shift="ssm_dt.bias", skip="ssm_d", norm="ssm_norm",
-        gguf=True,
-    ),
+    recurrent=MAMBA_GGUF,
 )  # fmt: skip
 _MOST = 1 << 14
 

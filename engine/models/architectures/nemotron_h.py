@@ -14,7 +14,7 @@ from engine.models.config import Experts, ModelConfig
 from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers import gguf_decoder, hf_activation, hf_layer_types, hf_shape
 from engine.models.keys import Keys
-from engine.models.names import GGUF, HF, RecurrentNames
+from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba
 from engine.models.rope import RopeConfig
 from engine.tensors import RawTensor
@@ -26,17 +26,11 @@ HF_NAMES = replace(
     expert_up="mixer.experts.{}.up_proj", expert_down="mixer.experts.{}.down_proj",
     correction="mixer.gate.e_score_correction_bias", shared_up="mixer.shared_experts.up_proj",
     shared_down="mixer.shared_experts.down_proj",
-    recurrent=RecurrentNames(
-        "mixer.in_proj", "mixer.out_proj", "mixer.conv1d", rate="mixer.A_log", shift="mixer.dt_bias",
-        skip="mixer.D", norm="mixer.norm",
-    ),
+    recurrent=mamba_names("mixer"),
 )  # fmt: skip
 GGUF_NAMES = replace(
     GGUF, mlp_norm="attn_norm",
-    recurrent=RecurrentNames(
-        "ssm_in", "ssm_out", "ssm_conv1d", rate="ssm_a", shift="ssm_dt.bias", skip="ssm_d", norm="ssm_norm",
-        gguf=True,
-    ),
+    recurrent=MAMBA_GGUF,
 )  # fmt: skip
 _PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 _KINDS = {"linear_attention": "mamba", "full_attention": "attention"}

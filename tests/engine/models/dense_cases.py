@@ -244,7 +244,7 @@ DENSE_CASES = (
     ),
     Case(
         "Falcon-H1", "attention and Mamba-2 side by side in each layer, multipliers", "falcon_h1", FALCON_H1,
-        FALCON_H1_GGUF, gpu=False,
+        FALCON_H1_GGUF,
     ),
     Case(
         "Falcon-H1", "", "falcon_h1",
@@ -253,12 +253,12 @@ DENSE_CASES = (
             "mamba_proj_bias": True, "projectors_bias": True, "mlp_bias": True, "mamba_conv_bias": False,
             "mamba_n_groups": 3, "mamba_d_conv": 3, "tie_word_embeddings": True,
         },
-        variant="norm after the gate, biases, tied", gpu=False,
+        variant="norm after the gate, biases, tied",
     ),
     Case(
         "Falcon-H1", "", "falcon_h1",
         {**SMALL, "mamba_d_ssm": 96, "mamba_n_heads": 6, "mamba_rms_norm": True, "mamba_n_groups": 2},
-        variant="norm before the gate", gpu=False,
+        variant="norm before the gate",
     ),
     Case(
         "GPT-NeoX", "parallel halves with a norm each, rope on a quarter of each head", "gpt_neox", NEOX,
