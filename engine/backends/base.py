@@ -64,6 +64,10 @@ SMALLEST_SUM = 1e-20
 """Added to a sum of scores before it divides them: sigmoids may all be 0."""
 
 
+MOST_GPU_EXPERTS = 512
+"""Experts that the GPU kernel of routing chooses from; a lane of a warp holds up to 16."""
+
+
 @dataclass(frozen=True, slots=True)
 class Routing:
     """Each token goes to the `used` of `experts` experts with the highest score, the first of equal ones.

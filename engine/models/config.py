@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.base import AttentionShape, Routing
+from engine.backends.base import MOST_GPU_EXPERTS, AttentionShape, Routing
 from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.backends.states import StateShape
 from engine.errors import BadCheckpoint
@@ -293,6 +293,8 @@ class ModelConfig:
         found = {
             "latent attention": self.latent is not None, "heads of several sizes": bool(self.layer_heads),
             "ALiBi positions": bool(self.slopes), "layers of several inputs": self.altup is not None,
+            f"mixtures of more than {MOST_GPU_EXPERTS} experts": self.experts is not None
+            and self.experts.count > MOST_GPU_EXPERTS,
         }  # fmt: skip
         return next((name for name, there in found.items() if there), "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from engine.backends.reference import ReferenceBackend
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
 from engine.models import ARCHITECTURES, describe, read_model
+from engine.models.config import Experts
 from engine.models.keys import Keys
 from engine.settings import LoadSettings
 from engine.weights import open_checkpoint
@@ -151,6 +153,13 @@ def test_scaled_rope_without_max_position_embeddings(
         (folder / "config.json").write_text(json.dumps(config | own))
         ropes.append(load(folder).config.rope)
     assert ropes[0] == ropes[1]
+
+
+@pytest.mark.parametrize(("count", "why"), [(512, ""), (513, "mixtures of more than 512 experts")])
+def test_experts_beyond_the_gpu_kernels(tmp_path: Path, count: int, why: str) -> None:
+    config = load(write_folder(tmp_path / "m")).config
+    experts = Experts(count, 2, 32, True, frozenset({0}))
+    assert dataclasses.replace(config, experts=experts).cpu_only == why
 
 
 def test_older_linear_scaling_key_of_gguf(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from engine.backends.base import SCORES, SMALLEST_SUM, Routing
+from engine.backends.base import MOST_GPU_EXPERTS, SCORES, SMALLEST_SUM, Routing
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     bits_float,
@@ -41,7 +41,6 @@ from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.moe import Gather, Route, Spread
 
-MOST_EXPERTS = 512
 THREADS = 128
 AT_ONCE = 4
 """Spread rows that `_gather` loads at once."""
@@ -273,7 +272,7 @@ def _gather(
 
 def _values_for(experts: int) -> int:
     """Experts of a lane, a power of two."""
-    assert 0 < experts <= MOST_EXPERTS
+    assert 0 < experts <= MOST_GPU_EXPERTS
     return 1 << (-(-experts // 32) - 1).bit_length()
 
 
@@ -318,7 +317,7 @@ def route_call(
 
     `bias` and `scales` are the addresses of those of `Ops.route`, or 0.
     """
-    assert logits.width == routing.experts <= MOST_EXPERTS
+    assert logits.width == routing.experts <= MOST_GPU_EXPERTS
     assert 0 < routing.used <= routing.experts
     assert 0 < routing.groups <= 32
     assert ids.width == weights.width == routing.used
