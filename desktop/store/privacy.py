@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 OUR_FILES = (
     "conversations*", "preferences.json*", ".preferences.json*", "window.ini*", "model-hashes.json*",
-    "inglenook.*", "logs", "backups", "models",
+    "speeds.json*", "inglenook.*", "logs", "backups", "models",
 )  # fmt: skip
 """Patterns of the program's own names in the data folder, which may contain other files too."""
 

@@ -41,7 +41,7 @@ class Speeds:
         while len(known) > _MOST:
             del known[next(iter(known))]
         with contextlib.suppress(OSError):
-            write_whole(self._path, json.dumps(known, indent=1))
+            write_whole(self._path, json.dumps(known, indent=1), synced=False)
 
     def _all(self) -> dict[str, list[float]]:
         if self._known is None:

@@ -72,6 +72,7 @@ def test_an_older_installation_is_closed_at_start(tmp_path: Path) -> None:
         "preferences.json.damaged-1",
         "window.ini",
         "model-hashes.json",
+        "speeds.json",
         "inglenook.lock",
         "logs/inglenook.log.1",
         "backups/conversations-1.sqlite3",
