@@ -32,7 +32,7 @@ __all__ = ["UpdateDialog"]
 _NO_ADDRESS = "This Inglenook was built without an address where its updates are published."
 _BACK = (
     "The version that you used before the last update takes its place. If the newer one has changed the "
-    "file with your chats, the older one says so and does not open it: then install the newer one again."
+    "file with your chats, the previous one will tell you and not open it; then install the newer one again."
 )
 
 
@@ -59,7 +59,7 @@ class UpdateDialog(QDialog):
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
         self.bar.setAccessibleName("Download of the update")
-        self.back = QPushButton("Go back to the version before…")
+        self.back = QPushButton("Roll back…")
         self.back.clicked.connect(self._ask_back)
         self.act, self.shut = QPushButton(), QPushButton("Close")
         self.act.setProperty("tone", "primary")
@@ -102,7 +102,7 @@ class UpdateDialog(QDialog):
         self.resize(max(self.width(), 480), max(self.height(), 320))
         can = not self.advice.text()
         self._show(
-            f"Inglenook {update.version} of {update.published} is available. "
+            f"Inglenook {update.version} ({update.published}) is available. "
             f"You have {self._updates.api.version}.",
             "Install" if can else "",
         )
@@ -142,7 +142,7 @@ class UpdateDialog(QDialog):
     def _on_installed(self) -> None:
         version = self._found.version if self._found is not None else ""
         self.notes.hide()
-        self._show(f"Inglenook {version} is installed, and used from the next start.", "Restart now")
+        self._show(f"Inglenook {version} is installed and will be used from the next start.", "Restart now")
 
     @Slot(str)
     def _on_failed(self, sentence: str) -> None:
@@ -150,10 +150,10 @@ class UpdateDialog(QDialog):
 
     @Slot()
     def _on_stopped(self) -> None:
-        self._show("The update was stopped. What has come so far is kept for the next try.", "Try again")
+        self._show("The update was stopped. What was downloaded is kept for the next attempt.", "Try again")
 
     def _ask_back(self) -> None:
-        question = "Go back to the version before?"
+        question = "Go back to the previous version?"
         box = QMessageBox(QMessageBox.Icon.Question, "Updates", question, parent=self)
         box.setObjectName("backQuestion")
         box.setInformativeText(_BACK)
@@ -170,7 +170,7 @@ class UpdateDialog(QDialog):
             self._show(str(error), "")
             return
         self.notes.hide()
-        self._show("The version before is back, and used from the next start.", "Restart now")
+        self._show("The previous version is restored and will be used from the next start.", "Restart now")
 
     def done(self, result: int) -> None:
         """Closing stops what runs."""

@@ -62,10 +62,10 @@ def roll_back(image: Path) -> None:
     try:
         os.replace(before_of(image), image)
     except FileNotFoundError as error:
-        raise DownloadError(f"There is no version before beside {image}.") from error
+        raise DownloadError(f"There is no previous version beside {image}.") from error
     except OSError as error:
         raise DownloadError(
-            f"The version before could not be put back: {disk_trouble(error, image.parent)}."
+            f"The previous version could not be restored: {disk_trouble(error, image.parent)}."
         ) from error
     _synced(image.parent)
 

@@ -43,7 +43,7 @@ def test_a_newer_version_is_shown_installed_and_started(hand, qtbot, qapp, monke
     monkeypatch.setattr(updates_module, "relaunch", lambda: restarted.append(True) or True)
     dialog = opened(hand)
     qtbot.waitUntil(dialog.act.isVisible)
-    assert "Inglenook 2.0 of 2026-11-25 is available. You have 1.0." in dialog.words.text()
+    assert "Inglenook 2.0 (2026-11-25) is available. You have 1.0." in dialog.words.text()
     assert dialog.notes.toPlainText() == NOTES
     assert dialog.notes.isVisible()
     assert not dialog.back.isVisible()
@@ -130,9 +130,12 @@ def test_the_version_before_can_be_brought_back(hand, qtbot) -> None:
     fake(hand).update, fake(hand).kept = None, Path("before")
     dialog = opened(hand)
     qtbot.waitUntil(lambda: "latest" in dialog.words.text())
-    for sentence, words in (("It cannot be put back.", "cannot be put back"), ("", "version before is back")):
+    for sentence, words in (
+        ("It cannot be put back.", "cannot be put back"),
+        ("", "previous version is restored"),
+    ):
         fake(hand).sentence = sentence
-        hand.click("Go back to the version before…", dialog)
+        hand.click("Roll back…", dialog)
         box = dialog.findChildren(QMessageBox)[-1]
         hand.click("Go back", box)
         qtbot.waitUntil(lambda words=words: words in dialog.words.text())

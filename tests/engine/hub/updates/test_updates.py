@@ -205,7 +205,7 @@ def test_the_new_program_takes_the_place_of_the_old_one_which_is_kept(site, imag
     roll_back(image)
     assert image.read_bytes() == OLD
     assert others(image) == set()
-    with pytest.raises(DownloadError, match="no version before"):
+    with pytest.raises(DownloadError, match="no previous version"):
         roll_back(image)
     assert image.read_bytes() == OLD
 
@@ -289,7 +289,7 @@ def test_a_full_disk_or_a_folder_without_permission_is_one_sentence(site, image,
     monkeypatch.setattr(install.os, "replace", partial(fail, errno.EACCES))
     with pytest.raises(DownloadError, match="cannot be written to"):
         installed(site, image)
-    with pytest.raises(DownloadError, match="could not be put back"):
+    with pytest.raises(DownloadError, match="could not be restored"):
         roll_back(image)
 
 
