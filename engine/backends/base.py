@@ -62,10 +62,7 @@ SCORES = ("softmax", "sigmoid")
 """What makes an expert's score of its logit: the softmax over all experts, or the sigmoid."""
 SMALLEST_SUM = 1e-20
 """Added to a sum of scores before it divides them: sigmoids may all be 0."""
-
-
-MOST_GPU_EXPERTS = 512
-"""Experts that the GPU kernel of routing chooses from; a lane of a warp holds up to 16."""
+MOST_GPU_EXPERTS = 512  # a lane of a warp holds up to 16
 
 
 @dataclass(frozen=True, slots=True)
