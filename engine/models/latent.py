@@ -17,12 +17,10 @@ from engine.backends.base import Array, AttentionShape, Ops, Weight
 from engine.models.config import LatentAttention, ModelConfig
 from engine.models.layers import Linear, Norm, Order, RopeTables
 from engine.models.names import LatentNames, TensorNames
-from engine.models.source import View, WeightSource, linear, norm
+from engine.models.source import View, WeightSource, linear, linear_parts, norm
 
 NORM_EPS = 1e-6
 """Of the norms of latents, whatever that of the layers is. Source: DeepSeek's reference code."""
-PARTS = (" first", " second")
-"""After a name in `WeightSource.linears`: the part of the matrix that a linear holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +81,11 @@ class LatentSource:
         """A whole matrix."""
         return linear(self.source, self.at + name, rows, columns, bias)
 
-    def parts(self, name: str, orders: tuple[Order, Order], columns: int, bias: bool | None) -> list[Linear]:
+    def parts(
+        self, name: str, orders: tuple[Order, Order], columns: int, bias: bool | None
+    ) -> tuple[Linear, Linear]:
         """Two linears, each with these rows of one matrix."""
-        full, made = self.at + name, []
-        for order, end in zip(orders, PARTS, strict=True):
-            view = View(order=order, stored_rows=sum(map(len, orders)))
-            made.append(linear(self.source, full, len(order), columns, bias, view))
-            self.source.linears[full + end] = self.source.linears.pop(full)
-        return made
+        return linear_parts(self.source, self.at + name, orders, columns, bias)
 
     def norm(self, name: str, size: int) -> Norm:
         """The norm of a latent."""

@@ -14,10 +14,11 @@ import numpy.typing as npt
 from engine.backends.base import Weight
 from engine.errors import BadSetting
 from engine.models.decoder import QUERY_PARTS, half_of_queries, ungrouped_rows
-from engine.models.latent import PARTS, latent_orders
+from engine.models.latent import latent_orders
 from engine.models.layers import Linear, Order, Slot
 from engine.models.names import TensorNames
-from engine.models.recurrent import tiled_orders
+from engine.models.recurrent import fused_orders, tiled_orders
+from engine.models.source import PARTS
 from engine.weights.lora_adapter import Adapter
 from engine.weights.tensor import FileTensor
 
@@ -164,6 +165,33 @@ def _recurrent_slots(
             pair = linear, orders.get(field) if field != "output" else None
             slot = Slot((pair,), linear.weight.shape[0], orders.get("output") if field == "output" else None)
             found[architecture.hf_names.layer.format(layer) + module] = slot
+    return found | _fused_slots(architecture, config, names, layer, linears)
+
+
+def _fused_slots(
+    architecture: Architecture,
+    config: ModelConfig,
+    names: TensorNames,
+    layer: int,
+    linears: Mapping[str, Linear],
+) -> dict[str, Slot]:
+    """The slots of what a folder has in one matrix for a recurrent layer and the pass in two."""
+    folder, own = architecture.hf_names.recurrent, names.recurrent
+    assert folder is not None
+    assert own is not None
+    at, found = names.layer.format(layer), {}
+    pairs = {
+        "input": (own.input, own.gate) if own.gate else tuple(own.input + part for part in PARTS),
+        "decay_beta": tuple(own.decay_beta + part for part in PARTS),
+    }
+    for field, orders in fused_orders(config.recurrent).items():
+        module = getattr(folder, field)
+        held = [linears.get(at + name) for name in pairs[field]]
+        if not module or (field == "input" and folder.gate):
+            continue
+        there = tuple((made, order) for made, order in zip(held, orders, strict=True) if made is not None)
+        if there:
+            found[architecture.hf_names.layer.format(layer) + module] = Slot(there, sum(map(len, orders)))
     return found
 
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
 from engine.models.config import ModelConfig
-from engine.models.layers import Linear, Mixer, Norm, RopeTables, scaled
+from engine.models.layers import Linear, Mixer, Norm, Order, RopeTables, scaled
 from engine.models.names import RecurrentNames
 from engine.models.recurrent_config import DeltaNet, Mamba, Recurrent, ShortConvolution
-from engine.models.source import View, WeightSource, linear
+from engine.models.source import WeightSource, linear, linear_parts
 from engine.tensors import Floats
 
 L2_EPS = 1e-6
@@ -140,11 +140,13 @@ class RecurrentSource:
     at: str
     names: RecurrentNames
 
-    def linear(
-        self, name: str, rows: int, columns: int, bias: bool | None = None, view: View | None = None
-    ) -> Linear:
+    def linear(self, name: str, rows: int, columns: int, bias: bool | None = None) -> Linear:
         """A matrix, and its bias if the file has one."""
-        return linear(self.source, self.at + name, rows, columns, bias, view or View())
+        return linear(self.source, self.at + name, rows, columns, bias)
+
+    def parts(self, name: str, orders: tuple[Order, Order], columns: int) -> tuple[Linear, Linear]:
+        """Two linears, each with these rows of one matrix."""
+        return linear_parts(self.source, self.at + name, orders, columns, False)
 
     def convolution(self, part: int, channels: int, taps: int) -> Convolution:
         """The taps (K, C), and the bias if the file has one."""
@@ -207,19 +209,9 @@ def _delta(layer: RecurrentSource, config: ModelConfig, kind: DeltaNet, part: in
         inputs = layer.linear(names.input, channels, width)
         gate = layer.linear(names.gate, values, width)
     else:
-        rows = grouped_rows(kind.key_heads, [kind.key_dim, kind.key_dim, *[values // kind.key_heads] * 2])
-        inputs, gate = (
-            layer.linear(
-                names.input, len(order), width, False, View(order=order, stored_rows=channels + values)
-            )
-            for order in (np.concatenate(rows[:3]), rows[3])
-        )
+        inputs, gate = layer.parts(names.input, fused_orders(kind)["input"], width)
     if names.decay_beta:
-        rows = grouped_rows(kind.key_heads, [heads // kind.key_heads] * 2)
-        beta, decay = (
-            layer.linear(names.decay_beta, heads, width, False, View(order=order, stored_rows=2 * heads))
-            for order in rows
-        )
+        beta, decay = layer.parts(names.decay_beta, fused_orders(kind)["decay_beta"], width)
     else:
         decay, beta = (layer.linear(name, heads, width, False) for name in (names.decay, names.beta))
     # x / sqrt(sum + eps) is the RMS norm with eps / Dk, times 1 / sqrt(Dk); queries are scaled by that again.
@@ -263,6 +255,18 @@ def grouped_rows(groups: int, widths: Sequence[int]) -> list[npt.NDArray[np.int6
     rows = np.arange(groups * sum(widths)).reshape(groups, -1)
     ends = np.cumsum(widths)
     return [rows[:, end - width : end].reshape(-1) for end, width in zip(ends, widths, strict=True)]
+
+
+def fused_orders(kind: Recurrent | None) -> dict[str, tuple[Order, Order]]:
+    """The rows of what a delta net may have in one matrix, by the fields of `RecurrentNames`: "input" with
+    the gate after it, "decay_beta" with beta first (Qwen3-Next).
+    """
+    if not isinstance(kind, DeltaNet):
+        return {}
+    values, heads = kind.value_heads * kind.value_dim // kind.key_heads, kind.value_heads // kind.key_heads
+    *inputs, gate = grouped_rows(kind.key_heads, [kind.key_dim, kind.key_dim, values, values])
+    beta, decay = grouped_rows(kind.key_heads, [heads, heads])
+    return {"input": (np.concatenate(inputs), gate), "decay_beta": (beta, decay)}
 
 
 def tiled_orders(kind: Recurrent | None) -> dict[str, npt.NDArray[np.int64]]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from engine.backends.base import Backend, MemoryEstimator, Weight
 from engine.errors import BadCheckpoint
-from engine.models.layers import Linear, Norm, Parts
+from engine.models.layers import Linear, Norm, Order, Parts
 from engine.tensors import Floats, RawTensor
 from engine.weights.tensor import FileTensor
 from engine.weights.transform.transposed import transposed, unpacked_transposed
@@ -57,6 +57,8 @@ class View:
 
 
 WHOLE = View()
+PARTS = (" first", " second")
+"""After a name in `WeightSource.linears`: the part of the matrix that a linear of `linear_parts` holds."""
 _MOST_MISSING = 10_000
 
 
@@ -87,6 +89,19 @@ def linear(
     made = Linear(weight, vector_if(source, name + ".bias", bias, rows, view))
     source.linears[name] = made
     return made
+
+
+def linear_parts(
+    source: WeightSource, name: str, orders: tuple[Order, Order], columns: int, bias: bool | None
+) -> tuple[Linear, Linear]:
+    """Two linears, each with these rows of the matrix `name`; in `WeightSource.linears` they are called after
+    it and `PARTS`.
+    """
+    stored, made = sum(map(len, orders)), list[Linear]()
+    for order, part in zip(orders, PARTS, strict=True):
+        made.append(linear(source, name, len(order), columns, bias, View(order=order, stored_rows=stored)))
+        source.linears[name + part] = source.linears.pop(name)
+    return made[0], made[1]
 
 
 def vector_if(

@@ -55,7 +55,7 @@ LLAMA = Architecture(
     ("LlamaForCausalLM", "MistralForCausalLM"),
     from_hf,
     from_gguf,
-    HF,
+    replace(HF, router="block_sparse_moe.gate"),  # Mixtral's, whose GGUF files name `llama`
     GGUF,
     prefixes=("", "-"),
     interleaved_rows=True,
