@@ -11,9 +11,9 @@ growing reply and for scrolling; a step of resizing < 50; memory < 250 MB beyond
 chat adds. The last line is one JSON object.
 
 With a model, its engine writes a reply in the same process all the time, and wall time is judged, too, since
-that is what a user sees. As in the program, its threads yield a core to the window from the arrival of text
-until it is painted, and while the user scrolls. Without a model, wall time is only shown. Other programs on
-the same cores make wall time meaningless.
+that is what a user sees. As in the program, its threads have a lower priority, and yield a core to the window
+from the arrival of text until it is painted, and while the user scrolls. Without a model, wall time is only
+shown. Other programs on the same cores make wall time meaningless.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -43,6 +44,7 @@ from desktop.services.engine.cpu_yield import CpuYield
 from desktop.services.system.garbage_collection import GarbageCollector
 from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.theme import Theme
+from engine.platform import core_yield
 
 TOKENS, CHARACTERS, RATE, FRAMES = 100_000, 4, 200, 60
 OPEN_MS, P99_MS, FRAME_MS, RESIZE_MS, MEMORY_MB = 300, 10, 16.7, 50, 250
@@ -247,30 +249,28 @@ class Engine:
     """A model that writes without end on its own thread; `tokens` counts what it has written."""
 
     def __init__(self, model: Path) -> None:
-        from engine.chat import finished, open_chat
-        from engine.settings import CacheSettings, LoadSettings
-
         self.tokens = 0
-        self._chat = finished(open_chat(str(model), LoadSettings(), CacheSettings()))
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._write, name="engine")
+        self._thread = threading.Thread(target=self._write, args=(model,), name="engine")
         self._thread.start()
 
-    def _write(self) -> None:
+    def _write(self, model: Path) -> None:
+        from engine.chat import finished, open_chat
         from engine.core import ChatRequest, Message, Text
-        from engine.settings import StopSettings
+        from engine.settings import CacheSettings, LoadSettings, StopSettings
 
+        core_yield.lower_priority()
         question, size = Message("user", "Write a long essay about rivers."), 512
-        while not self._stop.is_set():
-            request = ChatRequest((question,), stops=StopSettings(max_tokens=size, min_tokens=size))
-            for event in self._chat.stream(request, self._stop):
-                self.tokens += len(event.tokens) if isinstance(event, Text) else 0
+        with closing(finished(open_chat(str(model), LoadSettings(), CacheSettings()))) as chat:
+            while not self._stop.is_set():
+                request = ChatRequest((question,), stops=StopSettings(max_tokens=size, min_tokens=size))
+                for event in chat.stream(request, self._stop):
+                    self.tokens += len(event.tokens) if isinstance(event, Text) else 0
 
     def close(self) -> None:
         """Stop writing."""
         self._stop.set()
         self._thread.join()
-        self._chat.close()
 
 
 def measure(seconds: float, engine_model: Path | None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from desktop.services.engine.cpu_yield import CpuYield
 from desktop.services.engine.model_host import AskModel, Describe, ModelHost, OpenChat
 from desktop.services.engine.stream_thread import CROWDED, ROOMY, Coalescing, Job, MakeGenerator, StreamThread
 from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Priority, Running, Text, Waiting
+from engine.platform import core_yield
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["STATES", "EngineController"]
@@ -110,7 +111,7 @@ class EngineController(QObject):
         coalescing = Coalescing(
             _is_text, _joined, waits=lambda event: isinstance(event, Running), stays=_stays
         )
-        self._worker = StreamThread("engine", self, coalescing, self._host.failed)
+        self._worker = StreamThread("engine", self, coalescing, self._host.failed, core_yield.lower_priority)
         self.yielded = self._worker.yielded
         """(int job, object event), as the engine's thread emits it: a reply's text takes no way round."""
         self.yielded.connect(self._on_yielded)

@@ -150,7 +150,7 @@ _END = Job(0, lambda stop: iter(()))
 class StreamThread(QObject):
     """Begins jobs in the order they were started. A job runs alone, unless it is `in_turns`: then it begins
     beside those that are, and each of them is asked for an event in turn. `on_error` gets what a job raises,
-    on the worker's thread.
+    on the worker's thread. `on_begin` is called first on the worker's thread.
 
     Events that `coalescing` takes cross joined; the events of a job stay in order. `backoff` is `CROWDED` or
     `ROOMY`.
@@ -173,8 +173,10 @@ class StreamThread(QObject):
         parent: QObject | None = None,
         coalescing: Coalescing | None = None,
         on_error: Callable[[BaseException], None] = lambda error: None,
+        on_begin: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(parent)
+        self._on_begin = on_begin
         self._coalescing = coalescing
         self._on_error = on_error
         self._waiting: deque[_Crossing] = deque()
@@ -309,6 +311,7 @@ class StreamThread(QObject):
 
     def _work(self) -> None:
         try:
+            self._on_begin()
             while self._next is not _END or self._begun:
                 self._begin_next()
                 for _ in range(len(self._begun)):

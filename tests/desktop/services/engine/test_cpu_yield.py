@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+from collections.abc import Generator
+from typing import Any
+
 import pytest
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPaintEvent
@@ -9,6 +15,7 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from desktop.services.engine.cpu_yield import CpuYield
+from desktop.services.engine.engine_controller import EngineController
 from engine.platform import core_yield
 
 
@@ -76,3 +83,28 @@ def test_a_core_stays_free_until_the_user_pauses(qtbot: QtBot, reported: list[st
     asker.end()
     assert reported == ["asked", "given back"] * 2
     assert not asker._held.isActive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a niceness for each thread")
+def test_the_engines_thread_has_a_lower_priority_than_the_window(qtbot: QtBot) -> None:
+    """As every thread that it starts: a model's helpers are started on it."""
+
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    def work(_stop: threading.Event) -> Generator[None, None, int]:
+        yield
+        return niceness()
+
+    def refuse(*_: object) -> Any:
+        raise AssertionError("no model is opened here")
+
+    found = list[int]()
+    controller = EngineController(refuse, refuse)
+    try:
+        controller.run_in_background(work, found.append)
+        qtbot.waitUntil(lambda: bool(found))
+    finally:
+        controller.close()
+    assert found == [max(niceness(), core_yield.NICENESS)]
+    assert core_yield.NICENESS > 0
