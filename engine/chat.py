@@ -31,11 +31,11 @@ from engine.core import (
 from engine.drain import drain, mapped
 from engine.errors import Cancelled, DeviceLost, NotFinite
 from engine.generator.adapter_slot import AdapterSlot, parse_adapters
-from engine.generator.draft_slot import DraftSlot
+from engine.generator.drafting.draft_slot import DraftSlot
 from engine.generator.job import Job, Setup
-from engine.generator.prompt import Prompt, Prompts
+from engine.generator.prompt.prompt import Prompt, Prompts
+from engine.generator.prompt.tool_calls import CallPlan, divided
 from engine.generator.request import GenerationRequest, Guidance
-from engine.generator.tool_calls import CallPlan, divided
 from engine.platform.folders import cache_dir
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.template.template import ChatTemplate

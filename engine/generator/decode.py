@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
 from engine.errors import BadSetting, ContextTooLong
-from engine.generator.drafting import Drafting
+from engine.generator.drafting.sequence import Drafting
 from engine.generator.overlap import OverlappedDecode
 from engine.generator.runner import ModelPass, SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence

@@ -11,7 +11,7 @@ from engine.core import Done, Text
 from engine.drain import drain
 from engine.errors import BadSetting
 from engine.generator.adapter_slot import AdapterSlot
-from engine.generator.drafters import Drafters
+from engine.generator.drafting.drafters import Drafters
 from engine.generator.job import ENDED, NEW, Failed, Job, JobEvent, Setup, Started
 from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.scheduler import Scheduler, StreamEvent

@@ -23,7 +23,7 @@ from engine.models.paged import PagedCache
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from engine.generator.drafters import Drafters
+    from engine.generator.drafting.drafters import Drafters
 
 
 def new_seed() -> int:

@@ -16,7 +16,7 @@ from collections.abc import Generator, Sequence
 from engine.core import Done, Loading, Prefill, Running, Stats, Text, Waiting
 from engine.errors import ContextTooLong, forget_frames
 from engine.generator.admission import fits, waits_for_a_reader
-from engine.generator.drafters import Drafters
+from engine.generator.drafting.drafters import Drafters
 from engine.generator.job import ACTIVE, ENDED, PENDING, SUSPENDED, Failed, Job, JobEvent, Started
 from engine.generator.opening import checked
 from engine.generator.runner import ModelPass

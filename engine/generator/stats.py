@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from engine.core import Prefill, Stats
-from engine.generator.drafting import Drafting
+from engine.generator.drafting.sequence import Drafting
 from engine.generator.sequence import TokenSequence
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.core import Done, Prefill, Running, Text
 from engine.generator.decode import events
-from engine.generator.drafters import Drafters
+from engine.generator.drafting.drafters import Drafters
 from engine.generator.opening import OpenSequence, checked
 from engine.generator.request import GenerationRequest
 from engine.models.paged import PagedCache

@@ -1,6 +1,6 @@
 """Attention over the cache, and what makes its queries, keys and values.
 
-Shape letters as in `engine.models.layers`.
+Shape letters as in `engine.models.layers.parts`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.backends.base import Array, AttentionShape, Ops
-from engine.models.layers import Linear, Mixer, Norm, RopeTables, scaled
+from engine.models.layers.parts import Linear, Mixer, Norm, RopeTables, scaled
 from engine.tensors import Floats
 
 

@@ -10,7 +10,8 @@ from engine.backends.states import States
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
-from engine.models.layers import Parts, RopeTables, Slot
+from engine.models.layers.parts import Parts, RopeTables, Slot
+from engine.models.layers.rope import rotary_table, scaling_table
 from engine.models.memory.estimate import (
     LEAST_STATES,
     SPARE_PAGES,
@@ -19,7 +20,6 @@ from engine.models.memory.estimate import (
     page_bytes,
     state_count,
 )
-from engine.models.rope import rotary_table, scaling_table
 from engine.units import size_text
 
 __all__ = ["SPARE_PAGES", "Model"]

@@ -9,8 +9,8 @@ from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.backends.states import StateShape
 from engine.errors import BadCheckpoint
 from engine.models.gemma_config import AltUp, PerLayer
+from engine.models.layers.rope import RopeConfig
 from engine.models.recurrent_config import Recurrent, state_parts
-from engine.models.rope import RopeConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import AttentionShape, Weight
-from engine.models.altup import altup_blocks
 from engine.models.attention import (
     Attention,
     BesideAttention,
@@ -19,8 +18,10 @@ from engine.models.attention import (
     SeparateQkv,
 )
 from engine.models.config import ModelConfig
-from engine.models.latent import LatentSource, latent_mixer
-from engine.models.layers import (
+from engine.models.layers.altup import altup_blocks
+from engine.models.layers.latent import LatentSource, latent_mixer
+from engine.models.layers.mixture import beside_experts, mixture
+from engine.models.layers.parts import (
     Block,
     Blocks,
     FeedForward,
@@ -32,10 +33,9 @@ from engine.models.layers import (
     PlainMlp,
     Stack,
 )
-from engine.models.mixture import beside_experts, mixture
+from engine.models.layers.per_layer import scaled_blocks
+from engine.models.layers.recurrent import RecurrentSource, recurrent_mixer
 from engine.models.names import TensorNames
-from engine.models.per_layer import scaled_blocks
-from engine.models.recurrent import RecurrentSource, recurrent_mixer
 from engine.models.source import WHOLE, View, WeightSource, linear, norm, vector_if
 
 QUERY_PARTS = (" queries", " gate")

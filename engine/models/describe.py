@@ -11,7 +11,7 @@ import numpy as np
 from engine.backends.states import States
 from engine.core import ModelInfo, WorkSpace
 from engine.models.base import read_bytes
-from engine.models.generation_defaults import sampler_defaults
+from engine.models.headers.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
 from engine.models.quantising import PlainCount

@@ -13,8 +13,8 @@ from engine.models.architecture import Architecture
 from engine.models.architectures import ARCHITECTURES
 from engine.models.base import Model, Weights
 from engine.models.config import ModelConfig
-from engine.models.headers import hf_architecture
-from engine.models.keys import Keys
+from engine.models.headers.decoder import hf_architecture
+from engine.models.headers.keys import Keys
 from engine.models.lora import adapter_slots
 from engine.models.proof.first_use import Provable, cases_for, prove
 from engine.models.proof.miniature import kinds_of, miniatures

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from engine.backends.base import Weight
 from engine.errors import BadSetting
 from engine.models.decoder import QUERY_PARTS, half_of_queries, ungrouped_rows
-from engine.models.latent import latent_orders
-from engine.models.layers import Linear, Order, Slot
+from engine.models.layers.latent import latent_orders
+from engine.models.layers.parts import Linear, Order, Slot
+from engine.models.layers.recurrent import fused_orders, tiled_orders
 from engine.models.names import TensorNames
-from engine.models.recurrent import fused_orders, tiled_orders
 from engine.models.source import PARTS
 from engine.weights.lora_adapter import Adapter
 from engine.weights.tensor import FileTensor

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from engine.backends.base import Backend, MemoryEstimator, Weight
 from engine.errors import BadCheckpoint
-from engine.models.layers import Linear, Norm, Order, Parts
+from engine.models.layers.parts import Linear, Norm, Order, Parts
 from engine.tensors import Floats, RawTensor
 from engine.weights.tensor import FileTensor
 from engine.weights.transform.transposed import transposed, unpacked_transposed

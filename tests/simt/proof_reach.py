@@ -23,7 +23,7 @@ from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.reference import ReferenceBackend
 from engine.drain import drain
 from engine.models.base import rope_tables
-from engine.models.layers import Linear
+from engine.models.layers.parts import Linear
 from engine.models.load import find_architecture, read_config
 from engine.models.proof import first_use
 from engine.models.proof.case import Case, outcome, run_case

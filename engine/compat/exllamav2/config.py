@@ -14,7 +14,7 @@ from engine.settings import LoadSettings
 
 if TYPE_CHECKING:
     from engine.models.config import ModelConfig
-    from engine.models.overrides import Overrides
+    from engine.models.headers.overrides import Overrides
 
 
 class ExLlamaV2Config(Declared):
@@ -117,7 +117,7 @@ class ExLlamaV2Config(Declared):
 
         Raises `BadSetting` for what this model does not have, and for values out of range.
         """
-        from engine.models.overrides import Overrides
+        from engine.models.headers.overrides import Overrides
 
         used = 0 if config.experts is None else config.experts.used
         asked = self.num_experts_per_token or used

@@ -11,8 +11,8 @@ import numpy as np
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import HF_ACTIVATIONS, gguf_decoder, hf_activation, hf_decoder
-from engine.models.keys import Keys
+from engine.models.headers.decoder import HF_ACTIVATIONS, gguf_decoder, hf_activation, hf_decoder
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 

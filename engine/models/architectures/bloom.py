@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.models.alibi import alibi_slopes
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import gguf_shape, hf_shape
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_shape, hf_shape
+from engine.models.headers.keys import Keys
+from engine.models.layers.alibi import alibi_slopes
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 

@@ -11,10 +11,10 @@ from typing import Any
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import Experts, ModelConfig
-from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
-from engine.models.headers import MAX_LAYERS, gguf_decoder, hf_layer_types
-from engine.models.keys import Keys
-from engine.models.latent_headers import cache_shape, gguf_latent, gguf_scale, hf_latent_decoder
+from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_layer_types
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
+from engine.models.headers.keys import Keys
+from engine.models.headers.latent import cache_shape, gguf_latent, gguf_scale, hf_latent_decoder
 from engine.models.names import GGUF, HF, LATENT_GGUF, LATENT_HF
 from engine.tensors import RawTensor
 

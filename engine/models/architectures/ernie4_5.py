@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
-from engine.models.headers import MAX_LAYERS, gguf_decoder, hf_decoder
-from engine.models.keys import Keys
+from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, SHARING
 from engine.tensors import RawTensor
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.models.alibi import alibi_slopes, in_bfloat16
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import gguf_decoder, hf_activation, hf_decoder
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_decoder, hf_activation, hf_decoder
+from engine.models.headers.keys import Keys
+from engine.models.layers.alibi import alibi_slopes, in_bfloat16
 from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 

@@ -15,7 +15,7 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import (
+from engine.models.headers.decoder import (
     MAX_CONTEXT,
     gguf_shape,
     gguf_windows,
@@ -24,10 +24,10 @@ from engine.models.headers import (
     hf_shape,
     layer_kinds,
 )
-from engine.models.keys import Keys
+from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_gguf, rope_from_hf
+from engine.models.layers.rope import RopeConfig
 from engine.models.names import GGUF, HF
-from engine.models.rope import RopeConfig
-from engine.models.rope_files import rope_from_gguf, rope_from_hf
 from engine.tensors import RawTensor
 
 FOUR_NORMS = replace(

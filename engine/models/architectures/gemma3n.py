@@ -23,10 +23,17 @@ from engine.models.architectures.gemma4 import (
 )
 from engine.models.config import ModelConfig
 from engine.models.gemma_config import AltUp, PerLayer
-from engine.models.headers import MAX_CONTEXT, MAX_LAYERS, gguf_shape, gguf_windows, hf_activation, hf_shape
-from engine.models.keys import Keys
+from engine.models.headers.decoder import (
+    MAX_CONTEXT,
+    MAX_LAYERS,
+    gguf_shape,
+    gguf_windows,
+    hf_activation,
+    hf_shape,
+)
+from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.names import AltUpNames
-from engine.models.rope_files import rope_from_gguf, rope_from_hf
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(

@@ -16,9 +16,8 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.gemma import FOUR_NORMS
 from engine.models.config import Experts, ModelConfig
-from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.gemma_config import PerLayer
-from engine.models.headers import (
+from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,
     gguf_shape,
@@ -27,10 +26,11 @@ from engine.models.headers import (
     hf_shape,
     layer_kinds,
 )
-from engine.models.keys import Keys
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
+from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_gguf, rope_from_hf
+from engine.models.layers.rope import RopeConfig
 from engine.models.names import GGUF
-from engine.models.rope import RopeConfig
-from engine.models.rope_files import rope_from_gguf, rope_from_hf
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(

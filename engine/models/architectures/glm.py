@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import gguf_decoder, hf_decoder
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_decoder, hf_decoder
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 

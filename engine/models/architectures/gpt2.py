@@ -10,7 +10,7 @@ from typing import Any
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import (
+from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,
     MAX_VOCAB,
@@ -19,7 +19,7 @@ from engine.models.headers import (
     hf_architecture,
     hf_name,
 )
-from engine.models.keys import Keys
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, TensorNames
 from engine.tensors import RawTensor
 

@@ -9,8 +9,8 @@ from typing import Any
 from engine.models.architecture import Architecture
 from engine.models.architectures.gpt2 import HF_NAMES as GPT_2_NAMES
 from engine.models.config import ModelConfig
-from engine.models.headers import gguf_shape, hf_activation, hf_shape
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_shape, hf_activation, hf_shape
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, TensorNames
 from engine.tensors import RawTensor
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.expert_headers import gguf_experts, hf_experts
-from engine.models.headers import MAX_CONTEXT, gguf_shape, gguf_windows, hf_shape, layer_kinds
-from engine.models.keys import Keys
+from engine.models.headers.decoder import MAX_CONTEXT, gguf_shape, gguf_windows, hf_shape, layer_kinds
+from engine.models.headers.experts import gguf_experts, hf_experts
+from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.names import GGUF, HF, TensorNames
-from engine.models.rope_files import rope_from_gguf, rope_from_hf
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(

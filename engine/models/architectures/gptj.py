@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import hf_activation, hf_shape
-from engine.models.keys import Keys
+from engine.models.headers.decoder import hf_activation, hf_shape
+from engine.models.headers.keys import Keys
+from engine.models.layers.rope import RopeConfig
 from engine.models.names import HF
-from engine.models.rope import RopeConfig
 
 HF_NAMES = replace(
     HF, embed="transformer.wte", norm="transformer.ln_f", layer="transformer.h.{}.", attention_norm="ln_1",

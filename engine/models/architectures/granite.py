@@ -8,9 +8,9 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import Experts, ModelConfig
-from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
-from engine.models.headers import gguf_decoder, hf_decoder
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_decoder, hf_decoder
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 

@@ -20,9 +20,9 @@ from engine.models.architectures.granite import (
     hf_multipliers,
 )
 from engine.models.config import ModelConfig
-from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts
-from engine.models.headers import gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor

@@ -10,9 +10,9 @@ from dataclasses import replace
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
-from engine.models.headers import gguf_decoder, head_dimension, hf_decoder
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_decoder, head_dimension, hf_decoder
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, with_experts, with_shared
 from engine.tensors import RawTensor
 

@@ -10,9 +10,15 @@ from dataclasses import replace
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.expert_headers import gguf_experts, hf_experts
-from engine.models.headers import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
-from engine.models.keys import Keys
+from engine.models.headers.decoder import (
+    MAX_LAYERS,
+    gguf_decoder,
+    hf_decoder,
+    hf_layer_types,
+    recurrent_by_heads,
+)
+from engine.models.headers.experts import gguf_experts, hf_experts
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames, with_experts
 from engine.models.recurrent_config import ShortConvolution
 from engine.tensors import RawTensor

@@ -10,9 +10,9 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.expert_headers import gguf_experts
-from engine.models.headers import gguf_decoder, hf_decoder, hf_windows
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_windows
+from engine.models.headers.experts import gguf_experts
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import gguf_decoder
-from engine.models.keys import Keys
-from engine.models.latent_headers import cache_shape, gguf_latent, hf_latent_decoder
+from engine.models.headers.decoder import gguf_decoder
+from engine.models.headers.keys import Keys
+from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
 from engine.models.names import GGUF, HF, LATENT_GGUF, LATENT_HF
 from engine.tensors import RawTensor
 

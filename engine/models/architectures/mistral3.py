@@ -11,10 +11,10 @@ from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.llama import mistral_from_hf
 from engine.models.config import ModelConfig
-from engine.models.headers import MAX_CONTEXT, gguf_decoder, hf_decoder, hf_windows
-from engine.models.keys import Keys
+from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, hf_decoder, hf_windows
+from engine.models.headers.keys import Keys
+from engine.models.layers.rope import RopeConfig, yarn_magnitude
 from engine.models.names import GGUF, HF
-from engine.models.rope import RopeConfig, yarn_magnitude
 from engine.tensors import RawTensor
 
 

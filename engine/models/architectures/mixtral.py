@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.expert_headers import hf_experts
-from engine.models.headers import hf_decoder, hf_windows
-from engine.models.keys import Keys
+from engine.models.headers.decoder import hf_decoder, hf_windows
+from engine.models.headers.experts import hf_experts
+from engine.models.headers.keys import Keys
 from engine.models.names import HF, with_experts
 
 NAMES = replace(

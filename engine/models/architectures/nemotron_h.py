@@ -11,12 +11,12 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
 from engine.models.config import Experts, ModelConfig
-from engine.models.expert_headers import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
-from engine.models.headers import gguf_decoder, hf_activation, hf_layer_types, hf_shape
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_decoder, hf_activation, hf_layer_types, hf_shape
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
+from engine.models.headers.keys import Keys
+from engine.models.layers.rope import RopeConfig
 from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba
-from engine.models.rope import RopeConfig
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import (
+from engine.models.headers.decoder import (
     MAX_CONTEXT,
     gguf_decoder,
     gguf_windows,
@@ -18,10 +18,10 @@ from engine.models.headers import (
     hf_shape,
     hf_sliding,
 )
-from engine.models.keys import Keys
+from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_hf
+from engine.models.layers.rope import RopeConfig
 from engine.models.names import GGUF, HF
-from engine.models.rope import RopeConfig
-from engine.models.rope_files import rope_from_hf
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(

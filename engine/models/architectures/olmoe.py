@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.expert_headers import gguf_experts, hf_experts
-from engine.models.headers import gguf_decoder, hf_decoder
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_decoder, hf_decoder
+from engine.models.headers.experts import gguf_experts, hf_experts
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, MIXTURE
 from engine.tensors import RawTensor
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import hf_activation, hf_shape
-from engine.models.keys import Keys
+from engine.models.headers.decoder import hf_activation, hf_shape
+from engine.models.headers.keys import Keys
 from engine.models.names import HF
 
 HF_NAMES = replace(

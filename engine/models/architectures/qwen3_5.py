@@ -10,9 +10,15 @@ from dataclasses import replace
 from engine.models.architecture import Architecture
 from engine.models.architectures.qwen import QWEN_2_NAMES, gguf_qwen_experts, hf_qwen_experts
 from engine.models.config import ModelConfig
-from engine.models.expert_headers import GGUF_EXPERT_KEYS
-from engine.models.headers import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
-from engine.models.keys import Keys
+from engine.models.headers.decoder import (
+    MAX_LAYERS,
+    gguf_decoder,
+    hf_decoder,
+    hf_layer_types,
+    recurrent_by_heads,
+)
+from engine.models.headers.experts import GGUF_EXPERT_KEYS
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames
 from engine.models.recurrent_config import DeltaNet
 from engine.tensors import RawTensor

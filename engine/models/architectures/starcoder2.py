@@ -8,8 +8,8 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers import gguf_decoder, hf_decoder, hf_windows
-from engine.models.keys import Keys
+from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_windows
+from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 

@@ -17,7 +17,7 @@ from engine.units import size_text
 if TYPE_CHECKING:
     from engine.backends.base import MemoryEstimator
     from engine.models.config import ModelConfig
-    from engine.models.layers import Parts
+    from engine.models.layers.parts import Parts
 
 MIN_ROWS, MAX_ROWS = 32, 512
 STEP_FLOPS = 3e11

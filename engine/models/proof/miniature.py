@@ -17,7 +17,7 @@ from engine.drain import drain
 from engine.models.architecture import Architecture
 from engine.models.base import rope_tables
 from engine.models.config import ModelConfig
-from engine.models.layers import Linear, Parts
+from engine.models.layers.parts import Linear, Parts
 from engine.models.names import TensorNames
 from engine.models.proof.case import Case
 from engine.models.proof.cases import CACHES

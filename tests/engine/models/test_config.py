@@ -19,7 +19,7 @@ from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
 from engine.models import ARCHITECTURES, describe, read_model
 from engine.models.config import Experts
-from engine.models.keys import Keys
+from engine.models.headers.keys import Keys
 from engine.settings import LoadSettings
 from engine.weights import open_checkpoint
 from tests.engine.models.oracle import load
@@ -124,7 +124,7 @@ def test_missing_head_and_unknown_gguf_architecture(tmp_path: Path) -> None:
 
 def test_bad_rope_factors(tmp_path: Path) -> None:
     """One factor too few, and a negative one."""
-    from engine.models.rope_files import rope_from_gguf
+    from engine.models.headers.rope import rope_from_gguf
     from engine.weights import FileTensor
 
     for values in ([1.0] * 15, [1.0] * 15 + [-1.0], [1.0] * 15 + [float("inf")]):

@@ -8,9 +8,9 @@ import torch
 
 from engine.compat.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 from engine.errors import BadSetting, NotSupportedYet
+from engine.models.headers.overrides import Overrides
+from engine.models.layers.rope import rotary_table, yarn_divisors, yarn_magnitude
 from engine.models.load import read_config
-from engine.models.overrides import Overrides
-from engine.models.rope import rotary_table, yarn_divisors, yarn_magnitude
 from engine.weights.checkpoint import open_checkpoint
 from tests.tiny import LLAMA3_SCALING, TINY, write_folder, write_gguf
 

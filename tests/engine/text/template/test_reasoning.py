@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.core import ChatRequest, Message
-from engine.generator.prompt import Prompts
+from engine.generator.prompt.prompt import Prompts
 from engine.hub.local.header_process import info_from_json, info_to_json
 from engine.text.template.reasoning import THINKING_TAGS, control_tags, without_thoughts
 from engine.text.template.template import ChatTemplate

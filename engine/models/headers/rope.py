@@ -1,6 +1,7 @@
 """Reads the settings of rope from config.json and from GGUF metadata.
 
-`engine.models.overrides` adds two entries of its own, `STRETCH` and `ALPHA`, which change what is read.
+`engine.models.headers.overrides` adds two entries of its own, `STRETCH` and `ALPHA`, which change what is
+read.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.keys import Keys
-from engine.models.rope import RopeConfig, llama3_divisors, yarn_divisors, yarn_magnitude
+from engine.models.headers.keys import Keys
+from engine.models.layers.rope import RopeConfig, llama3_divisors, yarn_divisors, yarn_magnitude
 from engine.tensors import RawTensor
 
 HF_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
@@ -124,7 +125,7 @@ def _stretched(rope: RopeConfig, keys: Keys) -> RopeConfig:
 
 
 def longer(keys: Keys, context: int) -> int:
-    """The context length after the scaling that `engine.models.overrides` asks for."""
+    """The context length after the scaling that `engine.models.headers.overrides` asks for."""
     by = keys.number(STRETCH, 0.0, 1e12, 1.0) * keys.number(ALPHA, 0.0, 1e12, 1.0)
     return min(_MOST, max(1, int(context * by)))
 

@@ -10,7 +10,7 @@ import pytest
 
 from engine.core import Loading
 from engine.errors import BadSetting, Cancelled, ModelNotFound
-from engine.generator.draft_slot import DraftSlot
+from engine.generator.drafting.draft_slot import DraftSlot
 from engine.models.open_text import open_tokenizer
 from engine.settings import LoadSettings, SpeculationSettings
 from engine.weights.checkpoint import open_checkpoint

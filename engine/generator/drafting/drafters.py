@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import BadSetting
-from engine.generator.drafting import Drafting
+from engine.generator.drafting.sequence import Drafting
 from engine.generator.params import GenerationParams
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampler

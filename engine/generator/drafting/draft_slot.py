@@ -16,7 +16,7 @@ from engine.settings import LoadSettings, SpeculationSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from engine.generator.drafters import Drafters
+    from engine.generator.drafting.drafters import Drafters
     from engine.models.base import Model
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.core import ChatRequest, Message
 from engine.errors import BadSetting, ContextTooLong
-from engine.generator.prompt import Prompts
+from engine.generator.prompt.prompt import Prompts
 from engine.generator.request import Guidance
 from engine.settings import GuidanceSettings, SamplerSettings, StopSettings
 from engine.text.template.template import ChatTemplate

@@ -1,7 +1,7 @@
 """Layers that read and write several versions of a row: AltUp (arXiv 2301.13310), with a low-rank path beside
 attention (LAuReL, arXiv 2411.07501) and sparse feed-forward parts, as Gemma 3n has them.
 
-Shape letters as in `engine.models.layers`; N versions of each row.
+Shape letters as in `engine.models.layers.parts`; N versions of each row.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ import numpy as np
 from engine.backends.base import Array, Ops, Weight
 from engine.models.config import ModelConfig
 from engine.models.gemma_config import AltUp
-from engine.models.layers import Block, FeedForward, GatedMlp, Linear, Norm, RopeTables
+from engine.models.layers.parts import Block, FeedForward, GatedMlp, Linear, Norm, RopeTables
+from engine.models.layers.per_layer import (
+    PerLayerEmbedding,
+    PerLayerGate,
+    per_layer_embedding,
+    per_layer_gate,
+)
 from engine.models.names import TensorNames
-from engine.models.per_layer import PerLayerEmbedding, PerLayerGate, per_layer_embedding, per_layer_gate
 from engine.models.source import View, WeightSource, linear, norm
 from engine.tensors import Floats
 
@@ -112,7 +117,7 @@ class AltUpBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AltUpBlocks:
-    """The layers of Gemma 3n; see `engine.models.layers.Stack`. `unit` is a norm of weight 1."""
+    """The layers of Gemma 3n; see `engine.models.layers.parts.Stack`. `unit` is a norm of weight 1."""
 
     second: PerLayerEmbedding
     blocks: tuple[AltUpBlock, ...]

@@ -7,10 +7,10 @@ from typing import Any
 
 from engine.errors import BadCheckpoint
 from engine.models.config import LatentAttention
-from engine.models.headers import hf_activation, hf_shape
-from engine.models.keys import Keys
-from engine.models.rope import RopeConfig, yarn_magnitude
-from engine.models.rope_files import rope_from_hf
+from engine.models.headers.decoder import hf_activation, hf_shape
+from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_hf
+from engine.models.layers.rope import RopeConfig, yarn_magnitude
 
 _MOST = 1 << 14
 _WIDEST = 1 << 12

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.models.generation_defaults import sampler_defaults
+from engine.models.headers.generation_defaults import sampler_defaults
 from engine.settings import SamplerSettings
 from engine.tensors import RawTensor
 

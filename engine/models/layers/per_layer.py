@@ -1,6 +1,6 @@
 """A second embedding of each token for every layer, and layers that add it (Gemma 3n, Gemma 4).
 
-Shape letters as in `engine.models.layers`; L layers, P numbers of a token for one layer.
+Shape letters as in `engine.models.layers.parts`; L layers, P numbers of a token for one layer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from engine.backends.base import Array, Ops, Weight
 from engine.models.config import ModelConfig
 from engine.models.gemma_config import PerLayer
-from engine.models.layers import Block, Linear, Norm, RopeTables
+from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.names import TensorNames
 from engine.models.source import WHOLE, View, WeightSource, linear, norm
 
@@ -63,7 +63,7 @@ class ScaledBlock:
 
 @dataclass(frozen=True, slots=True)
 class ScaledBlocks:
-    """The layers of Gemma 4; see `engine.models.layers.Stack`."""
+    """The layers of Gemma 4; see `engine.models.layers.parts.Stack`."""
 
     second: PerLayerEmbedding | None
     blocks: tuple[ScaledBlock, ...]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadSetting
-from engine.models.rope_files import ALPHA, STRETCH
+from engine.models.headers.rope import ALPHA, STRETCH
 from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
 

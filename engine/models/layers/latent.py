@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, Weight
 from engine.models.config import LatentAttention, ModelConfig
-from engine.models.layers import Linear, Norm, Order, RopeTables
+from engine.models.layers.parts import Linear, Norm, Order, RopeTables
 from engine.models.names import LatentNames, TensorNames
 from engine.models.source import View, WeightSource, linear, linear_parts, norm
 

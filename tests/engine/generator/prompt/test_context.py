@@ -8,7 +8,7 @@ import pytest
 
 from engine.core import Message
 from engine.errors import ContextTooLong
-from engine.generator.context import OldestFirst, WrittenReplies, reply_room, turns
+from engine.generator.prompt.context import OldestFirst, WrittenReplies, reply_room, turns
 from tests.engine.generator.fakes import tokenizer
 
 

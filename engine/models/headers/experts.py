@@ -8,8 +8,8 @@ from typing import Any
 from engine.backends.base import SCORES
 from engine.errors import UnsupportedModel
 from engine.models.config import Experts
-from engine.models.headers import MAX_LAYERS
-from engine.models.keys import Keys
+from engine.models.headers.decoder import MAX_LAYERS
+from engine.models.headers.keys import Keys
 
 _MAX_EXPERTS = 1 << 10
 _MAX_GROUPS = 32

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.backends.base import Array, Ops
 from engine.models.config import Experts, ModelConfig
-from engine.models.layers import Expert, FeedForward, Mixture, Norm
+from engine.models.layers.parts import Expert, FeedForward, Mixture, Norm
 from engine.models.names import TensorNames
 from engine.models.source import View, WeightSource, linear, norm
 from engine.tensors import Floats

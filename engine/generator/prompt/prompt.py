@@ -12,9 +12,9 @@ from itertools import accumulate
 
 from engine.core import ChatRequest, Message, PromptSize
 from engine.errors import BadSetting, ContextTooLong
-from engine.generator.context import OldestFirst, WrittenReplies, reply_room
+from engine.generator.prompt.context import OldestFirst, WrittenReplies, reply_room
+from engine.generator.prompt.tool_calls import ToolCalling
 from engine.generator.request import Guidance
-from engine.generator.tool_calls import ToolCalling
 from engine.text.template.reasoning import PLAIN_TAG, without_thoughts
 from engine.text.template.template import ChatTemplate, encode_chat
 from engine.text.tokenizer.tokenizer import Tokenizer

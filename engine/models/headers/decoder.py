@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.keys import Keys
-from engine.models.rope_files import extended_context, longer, rope_from_gguf, rope_from_hf
+from engine.models.headers.keys import Keys
+from engine.models.headers.rope import extended_context, longer, rope_from_gguf, rope_from_hf
 from engine.tensors import RawTensor
 
 MAX_CONTEXT = 1 << 24

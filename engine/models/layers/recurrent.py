@@ -1,6 +1,6 @@
 """Recurrent parts that take the place of attention, and how they are built from a file's tensors.
 
-Shape letters as in `engine.models.layers`; C channels of a convolution, K taps.
+Shape letters as in `engine.models.layers.parts`; C channels of a convolution, K taps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
 from engine.models.config import ModelConfig
-from engine.models.layers import Linear, Mixer, Norm, Order, RopeTables, scaled
+from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, scaled
 from engine.models.names import RecurrentNames
 from engine.models.recurrent_config import DeltaNet, Mamba, Recurrent, ShortConvolution
 from engine.models.source import WeightSource, linear, linear_parts
