@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
@@ -130,17 +130,16 @@ class SavedPromptsWindow(QDialog):
 
     def _select(self, number: int) -> None:
         """Update the list, and select this prompt, or the first one."""
-        blocked = self.list.blockSignals(True)
-        self.list.clear()
-        row = 0
-        for place, prompt in enumerate(self._service.prompts()):
-            item = QListWidgetItem(prompt.name)
-            item.setData(Qt.ItemDataRole.UserRole, prompt)
-            self.list.addItem(item)
-            row = place if prompt.id == number else row
-        if self.list.count():
-            self.list.setCurrentRow(row)
-        self.list.blockSignals(blocked)
+        with QSignalBlocker(self.list):
+            self.list.clear()
+            row = 0
+            for place, prompt in enumerate(self._service.prompts()):
+                item = QListWidgetItem(prompt.name)
+                item.setData(Qt.ItemDataRole.UserRole, prompt)
+                self.list.addItem(item)
+                row = place if prompt.id == number else row
+            if self.list.count():
+                self.list.setCurrentRow(row)
         self._show_chosen()
 
     def _show_chosen(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer
 from PySide6.QtGui import QGuiApplication, QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -104,9 +104,8 @@ class LocalServerWindow(QDialog):
         server, settings = self._server, self._server.settings
         for box, on in ((self.on, settings.on), (self.network, settings.network)):
             box.setChecked(on)
-        self.port.blockSignals(True)
-        self.port.setValue(settings.port)
-        self.port.blockSignals(False)
+        with QSignalBlocker(self.port):
+            self.port.setValue(settings.port)
         self.warning.setVisible(settings.network)
         self.address.setText(server.url)
         self.token.setText(settings.token)

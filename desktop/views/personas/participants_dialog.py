@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QIcon, QPixmap
 from PySide6.QtWidgets import (
     QComboBox,
@@ -241,15 +241,14 @@ class ParticipantsDialog(QDialog):
         return persona.name if persona is not None else participant.name or "(no name)"
 
     def _fill(self, current: int) -> None:
-        self.list.blockSignals(True)
-        self.list.clear()
-        side = round(self.fontMetrics().height() * 1.4)
-        for participant in self._participants:
-            item = QListWidgetItem(self._shown(participant))
-            item.setIcon(QIcon(self._draw(participant.persona, self._shown(participant), side)))
-            self.list.addItem(item)
-        self.list.setIconSize(QSize(side, side))
-        self.list.blockSignals(False)
+        with QSignalBlocker(self.list):
+            self.list.clear()
+            side = round(self.fontMetrics().height() * 1.4)
+            for participant in self._participants:
+                item = QListWidgetItem(self._shown(participant))
+                item.setIcon(QIcon(self._draw(participant.persona, self._shown(participant), side)))
+                self.list.addItem(item)
+            self.list.setIconSize(QSize(side, side))
         self.list.setCurrentRow(current)
         self._show_current(self.list.currentRow())
 
@@ -260,9 +259,8 @@ class ParticipantsDialog(QDialog):
         self.name.setText(self._shown(found) if there else "")
         self.name.setReadOnly(persona is not None)
         self.name.setToolTip("A persona is renamed under Manage personas" if persona is not None else "")
-        self.about.blockSignals(True)
-        self.about.show_text(found.description)
-        self.about.blockSignals(False)
+        with QSignalBlocker(self.about):
+            self.about.show_text(found.description)
         placeholder = (
             "Added to the persona's own prompt"
             if persona is not None

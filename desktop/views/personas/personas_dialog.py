@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QSignalBlocker, QSize, Qt
 from PySide6.QtGui import QIcon, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
@@ -102,16 +102,17 @@ class PersonasDialog(SavingDialog):
     def show_personas(self, chosen: int = 0) -> None:
         """Update the list and edit the persona of this id, or the one that was edited, or the first."""
         selected = chosen or self._present_id()
-        self.list.blockSignals(True)
-        self.list.clear()
-        for persona in self._service.personas():
-            item = QListWidgetItem()
-            item.setData(Qt.ItemDataRole.UserRole, persona)
-            self._paint(item)
-            self.list.addItem(item)
-        rows = [row for row in range(self.list.count()) if self._persona(self.list.item(row)).id == selected]
-        self.list.setCurrentRow(rows[0] if rows else 0)
-        self.list.blockSignals(False)
+        with QSignalBlocker(self.list):
+            self.list.clear()
+            for persona in self._service.personas():
+                item = QListWidgetItem()
+                item.setData(Qt.ItemDataRole.UserRole, persona)
+                self._paint(item)
+                self.list.addItem(item)
+            rows = [
+                row for row in range(self.list.count()) if self._persona(self.list.item(row)).id == selected
+            ]
+            self.list.setCurrentRow(rows[0] if rows else 0)
         self._edit()
 
     def show_models(self, models: tuple[ModelEntry, ...]) -> None:
@@ -188,12 +189,11 @@ class PersonasDialog(SavingDialog):
 
     def _move(self, _now: QListWidgetItem | None, before: QListWidgetItem | None) -> None:
         if self._dirty and before is not None:
-            self.list.blockSignals(True)
-            target = self.list.currentRow()
-            self.list.setCurrentItem(before)
-            left = self.save()
-            self.list.setCurrentRow(target if left else self.list.currentRow())
-            self.list.blockSignals(False)
+            with QSignalBlocker(self.list):
+                target = self.list.currentRow()
+                self.list.setCurrentItem(before)
+                left = self.save()
+                self.list.setCurrentRow(target if left else self.list.currentRow())
             if not left:
                 return
         self._edit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from PySide6.QtCore import QModelIndex, Qt, Signal
+from PySide6.QtCore import QModelIndex, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -123,19 +123,18 @@ class ServersPage(QWidget):
         """Show the servers; the selected one stays."""
         chosen, listed = self._id(), self._service.servers
         shown = [self.servers.item(row).data(Qt.ItemDataRole.UserRole) for row in range(self.servers.count())]
-        self.servers.blockSignals(True)
-        if shown != [server.provider.id for server in listed]:
-            self.servers.clear()
-            for server in listed:
-                item = QListWidgetItem(self.servers)
-                item.setData(Qt.ItemDataRole.UserRole, server.provider.id)
-        for row, server in enumerate(listed):
-            item, provider = self.servers.item(row), server.provider
-            item.setText(f"{isolated(provider.name)}  ·  {provider.host}")
-            item.setToolTip(provider.base_url)
-        ids = [server.provider.id for server in listed]
-        self.servers.setCurrentRow(ids.index(chosen) if chosen in ids else min(0, len(ids) - 1))
-        self.servers.blockSignals(False)
+        with QSignalBlocker(self.servers):
+            if shown != [server.provider.id for server in listed]:
+                self.servers.clear()
+                for server in listed:
+                    item = QListWidgetItem(self.servers)
+                    item.setData(Qt.ItemDataRole.UserRole, server.provider.id)
+            for row, server in enumerate(listed):
+                item, provider = self.servers.item(row), server.provider
+                item.setText(f"{isolated(provider.name)}  ·  {provider.host}")
+                item.setToolTip(provider.base_url)
+            ids = [server.provider.id for server in listed]
+            self.servers.setCurrentRow(ids.index(chosen) if chosen in ids else min(0, len(ids) - 1))
         self._show_server()
 
     def select(self, provider: str) -> None:
@@ -170,17 +169,16 @@ class ServersPage(QWidget):
         text = self.query.text().strip().casefold()
         names = [each.name for each in server.models if text in each.name.casefold()] if server else []
         chosen = self._row_name()
-        self.models.blockSignals(True)
-        self.models.clear()
-        for name in names:
-            self.models.addItem(isolated(one_line(name)))
-            item = self.models.item(self.models.count() - 1)
-            item.setData(Qt.ItemDataRole.UserRole, name)
-            item.setToolTip(f"<p>{escape(one_line(name))}</p>")
-        exact = self.query.text().strip()
-        kept = chosen if chosen in names else exact if exact in names else ""
-        self.models.setCurrentRow(names.index(kept) if kept else 0 if names else -1)
-        self.models.blockSignals(False)
+        with QSignalBlocker(self.models):
+            self.models.clear()
+            for name in names:
+                self.models.addItem(isolated(one_line(name)))
+                item = self.models.item(self.models.count() - 1)
+                item.setData(Qt.ItemDataRole.UserRole, name)
+                item.setToolTip(f"<p>{escape(one_line(name))}</p>")
+            exact = self.query.text().strip()
+            kept = chosen if chosen in names else exact if exact in names else ""
+            self.models.setCurrentRow(names.index(kept) if kept else 0 if names else -1)
         if server is None:
             self._no_models.say("")
         elif not server.models:

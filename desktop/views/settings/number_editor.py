@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from PySide6.QtCore import QEvent, Qt
+from PySide6.QtCore import QEvent, QSignalBlocker, Qt
 from PySide6.QtGui import QValidator
 from PySide6.QtWidgets import QDoubleSpinBox, QSlider, QVBoxLayout
 
@@ -94,21 +94,18 @@ class NumberEditor(Editor):
         return self._kind(round(self._box.value(), self._box.decimals()))
 
     def set_value(self, value: Any) -> None:
-        self._box.blockSignals(True)
-        self._box.setValue(float(value))
-        self._box.blockSignals(False)
+        with QSignalBlocker(self._box):
+            self._box.setValue(float(value))
         self._place_slider()
 
     def _place_slider(self) -> None:
         if self._slider is not None and not self._slider.isSliderDown():
-            self._slider.blockSignals(True)
-            self._slider.setValue(round((self._box.value() - self._low) / self._step))
-            self._slider.blockSignals(False)
+            with QSignalBlocker(self._slider):
+                self._slider.setValue(round((self._box.value() - self._low) / self._step))
 
     def _slid(self, position: int) -> None:
-        self._box.blockSignals(True)
-        self._box.setValue(self._low + position * self._step)
-        self._box.blockSignals(False)
+        with QSignalBlocker(self._box):
+            self._box.setValue(self._low + position * self._step)
         # While it is dragged only the number follows.
         if self._slider is not None and self._slider.isSliderDown():
             self.typed.emit(self.value())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QWidget
 
@@ -64,9 +64,8 @@ class FindBar(QFrame):
         query.
         """
         if words:
-            self.box.blockSignals(True)
-            self.box.setText(words)
-            self.box.blockSignals(False)
+            with QSignalBlocker(self.box):
+                self.box.setText(words)
         self.show()
         if focus:
             self.box.setFocus(Qt.FocusReason.ShortcutFocusReason)
