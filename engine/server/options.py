@@ -21,7 +21,9 @@ class Bounds:
     replies: int = 128
     """Replies that are written or wait at a time; others are refused with status 503."""
     choices: int = 16
-    """Choices, prompts or texts of one request, each a reply."""
+    """Replies of one request that are written at a time: its choices, or some of its many prompts."""
+    prompts: int = 2048
+    """Prompts or texts of one request, each as often as it has choices."""
     unread: int = 4 << 20
     """What waits for one client to read it; more ends its request."""
     head_seconds: float = 15.0

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
 from engine.server.channel import ClientGone
 from engine.server.exchange import Exchange
-from engine.server.failure import CLOSING, ENDED, ApiError, Failure, bad_request, busy, failure_of
+from engine.server.failure import CLOSING, ENDED, ApiError, Failure, busy, failure_of
 from engine.server.fields import Fields
-from engine.server.host import EngineHost, ServedModel, Work
+from engine.server.host import EngineHost, Outlet, ServedModel, Work
 from engine.server.options import ServerOptions
 from engine.server.replies import Ended, ReplyEvent, Written, joined
 from engine.server.responses.stored import StoredResponses
@@ -36,13 +37,21 @@ class Visit:
     speed: float
 
 
+@dataclass(slots=True)
+class _Replies:
+    """The replies of a request: how many of them the model's thread has at a time, and what follows these."""
+
+    at_once: int = 0
+    later: deque[tuple[Work, Outlet]] = field(default_factory=deque)
+
+
 class Service:
     """The model's thread, the options, and the requests that are being answered."""
 
     def __init__(self, host: EngineHost, options: ServerOptions) -> None:
         self.host, self.options = host, options
         self.responses = StoredResponses()
-        self._open: dict[Exchange, int] = {}
+        self._open: dict[Exchange, _Replies] = {}
         self._closing = False
 
     def model(self, fields: Fields) -> ServedModel:
@@ -66,18 +75,22 @@ class Service:
         return loaded
 
     def start(self, exchange: Exchange, works: Sequence[Work]) -> None:
-        """Hand over the work of a request: each item is one of its replies. Raises `ApiError`."""
-        if len(works) > self.options.bounds.choices:
-            most = self.options.bounds.choices
-            raise bad_request(
-                f"The request asks for {len(works)} replies at once; at most {most} are accepted."
-            )
-        if sum(self._open.values()) + len(works) > self.options.bounds.replies:
+        """Hand over the work of a request, once: each item is one of its replies. Of more than
+        `Bounds.choices` each further one begins when another has ended. Raises `ApiError`.
+        """
+        bounds, at_once = self.options.bounds, min(len(works), self.options.bounds.choices)
+        if sum(replies.at_once for replies in self._open.values()) + at_once > bounds.replies:
             raise busy("Too many replies are being written or waited for; try again in a moment.")
-        self._open[exchange] = self._open.get(exchange, 0) + len(works)
         outlets = [exchange.channel.outlet(number) for number in range(len(works))]
-        for work, outlet in zip(works, outlets, strict=True):
-            exchange.channel.hold(self.host.submit(work, outlet))
+        self._open[exchange] = _Replies(at_once, deque(zip(works, outlets, strict=True)))
+        for _ in range(at_once):
+            self._begin_next(exchange)
+
+    def _begin_next(self, exchange: Exchange) -> None:
+        """Hand over the next reply of a request, if there is one."""
+        replies = self._open.get(exchange)
+        if replies is not None and replies.later:
+            exchange.channel.hold(self.host.submit(*replies.later.popleft()))
 
     async def events(self, exchange: Exchange) -> AsyncIterator[tuple[int, ReplyEvent]]:
         """What happens to the replies of a request, with the number of each. Raises `ApiError`, also for a
@@ -95,7 +108,9 @@ class Service:
                 if isinstance(event, Written):
                     exchange.tokens += event.tokens
                     exchange.writing_since = exchange.writing_since or time.monotonic()
-                if event is not None:
+                if event is None:
+                    self._begin_next(exchange)
+                else:
                     yield number, event
 
     def visits(self) -> tuple[Visit, ...]:
@@ -123,7 +138,7 @@ class Service:
         """A request has come. Raises `ApiError` when the server ends."""
         if self._closing:
             raise ApiError(CLOSING)
-        self._open[exchange] = 0
+        self._open[exchange] = _Replies()
 
     def leave(self, exchange: Exchange) -> None:
         """A request is over."""

@@ -17,6 +17,7 @@ from engine.server.exchange import Exchange
 from engine.server.failure import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.host import ServedModel, Work
+from engine.server.options import Bounds
 from engine.server.replies import Begun, Ended, Prompted, ReplyEvent, Score, Written, usage
 from engine.server.service import Service
 from engine.server.texts.scoring import completion_work
@@ -84,11 +85,11 @@ def prompts_of(fields: Fields, name: str, most: int) -> Sequence[Prompt]:
     return [item if isinstance(item, str) else tuple(item) for item in value]
 
 
-def completion_call(fields: Fields, model: ServedModel, most_choices: int) -> CompletionCall:
+def completion_call(fields: Fields, model: ServedModel, bounds: Bounds) -> CompletionCall:
     """What a body asks for. Raises `ApiError`."""
     if fields.text("suffix"):
         raise bad_request("suffix is not supported: the model only goes on from the prompt.", "suffix")
-    prompts = prompts_of(fields, "prompt", most_choices)
+    prompts = prompts_of(fields, "prompt", bounds.prompts)
     most_tokens = fields.whole("max_tokens", 0, _LONGEST)
     most_tokens = _DEFAULT_TOKENS if most_tokens is None else most_tokens
     logprobs = fields.whole("logprobs", 0, parameters.MOST_LOGPROBS)
@@ -102,7 +103,13 @@ def completion_call(fields: Fields, model: ServedModel, most_choices: int) -> Co
         output=parameters.output(logprobs),
         plain=True,
     )
-    defaults, count = dict(model.defaults), parameters.checked_choices(fields, most_choices)
+    defaults, count = dict(model.defaults), parameters.checked_choices(fields, bounds.choices)
+    if len(prompts) * count > bounds.prompts:
+        raise bad_request(
+            f"The request asks for {len(prompts) * count:,} completions, but at most {bounds.prompts:,} are "
+            "accepted.",
+            "n",
+        )
     samplers = [parameters.sampler(fields, defaults, choice) for choice in range(count)]
     works = tuple(
         completion_work(prompt, replace(base, sampler=each), logprobs, echo=echo, write=most_tokens > 0)
@@ -117,7 +124,7 @@ def completion_call(fields: Fields, model: ServedModel, most_choices: int) -> Co
 async def completions(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
     """The endpoint."""
     fields = Fields(await exchange.read())
-    call = completion_call(fields, service.model(fields), service.options.bounds.choices)
+    call = completion_call(fields, service.model(fields), service.options.bounds)
     service.start(exchange, call.works)
     head = {
         "id": "cmpl-" + secrets.token_hex(12),
@@ -179,6 +186,7 @@ def _usage(choices: Sequence[_Choice], each: int) -> dict[str, Any]:
     ends = [choice.ended for choice in choices if choice.ended is not None]
     found = usage(ends)
     found["prompt_tokens"] = sum(end.stats.prompt_tokens for end in ends[::each])
+    found["prompt_tokens_details"] = {"cached_tokens": sum(end.stats.cached_tokens for end in ends[::each])}
     found["total_tokens"] = found["prompt_tokens"] + found["completion_tokens"]
     return found
 

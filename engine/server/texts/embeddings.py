@@ -8,7 +8,6 @@ from engine.server.service import Service
 from engine.server.texts.completions import prompts_of
 from engine.server.texts.embedding import POOLINGS, Embedded, embedding_work
 
-_MOST_TEXTS = 2048
 _LONGEST = 1 << 20
 
 
@@ -16,7 +15,7 @@ async def embeddings(service: Service, exchange: Exchange) -> None:
     """The endpoint."""
     fields = Fields(await exchange.read())
     model = service.model(fields)
-    texts = prompts_of(fields, "input", _MOST_TEXTS)
+    texts = prompts_of(fields, "input", service.options.bounds.prompts)
     format, pooling = fields.text("encoding_format", "float"), fields.text("pooling")
     if format not in ("float", "base64"):
         raise fields.wrong("encoding_format", '"float" or "base64"')

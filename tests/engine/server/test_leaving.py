@@ -77,6 +77,18 @@ def test_leaving_the_queue_touches_nobody_else(served: Served, gate: Gate, gone:
     assert served.idle()
 
 
+def test_leaving_ends_the_prompts_that_wait_for_their_turn(
+    served: Served, gate: Gate, gone: threading.Semaphore
+) -> None:
+    with opened(served, "/v1/completions", {"prompt": ["Hello"] * 100, "max_tokens": 50}):
+        gate.wait()
+    assert gone.acquire(timeout=WAIT)
+    before = gate.passes
+    gate.open()
+    assert served.idle()
+    assert gate.passes <= before + 1
+
+
 def test_one_of_two_leaves_and_the_other_gets_the_same_text(
     served: Served, gate: Gate, gone: threading.Semaphore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,38 @@ def test_several_prompts_and_choices_are_in_order(served: Served) -> None:
     assert [c["text"] for c in complete(served, ids).json["choices"]] == texts[::2]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_many_prompts_are_completed_in_turns(
+    served: Served, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    prompts = [f"{number} is" for number in range(40)]
+    alone = [complete(served, prompt, max_tokens=3).json["choices"][0]["text"] for prompt in prompts[::13]]
+    running, most, submit = list[Any](), list[int](), served.host.submit
+
+    class Counted:
+        """An outlet, which is in `running` until its end."""
+
+        def __init__(self, outlet: Any) -> None:
+            self.put, self._end = outlet.put, outlet.end
+            running.append(self)
+            most.append(len(running))
+
+        def end(self, failure: Any) -> None:
+            running.remove(self)
+            self._end(failure)
+
+    monkeypatch.setattr(served.host, "submit", lambda work, outlet: submit(work, Counted(outlet)))
+    answer = complete(served, prompts, max_tokens=3, stream=stream)
+    texts = [""] * 40
+    for event in answer.events[:-1] if stream else [answer.json]:
+        for choice in event["choices"]:
+            texts[choice["index"]] += choice["text"]
+    assert texts[::13] == alone
+    assert max(most) == 16
+    assert not running
+    assert served.idle()
+
+
 @pytest.mark.parametrize("most", [0, 1])
 def test_scores_are_those_of_the_command_perplexity(served: Served, most: int) -> None:
     ids = ids_of(served, TEXT)[:200]
@@ -105,7 +137,8 @@ def test_a_stream_has_the_same_text(served: Served) -> None:
     [
         ({"prompt": None}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": 5}, "prompt"),
         ({"prompt": [[]]}, "prompt"), ({"prompt": [-1]}, "prompt"), ({"prompt": ["a", [1.5]]}, "prompt"),
-        ({"prompt": ["a"] * 17}, "prompt"), ({"prompt": [99999]}, None), ({"prompt": ""}, None),
+        ({"prompt": ["a"] * 2049}, "prompt"),
+        ({"prompt": ["a"] * 1025, "n": 2}, "n"), ({"prompt": [99999]}, None), ({"prompt": ""}, None),
         ({"suffix": "end"}, "suffix"), ({"max_tokens": 0}, "max_tokens"), ({"logprobs": True}, "logprobs"),
         ({"logprobs": 21}, "logprobs"),
     ],
