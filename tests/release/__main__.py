@@ -67,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 options.model,
                 options.maintainer,
                 options.site.rstrip("/"),
+                options.update_key,
             )
             for made in build(release, tuple(options.packages)):
                 print(f"{made.name}: {made.stat().st_size:,} bytes")

@@ -54,13 +54,15 @@ def app_folder(release: Release) -> Path:
     return root
 
 
-def make_image(folder: Path, runtime: Path, made: Path, epoch: int) -> Path:
-    """Write the file: the first part, and behind it `folder` as a SquashFS. Raises PackagingError."""
+def make_image(folder: Path, runtime: Path, made: Path, epoch: int, level: int = 19) -> Path:
+    """Write the file: the first part, and behind it `folder` as a SquashFS, compressed at this level of
+    Zstandard. Raises PackagingError.
+    """
     packed = made.with_name(f"{made.name}.squashfs")
     packed.unlink(missing_ok=True)
     run(
         [
-            "mksquashfs", folder, packed, "-comp", "zstd", "-Xcompression-level", "19", "-b", "256K",
+            "mksquashfs", folder, packed, "-comp", "zstd", "-Xcompression-level", str(level), "-b", "256K",
             "-all-root", "-no-xattrs", "-noappend", "-quiet", "-no-progress",
         ],
         SOURCE_DATE_EPOCH=str(epoch),

@@ -18,6 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from engine.hub.updates.manifest import read_manifest
+from tests.release import __main__ as release_command
 from tests.release import archives, build, plan, updates
 from tests.release.archives import make_archive, package_name
 from tests.release.licences import bill_of_materials
@@ -169,6 +170,23 @@ def test_the_maintainer_is_whom_debian_tools_name_or_the_author_of_the_commit(mo
     assert maintainer() == "Grace Author <grace@example.org>"
     monkeypatch.setenv("DEBEMAIL", "ada@example.org")
     assert maintainer() == "Ada Example <ada@example.org>"
+
+
+def test_the_build_gets_all_that_the_command_was_told(tmp_path, monkeypatch) -> None:
+    built = []
+    monkeypatch.setattr(build, "build", lambda release, kinds: built.append((release, kinds)) or [])
+    given = [
+        "--inside", "77", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work"),
+        "--model", "x.gguf",
+        "--maintainer", "A B <a@example.org>", "--site", "https://example.org/x/", "--update-key", "KEY",
+        "--packages", *release_command.KINDS,
+    ]  # fmt: skip
+    assert release_command.main(given) == 0
+    expected = Release(
+        tmp_path / "work", tmp_path / "out", version(), 77, Path("x.gguf"), "A B <a@example.org>",
+        "https://example.org/x", "KEY",
+    )  # fmt: skip
+    assert built == [(expected, release_command.KINDS)]
 
 
 def test_torch_stays_outside() -> None:

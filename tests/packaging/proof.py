@@ -1,0 +1,182 @@
+"""The steps of the proof; each prints what it has seen, and raises AssertionError where that is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.packaging.root import HOME, USER, Machine
+from tests.packaging.screen import Screen, until
+from tests.packaging.session import TITLE, Program, compiled, double_click, last_model, messages
+
+__all__ = ["Proof"]
+
+QUESTION, PDF_QUESTION = "What is the capital of France?", "Who keeps the lighthouse?"
+KEEPER = "The keeper of the lighthouse is called Ada."
+_FOLDERS = ("Downloads", "My Programs/Füchse & Co", "portable")
+_PORTABLE = "portable/inglenook-data"
+
+
+@dataclass
+class Proof:
+    """Packages on one bare machine; `pictures` is the folder of screenshots and logs."""
+
+    machine: Machine
+    screen: Screen
+    deb: Path
+    image: Path
+    pictures: Path
+
+    def bare(self) -> None:
+        """Nothing but Debian's base system and the declared libraries is there, and no network."""
+        found = [
+            path for folder in ("bin", "usr/bin", "usr/local/bin", "usr/lib", "opt")
+            for path in (self.machine.root / folder).glob("*python*")
+        ]  # fmt: skip
+        assert not found, found
+        version = (self.machine.root / "etc" / "debian_version").read_text(encoding="utf-8").strip()
+        links = [path.name for path in Path("/sys/class/net").iterdir()]
+        listed = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+        assert len(listed.splitlines()) == 1, f"{listed} {links}"
+        assert " lo:" in listed, listed
+        say(f"Debian {version}, no Python, no network")
+
+    def install(self) -> None:
+        """The .deb, by dpkg: all that it declares is there."""
+        place = self.machine.root / "tmp" / self.deb.name
+        shutil.copy(self.deb, place)
+        self.machine.run("dpkg", "--install", f"/tmp/{self.deb.name}", user=0)
+        place.unlink()
+        self.machine.run("dpkg", "--verify", "inglenook", user=0)
+        shown = self.machine.run("inglenook-engine", "info").stdout.splitlines()[0]
+        say(f"{self.deb.name} installed; inglenook-engine info: {shown}")
+
+    def first_chat(self) -> None:
+        """From the menu: a window, the starter, a reply, a PDF, another model by double click."""
+        program, seconds = self._started(double_click(self.machine))
+        self.screen.settle()
+        self.picture("1-first-start")
+        say(f"first start: the window is there after {seconds:.1f} s")
+        program.choose("Use starter model")
+        reply = program.say(QUESTION)
+        say(f"the starter answers: {shortened(reply)}")
+        pdf = self.machine.give(self._made_pdf(), "Papers/keeper.pdf")
+        assert self.machine.run("inglenook", pdf).returncode == 0
+        self.screen.settle()
+        self.picture("2-pdf-attached")
+        reply = program.say(PDF_QUESTION)
+        sent = messages(self.machine)[-2]
+        assert sent[0] == "user", sent
+        assert "Attached file: keeper.pdf" in sent[2], sent
+        assert KEEPER in sent[2], sent
+        say(f"with a PDF, whose text is in the message: {shortened(reply)}")
+        self.picture("3-answers")
+        started = next((self.machine.home / ".local/share/inglenook/models").glob("*.gguf"))
+        second = self.machine.give(started, "Models/Second.gguf")
+        done = self.machine.run(*double_click(self.machine, second))
+        until(lambda: last_model(self.machine) == "Models/Second.gguf", "the second model")
+        assert len(self.screen.windows(TITLE)) == 1
+        assert program.process.poll() is None
+        say(f"a double-clicked model is loaded in the same window (the second start: exit {done.returncode})")
+        program.say(QUESTION)
+        program.quit()
+
+    def second_start(self) -> None:
+        """The chat is kept, and nothing is compiled again."""
+        kept, code = messages(self.machine), compiled(self.machine)
+        program, seconds = self._started(double_click(self.machine))
+        self.screen.settle()
+        self.picture("4-second-start")
+        assert messages(self.machine) == kept
+        program.say(QUESTION)
+        program.quit()
+        now = compiled(self.machine)
+        new = [name for name, written in now.items() if code.get(name) != written]
+        assert not new, f"compiled by the second start: {new}"
+        assert len(messages(self.machine)) == len(kept) + 2
+        say(
+            f"second start: the window is there after {seconds:.1f} s, {len(kept)} messages kept, "
+            f"{len(code)} files of compiled code before, {len(new)} new or changed"
+        )
+
+    def from_folders(self) -> None:
+        """The AppImage from three folders, one of them with a portable data folder."""
+        (self.machine.home / _PORTABLE).mkdir(parents=True)
+        for folder in (self.machine.home / "portable", self.machine.home / _PORTABLE):
+            os.chown(folder, USER, USER)
+        kept, code = len(messages(self.machine)), compiled(self.machine)
+        for number, place in enumerate(_FOLDERS, 5):
+            image = self.machine.give(self.image, f"{place}/{self.image.name}")
+            program, seconds = self._started([image])
+            if place == "portable":
+                program.choose("Use starter model")
+                program.say(QUESTION, _PORTABLE)
+                assert len(messages(self.machine, _PORTABLE)) == 2
+            else:
+                program.say(QUESTION)
+                kept += 2
+            self.screen.settle()
+            self.picture(f"{number}-appimage-{place.partition('/')[0]}")
+            program.quit()
+            assert len(messages(self.machine)) == kept
+            left = [path.name for path in (self.machine.root / "tmp").glob("inglenook*")]
+            assert not left, f"left in /tmp: {left}"
+            say(f"AppImage in {HOME}/{place}: the window is there after {seconds:.1f} s; a reply is kept")
+            (self.machine.home / place / self.image.name).unlink()
+        new = [name for name, written in compiled(self.machine).items() if code.get(name) != written]
+        assert not new, f"compiled again by AppImages: {new}"
+        say("the AppImages compiled nothing that the .deb's program had compiled")
+
+    def remove(self) -> None:
+        """Uninstalling leaves the chats."""
+        self.machine.run("dpkg", "--purge", "inglenook", user=0)
+        assert not (self.machine.root / "usr" / "lib" / "inglenook").exists()
+        assert messages(self.machine)
+        say("the .deb is removed; the chats are still there")
+
+    def picture(self, name: str) -> None:
+        """A screenshot."""
+        self.screen.picture(self.pictures / f"{name}.png")
+
+    def _started(self, words: list[str]) -> tuple[Program, float]:
+        begin = time.monotonic()
+        program = Program(self.machine, self.screen, words, self.pictures / "program.log")
+        return program, time.monotonic() - begin
+
+    def _made_pdf(self) -> Path:
+        path = self.pictures / "keeper.pdf"
+        path.write_bytes(one_page_pdf(KEEPER))
+        return path
+
+
+def one_page_pdf(text: str) -> bytes:
+    """A PDF with this line."""
+    content = f"BT /F 12 Tf 72 700 Td ({text}) Tj ET".encode()
+    parts = [
+        b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F "
+        b"5 0 R >> >> >>",
+        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]  # fmt: skip
+    data, places = b"%PDF-1.7\n", []
+    for number, part in enumerate(parts, 1):
+        places.append(b"%010d 00000 n \n" % len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, part)
+    end = b"trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(data)
+    return data + b"xref\n0 6\n0000000000 65535 f \n" + b"".join(places) + end
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return repr(line if len(line) <= 80 else f"{line[:79]}…")
+
+
+def say(text: str) -> None:
+    """Print a line of the proof."""
+    print(f"proven: {text}", flush=True)

@@ -1,0 +1,126 @@
+"""What a person does with the program on a bare machine, and what is found on its disk afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import sqlite3
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import psutil
+
+from tests.packaging.root import HOME, Machine
+from tests.packaging.screen import Screen, until
+
+__all__ = ["TITLE", "Program", "compiled", "double_click", "messages"]
+
+TITLE = "Inglenook$"
+_DATA = ".local/share/inglenook"
+_CACHE = ".cache/inglenook"
+_ENTRY = "usr/share/applications/inglenook.desktop"
+_FILE_TYPES = "usr/share/mime/packages/inglenook.xml"
+_MIME = "{http://www.freedesktop.org/standards/shared-mime-info}"
+
+
+def double_click(machine: Machine, *files: str) -> list[str]:
+    """The command that a desktop runs for the installed entry, or for files of a type that it opens.
+
+    Exec: https://specifications.freedesktop.org/desktop-entry-spec/latest/exec-variables.html
+    """
+    lines = (machine.root / _ENTRY).read_text(encoding="utf-8").splitlines()
+    entry = dict(line.split("=", 1) for line in lines if "=" in line)
+    types = ElementTree.parse(machine.root / _FILE_TYPES).getroot()
+    for file in files:
+        found = [
+            str(kind.get("type"))
+            for kind in types.iter(f"{_MIME}mime-type")
+            if any(file.endswith(glob.get("pattern", "?").lstrip("*")) for glob in kind.iter(f"{_MIME}glob"))
+        ]
+        assert set(found) & set(entry["MimeType"].split(";")), f"no program opens {file}"
+    words = shlex.split(entry["Exec"])
+    assert words[-1] == "%F", entry["Exec"]
+    return [*words[:-1], *files]
+
+
+def messages(machine: Machine, data: str = _DATA) -> list[tuple[str, str, str]]:
+    """The role, state and text of all messages, in their order."""
+    file = machine.home / data / "conversations.sqlite3"
+    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=10)) as database:
+        return database.execute("SELECT role, state, text FROM messages ORDER BY id").fetchall()
+
+
+def compiled(machine: Machine) -> dict[str, int]:
+    """The files of compiled code, with the times when they were written, in nanoseconds."""
+    cache = machine.home / _CACHE
+    return {str(path.relative_to(cache)): path.stat().st_mtime_ns for path in cache.rglob("*.nb[ci]")}
+
+
+class Program:
+    """A started program whose window is there; `log` gets what it prints."""
+
+    def __init__(self, machine: Machine, screen: Screen, words: list[str], log: Path) -> None:
+        self.machine, self.screen, self._log = machine, screen, log
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                machine.command(*words), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+            )
+        try:
+            screen.wait_for(TITLE)
+        except AssertionError as error:
+            printed = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise AssertionError(f"{words}: {error}; it printed: {printed}") from error
+
+    def choose(self, command: str) -> None:
+        """Choose a command in the palette."""
+        self.screen.keys(TITLE, "ctrl+k")
+        self.screen.write(TITLE, f">{command}")
+        self.screen.settle()
+        self.screen.keys(TITLE, "Return")
+
+    def say(self, text: str, data: str = _DATA) -> str:
+        """Send a message; returns the whole reply."""
+        before = len(self.said(data))
+        self.screen.write(TITLE, text)
+        self.screen.keys(TITLE, "Return")
+        reply = until(lambda: self._reply(before, data), f"the reply to “{text}”", 240)
+        assert reply.strip(), f"an empty reply to “{text}”"
+        return reply
+
+    def said(self, data: str = _DATA) -> list[tuple[str, str, str]]:
+        """The messages so far; none before the first start has made the database."""
+        with contextlib.suppress(sqlite3.OperationalError):
+            return messages(self.machine, data)
+        return []
+
+    def quit(self) -> None:
+        """Quit by the keyboard; nothing of the program may be left, and it must end well."""
+        self.screen.keys(TITLE, "ctrl+q")
+        assert self.process.wait(60) == 0, self._log.read_text(encoding="utf-8", errors="replace")[-2000:]
+
+    def kill(self) -> None:
+        """End the program and all that it started as a power failure would."""
+        started = psutil.Process(self.process.pid)
+        for one in [*started.children(recursive=True), started]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        self.process.wait()
+        self.screen.wait_gone(TITLE)
+
+    def _reply(self, before: int, data: str) -> str:
+        new = self.said(data)[before:]
+        if len(new) < 2 or new[-1][0] != "assistant" or new[-1][1] == "running":
+            return ""
+        assert new[-1][1] == "complete", new
+        return new[-1][2] or " "
+
+
+def last_model(machine: Machine) -> str:
+    """The model that the window has loaded last."""
+    file = machine.home / _DATA / "preferences.json"
+    found = (
+        re.search(r'"last_model": "([^"]*)"', file.read_text(encoding="utf-8")) if file.is_file() else None
+    )
+    return found[1].removeprefix(f"{HOME}/") if found else ""
