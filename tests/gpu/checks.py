@@ -1,5 +1,5 @@
-"""What every device must do: each check takes a `Device`. `tests/simt/test_gpu.py` runs them on the fake
-devices.
+"""What every device must do: each check takes a `Device`. `tests/simt/driver/test_gpu.py` runs them on the
+fake devices.
 """
 
 from __future__ import annotations

@@ -39,7 +39,14 @@ def command(program: str, tool: str) -> list[str]:
     """The command to run."""
     options = ["--tool", tool, "--error-exitcode", str(FAILED), "--target-processes", "all"]
     tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.gpu.on_device", "tests/simt"]
-    return [program, *options, sys.executable, *tests, "--ignore=tests/simt/test_gate.py", "--timeout=3600"]
+    return [
+        program,
+        *options,
+        sys.executable,
+        *tests,
+        "--ignore=tests/simt/kernels/test_gate.py",
+        "--timeout=3600",
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -34,7 +34,7 @@ def run_on_device(
         "tests.gpu.on_device",
         *tests,
     ]
-    command += ["-m", "slow or not slow", "--ignore=tests/simt/test_gate.py", "--timeout=1200"]
+    command += ["-m", "slow or not slow", "--ignore=tests/simt/kernels/test_gate.py", "--timeout=1200"]
     environ = {**os.environ, REPORT: str(report), **variables}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     return done, json.loads(report.read_text("utf-8")) if report.exists() else {}

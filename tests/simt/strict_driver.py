@@ -23,10 +23,10 @@ from engine.backends.cuda.codegen.targets import target
 from engine.backends.cuda.runtime import launcher
 from engine.backends.cuda.runtime.driver import Driver
 from engine.backends.cuda.runtime.torch_device import TorchDevice
+from tests.simt.driver.test_gpu import FakeTorchCuda
 from tests.simt.fake_driver import H200, INVALID_HANDLE, FakeCuda
 from tests.simt.interpreter import KernelFault, Memory
 from tests.simt.limits import against, runs
-from tests.simt.test_gpu import FakeTorchCuda
 
 NO_BINARY, ILLEGAL_ADDRESS, OUT_OF_RESOURCES, CAPTURING, INVALIDATED = 209, 700, 701, 900, 901
 

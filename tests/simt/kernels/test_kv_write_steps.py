@@ -16,8 +16,8 @@ from engine.errors import NotEnoughMemory
 from tests.simt.agree import aligned
 from tests.simt.fake import FakeDevice
 from tests.simt.interpreter import Memory, run
+from tests.simt.kernels.test_kv_write import step, stores
 from tests.simt.kv_write_steps import KvWriteSteps, sequence
-from tests.simt.test_kv_write import step, stores
 
 FORMATS = ("fp32", "fp16", "fp8", "q8", "q4")
 

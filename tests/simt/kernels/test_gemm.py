@@ -26,10 +26,10 @@ from engine.backends.graph.buffers import Buffer
 from engine.weights.tensor import FileTensor
 from tests.simt.agree import At, both
 from tests.simt.fake import FakeDevice
+from tests.simt.kernels.test_plain import bf16_bits
 from tests.simt.linear_cases import expert_tables
 from tests.simt.linear_cases import tensor as packed_tensor
 from tests.simt.models import model_name
-from tests.simt.test_plain import bf16_bits
 
 
 class Step:

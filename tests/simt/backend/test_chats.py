@@ -31,9 +31,9 @@ from engine.settings import (
     StopSettings,
 )
 from tests.engine.models.test_lora import write_adapter
+from tests.simt.backend.test_replies import ASK, DRAWN, FEW, GREEDY, NGRAMS, Reply
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import FakeMachine, install
-from tests.simt.test_backend_replies import ASK, DRAWN, FEW, GREEDY, NGRAMS, Reply
 from tests.tiny import TINY, write_gguf
 
 CACHE = CacheSettings(context_length=512, memory=1)

@@ -14,8 +14,8 @@ from engine.backends.graph.buffers import Buffer
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.tensor import FileTensor
 from tests.simt.fake import FakeDevice
-from tests.simt.test_gemm import tensor
-from tests.simt.test_plain import packed_rows
+from tests.simt.kernels.test_gemm import tensor
+from tests.simt.kernels.test_plain import packed_rows
 
 
 def product(device: FakeDevice, weight: CudaWeight, x: Any) -> Any:

@@ -201,7 +201,7 @@ def test_torch_is_not_imported_to_be_asked(tmp_path: Path, text: str, expected: 
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert answer.stdout.strip() == repr(expected)
 
@@ -220,7 +220,7 @@ print([name for name in ("torch", "numba", "numba_cuda", "llvmlite") if name in 
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert answer.stdout.strip() == "[]"
 
@@ -358,6 +358,6 @@ def test_torch_says_its_version(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
         )
         assert done.stdout.strip() == str(version)

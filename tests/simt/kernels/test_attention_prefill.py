@@ -18,7 +18,7 @@ from engine.backends.cuda.runtime.device import Device
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
 from tests.simt.fake import FakeDevice
-from tests.simt.test_attention import Case, shape_of
+from tests.simt.kernels.test_attention import Case, shape_of
 
 
 class Step:

@@ -30,9 +30,9 @@ from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSe
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import case_folders
 from tests.engine.models.test_lora import write_adapter
+from tests.simt.backend.test_replies import ASK, DRAWN, Reply
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import FakeMachine, install
-from tests.simt.test_backend_replies import ASK, DRAWN, Reply
 from tests.tiny import TINY, write_gguf
 
 CACHE = CacheSettings(context_length=512, memory=1)

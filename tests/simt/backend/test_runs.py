@@ -16,8 +16,8 @@ from engine.core import PAGE_TOKENS
 from engine.models import Model
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.simt.backend.test_cache import TYPES, some
 from tests.simt.fake import FakeDevice
-from tests.simt.test_backend_cache import TYPES, some
 from tests.simt.whole import on_gpu
 from tests.tiny import TINY, write_gguf
 

@@ -23,9 +23,9 @@ from engine.core import PAGE_TOKENS
 from tests.simt import agree
 from tests.simt.agree import At
 from tests.simt.fake import FakeDevice
+from tests.simt.kernels.test_attention import Case, by_model, shape_of
+from tests.simt.kernels.test_kv_write import step, stores
 from tests.simt.played import TABLES, empty, laid_out, played
-from tests.simt.test_attention import Case, by_model, shape_of
-from tests.simt.test_kv_write import step, stores
 
 Launch = Callable[[Kernel, tuple[int, int, int], list[Any], list[Any]], list[Any]]
 
@@ -200,7 +200,7 @@ def test_rope_and_learned_positions() -> None:
 
 def test_what_a_step_sends() -> None:
     """A step over one sequence sends one block table, one over several has room for eight."""
-    from tests.simt.test_backend_runs import Text, joined
+    from tests.simt.backend.test_runs import Text, joined
 
     device = FakeDevice()
     state = State(device, 16, 3)

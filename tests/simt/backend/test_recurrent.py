@@ -22,10 +22,10 @@ from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.simt.backend.test_cache import some
+from tests.simt.backend.test_replies import ASK, CACHE, CASES, Reply
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import FakeMachine, install
-from tests.simt.test_backend_cache import some
-from tests.simt.test_backend_replies import ASK, CACHE, CASES, Reply
 from tests.simt.whole import Floats, on_gpu
 
 FAMILIES = ("LFM2", "Qwen 3.5", "Granite 4", "Nemotron-H")

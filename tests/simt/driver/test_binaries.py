@@ -21,9 +21,9 @@ from engine.backends.cuda.kernels.pointwise import _add, add_kernel
 from engine.core import Loading
 from engine.errors import EngineError
 from engine.platform import worker_pool
-from tests.simt.test_build import doubling
+from tests.simt.driver.test_build import doubling
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def variants(count: int) -> list[Kernel]:

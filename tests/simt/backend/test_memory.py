@@ -28,10 +28,10 @@ from engine.models.memory.estimate import cache_bytes
 from engine.models.memory.fit import fit, work_bytes, work_space
 from engine.settings import CacheSettings, LoadSettings, SpeculationSettings
 from engine.weights import open_checkpoint
+from tests.simt.backend.test_chats import CACHE, GPU, draft_of, opened
+from tests.simt.backend.test_replies import ASK, Reply
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import FakeMachine, install
-from tests.simt.test_backend_chats import CACHE, GPU, draft_of, opened
-from tests.simt.test_backend_replies import ASK, Reply
 from tests.tiny import TINY, write_gguf
 
 AUTO = LoadSettings()

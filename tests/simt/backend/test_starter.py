@@ -17,7 +17,7 @@ from tests.simt.fake import FakeDevice
 
 pytestmark = [pytest.mark.real_model, pytest.mark.slow, pytest.mark.timeout(900)]
 
-RECORDED = json.loads((Path(__file__).parent.parent / "golden" / "starter.json").read_text())
+RECORDED = json.loads((Path(__file__).parents[2] / "golden" / "starter.json").read_text())
 PROMPTS, TOKENS, TEXT = (0, 8), 12, 64
 """Prompts by number, the tokens that each is gone on with, and the length of the text whose perplexity is
 reported.

@@ -26,13 +26,13 @@ from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from tests.gpu import checks, sanitize
 from tests.gpu.on_device import OnDevice
 from tests.simt import agree
+from tests.simt.driver.test_launch import Images
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_driver import FakeCuda
-from tests.simt.test_launch import Images
 
 TOTAL = 1 << 30
 KERNEL_TESTS = [
-    f"tests/simt/test_{name}.py"
+    f"tests/simt/kernels/test_{name}.py"
     for name in (
         "kv_write", "kv_write_gather", "attention", "experts", "fused", "gemm", "linear_codes", "linear_rows",
         "norms", "plain", "recurrent",
@@ -362,7 +362,7 @@ def test_without_a_gpu_all_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = find_gpus().reason
     if not reason:
         pytest.skip("there is a GPU here")
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     options = ["-q", "-rs", "-p", "no:cacheprovider", "-m", "gpu", "tests/gpu"]
     for extra, status in ([], 0), (["-p", "tests.gpu.on_device"], 5):
         done = subprocess.run(

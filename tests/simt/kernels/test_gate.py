@@ -17,7 +17,7 @@ from engine.backends.cuda.codegen.workers import Outcome, compiled
 from engine.backends.cuda.kernels.pointwise import add_kernel
 from engine.backends.cuda.runtime.launcher import Arguments
 from tests.simt import cubin
-from tests.simt.test_build import doubling, spilling
+from tests.simt.driver.test_build import doubling, spilling
 
 WORKERS = 2
 
