@@ -17,6 +17,7 @@ from tests.engine.models.all_cases import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+_MIXTURE = " mixture of experts"
 
 
 def commands() -> str:
@@ -37,9 +38,17 @@ def packages() -> str:
 def architectures() -> str:
     """The architectures compared with transformers."""
     named = dict.fromkeys(case.architecture for case in CASES)
+    mixed = [name for name in named if name.endswith(_MIXTURE)]
+    families = dict[str, list[str]]()
+    for name in named:
+        base, _, version = name.rpartition(" ")
+        if name not in mixed:
+            families.setdefault(base if base and version[0].isdigit() else name, []).append(name)
+    plain = [", ".join([own[0], *(name.rpartition(" ")[2] for name in own[1:])]) for own in families.values()]
     return _wrapped(
         f"Architectures, compared with `transformers` (`inglenook-engine info --json` lists their names in "
-        f"files): {'; '.join(named)}."
+        f"files): {'; '.join(plain)}; the mixtures of experts of "
+        f"{', '.join(name.removesuffix(_MIXTURE) for name in mixed)}."
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine.backends.routing import Routing
 from engine.backends.states import NO_STATES, LinearAttentionShape, States
 from engine.core import Loading
 from engine.tensors import Bytes, Floats, Ints, RawTensor
@@ -34,6 +35,7 @@ class AttentionShape:
     """One layer's attention: H query heads share G key/value heads; D is the head dimension.
 
     A token attends to the latest `window` tokens, itself included (arXiv 2004.05150); 0 means all of them.
+    If `chunked`, these are instead those since the last multiple of `window` (Llama 4's model card).
     `soft_cap` turns a scaled score s into cap * tanh(s / cap) (Gemma 2, arXiv 2408.00118); 0 means no cap.
     With `latent`, values are the first `latent` columns of the keys, and only keys are cached (multi-head
     latent attention in its absorbed form, arXiv 2405.04434); 0 means that values are apart.
@@ -51,43 +53,12 @@ class AttentionShape:
     latent: int = 0
     slopes: tuple[float, ...] = ()
     rounded_slopes: float = 0.0
+    chunked: bool = False
 
     @property
     def value_dim(self) -> int:
         """Columns of a value."""
         return self.latent or self.head_dim
-
-
-SCORES = ("softmax", "sigmoid")
-"""What makes an expert's score of its logit: the softmax over all experts, or the sigmoid."""
-SMALLEST_SUM = 1e-20
-"""Added to a sum of scores before it divides them: sigmoids may all be 0."""
-MOST_GPU_EXPERTS = 512  # a lane of a warp holds up to 16
-
-
-@dataclass(frozen=True, slots=True)
-class Routing:
-    """Each token goes to the `used` of `experts` experts with the highest score, the first of equal ones.
-
-    `scores` is one of `SCORES`. A chosen expert's weight is its score; `normalise` divides it by the sum of
-    the chosen ones' scores, and `scale` multiplies it. Of `groups` groups of neighbours only the experts in
-    the `used_groups` best may be chosen; a group is as good as the sum of its best `group_best` (1 or 2)
-    experts. Sources: Mixtral, arXiv 2401.04088; DeepSeek-V2, arXiv 2405.04434, and V3, arXiv 2412.19437.
-    """
-
-    experts: int
-    used: int
-    normalise: bool = True
-    scores: str = "softmax"
-    scale: float = 1.0
-    groups: int = 1
-    used_groups: int = 1
-    group_best: int = 1
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is Mixtral's: no groups, no scale, and softmax."""
-        return (self.scores, self.scale, self.groups) == ("softmax", 1.0, 1)
 
 
 Routes = Any

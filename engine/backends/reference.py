@@ -11,23 +11,13 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from engine.backends.base import (
-    SMALLEST_SUM,
-    Array,
-    AttentionShape,
-    Forward,
-    KVCache,
-    RotaryTable,
-    Routes,
-    Routing,
-    Step,
-    Weight,
-)
+from engine.backends.base import Array, AttentionShape, Forward, KVCache, RotaryTable, Routes, Step, Weight
 from engine.backends.kv_formats import WHOLE_KEYS
 from engine.backends.kv_rounding import limited, rounded, rounded_keys
 from engine.backends.main_memory import free_memory
 from engine.backends.reference_cache import Kept, ReferenceCache
 from engine.backends.reference_recurrent import RecurrentOps
+from engine.backends.routing import SMALLEST_SUM, Routing
 from engine.backends.runs import run_singly
 from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
@@ -203,7 +193,9 @@ class ReferenceOps(RecurrentOps):
         seen_values = values[used].reshape(-1, shape.kv_heads, shape.value_dim)[:length].float()
         places = torch.arange(length, device=on)[None, :]
         unseen = places > positions[:, None]  # (T, S)
-        if shape.window:
+        if shape.chunked:
+            unseen = unseen | (places < (positions - positions % shape.window)[:, None])
+        elif shape.window:
             unseen = unseen | (places <= positions[:, None] - shape.window)
         out = torch.empty(rows, heads, shape.value_dim, device=on)
         for head in range(heads):
@@ -328,7 +320,9 @@ class ReferenceOps(RecurrentOps):
             choice = parts.masked_fill(closed[:, :, None], -torch.inf).reshape(choice.shape)
         experts = choice.sort(dim=-1, descending=True, stable=True).indices[:, : routing.used]
         weights = torch.gather(shares, 1, experts)
-        if routing.normalise:
+        if routing.nearness >= 0:
+            weights = _near_shares(logits, experts, routing.nearness)
+        elif routing.normalise:
             weights = weights / (weights.sum(dim=-1, keepdim=True) + SMALLEST_SUM)
         if scales is not None:
             weights = weights * torch.from_numpy(scales).to(logits.device)[experts]
@@ -360,6 +354,17 @@ def _shared(weight: Floats, parts: torch.Tensor) -> torch.Tensor:
     """Factors for parts (T, heads, D): (D,) shared by all heads, or (heads, D)."""
     values = torch.tensor(weight).to(parts.device)
     return values if values.numel() == parts.shape[2] else values.reshape(parts.shape[1:])
+
+
+def _near_shares(logits: torch.Tensor, experts: torch.Tensor, nearness: float) -> torch.Tensor:
+    """The weights (T, used) of `Routing.nearness`."""
+    left, weights = logits, []
+    for chosen in torch.split(experts, 1, dim=1):
+        top = torch.gather(logits, 1, chosen)
+        far = top - logits > 2 * nearness * torch.maximum(logits.abs(), top)
+        weights.append(1 / torch.exp(left.masked_fill(far, -torch.inf) - top).sum(dim=1, keepdim=True))
+        left = left.scatter(1, chosen, -torch.inf)
+    return torch.cat(weights, dim=1)
 
 
 def _values(weight: Weight) -> torch.Tensor:

@@ -63,9 +63,10 @@ class QueryAlone:
 class Attention:
     """Grouped-query attention over the cache, then the output projection: normed x (T, E) -> (T, E).
 
-    `rope` is "main", "local" or "none". `query_norm` and `key_norm` are applied before it, or after it with
-    `norm_last`, `value_norm` to the values. The sigmoid of `gate` multiplies the result before the
-    projection. `clip` is the largest size of numbers in queries, keys and values; 0: any.
+    `rope` is "main", "local", "none" or "scaled", which only scales queries. `query_norm` and `key_norm` are
+    applied before it, or after it with `norm_last`, `value_norm` to the values. The sigmoid of `gate`
+    multiplies the result before the projection. `clip` is the largest size of numbers in queries,
+    keys and values; 0: any.
     """
 
     layer: int
@@ -93,6 +94,8 @@ class Attention:
             of_queries = tables.queries if self.rope == "main" and tables.queries is not None else table
             q = ops.rope(q, of_queries, self.shape.heads)
             k = None if k is None else ops.rope(k, table, self.shape.kv_heads)
+        elif self.rope == "scaled" and tables.unrotated is not None:
+            q = ops.rope(q, tables.unrotated, self.shape.heads)
         if self.norm_last:
             q, k = self._normed(ops, q, k)
         y = ops.attention(self.layer, q, k, v, self.shape, self.sinks)

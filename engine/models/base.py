@@ -164,10 +164,12 @@ def rope_tables(config: ModelConfig, positions: int, context: int) -> RopeTables
     )
     rope = config.rope
     scaled = rope is not None and rope.query_beta != 0.0
-    queries = rotary_table(rope, positions, context, queries=True) if rope is not None and scaled else None
-    unrotated = None
-    if rope is not None and scaled and config.latent is not None:
-        unrotated = scaling_table(rope, positions, config.latent.nope_dim)
+    queries, unrotated = None, None
+    if rope is not None and scaled and not config.scaled_nope:
+        queries = rotary_table(rope, positions, context, queries=True)
+    if rope is not None and scaled and (config.latent is not None or config.scaled_nope):
+        width = config.head_dim if config.latent is None else config.latent.nope_dim
+        unrotated = scaling_table(rope, positions, width)
     return RopeTables(main, local, queries, unrotated)
 
 

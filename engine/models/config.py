@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.base import MOST_GPU_EXPERTS, AttentionShape, Routing
+from engine.backends.base import AttentionShape
 from engine.backends.kv_formats import bytes_per_position, cache_type
+from engine.backends.routing import MOST_GPU_EXPERTS, Routing
 from engine.backends.states import StateShape
 from engine.errors import BadCheckpoint
 from engine.models.gemma_config import AltUp, PerLayer
@@ -23,7 +24,7 @@ class Experts:
     width: int
     """Features inside each expert."""
     normalise: bool
-    """As in `Routing`, like `scores`, `scale`, `groups`, `used_groups` and `group_best`."""
+    """As in `Routing`, like `scores`, `scale`, `groups`, `used_groups`, `group_best` and `nearness`."""
     layers: frozenset[int]
     """The layers that have experts; the others have a plain feed-forward part."""
     scores: str = "softmax"
@@ -31,6 +32,7 @@ class Experts:
     groups: int = 1
     used_groups: int = 1
     group_best: int = 1
+    nearness: float = -1.0
     corrected: bool | None = False
     """Whether a bias is added to the scores for the choice alone; True, False and None as for biases."""
     router_bias: bool | None = False
@@ -41,6 +43,8 @@ class Experts:
     """Features inside the shared expert, which every token uses; 0: there is none."""
     shared_gate: bool = False
     """Whether the sigmoid of a router of its own multiplies what the shared expert makes."""
+    weighs_input: bool = False
+    """Whether the weight multiplies what goes into an expert instead of what comes out (Llama 4)."""
     beside: bool = False
     """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
 
@@ -62,7 +66,7 @@ class Experts:
         """How experts are chosen."""
         return Routing(
             self.count, self.used, self.normalise, self.scores, self.scale, self.groups, self.used_groups,
-            self.group_best,
+            self.group_best, self.nearness,
         )  # fmt: skip
 
 
@@ -145,7 +149,8 @@ class ModelConfig:
     """
     qk_norm: str = "none"
     """The norm of queries and keys: "none"; "head": each head alone, one weight for all; "each": each head
-    alone, a weight of its own; "row": all heads together.
+    alone, a weight of its own; "row": all heads together; "bare": each head alone, without a weight, in the
+    layers with rope.
     """
     qk_layer_norm: bool = False
     """Whether it is a layer norm instead of an RMS norm."""
@@ -160,10 +165,14 @@ class ModelConfig:
     """The largest size of numbers in queries, keys and values (MPT); 0: any."""
     windows: tuple[int, ...] = ()
     """The sliding window of each layer, in tokens (0: none); empty when no layer has one."""
+    chunked: bool = False
+    """Whether windows do not slide, but begin anew at each of their multiples (Llama 4)."""
     rope_local: RopeConfig | None = None
     """The rope of layers with a window, where they have their own (Gemma 3)."""
     nope_layers: frozenset[int] = frozenset()
     """The layers without rope (NoPE, arXiv 2305.19466)."""
+    scaled_nope: bool = False
+    """Whether the scale of queries by their positions (`RopeConfig.query_beta`) is that of these layers."""
     learned_positions: int = 0
     learned_offset: int = 0
     """Rows of their table before that of the first position (OPT: 2)."""
@@ -246,9 +255,10 @@ class ModelConfig:
         """The attention of one layer, its window and soft cap included."""
         kv_heads, head_dim = self.heads_of(layer)
         scale = (self.attention_scale or head_dim**-0.5) * self.multipliers.keys
+        window = self.window_of(layer)
         return AttentionShape(
-            self.heads, kv_heads, head_dim, scale, self.window_of(layer), self.attention_cap,
-            self._latent_columns, self.slopes, self.rounded_slopes,
+            self.heads, kv_heads, head_dim, scale, window, self.attention_cap,
+            self._latent_columns, self.slopes, self.rounded_slopes, self.chunked and window > 0,
         )  # fmt: skip
 
     def heads_of(self, layer: int) -> tuple[int, int]:
@@ -292,7 +302,9 @@ class ModelConfig:
         """What the model has that there are no GPU kernels for; "" if there is nothing."""
         found = {
             "latent attention": self.latent is not None, "heads of several sizes": bool(self.layer_heads),
-            "ALiBi positions": bool(self.slopes), "layers of several inputs": self.altup is not None,
+            "attention in chunks": self.chunked, "ALiBi positions": bool(self.slopes),
+            "SparseMixer's choice of experts": self.experts is not None and self.experts.nearness >= 0,
+            "layers of several inputs": self.altup is not None,
             f"mixtures of more than {MOST_GPU_EXPERTS} experts": self.experts is not None
             and self.experts.count > MOST_GPU_EXPERTS,
         }  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import AttentionShape, Weight
+from engine.backends.base import Weight
 from engine.models.attention import (
     Attention,
     BesideAttention,
@@ -163,6 +163,8 @@ class _Builder:
         rope = "none" if config.rope is None or layer in config.nope_layers else "main"
         if rope == "main" and config.rope_local is not None and shape.window:
             rope = "local"
+        if config.scaled_nope and layer in config.nope_layers:
+            rope = "scaled"
         own = config.kv_layer(layer) == layer
         return Attention(
             layer=config.cache_layer(layer),
@@ -170,9 +172,13 @@ class _Builder:
             inputs=self._inputs(layer, at, queries, keys),
             output=self._linear(at + names.output, config.width, queries, config.output_bias),
             rope=rope,
-            query_norm=self._qk_norm(at + names.query_norm, shape.heads, shape.head_dim),
-            key_norm=self._qk_norm(at + names.key_norm, shape.kv_heads, shape.head_dim) if own else None,
-            value_norm=_value_norm(config, shape) if own and config.value_norm else None,
+            query_norm=self._qk_norm(at + names.query_norm, shape.heads, shape.head_dim, rope),
+            key_norm=self._qk_norm(at + names.key_norm, shape.kv_heads, shape.head_dim, rope)
+            if own
+            else None,
+            value_norm=_bare_norm(config, shape.kv_heads, shape.head_dim)
+            if own and config.value_norm
+            else None,
             sinks=self.source.vector(at + names.sinks, config.heads) if config.sinks else None,
             gate=self._half_of_queries(at, queries, 1) if config.output_gate else None,
             norm_last=config.qk_norm_last,
@@ -216,11 +222,13 @@ class _Builder:
             self._linear(at + names.value, keys, config.width, bias),
         )
 
-    def _qk_norm(self, name: str, heads: int, dim: int) -> Norm | None:
+    def _qk_norm(self, name: str, heads: int, dim: int, rope: str) -> Norm | None:
         """The norm of queries or keys: of "head" (D,), of "each" (heads, D), of "row" (heads * D,)."""
         config, kind = self.config, self.config.qk_norm
-        if kind == "none":
+        if kind == "none" or (kind == "bare" and rope in ("none", "scaled")):
             return None
+        if kind == "bare":
+            return _bare_norm(config, heads, dim)
         layer_norm = config.qk_layer_norm
         bias = config.norm_bias if layer_norm else False
         if kind == "row":
@@ -312,9 +320,9 @@ class _Builder:
         return bool(name) and self.source.has(name + ".weight")
 
 
-def _value_norm(config: ModelConfig, shape: AttentionShape) -> Norm:
-    """The norm of each head's values, without a weight."""
-    return Norm(np.ones(shape.head_dim, np.float32), config.norm_eps, heads=shape.kv_heads)
+def _bare_norm(config: ModelConfig, heads: int, dim: int) -> Norm:
+    """The norm of each head alone, without a weight."""
+    return Norm(np.ones(dim, np.float32), config.norm_eps, heads=heads)
 
 
 def half_of_queries(config: ModelConfig, half: int) -> npt.NDArray[np.int64]:

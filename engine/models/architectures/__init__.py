@@ -12,6 +12,7 @@ from __future__ import annotations
 from engine.models.architecture import Architecture
 from engine.models.architectures.apertus import APERTUS
 from engine.models.architectures.arcee import ARCEE
+from engine.models.architectures.bailing import BAILING, BAILING_2
 from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH
@@ -35,6 +36,7 @@ from engine.models.architectures.hunyuan import HUNYUAN, HUNYUAN_MIXTURE
 from engine.models.architectures.internlm2 import INTERNLM2
 from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE
 from engine.models.architectures.llama import LLAMA
+from engine.models.architectures.llama4 import LLAMA_4
 from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.minicpm3 import MINICPM_3
 from engine.models.architectures.minimax_m2 import MINIMAX_M2
@@ -47,6 +49,7 @@ from engine.models.architectures.olmo2 import OLMO2, OLMO3
 from engine.models.architectures.olmoe import OLMOE
 from engine.models.architectures.opt import OPT
 from engine.models.architectures.phi import PHI, PHI_2
+from engine.models.architectures.phimoe import PHI_MIXTURE
 from engine.models.architectures.qwen import QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
 from engine.models.architectures.qwen3_5 import QWEN_3_5, QWEN_3_5_MIXTURE, QWEN_3_NEXT
 from engine.models.architectures.seed_oss import SEED_OSS
@@ -63,5 +66,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     QWEN_3_5_MIXTURE, QWEN_3_NEXT, QWEN_2_MIXTURE, GRANITE_MIXTURE, OLMOE, GLM_4_MIXTURE, DOTS_1,
     LFM2_MIXTURE, ERNIE_4_5_MIXTURE, HUNYUAN_MIXTURE, MINIMAX_M2,
     HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE, BLOOM, MPT, APERTUS,
-    DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH,
+    DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, LLAMA_4, PHI_MIXTURE, BAILING, BAILING_2,
 )  # fmt: skip

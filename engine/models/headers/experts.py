@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from engine.backends.base import SCORES
+from engine.backends.routing import SCORES
 from engine.errors import UnsupportedModel
 from engine.models.config import Experts
 from engine.models.headers.decoder import MAX_LAYERS

@@ -37,6 +37,7 @@ def mixture(
         made.expert(at + down, config.width, experts.width),
         config.activation,
         _correction(source, names, experts, at),
+        weighs_input=experts.weighs_input,
     )
 
 

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Array, Ops, RotaryTable, Routing, Weight
+from engine.backends.base import Array, Ops, RotaryTable, Weight
+from engine.backends.routing import Routing
 from engine.tensors import Floats
 
 Order = npt.NDArray[np.int64]
@@ -88,7 +89,7 @@ def added(ops: Ops, output: Linear, x: Array, residual: Array | None, scale: flo
 class RopeTables:
     """The rotary tables of a model: `main`, and `local` for the layers with a window that have their own.
     `queries` takes the place of `main` for queries that are scaled by their positions; `unrotated` scales the
-    part of such a query that has no rope.
+    part of such a query that has no rope, or the queries of layers without rope.
     """
 
     main: RotaryTable | None = None
@@ -97,7 +98,7 @@ class RopeTables:
     unrotated: RotaryTable | None = None
 
     def table(self, name: str) -> RotaryTable | None:
-        """The table called "main" or "local"; None for "none"."""
+        """The table called "main" or "local"; None for others."""
         return self.main if name == "main" else self.local if name == "local" else None
 
 
@@ -169,7 +170,8 @@ class Mixture:
 
     Experts without `gate` are `PlainMlp`s. `correction` and `scales` are the `bias` and `scales` of
     `Ops.route`. What the `shared` expert makes of every row is added (arXiv 2401.06066), times the sigmoid of
-    `shared_gate` (E -> 1) if there is one.
+    `shared_gate` (E -> 1) if there is one. With `weighs_input` the weight of a row's only expert multiplies
+    its input instead of its result.
     """
 
     router: Linear
@@ -182,6 +184,7 @@ class Mixture:
     scales: Floats | None = None
     shared: GatedMlp | PlainMlp | None = None
     shared_gate: Linear | None = None
+    weighs_input: bool = False
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
         return self.routed(ops, x, self.router(ops, x), residual)
@@ -194,6 +197,9 @@ class Mixture:
         elif self.shared is not None:
             residual = self.shared(ops, x, residual)
         routes = ops.route(logits, self.routing, self.correction, self.scales)
+        if self.weighs_input:
+            x = ops.gather(ops.spread(x, routes), routes)
+            routes = ops.route(logits, Routing(self.routing.experts, self.routing.used))
         rows = ops.spread(x, routes)
         gate = self.gate and ops.expert_linear(rows, self.gate.weights, routes, self.gate.bias)
         up = ops.expert_linear(rows, self.up.weights, routes, self.up.bias)

@@ -42,6 +42,8 @@ class RopeConfig:
     "attention temperature tuning"); 0: not at all.
     """
     query_length: int = 0
+    query_offset: int = 0
+    """Added to p there."""
 
 
 def rotary_table(rope: RopeConfig, positions: int, context: int = 0, *, queries: bool = False) -> RotaryTable:
@@ -76,7 +78,7 @@ def scaling_table(rope: RopeConfig, positions: int, dim: int) -> RotaryTable:
 
 def _query_factors(rope: RopeConfig, positions: int) -> npt.NDArray[np.float64]:
     """What queries at positions 0 to positions - 1 are multiplied by, (positions, 1)."""
-    places = np.arange(positions, dtype=np.float64)
+    places = np.arange(positions, dtype=np.float64) + rope.query_offset
     factors: npt.NDArray[np.float64] = 1 + rope.query_beta * np.log(1 + np.floor(places / rope.query_length))
     return factors[:, None]
 

@@ -8,8 +8,9 @@ from functools import partial
 import numpy as np
 
 from engine.backends.activations import ACTIVATIONS, GATES
-from engine.backends.base import SCORES, Array, AttentionShape, Ops, RotaryTable, Routing, Weight
+from engine.backends.base import Array, AttentionShape, Ops, RotaryTable, Weight
 from engine.backends.kv_formats import cache_type
+from engine.backends.routing import SCORES, Routing
 from engine.backends.states import ConvolutionShape, LinearAttentionShape
 from engine.models.proof.case import TOKENS, Case
 from engine.models.proof.random_tensors import BLOCKS, PACKED, Builder, file_tensor

@@ -12,6 +12,7 @@ from tests.engine.models.mixture_cases import MIXTURE_CASES
 from tests.engine.models.other_cases import OTHER_CASES
 from tests.engine.models.qwen_gemma_cases import QWEN_GEMMA_CASES
 from tests.engine.models.recurrent_cases import RECURRENT_CASES
+from tests.engine.models.sparse_cases import SPARSE_CASES
 
 CASES: tuple[Case, ...] = (
     *LLAMA_CASES,
@@ -23,6 +24,7 @@ CASES: tuple[Case, ...] = (
     *DENSE_CASES,
     *LATENT_CASES,
     *MIXTURE_CASES,
+    *SPARSE_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.base import Routing, Step
+from engine.backends.base import Step
 from engine.backends.cuda.kernels import moe
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
+from engine.backends.routing import Routing
 from tests.simt.played import TABLES, empty, laid_out, played
 
 OPS: Any = ReferenceOps(Step(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)), None)  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from typing import Any
 
 from numba.core import types
 
-from engine.backends.base import SMALLEST_SUM
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32, st_i32, st_i64
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.attention.softmax import exp_scalar, row_add
@@ -44,12 +43,13 @@ from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 from engine.backends.graph.moe import Gather, Route, Spread
+from engine.backends.routing import SMALLEST_SUM
 
 MOST_EXPERTS = 1024
 """The kernels keep up to three words for each expert in the scratch memory of an unpacked panel."""
 
 (R_LOGITS, R_STRIDE, R_CHOSEN, R_WEIGHTS, R_USED_STRIDE, R_EXPERTS, R_USED, R_NORMALISE) = range(8)
-(R_SIGMOID, R_BIAS, R_SCALES, R_GROUPS, R_USED_GROUPS, R_GROUP_BEST, R_SCALE) = range(8, 15)
+(R_SIGMOID, R_BIAS, R_SCALES, R_GROUPS, R_USED_GROUPS, R_GROUP_BEST, R_SCALE, R_NEARNESS) = range(8, 16)
 """Further arguments of `route_scored`: as in `Routing` and `Ops.route`; addresses 0 for None."""
 (S_CHOSEN, S_STRIDE, S_EXPERTS, S_USED, S_PLACES, S_TABLE, S_LOGITS) = range(7)
 (M_X, M_STRIDE, M_PLACES, M_USED_STRIDE, M_USED, M_Y, M_WEIGHTS, M_RESIDUAL) = range(8)
@@ -134,18 +134,20 @@ def route_scored(args: int, step: int, tile: int, scratch: int) -> None:
             group = best_group(choice, out, groups, size, ld_i64(args + 8 * R_GROUP_BEST))
             for e in range(group * size, (group + 1) * size):
                 st_i32(out + 4 * e, 0)
-    total = 0.0
+    total, nearness = 0.0, ld_f64(args + 8 * R_NEARNESS)
     for j in range(used):
         best = -1
         for e in range(experts):
             # No comparison with NaN holds: then take any expert that is left.
             if ld_i32(out + 4 * e) == 0 and (best < 0 or ld_f32(choice + 4 * e) > ld_f32(choice + 4 * best)):
                 best = e
+        if nearness >= 0.0:
+            st_f32(score + 4 * best, near_share(logits, out, experts, best, nearness))
         st_i32(out + 4 * best, 1)
         st_i32(chosen + 4 * j, best)
         total += ld_f32(score + 4 * best)
     factor = ld_f64(args + 8 * R_SCALE)
-    if ld_i64(args + 8 * R_NORMALISE):
+    if ld_i64(args + 8 * R_NORMALISE) and nearness < 0.0:
         factor /= total + SMALLEST_SUM
     for j in range(used):
         e = ld_i32(chosen + 4 * j)
@@ -172,6 +174,16 @@ def _scores(logits: int, score: int, experts: int, sigmoid: int) -> None:
             st_f32(score + 4 * e, ld_f32(score + 4 * e) / total)
 
 
+def _near_share(logits: int, out: int, experts: int, best: int, nearness: float) -> float:
+    """The part of expert `best` in the softmax over the near ones that are not out; see `Routing`."""
+    top, total = ld_f32(logits + 4 * best), 0.0
+    for e in range(experts):
+        logit = ld_f32(logits + 4 * e)
+        if ld_i32(out + 4 * e) == 0 and not top - logit > 2.0 * nearness * max(abs(logit), top):
+            total += exp_scalar(logit - top)
+    return 1.0 / total
+
+
 def _best_group(choice: int, out: int, groups: int, size: int, group_best: int) -> int:
     """The best group whose experts are out, the first of equal ones."""
     best, best_sum = -1, 0.0
@@ -193,6 +205,7 @@ def _best_group(choice: int, out: int, groups: int, size: int, group_best: int) 
 
 # Filled in by `route_kernel`.
 scores: Any = None
+near_share: Any = None
 best_group: Any = None
 
 
@@ -202,6 +215,7 @@ def route_kernel(jit: Jit) -> Any:
         route_scored,
         "route_scored",
         scores=jit(_scores, words(4)),
+        near_share=jit(_near_share, types.float64(*[types.int64] * 4, types.float64)),
         best_group=jit(_best_group, types.int64(*[types.int64] * 5)),
     )
 
@@ -336,7 +350,7 @@ def _route(calls: Calls, node: Route) -> None:
         kernel = "route_scored"
         vectors = (0 if each is None else calls.constants.vector(each) for each in (node.bias, node.scales))
         arguments += [int(routing.scores == "sigmoid"), *vectors, routing.groups, routing.used_groups]
-        arguments += [routing.group_best, routing.scale]
+        arguments += [routing.group_best, routing.scale, float(routing.nearness)]
     calls.add(kernel, arguments, [x], [chosen, weights], on_logit_rows=x.on_logit_rows)
     arguments = [chosen, chosen.stride, count, used, places, table, int(x.on_logit_rows)]
     once = (1, 1 << 40, 1, 1 << 40)

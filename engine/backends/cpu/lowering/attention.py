@@ -57,7 +57,7 @@ def _attention(calls: Calls, node: Attention) -> None:
     key_page, value_page = _page_bytes(kind, dim)
     calls.scratch = max(calls.scratch, attention.scratch_bytes(heads, groups, dim, shape.latent))
     partial = calls.partial_results(attention.partial_bytes(heads, groups, value_dim))
-    window = shape.window or attention.NO_WINDOW
+    window = (-shape.window if shape.chunked else shape.window) or attention.NO_WINDOW
     sinks = 0 if node.sinks is None else calls.constants.vector(node.sinks)
     slopes = calls.constants.vector(np.array(shape.slopes, np.float32)) if shape.slopes else 0
     arguments: list[Argument] = [
@@ -72,7 +72,7 @@ def _attention(calls: Calls, node: Attention) -> None:
         [y, "partial"],
         tiles=(groups * attention.SPLITS, SMALL_BATCH, groups, SMALL_BATCH),
         position_bytes=(key_page if shape.latent else groups * (key_page + value_page)) // PAGE_TOKENS,
-        window=window,
+        window=abs(window),
         shape=(heads, shape.kv_heads, dim),
     )
     arguments = [partial, y, y.stride, heads, groups, value_dim, window, sinks]

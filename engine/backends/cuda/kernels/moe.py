@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from engine.backends.base import MOST_GPU_EXPERTS, SCORES, SMALLEST_SUM, Routing
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     bits_float,
@@ -40,6 +39,7 @@ from engine.backends.cuda.lowering.call import Argument, Call
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.moe import Gather, Route, Spread
+from engine.backends.routing import MOST_GPU_EXPERTS, SCORES, SMALLEST_SUM, Routing
 
 THREADS = 128
 AT_ONCE = 4

@@ -32,7 +32,9 @@ def exact_attention(q: Array, k: Array, v: Array, shape: AttentionShape, sinks: 
     out = np.zeros(q.shape, np.float64)
     places = np.arange(rows)
     seen = places[None, :] <= places[:, None]
-    if shape.window:
+    if shape.chunked:
+        seen &= places[None, :] // shape.window == places[:, None] // shape.window
+    elif shape.window:
         seen &= places[None, :] > places[:, None] - shape.window
     for h in range(shape.heads):
         g = h // (shape.heads // shape.kv_heads)
@@ -170,6 +172,17 @@ def test_alibi(dtype: str, heads: int, groups: int, dim: int, window: int, facto
     exact = exact_attention(q, keys, values, shape, None)
     error = np.abs(found.reshape(exact.shape) - exact)
     assert error.max() <= 2e-5 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize(("dtype", "chunk"), [("fp32", 100), ("fp16", 7), ("fp32", 300), ("fp16", 512)])
+def test_chunks(dtype: str, chunk: int) -> None:
+    """Each token sees its own chunk alone, across pages, splits and steps."""
+    shape = AttentionShape(4, 2, 32, 0.2, chunk, chunked=True)
+    layers = Layers([shape], [None], dtype)
+    found = layers.run()
+    q = layers.tables[0].values[IDS].reshape(-1, 4, 32)
+    expected = exact_attention(q, *kept(layers, 0, shape), shape, None).reshape(len(IDS), -1)
+    assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
 
 
 def test_layers_with_windows_and_without() -> None:

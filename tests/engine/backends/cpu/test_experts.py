@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.base import AttentionShape, Program, Routing, Step
+from engine.backends.base import AttentionShape, Program, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference import ReferenceBackend
+from engine.backends.routing import Routing
 from tests.engine.backends.kernel_oracles import INTEGER, PAIRS, Matrix, seen, unit_of
 
 Array = np.ndarray[Any, Any]
@@ -125,7 +126,8 @@ def test_against_the_reference(kind: str, routing: Routing) -> None:
 SCORED = [
     Routing(9, 3, False, "sigmoid"), Routing(1, 1, False, "sigmoid"), Routing(8, 2, True, scale=2.5),
     Routing(24, 4, False, groups=6, used_groups=2), Routing(32, 6, True, "sigmoid", 2.5, 8, 3, 2),
-    Routing(6, 3, True, "sigmoid", 1.0, 6, 4, 2),
+    Routing(6, 3, True, "sigmoid", 1.0, 6, 4, 2), Routing(16, 2, False, nearness=0.01),
+    Routing(9, 4, False, scale=1.5, nearness=0.5), Routing(5, 5, nearness=0.0),
 ]  # fmt: skip
 
 

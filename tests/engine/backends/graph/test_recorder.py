@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import AttentionShape, RotaryTable, Routing
+from engine.backends.base import AttentionShape, RotaryTable
 from engine.backends.cpu.lowering import lower as cpu
 from engine.backends.cuda.lowering import lower as cuda
 from engine.backends.graph import attention, linear, moe, nodes, recurrent, rows
@@ -18,6 +18,7 @@ from engine.backends.graph.moe import ExpertLinear
 from engine.backends.graph.nodes import Node, PeerCopy, Producer, Value
 from engine.backends.graph.recorder import Recorder
 from engine.backends.graph.rows import AddNorm
+from engine.backends.routing import Routing
 
 
 @dataclass(frozen=True)

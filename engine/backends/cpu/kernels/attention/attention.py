@@ -27,6 +27,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
@@ -83,7 +84,8 @@ short conversations give work to several threads.
 """Queries: address, stride. The layer's keys, its values. Output: address, stride. Heads, key/value heads,
 head dimension, scale (float64). Partial results. Bytes of a head's keys and values in a page. Widths of a
 query and an output (`widths`). Window, soft cap (float64; 0: none), sinks (0: none). Numbers of a head's
-output. ALiBi's slopes (0: none) and `rounded_slopes` (float64) of `AttentionShape`. Strides are in bytes.
+output. ALiBi's slopes (0: none) and `rounded_slopes` (float64) of `AttentionShape`. A negative window is
+one that begins anew at its multiples. Strides are in bytes.
 """
 (C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS) = range(8)
 NO_WINDOW = 1 << 40
@@ -130,6 +132,7 @@ def partial_bytes(heads: int, kv_heads: int, dim: int) -> int:
 attend: Any = None
 scores_of: Any = None
 mix: Any = None
+seen_from: Any = None
 begin: Any = None
 change_scores: Any = None
 weigh: Any = None
@@ -169,7 +172,7 @@ def _attend_template(
     last = ld_i32(positions + 4 * (here - 1))
     window = ld_i64(args + 8 * A_WINDOW)
     changed = ld_f64(args + 8 * A_CAP) > 0.0 or ld_i64(args + 8 * A_SLOPES) != 0
-    first = max(0, ld_i32(positions) - window + 1) // PAGE_TOKENS
+    first = seen_from(ld_i32(positions), window) // PAGE_TOKENS
     if short:
         first += (split - first) % SPLITS
     if first > last // PAGE_TOKENS:
@@ -196,13 +199,14 @@ def _attend_template(
         values = page if LATENT else ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
         scores_of(page, j, vectors, q, q_width, queries, dim, scores, values)
         for i in range(queries):
-            valid = ld_i32(positions + 4 * (i // ratio)) - start + 1
+            own = ld_i32(positions + 4 * (i // ratio))
+            valid, low = own - start + 1, seen_from(own, window) - start
             row = scores + 4 * PAGE_TOKENS * i
             if changed:
                 change_scores(args, row, vectors, g * ratio + i % ratio, start, valid)
-            if valid - window >= PAGE_TOKENS:
+            if low >= PAGE_TOKENS:
                 valid = 0
-            weigh(row, vectors, valid - window, valid, state + 8 * i, out + 4 * width * i, width // 16)
+            weigh(row, vectors, low, valid, state + 8 * i, out + 4 * width * i, width // 16)
         if LATENT:
             unpack(page, j, vectors, dim, q_width, width, panel)
             mix(panel, j, filled, scores, queries, width, spare, out, panel)
@@ -219,6 +223,13 @@ def _attend_template(
         keep_partial(queries, width, narrow, state, out, target)
     else:
         write_out(args, g, first_row, queries, state, out)
+
+
+def _seen_from(position: int, window: int) -> int:
+    """The first position that a query at `position` attends to; `window` as in `A_WINDOW`."""
+    if window < 0:
+        return position - position % -window
+    return max(0, position - window + 1)
 
 
 def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, state: int) -> None:
@@ -333,7 +344,8 @@ def combine(args: int, step: int, tile: int, scratch: int) -> None:
         if r == following:
             run += 8 * RUN_WORDS
             following += ld_i64(run + 8 * RUN_ROWS)
-            begun = max(0, ld_i32(positions + 4 * r) - ld_i64(args + 8 * C_WINDOW) + 1) // PAGE_TOKENS
+            own, window = ld_i32(positions + 4 * r), ld_i64(args + 8 * C_WINDOW)
+            begun = (own - own % -window if window < 0 else max(0, own - window + 1)) // PAGE_TOKENS
             end = ld_i32(positions + 4 * (following - 1)) // PAGE_TOKENS + 1
         splits = min(SPLITS, end)
         first = ld_i64(args + 8 * C_PARTIAL) + size * (SMALL_BATCH * ratio * g + r * ratio + h)
@@ -362,6 +374,7 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
     """
     factors = [np.float32(FP8_FACTOR if name == "fp8" else 1) for name in (kind.keys, kind.values)]
     parts = {
+        "seen_from": jit(_seen_from, types.int64(types.int64, types.int64)),
         **attention_products(CacheType(kind.keys, "fp32") if latent else kind, jit),
         "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
         "change_scores": jit(_change_scores, words(6)),
