@@ -146,7 +146,7 @@ class LocalChat:
                     elif isinstance(event, Prefill) and report:
                         report = False
                         yield self._rendered(prompt, heal, job.reading)
-                    elif isinstance(event, Done) and not request.plain and request.replayed is None:
+                    elif isinstance(event, Done) and _is_next_turn(request):
                         self._prompts.remember(prompt, written, healed=healed)
                     yield event
         except NotFinite as error:
@@ -171,13 +171,13 @@ class LocalChat:
         """The length of a request's whole prompt. Raises `BadTemplate`."""
         return self._prompts.size(request)
 
-    def render(self, request: ChatRequest, *, add_generation_prompt: bool = True) -> tuple[str, list[int]]:
+    def render(self, request: ChatRequest) -> tuple[str, list[int]]:
         """The text and the ids of a request's whole prompt. Raises `BadTemplate`."""
         continued = request.continue_last
         return self._prompts.rendered(
             request.messages,
             request,
-            add_generation_prompt=add_generation_prompt and not continued,
+            add_generation_prompt=request.begin_reply and not continued,
             continue_last=continued,
         )
 
@@ -242,6 +242,11 @@ class LocalChat:
             self._kept = ""
         self.generator.cache.close()
         self.generator.model.close()
+
+
+def _is_next_turn(request: ChatRequest) -> bool:
+    """Whether the reply is the next turn of the conversation, as a later prompt repeats it."""
+    return not request.plain and request.replayed is None and (request.begin_reply or request.continue_last)
 
 
 def _as_it_was(rendered: Rendered, scale: float) -> Prompt:

@@ -96,6 +96,8 @@ class ChatRequest:
 
     Attributes:
         continue_last: keep the last (assistant) message open and continue it, without starting a new turn.
+        begin_reply: the template begins the reply's turn, unless `continue_last`; otherwise the model begins
+            it itself.
         continue_ids: the exact token ids of the text to continue; they replace it in the prompt.
         plain: a free completion: the text of the last message is the whole prompt, without a template but
             with its control tokens, and the reply continues it.
@@ -131,6 +133,7 @@ class ChatRequest:
     parallel_tool_calls: bool = True
     template_variables: str = ""
     local_only: bool = False
+    begin_reply: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         messages,
         stops=parameters.stops(fields, most_tokens),
         continue_last=continued,
+        begin_reply=fields.flag("add_generation_prompt", True),
         constraint=parameters.constraint(fields, fields.part("response_format")),
         output=parameters.output(logprobs),
         report_prompt=True,

@@ -76,19 +76,15 @@ async def apply_template(service: Service, exchange: Exchange) -> Mapping[str, A
 def _rendering(fields: Fields) -> Callable[[LocalChat], tuple[str, list[int]]]:
     """Makes the prompt's text and ids of a request with `messages`. Raises `ApiError`."""
     continued, offer = fields.flag("continue_final_message"), offer_of(fields)
-    begin = fields.flag("add_generation_prompt", not continued)
     request = ChatRequest(
         messages_of(fields),
         continue_last=continued,
         tools=offer.tools,
         tool_choice=offer.choice,
         template_variables=template_variables(fields),
+        begin_reply=fields.flag("add_generation_prompt", True),
     )
-
-    def render(chat: LocalChat) -> tuple[str, list[int]]:
-        return chat.render(request, add_generation_prompt=begin)
-
-    return render
+    return lambda chat: chat.render(request)
 
 
 def _counted(chat: LocalChat, ids: list[int], fields: Fields) -> Mapping[str, Any]:

@@ -149,7 +149,8 @@ class Prompts:
         if request.continue_last and request.continue_ids:
             return [*self._state(messages, request), *request.continue_ids]
         last = request.continue_last
-        ids = self._ids(messages, request, add_generation_prompt=not last, continue_last=last)
+        begin = request.begin_reply and not last
+        ids = self._ids(messages, request, add_generation_prompt=begin, continue_last=last)
         return self._written.restore(ids)
 
     def _ids(

@@ -175,6 +175,16 @@ def test_a_reply_is_continued(served: Served) -> None:
     assert text_of(answer) == text
 
 
+def test_without_a_generation_prompt_the_model_begins_the_turn(served: Served) -> None:
+    prompt = ask(served, "/apply-template", {"messages": HELLO, "add_generation_prompt": False}).json
+    body = {**prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    expected = ask(served, "/v1/completions", body).json["choices"][0]["text"]
+    answer = complete(served, temperature=0, ignore_eos=True, add_generation_prompt=False)
+    assert text_of(answer) == expected != text_of(complete(served, temperature=0, ignore_eos=True))
+    again = ask(served, "/tokenize", {"messages": HELLO, "add_generation_prompt": False}).json["count"]
+    assert answer.json["usage"]["prompt_tokens"] == again
+
+
 def test_names_for_the_template_reach_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     template, seen = served.chat.template, []
     render = template.render
