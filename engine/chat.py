@@ -33,6 +33,7 @@ from engine.errors import Cancelled, DeviceLost, NotFinite
 from engine.generator.adapter_slot import AdapterSlot, parse_adapters
 from engine.generator.drafting.draft_slot import DraftSlot
 from engine.generator.job import Job, Setup
+from engine.generator.prompt.answers import answer_filters
 from engine.generator.prompt.prompt import Prompt, Prompts
 from engine.generator.prompt.tool_calls import CallPlan, divided
 from engine.generator.request import GenerationRequest, Guidance
@@ -41,6 +42,7 @@ from engine.settings import CacheSettings, LoadSettings
 from engine.text.template.template import ChatTemplate
 
 if TYPE_CHECKING:
+    from engine.constraint.filter import Filter
     from engine.generator.dynamic import DynamicGenerator
     from engine.models.memory.placement import Replaced
 
@@ -100,9 +102,19 @@ class LocalChat:
             request = dataclasses.replace(request, stops=stops)
         plan = self._prompts.calling.plan(request, self.info.thinking, prompt.ids)
         if plan is None:
-            return self._reply(prompt, request, stop, heal=heal, started=started)
+            filters = self._answer_filters(prompt, request)
+            return self._reply(prompt, request, stop, heal=heal, started=started, filters=filters)
         request = dataclasses.replace(request, constraint=plan.constraint)
         return divided(self._reply(prompt, request, stop, heal=heal, started=started, plan=plan), plan.parser)
+
+    def _answer_filters(self, prompt: Prompt, request: ChatRequest) -> tuple[Filter, ...]:
+        """The filters for the answer, where a thought may come before it."""
+        if request.plain:
+            return ()
+        before = prompt.ids[: len(prompt.ids) - prompt.given]
+        return answer_filters(
+            request.constraint, self.tokenizer, self.template.source, self.info.thinking, before
+        )
 
     def complete(
         self, ids: Sequence[int], request: ChatRequest, stop: threading.Event
@@ -122,17 +134,21 @@ class LocalChat:
         heal: bool,
         started: float,
         plan: CallPlan | None = None,
+        filters: tuple[Filter, ...] = (),
     ) -> Generator[ChatEvent, None, None]:
         """The events of a reply to `prompt`; its tokens are remembered for the next turn."""
         if prompt.dropped or prompt.cut:
             yield Trimmed(prompt.dropped, prompt.cut)
+        constraint = request.constraint
+        if filters:
+            constraint = dataclasses.replace(constraint, format="none", pattern="", begin_with="")
         generation = GenerationRequest(
-            prompt.ids, request.sampler, request.stops, request.speculation, request.constraint,
+            prompt.ids, request.sampler, request.stops, request.speculation, constraint,
             prompt.guidance, request.output, given=prompt.given, heal=heal, started=started,
             replayed=request.replayed.passes if request.replayed is not None else (),
             shown=plan.shown if plan is not None else frozenset(),
             channel_calls=plan is not None and plan.channel_calls,
-            filters=(plan.filter,) if plan is not None else (),
+            filters=(plan.filter,) if plan is not None else filters,
         )  # fmt: skip
         job = Job(generation, priority=request.priority, stop=stop, setup=self._setup(request))
         written: list[int] = []

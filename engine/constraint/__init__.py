@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from engine.errors import BadSetting
 
 if TYPE_CHECKING:
-    from engine.constraint.filter import Filter
     from engine.constraint.grammar import GrammarFilter
     from engine.constraint.grammar_source import GrammarSource
+    from engine.constraint.prefix import PrefixFilter
     from engine.constraint.select import SelectFilter
     from engine.settings import ConstraintSettings
     from engine.text.tokenizer.tokenizer import Tokenizer
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["check_constraint", "format_source", "make_filters"]
 
 
-def make_filters(settings: ConstraintSettings, tokenizer: Tokenizer) -> list[Filter]:
+def make_filters(
+    settings: ConstraintSettings, tokenizer: Tokenizer
+) -> list[GrammarFilter | SelectFilter | PrefixFilter]:
     """The filters of the settings: one for the format, one for the beginning, if these are set.
 
     Raises `BadSetting` with a sentence to show: for an invalid schema, expression or grammar, for no choices,
@@ -27,7 +29,7 @@ def make_filters(settings: ConstraintSettings, tokenizer: Tokenizer) -> list[Fil
     from engine.constraint.prefix import PrefixFilter
 
     form = _form_filter(settings.format, settings.pattern, tokenizer)
-    filters: list[Filter] = [] if form is None else [form]
+    filters: list[GrammarFilter | SelectFilter | PrefixFilter] = [] if form is None else [form]
     if settings.begin_with:
         filters.append(PrefixFilter(tokenizer, settings.begin_with))
         if form is not None and not form.can_begin(settings.begin_with.encode("utf-8", "replace")):
