@@ -17,6 +17,7 @@ from engine.settings import (
     Settings,
     SpeculationSettings,
     StopSettings,
+    ThinkingSettings,
     setting,
 )
 
@@ -160,6 +161,7 @@ PANES: tuple[tuple[str, type[Settings]], ...] = (
     ("Stop conditions", StopSettings),
     ("Constraints", ConstraintSettings),
     ("Guidance", GuidanceSettings),
+    ("Thinking", ThinkingSettings),
     ("Context", CacheSettings),
     ("Output", OutputSettings),
     ("Adapters", AdapterSettings),
@@ -174,7 +176,7 @@ SAVED_SETTINGS: tuple[type[Settings], ...] = (*(cls for _, cls in PANES), LocalS
 
 CONVERSATION_SETTINGS: tuple[type[Settings], ...] = (
     SamplerSettings, SpeculationSettings, StopSettings, ConstraintSettings, GuidanceSettings, OutputSettings,
-    AdapterSettings,
+    AdapterSettings, ThinkingSettings,
 )  # fmt: skip
 """Stored per conversation, over the saved defaults; all others apply to the whole program."""
 

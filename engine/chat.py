@@ -364,6 +364,8 @@ def _load(
     info = dataclasses.replace(
         info, backend=target.backend, where=target.where, threads=threads, thinking=thinking,
         opens_thought=template.opens(thinking), notice=found.notice, report=found.report,
+        thinking_levels=tuple((level, template.opens(thinking, level)) for level in template.switch.levels),
+        thinking_default=template.switch.default,
     )  # fmt: skip
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)

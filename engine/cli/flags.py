@@ -22,13 +22,14 @@ from engine.settings import (
     Settings,
     SpeculationSettings,
     StopSettings,
+    ThinkingSettings,
 )
 
 S = TypeVar("S", bound=Settings)
 
 REPLY_SETTINGS = (
     SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings, GuidanceSettings, OutputSettings,
-    AdapterSettings,
+    AdapterSettings, ThinkingSettings,
 )  # fmt: skip
 """The settings classes whose fields are flags of the commands that generate replies."""
 
@@ -122,6 +123,7 @@ def read_request(
         continue_last, read_settings(SpeculationSettings, options),
         read_settings(ConstraintSettings, options), read_settings(GuidanceSettings, options),
         read_settings(OutputSettings, options), read_settings(AdapterSettings, options),
+        thinking=read_settings(ThinkingSettings, options),
     )  # fmt: skip
 
 

@@ -9,10 +9,11 @@ import argparse
 from pathlib import Path
 
 from engine.cli.command import Answer, Command, Console
-from engine.cli.flags import read_file
+from engine.cli.flags import add_settings, read_file, read_settings
 from engine.cli.opening import read_messages
 from engine.core import Message
 from engine.models.open_text import open_text
+from engine.settings import ThinkingSettings
 from engine.text.template.template import ChatTemplate, encode_chat
 from engine.text.tokenizer.tokenizer import Tokenizer
 
@@ -55,17 +56,20 @@ def _render_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--continue-last", action="store_true", help="leave the last message open instead of starting a reply"
     )
+    add_settings(parser, ThinkingSettings)
 
 
 def _render(options: argparse.Namespace, console: Console) -> Answer:
     tokenizer, template = _open(options.model)
     messages: tuple[Message, ...] = read_messages(options.messages)
+    way = template.switch.way(read_settings(ThinkingSettings, options).thinking)
     text, ids = encode_chat(
         tokenizer,
         template,
-        messages,
+        way.messages(messages),
         add_generation_prompt=not options.continue_last,
         continue_last=options.continue_last,
+        variables=way.variables,
     )
     return {"text": text, "ids": ids}
 

@@ -40,6 +40,7 @@ from engine.core.requests import (
     Tool,
     ToolCall,
 )
+from engine.core.thinking import nearest_level
 
 __all__ = [
     "DRAFT_STAGE", "PAGE_TOKENS", "STOP_REASONS", "TOOL_CHOICES", "Alternative", "CallPiece", "ChatEvent",
@@ -47,7 +48,7 @@ __all__ = [
     "Done", "Downloaded", "Downloading", "Foreseen", "Loading", "Message", "ModelInfo", "Prefill",
     "Priority", "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Tool", "ToolCall",
     "Trimmed",
-    "Waiting", "WorkSpace",
+    "Waiting", "WorkSpace", "nearest_level",
 ]  # fmt: skip
 
 PAGE_TOKENS = 256

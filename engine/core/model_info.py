@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.core.thinking import nearest_level
 from engine.printable import one_line
 
 
@@ -83,6 +84,13 @@ class ModelInfo:
     """The (opening, closing) tags that a loaded model may think in, those of its template first."""
     opens_thought: str = ""
     """The tag that closes the thought that prompts leave open."""
+    thinking_levels: tuple[tuple[str, str], ...] = ()
+    """The levels of `ThinkingSettings.thinking` that the chat template of a loaded model can be switched to,
+    weakest first, each with the tag that closes the thought that its prompts leave open; none without a
+    switch.
+    """
+    thinking_default: str = ""
+    """The level that the template takes by itself; "" if it is none of `thinking_levels`."""
     threads: int = 0
     """The CPU threads that a loaded model computes on."""
     pooling: str = ""
@@ -124,6 +132,13 @@ class ModelInfo:
     def why_not(self, what: str) -> str:
         """Why the model cannot do something of `lacks`; "" if it can."""
         return dict(self.lacks).get(what, "")
+
+    def opened_thought(self, asked: str) -> str:
+        """The tag that closes the thought that prompts leave open while `ThinkingSettings.thinking` is
+        `asked`.
+        """
+        opens = dict(self.thinking_levels)
+        return opens.get(nearest_level(asked, tuple(opens), self.thinking_default), self.opens_thought)
 
     @property
     def size(self) -> int:

@@ -12,6 +12,7 @@ from engine.settings import (
     SamplerSettings,
     SpeculationSettings,
     StopSettings,
+    ThinkingSettings,
 )
 
 TOOL_CHOICES = ("auto", "none", "required")
@@ -110,7 +111,7 @@ class ChatRequest:
             are not offered.
         parallel_tool_calls: whether one reply may hold several calls.
         template_variables: further names for the chat template, as the JSON text of an object, such as
-            '{"enable_thinking": false}'.
+            '{"enable_thinking": false}'. They come before what `thinking` sets.
         local_only: what this is about must not leave this computer: sources that would send it refuse.
     """
 
@@ -132,6 +133,7 @@ class ChatRequest:
     tool_choice: str = "auto"
     parallel_tool_calls: bool = True
     template_variables: str = ""
+    thinking: ThinkingSettings = field(default_factory=ThinkingSettings)
     local_only: bool = False
     begin_reply: bool = True
 

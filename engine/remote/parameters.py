@@ -18,6 +18,7 @@ from engine.settings import (
     Settings,
     SpeculationSettings,
     StopSettings,
+    ThinkingSettings,
     setting_info,
 )
 
@@ -79,6 +80,7 @@ _ELSEWHERE: dict[type[Settings], str] = {
     LoadSettings: "The server has loaded the model.",
     GuidanceSettings: "Servers do not take a negative prompt.",
     AdapterSettings: "Adapters are chosen when the server is started.",
+    ThinkingSettings: "The server decides how much the model thinks.",
 }
 """Why none of the settings of a class can be used."""
 

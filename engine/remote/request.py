@@ -52,8 +52,11 @@ def prepare(request: ChatRequest, model: str, capabilities: Capabilities, server
         body[capabilities.limit] = request.stops.max_tokens
     settings: dict[type[Settings], Settings] = {
         type(own): own
-        for own in (request.sampler, request.stops, request.constraint, request.guidance, request.adapters)
-    }
+        for own in (
+            request.sampler, request.stops, request.constraint, request.guidance, request.adapters,
+            request.thinking,
+        )
+    }  # fmt: skip
     body |= values_for(settings, capabilities)
     body |= _logprobs(request, capabilities)
     body |= _form(request.constraint, capabilities)

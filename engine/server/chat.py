@@ -66,9 +66,8 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         tools=offer.tools,
         tool_choice=offer.choice,
         parallel_tool_calls=offer.parallel,
-        template_variables=parameters.template_variables(
-            fields, parameters.thinking(fields, "reasoning_effort")
-        ),
+        template_variables=parameters.template_variables(fields),
+        thinking=parameters.chat_thinking(fields),
     )
     defaults = dict(model.defaults)
     count = parameters.checked_choices(fields, most_choices)

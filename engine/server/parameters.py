@@ -9,7 +9,15 @@ from typing import Any
 
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
-from engine.settings import ConstraintSettings, OutputSettings, SamplerSettings, StopSettings, setting_info
+from engine.settings import (
+    ConstraintSettings,
+    OutputSettings,
+    SamplerSettings,
+    StopSettings,
+    ThinkingSettings,
+    setting_info,
+)
+from engine.settings.thinking import AUTO, EFFORTS, OFF, ON
 
 MOST_STOPS = 64
 MOST_LOGPROBS = 20
@@ -107,30 +115,39 @@ def _bias(fields: Fields) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def template_variables(fields: Fields, thinking: Mapping[str, Any] = {}) -> str:
-    """Further names for the chat template, as JSON; those of `chat_template_kwargs` before `thinking`."""
-    if fields.part("chat_template_kwargs") is None and not thinking:
+def template_variables(fields: Fields) -> str:
+    """Further names for the chat template, as JSON: those of `chat_template_kwargs`."""
+    if fields.part("chat_template_kwargs") is None:
         return ""
-    return json.dumps({**thinking, **(fields.get("chat_template_kwargs") or {})}, ensure_ascii=False)
+    return json.dumps(fields.get("chat_template_kwargs"), ensure_ascii=False)
 
 
-_EFFORTS = {
-    "none": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high",
-    "max": "high",
-}  # fmt: skip
-"""How much a model shall think, in OpenAI's and Anthropic's words: the words that chat templates know."""
+_EFFORTS = {"none": OFF, **{effort: effort for effort in EFFORTS}}
+"""How much a model shall think, in OpenAI's and Anthropic's words: the level of `ThinkingSettings`."""
 
 
-def thinking(fields: Fields | None, name: str, switch: bool | None = None) -> dict[str, Any]:
-    """How much the model thinks, as names of chat templates: by the effort in a field, of which "none" and
-    "minimal" switch thinking off, and by `switch`, None for the model's own way. Raises `ApiError`.
+def thinking(fields: Fields | None, name: str, switch: bool | None = None) -> ThinkingSettings:
+    """How much the model thinks: by the effort in a field and by `switch`, None for the model's own way.
+
+    Raises `ApiError`.
     """
     effort = "" if fields is None else fields.text(name)
     if fields is not None and effort and effort not in _EFFORTS:
         raise fields.wrong(name, "one of " + ", ".join(_EFFORTS))
-    found: dict[str, Any] = {"reasoning_effort": _EFFORTS[effort]} if effort else {}
-    on = effort not in ("none", "minimal") if effort and switch is None else switch
-    return found if on is None else {**found, "enable_thinking": on, "thinking": on}
+    if switch is False:
+        return ThinkingSettings(OFF)
+    return ThinkingSettings(_EFFORTS[effort] if effort else AUTO if switch is None else ON)
+
+
+def chat_thinking(fields: Fields) -> ThinkingSettings:
+    """How much the model thinks, of a chat request: `reasoning_effort` as OpenAI has it, or `reasoning` with
+    `effort` or `enabled` as OpenRouter does. Raises `ApiError`.
+    """
+    reasoning = fields.part("reasoning")
+    if reasoning is None or fields.text("reasoning_effort"):
+        return thinking(fields, "reasoning_effort")
+    enabled = None if reasoning.get("enabled") is None else reasoning.flag("enabled")
+    return thinking(reasoning, "effort", enabled)
 
 
 def logprobs(fields: Fields) -> int | None:

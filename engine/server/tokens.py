@@ -13,7 +13,7 @@ from engine.generator.decode import check_prompt
 from engine.server.conversation import messages_of
 from engine.server.exchange import Exchange
 from engine.server.fields import Fields
-from engine.server.parameters import template_variables
+from engine.server.parameters import chat_thinking, template_variables
 from engine.server.service import Service
 from engine.server.tools import offer_of
 
@@ -83,6 +83,7 @@ def _rendering(fields: Fields) -> Callable[[LocalChat], tuple[str, list[int]]]:
         tool_choice=offer.choice,
         template_variables=template_variables(fields),
         begin_reply=fields.flag("add_generation_prompt", True),
+        thinking=chat_thinking(fields),
     )
     return lambda chat: chat.render(request)
 

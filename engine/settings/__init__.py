@@ -18,9 +18,10 @@ from engine.settings.output import OutputSettings
 from engine.settings.sampler import SAMPLER_STEP_NAMES, SamplerSettings
 from engine.settings.speculation import SpeculationSettings
 from engine.settings.stops import StopSettings
+from engine.settings.thinking import ThinkingSettings
 
 __all__ = [
     "SAMPLER_STEP_NAMES", "AdapterSettings", "CacheSettings", "ConstraintSettings", "GuidanceSettings",
     "LoadSettings", "OutputSettings", "SamplerSettings", "SettingInfo", "Settings", "SpeculationSettings",
-    "StopSettings", "check_value", "setting", "setting_info",
+    "StopSettings", "ThinkingSettings", "check_value", "setting", "setting_info",
 ]  # fmt: skip

@@ -56,6 +56,7 @@ SETTING_WORDS = {
     "CacheSettings.value_dtype": "kv cache quantisation quantization precision",
     "CacheSettings.memory": "ram kv cache size",
     "CacheSettings.keep_on_disk": "save prompt cache session",
+    "ThinkingSettings.thinking": "reasoning effort enable thinking budget think no_think",
     "OutputSettings.alternatives": "logprobs probabilities top tokens",
     "OutputSettings.stream_interval": "streaming",
     "OutputSettings.show_special": "bos eos control tokens",

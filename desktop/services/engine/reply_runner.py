@@ -112,7 +112,11 @@ class ReplyRunner(QObject):
             reply.tail, reply.tail_tokens = tail, rest
         reply.tokens, reply.known = tokens, len(tokens)
         reply.opened = (
-            "" if request.plain else leading.opened if leading is not None else self._opened(message, source)
+            ""
+            if request.plain
+            else leading.opened
+            if leading is not None
+            else self._opened(request, message, source)
         )
         reply.leading, reply.is_document = leading, request.plain
         reply.model_name = self.engine.model.name if self.engine.model is not None else ""
@@ -140,11 +144,12 @@ class ReplyRunner(QObject):
             opened=reply.opened,
         )
 
-    def _opened(self, message: StoredMessage, source: StoredMessage | None) -> str:
+    def _opened(self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None) -> str:
         """What closes the thought in which the reply begins; of a continued one, as when it was written."""
         if message.text.strip() and source is not None:
             return str(source.stats.get("opened", ""))
-        return self.engine.model.opens_thought if self.engine.model is not None else ""
+        model = self.engine.model
+        return model.opened_thought(request.thinking.thinking) if model is not None else ""
 
     def _note_opened(self, reply: RunningReply) -> None:
         if not reply.opened:

@@ -32,7 +32,7 @@ FACTS = (
     "server_version",
 )  # fmt: skip
 """Fields of the model's `ModelInfo` that are recorded."""
-_OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "output", "adapters")
+_OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "output", "adapters", "thinking")
 
 
 class ReplyProvenance(NamedTuple):

@@ -39,6 +39,7 @@ from engine.settings import (
     SamplerSettings,
     SpeculationSettings,
     StopSettings,
+    ThinkingSettings,
 )
 
 __all__ = ["ConversationContext", "Prompt", "is_temporary", "read_context"]
@@ -176,6 +177,7 @@ class ConversationContext:
             output=settings(OutputSettings),
             adapters=settings(AdapterSettings),
             continue_ids=ids,
+            thinking=settings(ThinkingSettings),
             local_only=self.local_only,
         )
 
@@ -206,7 +208,7 @@ class ConversationContext:
         constraint = dataclasses.replace(request.constraint, heal=request.constraint.heal or begun)
         request = dataclasses.replace(request, stops=stops, constraint=constraint)
         tags = model.thinking if model is not None else ()
-        opened = model.opens_thought if model is not None and not begun else ""
+        opened = model.opened_thought(request.thinking.thinking) if model is not None and not begun else ""
         return request, None if goes_on else scene.leading(written, opened, tags)
 
 

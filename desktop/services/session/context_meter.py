@@ -13,7 +13,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.debounce import debounce
 from engine.core import ChatRequest, ChatSource, Foreseen, Stats
 from engine.errors import EngineError
-from engine.settings import ConstraintSettings, GuidanceSettings, Settings, StopSettings
+from engine.settings import ConstraintSettings, GuidanceSettings, Settings, StopSettings, ThinkingSettings
 
 __all__ = ["ContextMeter", "Measured", "cost_words"]
 
@@ -132,7 +132,7 @@ class ContextMeter(QObject):
 
     @Slot(object)
     def _on_settings(self, cls: type[Settings]) -> None:
-        if cls in (StopSettings, GuidanceSettings):
+        if cls in (StopSettings, GuidanceSettings, ThinkingSettings):
             self._later()
 
     @Slot(object, str)
@@ -182,7 +182,8 @@ class ContextMeter(QObject):
         request = ChatRequest(
             messages,
             stops=session.settings(StopSettings), guidance=session.settings(GuidanceSettings),
-            constraint=ConstraintSettings(), local_only=session.local_only,
+            constraint=ConstraintSettings(), thinking=session.settings(ThinkingSettings),
+            local_only=session.local_only,
         )  # fmt: skip
         self._job = session.replies.engine.ask(
             lambda source, stop: _foreseen(source, request, stop),

@@ -101,6 +101,11 @@ def _cannot_open(session: ChatSession) -> str:
     return session.model.why_not("continue") if session.model is not None else ""
 
 
+def _no_switch(session: ChatSession) -> str:
+    switched = session.model is None or session.model.thinking_levels
+    return _no_model(session) or ("" if switched else "This model has no switch for thinking.")
+
+
 def _no_version_before(session: ChatSession) -> str:
     reply = _last_reply(session)
     return _one_version(reply) or ("" if reply and reply.variant_index else "This is the first version.")
@@ -194,6 +199,8 @@ COMMANDS: tuple[Command, ...] = (
             why_not=_chats_only(_cannot_open), words="prefill begin"),
     Command("prompts", "Chat", "Saved prompts…", ("Ctrl+Shift+L",),
             why_not=_chats_only(), slash="prompts", words="library templates snippets"),
+    Command("thinking", "Chat", "Choose how much the model thinks…",
+            why_not=_chats_only(_no_switch), words="reasoning effort think budget"),
     Command("fork", "Chat", "Fork from the last message",
             why_not=_chats_only(_no_message), slash="fork", words="branch split copy"),
     Command("", "Chat"),

@@ -9,6 +9,7 @@ from PySide6.QtGui import QKeyEvent, QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from desktop.views.composer.message_edit import MessageEdit
+from desktop.views.composer.thinking_picker import ThinkingPicker
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
@@ -20,8 +21,8 @@ COLUMN_WIDTH = 860
 
 
 class Composer(QWidget):
-    """The box, the beginning of the reply, and the buttons: files, beginning, saved prompts, and Send, or
-    Stop while a reply is written.
+    """The box, the beginning of the reply, and the buttons: files, beginning, saved prompts, thinking, and
+    Send, or Stop while a reply is written.
 
     `submitted(text)` asks to send, or to queue while a reply is written; the text stays in the box until the
     owner calls `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop;
@@ -69,6 +70,7 @@ class Composer(QWidget):
         self.opening_button = IconButton("opening", "Start the reply with …")
         self.opening_button.setCheckable(True)
         self.prompts = IconButton("prompts", "Saved prompts")
+        self.thinking = ThinkingPicker()
         self.button.clicked.connect(self._pressed)
         self.attach.clicked.connect(self.attach_requested)
         self.prompts.clicked.connect(self.prompts_requested)
@@ -78,7 +80,8 @@ class Composer(QWidget):
         self.frame = QFrame()
         self.frame.setObjectName("composerBox")
         self.frame.setMaximumWidth(COLUMN_WIDTH)
-        tools = fill(QHBoxLayout(), self.attach, self.opening_button, self.prompts, 1, self.button, spacing=2)
+        left = (self.attach, self.opening_button, self.prompts)
+        tools = fill(QHBoxLayout(), *left, 1, self.thinking, self.button, spacing=2)
         self._inside = fill(
             QVBoxLayout(self.frame), self.opening_box, self.box, tools, margins=(8, 6, 6, 6), spacing=4
         )

@@ -20,7 +20,7 @@ from desktop.views.composer.attachment_controller import PASTED, AttachmentContr
 from desktop.views.composer.queue_list import QueueList
 from desktop.views.widgets.suggestion_bar import SuggestionBar
 from engine.core import PromptSize
-from engine.settings import StopSettings
+from engine.settings import StopSettings, ThinkingSettings
 
 __all__ = ["ComposerController"]
 
@@ -58,14 +58,33 @@ class ComposerController(QObject):
         writing.queue.changed.connect(self._show_queue)
         session.conversation_changed.connect(lambda _conversation: self._forget())
         session.state_changed.connect(lambda state: self._show_queue() if self.rows.rows else None)
+        composer.thinking.chosen.connect(self._choose_thinking)
+        session.settings_changed.connect(
+            lambda cls: self._show_thinking() if cls is ThinkingSettings else None
+        )
+        session.model_changed.connect(lambda _model: self._show_thinking())
+        session.conversation_changed.connect(lambda _conversation: self._show_thinking())
         self.rows.edited.connect(self._edit_waiting)
         self.rows.removed.connect(self._remove_waiting)
         self.rows.sent.connect(writing.queue.send)
         self._show_queue()
+        self._show_thinking()
+
+    def _show_thinking(self) -> None:
+        session = self._session
+        self._chat.composer.thinking.show_level(session.model, session.settings(ThinkingSettings).thinking)
+
+    def _choose_thinking(self, level: str) -> None:
+        self._session.set_settings(ThinkingSettings(level))
+        self._chat.composer.setFocus()
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The commands of the message box."""
-        return {"attach": self.files.ask, "opening": self._chat.composer.opening_button.toggle}
+        composer = self._chat.composer
+        return {
+            "attach": self.files.ask, "opening": composer.opening_button.toggle,
+            "thinking": composer.thinking.open_menu,
+        }  # fmt: skip
 
     # -- sending
 

@@ -15,8 +15,10 @@ from engine.errors import BadSetting, ContextTooLong
 from engine.generator.prompt.context import OldestFirst, WrittenReplies, reply_room
 from engine.generator.prompt.tool_calls import ToolCalling
 from engine.generator.request import Guidance
+from engine.settings.thinking import AUTO
 from engine.text.template.reasoning import PLAIN_TAG, without_thoughts
 from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.template.thinking import Way
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -44,8 +46,14 @@ class Prompts:
         self._window = OldestFirst(context_length)
         self._written = WrittenReplies(tokenizer)
         self._hidden = (PLAIN_TAG,) if tokenizer.channels is not None else template.thinking(tokenizer)[1]
-        self._opened = template.opens(self._hidden) if self._hidden else ""
+        self._opened = self._opening() if self._hidden else ""
         self._count = functools.lru_cache(1 << 12)(lambda text: len(tokenizer.encode(text)))
+
+    def _opening(self) -> str:
+        """What closes the thoughts that prompts leave open at any level of thinking."""
+        template = self._template
+        found = (template.opens(self._hidden, level) for level in (AUTO, *template.switch.levels))
+        return next((closing for closing in found if closing), "")
 
     def build(self, request: ChatRequest) -> Prompt:
         """The prompt of a request.
@@ -181,7 +189,10 @@ class Prompts:
             messages = [
                 self._answer(message) if message.role == "assistant" else message for message in messages
             ]
-        turns, tools, marks = self.calling.turns(messages, request)
+        asked = request.thinking.thinking
+        way = Way() if asked == AUTO else self._template.switch.way(asked)
+        given = json.loads(request.template_variables) if request.template_variables else {}
+        turns, tools, marks = self.calling.turns(way.messages(messages), request)
         return encode_chat(
             self._tokenizer,
             self._template,
@@ -190,7 +201,7 @@ class Prompts:
             continue_last=continue_last,
             tools=tools,
             marks=marks,
-            variables=json.loads(request.template_variables) if request.template_variables else None,
+            variables={**way.variables, **given},
         )
 
     def _answer(self, message: Message) -> Message:

@@ -38,7 +38,8 @@ def info_from_json(data: object) -> ModelInfo:
         values["kv_shapes"] = tuple((int(heads), int(dim)) for heads, dim in shapes)
         values["plain"] = tuple(int(number) for number in values["plain"])
         values["lacks"] = tuple((str(what), str(why)) for what, why in values.get("lacks", ()))
-        values["thinking"] = tuple((str(begin), str(finish)) for begin, finish in values.get("thinking", ()))
+        for name in ("thinking", "thinking_levels"):
+            values[name] = tuple((str(first), str(second)) for first, second in values.get(name, ()))
         values["work"], values["gpu_work"] = WorkSpace(**values["work"]), WorkSpace(**values["gpu_work"])
         info = ModelInfo(**values)
     except (KeyError, TypeError, ValueError) as error:

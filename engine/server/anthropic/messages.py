@@ -41,9 +41,8 @@ def message_request(fields: Fields, model: ServedModel) -> ChatRequest:
         tools=offer.tools,
         tool_choice=offer.choice,
         parallel_tool_calls=offer.parallel,
-        template_variables=parameters.template_variables(
-            fields, parameters.thinking(config, "effort", _thinking(fields))
-        ),
+        template_variables=parameters.template_variables(fields),
+        thinking=parameters.thinking(config, "effort", _thinking(fields)),
     )
 
 

@@ -77,7 +77,8 @@ def response_call(fields: Fields, model: ServedModel, stored: StoredResponses) -
         tools=offer.tools,
         tool_choice=offer.choice,
         parallel_tool_calls=offer.parallel,
-        template_variables=parameters.template_variables(fields, parameters.thinking(reasoning, "effort")),
+        template_variables=parameters.template_variables(fields),
+        thinking=parameters.thinking(reasoning, "effort"),
     )
     head = {
         "instructions": instructions or None, "max_output_tokens": most_tokens,

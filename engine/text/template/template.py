@@ -13,11 +13,13 @@ from typing import Any, Self
 
 from engine.core import Message
 from engine.errors import BadTemplate
+from engine.settings.thinking import AUTO
 from engine.text.template.fallback import fallback_format, fallback_source, fallback_stops
 from engine.text.template.reasoning import PLAIN_TAG, Tag, control_tags, opened_by, tags_in
 from engine.text.template.sandbox import BoundedEnvironment, TemplateOverLimit
 from engine.text.template.sandbox_limits import text_size
 from engine.text.template.source import folder_template, gguf_template
+from engine.text.template.thinking import ThinkingSwitch, Way, find_switch
 from engine.text.tokenizer.hf_folder import special_tokens
 from engine.text.tokenizer.tokenizer import Tokenizer
 
@@ -54,6 +56,7 @@ class ChatTemplate:
         self.is_fallback = is_fallback
         self.stop_strings = stop_strings
         self._variables = {name: text for name, text in named.items() if text is not None}
+        self._switch: ThinkingSwitch | None = None
         self._environment = BoundedEnvironment()
         self._template = self._environment.compile_bounded(source)
 
@@ -98,10 +101,23 @@ class ChatTemplate:
             return (PLAIN_TAG, *(tag for tag in tags if tag != PLAIN_TAG)), ()
         return tags, control_tags(tags, tokenizer.special_pattern)
 
-    def opens(self, tags: Sequence[Tag]) -> str:
-        """The closing tag of the thought that a prompt leaves open, in which a reply then begins; or ""."""
+    @property
+    def switch(self) -> ThinkingSwitch:
+        """How the template is told how much the model thinks. Found out when it is first needed."""
+        if self._switch is None:
+            tree = self._environment.parse(self.source)
+            self._switch = find_switch(tree, lambda turns, given: self.render(turns, variables=given))
+        return self._switch
+
+    def opens(self, tags: Sequence[Tag], thinking: str = AUTO) -> str:
+        """The closing tag of the thought that a prompt leaves open, in which a reply then begins; or "".
+
+        `thinking` is as in `ThinkingSettings`.
+        """
+        way = Way() if thinking == AUTO else self.switch.way(thinking)
         try:
-            return opened_by(self.render([Message("user", "Hello")]), tags)
+            prompt = self.render(way.messages([Message("user", "Hello")]), variables=way.variables)
+            return opened_by(prompt, tags)
         except BadTemplate:  # it requires other messages; a real conversation shows whether it works
             return ""
 

@@ -202,6 +202,32 @@ def test_render(answer, run_command, tiny, tmp_path):
     assert run_command("render", tiny, "--messages", file)[1].startswith(text[:20])
 
 
+def test_render_and_run_switch_thinking(answer, run_command, tmp_path):
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}{% if thinking %} Think.{% endif %}"
+    model = write_gguf(tmp_path / "model.gguf", TINY, "F16", tokenizer__chat_template=source)
+    file = tmp_path / "messages.json"
+    file.write_text(json.dumps([{"role": "user", "content": "Hi"}]))
+    for level, expected in (("auto", "Hi"), ("off", "Hi"), ("on", "Hi Think."), ("high", "Hi Think.")):
+        found = answer("render", model, "--messages", file, "--thinking", level)
+        assert found["text"] == expected
+        run = answer(
+            "run",
+            model,
+            "--messages",
+            file,
+            "--thinking",
+            level,
+            "--max-tokens",
+            "1",
+            "--backend",
+            "reference",
+        )
+        assert run["prompt_tokens"] == len(found["ids"])
+    code, _, err = run_command("render", model, "--messages", file, "--thinking", "much")
+    assert code == 2
+    assert "--thinking" in err
+
+
 @pytest.mark.parametrize(
     "content",
     ["{", "[]", '{"messages": 3}', '[{"role": "user"}]', '[{"role": "user", "content": null}]', "\xff"],

@@ -196,8 +196,22 @@ def test_names_for_the_template_reach_it(served: Served, monkeypatch: pytest.Mon
     monkeypatch.setattr(template, "render", noted)
     assert complete(served, chat_template_kwargs={"enable_thinking": False}).status == 200
     assert complete(served).status == 200
-    assert seen == [{"enable_thinking": False}, None]
+    assert seen == [{"enable_thinking": False}, {}]
     assert complete(served, chat_template_kwargs=5).error["param"] == "chat_template_kwargs"
+
+
+def test_effort_is_the_thinking_of_the_request(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, seen = served.chat.stream, []
+
+    def noted(request: ChatRequest, stop: Any) -> Any:
+        seen.append(request.thinking.thinking)
+        return stream(request, stop)
+
+    monkeypatch.setattr(served.chat, "stream", noted)
+    for more in ({}, {"reasoning_effort": "none"}, {"reasoning": {"effort": "high"}}):
+        assert complete(served, **more).status == 200
+    assert seen == ["auto", "off", "high"]
+    assert complete(served, reasoning_effort="huge").error["param"] == "reasoning_effort"
 
 
 def test_parts_of_text_are_joined_and_roles_are_known(served: Served) -> None:

@@ -9,29 +9,43 @@ import pytest
 
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
-from engine.server.parameters import template_variables, thinking
-
-ON = {"enable_thinking": True, "thinking": True}
-OFF = {"enable_thinking": False, "thinking": False}
+from engine.server.parameters import chat_thinking, template_variables, thinking
 
 
 @pytest.mark.parametrize(
     ("effort", "switch", "expected"),
     [
-        (None, None, {}),
-        ("none", None, {"reasoning_effort": "low", **OFF}),
-        ("minimal", None, {"reasoning_effort": "low", **OFF}),
-        ("medium", None, {"reasoning_effort": "medium", **ON}),
-        ("xhigh", None, {"reasoning_effort": "high", **ON}),
-        ("max", False, {"reasoning_effort": "high", **OFF}),
-        (None, True, ON),
-        (None, False, OFF),
+        (None, None, "auto"),
+        ("none", None, "off"),
+        ("minimal", None, "minimal"),
+        ("medium", None, "medium"),
+        ("xhigh", None, "xhigh"),
+        ("max", False, "off"),
+        ("low", True, "low"),
+        (None, True, "on"),
+        (None, False, "off"),
     ],
 )
-def test_thinking(effort: str | None, switch: bool | None, expected: dict[str, Any]) -> None:
-    assert thinking(Fields({"effort": effort}), "effort", switch) == expected
+def test_thinking(effort: str | None, switch: bool | None, expected: str) -> None:
+    assert thinking(Fields({"effort": effort}), "effort", switch).thinking == expected
     if effort is None:
-        assert thinking(None, "effort", switch) == expected
+        assert thinking(None, "effort", switch).thinking == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, "auto"),
+        ({"reasoning_effort": "low"}, "low"),
+        ({"reasoning": {"effort": "high"}}, "high"),
+        ({"reasoning": {"enabled": False}}, "off"),
+        ({"reasoning": {"enabled": True}}, "on"),
+        ({"reasoning": {}}, "auto"),
+        ({"reasoning": {"effort": "high"}, "reasoning_effort": "low"}, "low"),
+    ],
+)
+def test_the_thinking_of_a_chat_request(body: dict[str, Any], expected: str) -> None:
+    assert chat_thinking(Fields(body)).thinking == expected
 
 
 def test_an_unknown_effort_is_refused() -> None:
@@ -39,12 +53,7 @@ def test_an_unknown_effort_is_refused() -> None:
         thinking(Fields({"effort": "huge"}, "reasoning"), "effort")
 
 
-def test_what_the_request_says_of_the_template_comes_first() -> None:
+def test_further_names_for_the_template() -> None:
     fields = Fields({"chat_template_kwargs": {"enable_thinking": False, "more": 1}})
-    assert json.loads(template_variables(fields, ON)) == {
-        "thinking": True,
-        "enable_thinking": False,
-        "more": 1,
-    }
-    assert json.loads(template_variables(Fields({}), OFF)) == OFF
+    assert json.loads(template_variables(fields)) == {"enable_thinking": False, "more": 1}
     assert template_variables(Fields({})) == ""

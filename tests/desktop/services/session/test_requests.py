@@ -19,6 +19,7 @@ from engine.settings import (
     Settings,
     SpeculationSettings,
     StopSettings,
+    ThinkingSettings,
 )
 from tests.desktop.services.conftest import Harness
 
@@ -29,6 +30,7 @@ CHANGED: tuple[Settings, ...] = (
     ConstraintSettings(banned_strings=("no",), heal=True),
     GuidanceSettings(negative_prompt="Be rude.", cfg_scale=2.0),
     OutputSettings(alternatives=3),
+    ThinkingSettings("low"),
 )
 
 
@@ -44,6 +46,7 @@ def test_the_request_has_all_settings(talking: Harness) -> None:
         asked.constraint,
         asked.guidance,
         asked.output,
+        asked.thinking,
     ) == CHANGED
     assert not asked.continue_last
     assert asked.continue_ids == ()
