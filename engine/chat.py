@@ -367,6 +367,9 @@ def _load(
         thinking_levels=tuple((level, template.opens(thinking, level)) for level in template.switch.levels),
         thinking_default=template.switch.default,
     )  # fmt: skip
+    if found.on_disk:
+        resident = paged.model.resident_bytes - found.on_disk
+        info = dataclasses.replace(info, resident_bytes=resident, offloaded_bytes=found.on_disk)
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
     return LocalChat(

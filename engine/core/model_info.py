@@ -56,6 +56,8 @@ class ModelInfo:
     """As the file states it."""
     resident_bytes: int = 0
     """The weights in memory, once loaded on the CPU."""
+    offloaded_bytes: int = 0
+    """The weights of a loaded model that are kept on the disk; they are not among `resident_bytes`."""
     read_bytes: int = 0
     """The bytes of `resident_bytes` that one decoded token reads."""
     defaults: tuple[tuple[str, float], ...] = ()

@@ -103,10 +103,12 @@ def read_model(
     return model
 
 
-def check_memory(name: str, needed: int, free: int, where: str = "") -> None:
-    """Raise `NotEnoughMemory` when weights of `needed` bytes exceed `free`; `where` is `Backend.where`."""
+def check_memory(name: str, needed: int, free: int, where: str = "", advice: str = "") -> None:
+    """Raise `NotEnoughMemory`, which may give further advice, when weights of `needed` bytes exceed `free`;
+    `where` is `Backend.where`.
+    """
     if needed > free:
-        place, other = (f" on {where}", ", or the processor (CPU) as the device") if where else ("", "")
+        place, other = (f" on {where}", ", or the processor (CPU) as the device") if where else ("", advice)
         raise NotEnoughMemory(
             f"{name} needs {size_text(needed)} of memory for its weights, but {size_text(free)} are "
             f"free{place}; close other programs, or choose a smaller model or a smaller quantisation of "

@@ -46,6 +46,13 @@ class LoadSettings(Settings):
         **within(0, 256, step=1, slider_high=32),
         words=((0, "auto"),),
     )
+    offload: bool = setting(
+        False,
+        "Offload to disk",
+        "Let the CPU run models that are larger than the free memory: the weights that do not fit are kept "
+        "in a temporary file and read again for each token, which is slow.",
+        advanced=True,
+    )
     prompt_bits: str = setting(
         "16",
         "Prompt precision",

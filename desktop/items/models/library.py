@@ -42,7 +42,7 @@ TONE_ROLE = int(Qt.ItemDataRole.UserRole) + 2
 """The tone of the text: "", "muted" or "danger"."""
 
 _NUMBERS = (SPEED, SIZE, BITS, CONTEXT)
-_VERDICTS = {"fits": "Fits", "tight": "Just fits", "too large": "Too large"}
+_VERDICTS = {"fits": "Fits", "tight": "Just fits", "on disk": "Partly on disk", "too large": "Too large"}
 _FORMATS = {"gguf": "GGUF", "safetensors": "Safetensors"}
 _NO_PARENT = QModelIndex()
 Index = QModelIndex | QPersistentModelIndex

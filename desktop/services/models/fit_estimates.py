@@ -19,7 +19,6 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.debounce import debounce
 from desktop.store.caches.speeds import FILE_NAME, Speeds
 from engine.core import ModelInfo, Stats
-from engine.remote import split_address
 from engine.settings import CacheSettings, LoadSettings, Settings
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ class LibraryService(QObject):
         stats, shared = self._ran.pop(message_id, None), message_id in self._shared
         self._shared.discard(message_id)
         model = self._session.model
-        if stats is None or shared or model is None or split_address(model.path) is not None:
+        if stats is None or shared or model is None or model.offloaded_bytes or model.server:
             return
         speed = stats.decode_tokens_per_second
         if speed <= 0 or stats.new_tokens < _LEAST_TOKENS:

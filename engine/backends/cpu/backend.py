@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, Weight
 from engine.backends.blocked import in_blocks
@@ -14,6 +15,7 @@ from engine.backends.cpu.lowering.estimate import work_space
 from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.cores import default_threads
+from engine.backends.cpu.runtime.weight_memory import WeightMemory
 from engine.backends.cpu.weight import CpuWeight, WeightSpec
 from engine.backends.graph.cache import CacheSpec
 from engine.backends.kv_formats import CacheType, cache_type
@@ -38,6 +40,20 @@ class CpuBackend:
     def __init__(self, threads: int = 0, prompt_bits: int = 16) -> None:
         self.threads = threads or default_threads()
         self.prompt_bits = prompt_bits
+        self._weights = WeightMemory()
+
+    @property
+    def offloaded(self) -> int:
+        """Bytes of the loaded weights that lie on the disk."""
+        return self._weights.on_disk
+
+    def offload(self, limit: int, beyond: int) -> None:
+        """Keep `limit` bytes of the weights that will be loaded in memory, and those `beyond` on the disk.
+
+        Raises `NotEnoughMemory` if the disk has no room for them.
+        """
+        self._weights = WeightMemory(limit)
+        self._weights.check_disk(beyond)
 
     def free_memory(self) -> int:
         return free_memory()
@@ -62,7 +78,8 @@ class CpuBackend:
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Pack a matrix into tiles of 16 rows."""
-        return Composite(tensor, CpuWeight) if is_composite(tensor) else CpuWeight(in_blocks(tensor))
+        pack = partial(CpuWeight, memory=self._weights)
+        return Composite(tensor, pack) if is_composite(tensor) else pack(in_blocks(tensor))
 
     def new_cache(
         self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.backends.cpu.codegen.simd import LANES
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.layouts.table import weight_layout_for
-from engine.backends.cpu.runtime.memory import aligned
+from engine.backends.cpu.runtime.weight_memory import WeightMemory
 from engine.backends.packed_pieces import Bytes, packed_pieces, zero_padded
 from engine.tensors import RawTensor
 
@@ -35,16 +35,16 @@ class WeightSpec:
 
 
 class CpuWeight(WeightSpec):
-    """(N, K) in tiles of 16 rows.
+    """(N, K) in tiles of 16 rows, which lie where `memory` places them.
 
     Types without a layout of their own become F16 or F32 (`weight_layout_for`). Raises `NotEnoughMemory`, and
     `BadCheckpoint` for a number that is too large for F16.
     """
 
-    def __init__(self, tensor: RawTensor) -> None:
+    def __init__(self, tensor: RawTensor, memory: WeightMemory | None = None) -> None:
         super().__init__(tensor)
         k = tensor.shape[1]
-        self._data = aligned(self.nbytes + 4096)  # kernels prefetch a little past the end
+        self._place = (memory or WeightMemory()).place(self.nbytes)
         step = max(1, _VALUES_AT_ONCE // max(1, k) // LANES) * LANES
         for _ in packed_pieces(tensor, step, self.weight_layout.types, self._pack):
             pass
@@ -54,10 +54,9 @@ class CpuWeight(WeightSpec):
         full, width = -(-count // LANES) * LANES, self.blocks * self.weight_layout.unit
         start = first // LANES * self.tile_bytes
         padded = zero_padded(raw, count, self.shape[1], full, width)
-        packed = self.weight_layout.pack(name, padded, full, width)
-        self._data[start : start + packed.size] = packed
+        self._place.write(start, self.weight_layout.pack(name, padded, full, width))
 
     @property
     def address(self) -> int:
         """Address of the first tile."""
-        return int(self._data.ctypes.data)
+        return self._place.address

@@ -53,7 +53,7 @@ class Fit:
     """The free memory of the device."""
     context_length: int
     verdict: str
-    """"fits", "tight" or "too large"."""
+    """"fits", "tight", "on disk" (a part of the weights stays there) or "too large"."""
     tokens_per_second: float
     """For a short conversation: `measured` in earlier replies, or else an estimate; 0 if it is unknown."""
     measured: bool
@@ -94,6 +94,9 @@ def fit(
     work = work_bytes(info, context.context_length, backend)
     total = weights + context.context_bytes + work
     verdict = "too large" if total > free else "tight" if total > TIGHT * free else "fits"
+    in_memory = offload_limit(free, context.context_bytes + work)
+    if verdict == "too large" and load.offload and backend == "cpu" and in_memory:
+        verdict = "on disk"
     room = (
         f"{size_text(context.context_bytes)} for {context.context_length:,} tokens, {size_text(work)} work "
         "space"
@@ -104,6 +107,9 @@ def fit(
         "fits": f"It takes {size_text(total)} ({parts}) {of_free}.",
         "tight": f"It fits only just: it takes {size_text(total)} ({parts}) {of_free}; close other programs "
         "first.",
+        "on disk": f"It takes {size_text(total)} ({parts}), but {free_words(free, where)}: "
+        f"{size_text(weights - in_memory)} of its weights are read from the disk for each token, so replies "
+        "are slow.",
         "too large": f"It takes {size_text(total)} ({parts}), but {free_words(free, where)}; choose a "
         "smaller "
         "quantisation or model, or a shorter context.",
@@ -116,10 +122,17 @@ def fit(
         free,
         context.context_length,
         verdict,
-        measured or _speed(info, bandwidth, saved),
-        measured > 0,
+        0.0 if verdict == "on disk" else measured or _speed(info, bandwidth, saved),
+        measured > 0 and verdict != "on disk",
         sentence,
     )
+
+
+def offload_limit(free: int, beside: int) -> int:
+    """Bytes of weights to keep in memory when not all fit: of the `free` bytes, what is left `beside` cache
+    and work space, less an eighth, in which the system holds what it reads from the disk.
+    """
+    return max(0, free - free // 8 - beside)
 
 
 def work_bytes(info: ModelInfo, context: int, backend: str) -> int:

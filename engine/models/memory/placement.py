@@ -7,7 +7,7 @@ import logging
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from engine import backends
 from engine.backends.base import Backend
@@ -17,13 +17,31 @@ from engine.core import Loading, ModelInfo
 from engine.errors import BadSetting, DeviceLost, EngineError, NotEnoughMemory, forget_frames
 from engine.models.load import check_memory, read_config, read_model
 from engine.models.memory.estimate import cache_bytes, cache_dtype, chosen_context
-from engine.models.memory.fit import fit, freed_bytes, work_space
+from engine.models.memory.fit import fit, freed_bytes, offload_limit, work_space
 from engine.models.paged import PagedCache
 from engine.models.proof.first_use import Provable
 from engine.models.quantising import preparation
 from engine.models.source import Survey
 from engine.settings import CacheSettings, LoadSettings
+from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
+
+
+@runtime_checkable
+class Offloading(Protocol):
+    """A backend that can keep weights on the disk."""
+
+    @property
+    def offloaded(self) -> int:
+        """Bytes of the loaded weights that lie on the disk."""
+        ...
+
+    def offload(self, limit: int, beyond: int) -> None:
+        """Keep `limit` bytes of the weights that will be loaded in memory, and those `beyond` on the disk.
+
+        Raises `NotEnoughMemory` if the disk has no room for them.
+        """
+        ...
 
 
 class Replaced(Protocol):
@@ -46,9 +64,13 @@ class Placed:
     paged: PagedCache
     target: Target
     notice: str
-    """Why the CPU is used instead of a GPU, or why kernels were replaced; "" if neither."""
+    """Why the CPU is used instead of a GPU, why kernels were replaced, and how much is kept on the disk; ""
+    if nothing of this is so.
+    """
     report: str = ""
     """Details of replaced kernels."""
+    on_disk: int = 0
+    """Bytes of the weights that are kept on the disk."""
 
 
 def on_a_device(
@@ -86,7 +108,11 @@ def on_a_device(
         try:
             paged = yield from _loaded(checkpoint, backend, load, cache, replacement)
             notice, report = (backend.notice, backend.report) if isinstance(backend, Provable) else ("", "")
-            return Placed(paged, target, notice or (against if target.backend == "cpu" else ""), report)
+            on_disk = backend.offloaded if isinstance(backend, Offloading) else 0
+            notice = notice or (against if target.backend == "cpu" else "")
+            if on_disk:
+                notice = f"{notice} {_offloaded(name, on_disk)}".lstrip()
+            return Placed(paged, target, notice, report, on_disk)
         except BaseException as error:
             forget_frames(error)  # they hold what was loaded
             backend.trim()
@@ -116,6 +142,13 @@ def _passed_over(target: Target, name: str, why: str) -> str:
     return f"{name} runs on the processor (CPU), because {target.where} could not be used: {why}"
 
 
+def _offloaded(name: str, on_disk: int) -> str:
+    return (
+        f"{size_text(on_disk)} of the weights of {name} did not fit into memory and are read from the disk "
+        "for each token, so replies are slow."
+    )
+
+
 def _loaded(
     checkpoint: Checkpoint,
     backend: Backend,
@@ -126,7 +159,7 @@ def _loaded(
     """Load the model with its cache on one device."""
     from engine.sampling import kernels
 
-    make_room = functools.partial(replacement.make_room, backend)
+    make_room = functools.partial(replacement.make_room, backend, load.offload)
     model = yield from read_model(
         checkpoint, backend, cache_dtype(cache), preparation(checkpoint, load), make_room
     )
@@ -149,8 +182,9 @@ class _Replacement:
         """The model to be closed; None if there is none or it is closed."""
         return self._replaces.info if self._replaces is not None else None
 
-    def make_room(self, backend: Backend, seen: Survey) -> None:
-        """Close the old model if the new one, surveyed as `seen`, and its context then fit.
+    def make_room(self, backend: Backend, offload: bool, seen: Survey) -> None:
+        """Close the old model if the new one, surveyed as `seen`, and its context then fit. With `offload`,
+        weights that do not fit will be kept on the disk by a backend that can.
 
         Raises `NotEnoughMemory` otherwise.
         """
@@ -159,16 +193,24 @@ class _Replacement:
             Path(self._info.path).name,
             backend.free_memory() + freed_bytes(self.leaving, backend.where),
         )
-        check_memory(name, seen.bytes, free, backend.where)
-        # A GPU cannot overcommit its memory, so the work space must fit, too.
         length = chosen_context(self._cache, self._info.context_length, self._info.advised_context)
+        # A GPU cannot overcommit its memory, so the work space must fit, too.
         work = (
             work_space(read_config(self._checkpoint), backend, seen.parts).bytes(length)
-            if backend.where
+            if backend.where or offload
             else 0
         )
+        resident = seen.bytes
+        if offload and isinstance(backend, Offloading):
+            beside = work + cache_bytes(self._info, self._cache, backend.name, free=free).context_bytes
+            if seen.bytes + beside > free:
+                resident = min(seen.bytes, offload_limit(free, beside))
+                backend.offload(resident, seen.bytes - resident)
+        advice = ", or turn on “Offload to disk”" if isinstance(backend, Offloading) else ""
+        check_memory(name, resident, free, backend.where, advice)
+        busy = resident + (work if backend.where else 0)
         context = cache_bytes(
-            self._info, self._cache, backend.name, busy=seen.bytes + work, free=free, where=backend.where
+            self._info, self._cache, backend.name, busy=busy, free=free, where=backend.where
         )
         if not context.fits:
             raise NotEnoughMemory(f"{name} leaves too little memory beside its weights. {context.sentence}")

@@ -12,7 +12,7 @@ from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
 from desktop.items.models.hub import ChoicesModel, HubModels, choice_lines, model_lines
-from desktop.items.models.library import COLUMNS, TONE_ROLE, LibraryModel, speed_text
+from desktop.items.models.library import COLUMNS, TONE_ROLE, LibraryModel, fit_text, speed_text
 from desktop.items.models.local_models import ModelEntry, entry
 from engine.hub import HubChoice, HubModel
 from engine.models.memory.fit import Fit
@@ -69,6 +69,7 @@ def test_texts(library: LibraryModel) -> None:
     assert library.index(0, 4).data(Qt.ItemDataRole.AccessibleTextRole) == "Quantisation: not known"
     assert speed_text(judged(1, speed=1234.0)) == "≈ 1,200 tokens/s"
     assert speed_text(dataclasses.replace(judged(1, speed=31.4), measured=True)) == "31 tokens/s"
+    assert fit_text(judged(9_000_000_000, "on disk", 0.0)) == "Partly on disk, 9 GB"
 
 
 def test_models_come_and_go(library: LibraryModel) -> None:

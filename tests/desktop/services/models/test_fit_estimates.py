@@ -127,10 +127,10 @@ def replied(library: Library, *, tokens: int = 64, seconds: float = 2.0, drafted
     session.reply_ended.emit(session.conversation, 7, False)
 
 
-def loaded(library: Library, name: str = "a.gguf") -> Library:
+def loaded(library: Library, name: str = "a.gguf", offloaded: int = 0) -> Library:
     """The library, with a model that takes long to read loaded."""
     library.harness.echo.describe = lambda path: dataclasses.replace(  # type: ignore[method-assign]
-        ECHO_INFO, path=str(path), weights_bytes=10**9
+        ECHO_INFO, path=str(path), weights_bytes=10**9, offloaded_bytes=offloaded
     )
     library.harness.load(str(library.folder / name))
     return library
@@ -166,6 +166,14 @@ def test_what_says_nothing_about_speed_is_not_learned(library: Library) -> None:
     library.service.set_active(True)
     library.catalogue.refresh([], [])
     library.harness.qtbot.waitUntil(lambda: (fit := library.fit("a.gguf")) is not None and fit.measured)
+
+
+def test_a_model_that_is_partly_on_the_disk_says_nothing_about_memory(library: Library) -> None:
+    replied(loaded(library, offloaded=10**8))
+    assert library.service.bandwidth == 0.0
+    library.service.set_active(True)
+    library.catalogue.refresh([], [])
+    library.harness.qtbot.waitUntil(lambda: (fit := library.fit("a.gguf")) is not None and not fit.measured)
 
 
 def test_replies_beside_others_are_not_learned(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

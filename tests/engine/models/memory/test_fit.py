@@ -14,6 +14,7 @@ from engine.models.memory.estimate import cache_bytes
 from engine.models.memory.fit import bandwidth_from, fit
 from engine.models.quantising import preparation
 from engine.settings import CacheSettings, LoadSettings
+from engine.units import size_text
 from engine.weights import open_checkpoint
 from tests.engine.models.oracle import finish
 from tests.tiny import WIDE, write_folder, write_gguf
@@ -45,6 +46,18 @@ def test_verdicts() -> None:
     assert fit(INFO, CacheSettings(context_length=65536), 10 * GB).verdict == "too large"
     assert fit(INFO, CacheSettings(context_length=65536, dtype="q4"), 10 * GB).verdict == "fits"
     assert "but 3 GB of memory are free" in fit(INFO, CacheSettings(), 3 * GB).sentence
+
+
+def test_what_does_not_fit_stays_on_the_disk_if_that_is_wanted() -> None:
+    offload = LoadSettings(offload=True)
+    needed = fit(INFO, CacheSettings(), 16 * GB)
+    found = fit(INFO, CacheSettings(), 4 * GB, 30 * GB, load=offload, measured=9.5)
+    assert (found.verdict, found.tokens_per_second, found.measured) == ("on disk", 0.0, False)
+    in_memory = 4 * GB - GB // 2 - needed.cache - needed.work
+    assert f"{size_text(needed.weights - in_memory)} of its weights are read from the disk" in found.sentence
+    assert fit(INFO, CacheSettings(), needed.total, load=offload).verdict == "tight"
+    assert fit(INFO, CacheSettings(), GB // 2, load=offload).verdict == "too large"  # not even the cache fits
+    assert fit(INFO, CacheSettings(), 4 * GB, load=offload, backend="cuda").verdict == "too large"
 
 
 def test_memory_after_loading_counts_rather_than_the_file_size() -> None:

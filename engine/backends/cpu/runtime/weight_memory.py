@@ -1,0 +1,155 @@
+"""Where the CPU backend's matrices lie: in memory up to a limit, and beyond it in a temporary file that is
+mapped into memory. The system reads its pages when a product needs them, and keeps those that fit.
+"""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.cpu.runtime.memory import aligned
+from engine.errors import NotEnoughMemory
+from engine.platform.folders import cache_dir, private_folder
+from engine.units import size_text
+
+__all__ = ["Place", "WeightMemory"]
+
+OVERREAD = 4096
+"""Bytes that must be readable after a matrix: kernels prefetch a little past its end."""
+_PAGE = 4096
+
+
+class Place(Protocol):
+    """Memory of one matrix."""
+
+    def write(self, start: int, data: npt.NDArray[np.uint8]) -> None:
+        """Write bytes from `start` on. Raises `NotEnoughMemory` if a disk is full."""
+        ...
+
+    @property
+    def address(self) -> int:
+        """Address of the first byte, a multiple of 64. Nothing may be written once it was asked for."""
+        ...
+
+
+class _InMemory:
+    def __init__(self, size: int) -> None:
+        self._data = aligned(size + OVERREAD)
+
+    def write(self, start: int, data: npt.NDArray[np.uint8]) -> None:
+        self._data[start : start + data.size] = data
+
+    @property
+    def address(self) -> int:
+        return int(self._data.ctypes.data)
+
+
+class _OnDisk:
+    def __init__(self, file: _File, start: int) -> None:
+        self._file, self._start = file, start
+
+    def write(self, start: int, data: npt.NDArray[np.uint8]) -> None:
+        self._file.write(self._start + start, data)
+
+    @property
+    def address(self) -> int:
+        return self._file.address() + self._start
+
+
+class WeightMemory:
+    """Gives each matrix its place.
+
+    `limit` is how many bytes may be taken in memory; None sets no limit. The file is in the program's cache
+    folder, and is deleted with the last matrix in it, or with the process.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._left = limit
+        self._file: weakref.ref[_File] | None = None  # the matrices keep it alive
+        self.on_disk = 0
+        """Bytes placed in the file."""
+
+    def place(self, size: int) -> Place:
+        """Room for `size` bytes. Raises `NotEnoughMemory` if a disk is full."""
+        if self._left is None:
+            return _InMemory(size)
+        if size <= self._left:
+            self._left -= size
+            return _InMemory(size)
+        self.on_disk += size
+        file = self._file() if self._file is not None else None
+        if file is None:
+            file = _File(_folder())
+            self._file = weakref.ref(file)
+        return _OnDisk(file, file.reserve(size))
+
+    def check_disk(self, needed: int) -> None:
+        """Raise `NotEnoughMemory` if the disk has no room for `needed` bytes."""
+        folder = _folder()
+        free = shutil.disk_usage(folder).free
+        if needed > free:
+            raise NotEnoughMemory(
+                f"{size_text(needed)} of the weights do not fit into memory, but the disk of {folder} has "
+                f"room for {size_text(free)}; free some space there, or choose a smaller model or a smaller "
+                "quantisation of it."
+            )
+
+
+def _folder() -> Path:
+    folder = cache_dir()
+    try:
+        return private_folder(folder)
+    except OSError as error:
+        raise NotEnoughMemory(
+            f"The weights that do not fit into memory need the folder {folder}, which cannot be used: "
+            f"{error.strerror or error}; choose another in the variable INGLENOOK_CACHE."
+        ) from error
+
+
+class _File:
+    """A temporary file without a name, written first and then mapped as a whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: Any = None
+        self._size = 0
+        self._map: npt.NDArray[np.uint8] | None = None
+
+    def reserve(self, size: int) -> int:
+        """The offset of `size` bytes more, a multiple of the page size."""
+        start = self._size
+        self._size += -(-size // _PAGE) * _PAGE
+        return start
+
+    def write(self, offset: int, data: npt.NDArray[np.uint8]) -> None:
+        """Write `data` at `offset`. Raises `NotEnoughMemory` if the disk is full."""
+        assert self._map is None, "what is mapped is no longer written"
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 (closed once mapped)
+            self._file.seek(offset)
+            left = np.ascontiguousarray(data).data.cast("B")
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise NotEnoughMemory(
+                f"The weights that do not fit into memory could not be written to {self._folder} "
+                f"({size_text(offset + data.size)} so far): {error.strerror or error}; free some space "
+                "there, or choose a smaller model or a smaller quantisation of it."
+            ) from error
+
+    def address(self) -> int:
+        """The address of the mapped file's first byte."""
+        if self._map is None:
+            size = self._size + OVERREAD
+            self._file.truncate(size)
+            self._map = np.frombuffer(mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+            self._file.close()
+        return int(self._map.ctypes.data)
