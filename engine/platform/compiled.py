@@ -7,7 +7,8 @@ does not need them. Here this waits until something is compiled.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,14 @@ import numba
 from numba import config, njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.ccallback import CFunc
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.runtime import rtsys
 from numba.core.sigutils import normalize_signature
+
+from engine.platform import levels
+
+levels.chosen()  # before anything is compiled, or looks at the target's features
 
 
 class _NotCached(LookupError):
@@ -77,6 +84,43 @@ class _Cache(FunctionCache):  # type: ignore[misc] # numba has no types
         return None
 
 
+class _NoEnvironment:
+    """For a function without machine code: its environment has no address to be written to."""
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Do nothing."""
+
+
+class _PartLibrary(JITCodeLibrary):  # type: ignore[misc] # numba has no types
+    """The intermediate code of a function that only other compiled functions call.
+
+    It is optimised and turned into machine code once, inside those that call it.
+    """
+
+    codegen = _NoEnvironment()
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        return 0
+
+
+class _PartCompiler(Compiler):  # type: ignore[misc] # numba has no types
+    """Numba's usual passes, into a `_PartLibrary`."""
+
+    def __init__(self, typingctx: Any, targetctx: Any, library: Any, *rest: Any) -> None:
+        super().__init__(typingctx, targetctx, _PartLibrary(targetctx.codegen(), "part"), *rest)
+
+
 def sources_hash(sources: Iterable[Path], *more: str) -> str:
     """A name for the code that Numba makes of these source files; `more` is what else it depends on."""
     digest = hashlib.sha256()
@@ -94,6 +138,29 @@ def function(source: Any, signature: Any, options: Mapping[str, Any], *, cache: 
     made.compile(signature)
     made.disable_compile()
     return made
+
+
+def part(source: Any, signature: Any, options: Mapping[str, Any]) -> Any:
+    """A function for other compiled functions to call, faster to compile than `function`: it has no machine
+    code of its own, so Python cannot call it.
+    """
+    made = njit(pipeline_class=_PartCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(
+        source
+    )
+    made.compile(signature)
+    made.disable_compile()
+    return made
+
+
+@contextmanager
+def cached_in(folder: Path | None) -> Iterator[None]:
+    """Load and store compiled code in a folder."""
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder or "")
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
 
 
 def cached_function(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:

@@ -8,7 +8,7 @@ the size, so results are reproducible.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -159,25 +159,30 @@ def _scan_kernel() -> Any:
 
     f32, f64 = types.float32[::1], types.float64[::1]
     signature = types.int64(_read(types.float32), types.int64, f32, types.int64[::1], f64, f64)
-    return _compiled(passes._scan, signature, _SCALED, _softmax_sums=_softmax_kernel, _bound=_bound_kernel)
+    return _compiled(passes._scan, signature, _SCALED, _softmax_sums=_softmax_part, _bound=_bound_part)
 
 
 @functools.cache
 def _softmax_kernel() -> Any:
+    return _compiled(passes._softmax_sums, _softmax_signature(), _SUMMED, _from_bits=_bits_to_float)
+
+
+def _softmax_part() -> Any:
+    return _part(passes._softmax_sums, _softmax_signature(), _SUMMED, _from_bits=_bits_to_float())
+
+
+def _softmax_signature() -> Any:
     from numba import types
 
-    signature = types.UniTuple(types.float64, 2)(_read(types.float32), types.float32)
-    return _compiled(passes._softmax_sums, signature, _SUMMED, _from_bits=_bits_to_float)
+    return types.UniTuple(types.float64, 2)(_read(types.float32), types.float32)
 
 
-def _bound_kernel() -> Any:
+def _bound_part() -> Any:
     from numba import types
 
     f32 = types.float32[::1]
-    reaching = _compiled(passes._reaching, types.int64(f32, types.float32), _SCALED)
-    return _compiled(
-        passes._bound, types.float64(f32, types.float32, types.int64), _SCALED, _reaching=lambda: reaching
-    )
+    reaching = _part(passes._reaching, types.int64(f32, types.float32), _SCALED)
+    return _part(passes._bound, types.float64(f32, types.float32, types.int64), _SCALED, _reaching=reaching)
 
 
 @functools.cache
@@ -187,7 +192,7 @@ def _pick_kernel() -> Any:
     f64, whole, block = types.float64, types.int64, types.float64[::1]
     signature = types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), f64, whole, block)
     # No contraction or reordering of sums: the results must equal those of the Python steps.
-    weigh = functools.partial(_compiled, passes._weigh, f64(block, whole, block), ())
+    weigh = functools.partial(_part, passes._weigh, f64(block, whole, block), ())
     return _compiled(passes._pick, signature, (), _scan=_scan_kernel, _weigh=weigh)
 
 
@@ -241,24 +246,43 @@ def _sources_hash() -> str:
 
 
 def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: Callable[[], Any]) -> Any:
-    """The compiled function, kept in the user's cache if that is writable.
+    """The compiled function, brought by the program or kept in the user's cache if that is writable.
 
     `called` maps names that the function calls to builders of the compiled functions.
     """
-    from numba import config
-
     from engine.platform import compiled
 
-    folder, before = code_folder(f"sampling-{_sources_hash()}"), config.CACHE_DIR
-    kept = folder is not None
-    try:
-        config.CACHE_DIR = str(folder) if kept else before
-        options = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}
-        if kept and called and (found := compiled.cached_function(function, signature, options)) is not None:
+    name, options = f"sampling-{_sources_hash()}", {"nogil": True, **_options(flags)}
+    folder = None
+    for folder in _folders(name):
+        with compiled.cached_in(folder):
+            found = compiled.cached_function(function, signature, options) if folder is not None else None
+        if found is not None:
             return found
-        names = {**vars(passes), **{name: make() for name, make in called.items()}}
-        return compiled.function(
-            FunctionType(function.__code__, names, function.__name__), signature, options, cache=kept
-        )
-    finally:
-        config.CACHE_DIR = before
+    made = _with_names(function, {name: make() for name, make in called.items()})
+    with compiled.cached_in(folder):
+        return compiled.function(made, signature, options, cache=folder is not None)
+
+
+def _folders(name: str) -> Iterator[Path | None]:
+    """Where compiled code may be; the last is where it is kept."""
+    from engine.platform import levels
+
+    yield levels.prebuilt(name)
+    yield code_folder(name)
+
+
+def _part(function: Any, signature: Any, flags: tuple[str, ...], **called: Any) -> Any:
+    """A function for other compiled functions to call; `called` are those that it calls."""
+    from engine.platform import compiled
+
+    return compiled.part(_with_names(function, called), signature, _options(flags))
+
+
+def _options(flags: tuple[str, ...]) -> dict[str, Any]:
+    return {"error_model": "numpy", "fastmath": set(flags)}
+
+
+def _with_names(function: Any, names: dict[str, Any]) -> Any:
+    """A function whose globals include `names`."""
+    return FunctionType(function.__code__, {**vars(passes), **names}, function.__name__)

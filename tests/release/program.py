@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from engine.hub.updates.source import SOURCE_FILE
+from engine.platform.levels import FOLDER
 from tests.release.plan import LIST_NAME, Release, run
 
 __all__ = ["make_program", "normalise"]
@@ -27,14 +28,16 @@ def make_program(release: Release) -> None:
         INGLENOOK_VERSION=release.version, INGLENOOK_ICONS=str(release.share),
         PYINSTALLER_CONFIG_DIR=str(release.work / "pyinstaller-cache"),
     )  # fmt: skip
+    resources = release.program / "_internal" / "resources"
+    run([release.python, "-m", "tests.release.kernels", resources / FOLDER], cwd=release.tree)
     if release.starter is not None:
-        models = release.program / "_internal" / "resources" / "models"
+        models = resources / "models"
         models.mkdir()
         shutil.copyfile(release.starter, models / release.starter.name)
     if release.site and release.update_key:
         source = {"url": f"{release.site}/{LIST_NAME}", "keys": [release.update_key]}
         content = json.dumps(source, indent=1) + "\n"
-        (release.program / "_internal" / "resources" / SOURCE_FILE).write_text(content, encoding="utf-8")
+        (resources / SOURCE_FILE).write_text(content, encoding="utf-8")
     if sys.platform == "linux":
         (release.program / "inglenook-engine").symlink_to("inglenook")
         _strip(release.program)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from numba import config, types
@@ -114,7 +115,7 @@ def test_a_scan_finds_what_sorting_finds(size: int) -> None:
 
 
 def test_the_bound_of_a_scan_leaves_little_to_look_at() -> None:
-    kernel = kernels._bound_kernel()
+    kernel = numba.njit(kernels._with_names(passes._bound, {"_reaching": numba.njit(passes._reaching)}))
     for count in (1, 7, 40, 256):
         for spread in (0.01, 1.0, 1000.0):
             maxima = np.random.default_rng(count).normal(5.0, spread, passes.BLOCK).astype(np.float32)

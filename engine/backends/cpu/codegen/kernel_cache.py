@@ -4,14 +4,15 @@ Every kernel has the signature void(args, step, tile, scratch): the addresses of
 step block, the tile's number and the address of the thread's scratch memory, all int64. Each is compiled
 alone, so that progress can be shown, and several at once in worker processes. The cache folder's name is a
 hash of this package's sources (and of those outside it whose constants are compiled in), of the versions of
-Numba and llvmlite and of the CPU, because Numba's own cache does not notice a change in another file.
+Numba and llvmlite and of the CPU, because Numba's own cache does not notice a change in another file. A
+packaged program brings such a folder for some CPUs (`engine.platform.levels`).
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +33,28 @@ from engine.backends.cpu.runtime.cores import usable_cpus
 from engine.backends.cpu.runtime.work_stealing import pool_functions
 from engine.backends.kv_formats import CacheType
 from engine.core import Loading
-from engine.platform import compiled
+from engine.platform import compiled, levels
 from engine.platform.folders import code_folder
 from engine.platform.worker_pool import WorkerPool
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
 _OPTIONS: dict[str, Any] = {"error_model": "numpy"}
+_CALLED_OPTIONS: dict[str, Any] = {"nogil": True, **_OPTIONS}
+
+
+@cache
+def folder_name() -> str:
+    """The name of a folder of compiled kernels: a hash of all that they depend on."""
+    sources = sorted(Path(__file__).parents[1].rglob("*.py"))
+    sources += [Path(kv_formats.__file__), Path(gguf_blocks.__file__)]
+    host = llvm.get_host_cpu_name() if config.CPU_NAME is None else ""
+    machine = [host, *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
+    return f"kernels-{compiled.sources_hash(sources, *machine)}"
 
 
 def cache_folder() -> Path | None:
     """The folder of compiled kernels in `code_folder`; None if no folder can be written."""
-    sources = sorted(Path(__file__).parents[1].rglob("*.py"))
-    sources += [Path(kv_formats.__file__), Path(gguf_blocks.__file__)]
-    machine = [llvm.get_host_cpu_name(), *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
-    return code_folder(f"kernels-{compiled.sources_hash(sources, *machine)}")
+    return code_folder(folder_name())
 
 
 class KernelTable:
@@ -64,30 +73,50 @@ class KernelTable:
         missing = [n for n in dict.fromkeys(names) if n not in self._compiled]
         if not missing:
             return
-        kept = cache_folder()
         yield Loading(_STAGE, 0, len(missing))
-        with _cached_in(kept):
-            # Cached code includes its parts, which are compiled or loaded only if it is missing.
-            found = {name: _load(name) for name in missing} if kept is not None else {}
+        self._load(missing, levels.prebuilt(folder_name()))
+        left = [name for name in missing if name not in self._compiled]
+        if left or not self.pool:
+            yield from self._complete(left, len(missing))
+        yield Loading(_STAGE, len(missing), len(missing))
+
+    def _load(self, names: list[str], folder: Path | None) -> None:
+        """Load the kernels and the thread pool's functions that a folder has."""
+        if folder is None:
+            return
+        with compiled.cached_in(folder):
+            # Cached code includes its parts, which are compiled only if it is missing.
+            found = {name: _load(name) for name in names if name not in self._compiled}
             self._compiled.update((name, code) for name, code in found.items() if code is not None)
-            left = sorted((name for name in missing if found.get(name) is None), key=_is_small)
+            if not self.pool:
+                pool = pool_functions(_load_function, _plain)
+                if None not in pool.values():
+                    self.pool = pool
+
+    def _complete(self, names: list[str], total: int) -> Generator[Loading, None, None]:
+        """Load the rest from the user's cache, or compile it; yields progress of `total` kernels."""
+        kept = cache_folder()
+        self._load(names, kept)
+        left = sorted((name for name in names if name not in self._compiled), key=_is_small)
+        done = total - len(left)
+        with compiled.cached_in(kept):
             workers = WorkerPool(
                 _WORKER, [(name, pickle.dumps((kept, name))) for name in left], _count(left, kept)
             )
             try:
                 if not self.pool:
-                    self.pool = pool_functions(_jit(kept))
+                    self.pool = pool_functions(_function(kept), _part)
                 for name, code in _compile(left, kept, workers):
                     self._compiled[name] = code
-                    yield Loading(_STAGE, sum(each in self._compiled for each in missing), len(missing))
+                    done += 1
+                    yield Loading(_STAGE, done, total)
             finally:
                 workers.close()
-        yield Loading(_STAGE, len(missing), len(missing))
 
 
 def keep(folder: Path, name: str) -> bool:
     """In a worker process: compile a kernel into the cache folder. Returns True."""
-    with _cached_in(folder):
+    with compiled.cached_in(folder):
         _compile_here(name, folder)
     return True
 
@@ -108,16 +137,6 @@ def _is_small(name: str) -> bool:
     return not name.startswith(("attention", "linear", "experts", "heads"))
 
 
-@contextmanager
-def _cached_in(folder: Path | None) -> Iterator[None]:
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(folder or "")
-    try:
-        yield
-    finally:
-        config.CACHE_DIR = before
-
-
 def _compile(left: list[str], folder: Path | None, workers: WorkerPool[str]) -> Iterator[tuple[str, Any]]:
     """Compile kernels here while the workers compile others; yields each with its code."""
     elsewhere = len(left)
@@ -135,14 +154,25 @@ def _load(name: str) -> Any | None:
 
 
 def _compile_here(name: str, folder: Path | None) -> Any:
-    return compiled.callback(_source(name, _jit(folder)), SIGNATURE, _OPTIONS, cache=folder is not None)
+    return compiled.callback(_source(name, _part), SIGNATURE, _OPTIONS, cache=folder is not None)
 
 
-def _jit(folder: Path | None) -> Jit:
+def _part(function: Any, signature: Any) -> Any:
+    return compiled.part(function, signature, _OPTIONS)
+
+
+def _function(folder: Path | None) -> Jit:
+    """A `Jit` for functions that Python calls."""
+
     def jit(function: Any, signature: Any) -> Any:
-        return compiled.function(function, signature, {"nogil": True, **_OPTIONS}, cache=folder is not None)
+        return compiled.function(function, signature, _CALLED_OPTIONS, cache=folder is not None)
 
     return jit
+
+
+def _load_function(function: Any, signature: Any) -> Any | None:
+    """A function that Python calls, from the cache; None if it has none."""
+    return compiled.cached_function(function, signature, _CALLED_OPTIONS)
 
 
 _SIMPLE: dict[str, Any] = {

@@ -18,6 +18,8 @@ from numba import config
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from engine.platform import levels
+
 LANES = 16
 F32 = ir.FloatType()
 F64 = ir.DoubleType()
@@ -28,7 +30,10 @@ VI32 = ir.VectorType(I32, LANES)
 
 
 def _features() -> frozenset[str]:
-    """Features of the target: the host's, or NUMBA_CPU_FEATURES if that or NUMBA_CPU_NAME is set."""
+    """Features of the target: the host's, or NUMBA_CPU_FEATURES if that or NUMBA_CPU_NAME is set, or those of
+    the level that this program brings code for.
+    """
+    levels.chosen()
     if config.CPU_NAME or config.CPU_FEATURES:
         return frozenset(f[1:] for f in (config.CPU_FEATURES or "").split(",") if f.startswith("+"))
     return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)

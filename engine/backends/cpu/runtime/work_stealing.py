@@ -20,7 +20,6 @@ asks for a core, a helper naps between tiles and continues when the request is w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from engine.backends.cpu.codegen.memory_ops import (
     pause,
     st_i64,
 )
-from engine.backends.cpu.codegen.specialise import specialise
+from engine.backends.cpu.codegen.specialise import Jit, specialise
 from engine.backends.cpu.runtime.clock import clock_functions, ticks
 from engine.backends.cpu.runtime.contention import ACTIVE, GRAIN, SHORTEST_STALL, contention_functions
 from engine.backends.cpu.runtime.contention import WORDS as CONTENTION_WORDS
@@ -312,31 +311,31 @@ admit: Any = None
 present: Any = None
 
 
-def pool_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    """The compiled functions of a thread pool; `jit(function, signature)` compiles one."""
+def pool_functions(jit: Jit, part: Jit) -> dict[str, Any]:
+    """The functions of a thread pool: `jit` compiles `ticks`, `publish`, `join` and `help`, which Python
+    calls, and `part` the others.
+    """
     word, void = types.int64, types.void
-    contention = contention_functions(jit)
-    compiled: dict[str, Any] = {
-        "tiles": jit(_tiles, word(*[word] * 3)),
-        "finish": jit(_finish, void(*[word] * 3)),
+    parts: dict[str, Any] = {
+        **contention_functions(part),
+        "tiles": part(_tiles, word(*[word] * 3)),
+        "finish": part(_finish, void(*[word] * 3)),
+        "wait": part(_wait, word(word, word)),
+        "nap": part(_nap, void()),
     }
-    compiled["wait"] = jit(_wait, word(word, word))
-    compiled["run"] = jit(specialise(_run, "run", tiles=compiled["tiles"]), void(*[word] * 7))
-    present = {"present": contention["present"]}
-    compiled["nap"] = jit(_nap, void())
-    compiled["rest"] = jit(specialise(_rest, "rest", nap=compiled["nap"], **present), word(word, word, word))
-    compiled["take"] = jit(specialise(_take, "take", **present, **compiled), word(*[word] * 13))
-    compiled["work"] = jit(
-        specialise(_work, "work", stalled=contention["stalled"], **compiled), void(*[word] * 13)
-    )
-    compiled["join"] = jit(specialise(_join, "join", work=compiled["work"]), void(*[word] * 5))
+
+    def made(template: Any, name: str, result: Any, count: int, by: Jit = part) -> None:
+        parts[name] = by(specialise(template, name, **parts), result(*[word] * count))
+
+    made(_run, "run", void, 7)
+    made(_rest, "rest", word, 3)
+    made(_take, "take", word, 13)
+    made(_work, "work", void, 13)
+    joined = part(specialise(_join, "join", **parts), void(*[word] * 5))
+    made(_join, "join", void, 5, jit)
+    made(_publish, "publish", word, 7, jit)
     return {
-        **compiled,
-        **contention,
+        **parts,
         **clock_functions(jit),
-        "publish": jit(specialise(_publish, "publish", admit=contention["admit"]), word(*[word] * 7)),
-        "help": jit(
-            specialise(_help, "help", join=compiled["join"], nap=compiled["nap"], **present),
-            word(*[word] * 4),
-        ),
+        "help": jit(specialise(_help, "help", **{**parts, "join": joined}), word(*[word] * 4)),
     }

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -20,7 +21,7 @@ from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.contention import ACTIVE
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, TOKENS
-from engine.backends.cpu.runtime.work_stealing import BEGUN, CONTENTION, STEP_ROWS
+from engine.backends.cpu.runtime.work_stealing import BEGUN, CONTENTION, STEP_ROWS, pool_functions
 from tests.engine.backends.kernel_oracles import (
     WEIGHT_CASES,
     Matrix,
@@ -252,7 +253,8 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
         scratch = np.zeros(1 << 20, np.uint8)
         # It is in the middle of the program, with the state from when its epoch began ...
         program._pool._words[CONTENTION + ACTIVE] = 2
-        KERNELS.pool["work"](
+        whole = pool_functions(*[lambda function, signature: numba.njit(signature)(function)] * 2)
+        whole["work"](
             control.ctypes.data,
             1,
             1,

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,16 @@ import pytest
 from engine.backends.cpu.codegen.kernel_cache import KERNELS, SIGNATURE
 from engine.backends.cpu.codegen.memory_ops import atomic_add, ld_i64
 from engine.backends.cpu.runtime.clock import ticks, ticks_per_second
-from engine.backends.cpu.runtime.contention import ACTIVE, DEBT, INTERVAL, NEXT, PARKINGS, WORDS, prepare
+from engine.backends.cpu.runtime.contention import (
+    ACTIVE,
+    DEBT,
+    INTERVAL,
+    NEXT,
+    PARKINGS,
+    WORDS,
+    contention_functions,
+    prepare,
+)
 from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
 from engine.backends.cpu.runtime.work_stealing import CONTENTION, PARKED, Words
 from engine.platform import core_yield
@@ -31,6 +41,12 @@ def _compiled() -> None:
         pass
 
 
+@cache
+def _contention() -> dict[str, Any]:
+    """The functions that only other compiled ones call, compiled for calls from here."""
+    return contention_functions(lambda function, signature: numba.njit(signature)(function))
+
+
 def _state(threads: int) -> Words:
     state = np.zeros(WORDS, np.int64)
     prepare(state, threads, 1000.0 * MS)
@@ -38,7 +54,7 @@ def _state(threads: int) -> Words:
 
 
 def _stalled(state: Words, waited: float, at: float) -> None:
-    KERNELS.pool["stalled"](state.ctypes.data, int(waited * MS), int(at * MS))
+    _contention()["stalled"](state.ctypes.data, int(waited * MS), int(at * MS))
 
 
 def _robbed(state: Words, at: float) -> None:
@@ -48,7 +64,7 @@ def _robbed(state: Words, at: float) -> None:
 
 
 def _admit(state: Words, at: float) -> int:
-    return int(KERNELS.pool["admit"](state.ctypes.data, int(at * MS)))
+    return int(_contention()["admit"](state.ctypes.data, int(at * MS)))
 
 
 def test_one_neighbour_costs_one_thread_of_eight() -> None:
@@ -298,14 +314,14 @@ def test_room_that_is_asked_for_and_given_back_in_the_middle_loses_no_tile() -> 
 def test_with_cores_to_spare_nobody_leaves() -> None:
     state = _state(2)
     core_yield.ask()
-    assert KERNELS.pool["present"](state.ctypes.data) == 2
+    assert _contention()["present"](state.ctypes.data) == 2
     prepare(state, 2, 1000.0 * MS, core_yield.address())
-    assert KERNELS.pool["present"](state.ctypes.data) == 1
+    assert _contention()["present"](state.ctypes.data) == 1
     state[ACTIVE] = 1  # one is away already
-    assert KERNELS.pool["present"](state.ctypes.data) == 1
+    assert _contention()["present"](state.ctypes.data) == 1
     core_yield.give_back()
     state[ACTIVE] = 2
-    assert KERNELS.pool["present"](state.ctypes.data) == 2
+    assert _contention()["present"](state.ctypes.data) == 2
 
 
 def test_a_replay_notes_its_start_and_the_end_of_each_stage() -> None:
