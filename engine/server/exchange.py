@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from engine.server.channel import Channel, ClientGone
 from engine.server.failure import ApiError, Failure, bad_request
+from engine.server.memory import Memory
 from engine.server.options import Bounds
 
 _EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
@@ -29,10 +30,12 @@ class Exchange:
     """One request and its answer.
 
     `channel` carries the events of the work for this request; when the client leaves, all of it ends.
+    `memory` is what it holds of the memory for all requests.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, bounds: Bounds) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, bounds: Bounds, memory: Memory) -> None:
         self.scope = scope
+        self.memory = memory.share()
         self.channel = Channel(bounds.unread)
         self._receive, self._send, self._bounds = receive, send, bounds
         self._watch: asyncio.Task[None] | None = None
@@ -53,6 +56,7 @@ class Exchange:
         except TimeoutError:
             raise ApiError(Failure(408, "The body of the request did not arrive in time.")) from None
         self.watch()
+        self.memory.take(_BYTES_A_VALUE * values_in(body))
         return parsed(body)
 
     async def _body(self) -> bytes:
@@ -67,10 +71,11 @@ class Exchange:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) > self._bounds.body:
+            part, more = message.get("body", b""), message.get("more_body", False)
+            if len(body) + len(part) > self._bounds.body:
                 raise too_large
+            self.memory.take(len(part))
+            body += part
         return bytes(body)
 
     def watch(self) -> None:
@@ -135,6 +140,7 @@ class Exchange:
 
     async def close(self) -> None:
         """End what still runs for this request."""
+        self.memory.release()
         self.channel.cancel()
         if self._watch is not None:
             self._watch.cancel()
@@ -148,7 +154,7 @@ class Exchange:
 
 def parsed(body: bytes) -> dict[str, Any]:
     """The JSON object in a body; half surrogate pairs in its texts are replaced. Raises `ApiError`."""
-    if _values(body) > MOST_VALUES:
+    if values_in(body) > MOST_VALUES:
         raise bad_request(
             f"The JSON of the body has more than {MOST_VALUES:,} values; send fewer, in several requests."
         )
@@ -158,8 +164,11 @@ def parsed(body: bytes) -> dict[str, Any]:
             value = _well_formed(value)
     except UnicodeDecodeError:
         raise bad_request("The body is not UTF-8 text.") from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise bad_request(f"The body is not JSON: {error}.") from None
+    except ValueError as error:
+        reason = "a number has too many digits" if "max_str_digits" in str(error) else error
+        raise bad_request(f"The body is not JSON: {reason}.") from None
     except RecursionError:
         raise bad_request("The JSON of the body is nested too deeply.") from None
     if not isinstance(value, dict):
@@ -169,12 +178,14 @@ def parsed(body: bytes) -> dict[str, Any]:
 
 MOST_VALUES = 1 << 19
 """JSON values in a body. All requests wait while one is parsed, which takes up to a microsecond a value."""
+_BYTES_A_VALUE = 64
+"""About the memory that a parsed value takes besides its text."""
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """Texts cannot have half surrogate pairs in another way: UTF-8 has none."""
 
 
-def _values(body: bytes) -> int:
+def values_in(body: bytes) -> int:
     """At least the number of values in the JSON of a body."""
     marks = (b",", b"[", b"{")
     count = sum(map(body.count, marks))

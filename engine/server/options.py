@@ -14,6 +14,8 @@ class Bounds:
 
     body: int = 16 << 20
     """The body of a request."""
+    memory: int = 256 << 20
+    """The bodies of all requests, and what is collected for answers, together."""
     head: int = 32 << 10
     """The request line and the headers."""
     connections: int = 512

@@ -46,7 +46,8 @@ class Security:
     def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self._app = app
         self._token = options.token.encode()
-        self._hosts = _LOCAL | {host.lower().rstrip(".") for host in options.hosts} | {options.host.lower()}
+        own = () if _is_unspecified(options.host) else (options.host,)
+        self._hosts = _LOCAL | {host.lower().rstrip(".") for host in (*options.hosts, *own)}
         self._origins = frozenset(origin.lower() for origin in options.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,6 +99,16 @@ class Security:
 
 
 _OWN_PAGES = ("none", "same-origin")
+
+
+def _is_unspecified(host: str) -> bool:
+    """Whether this is an address to listen on only, 0.0.0.0 or ::. As a host it leads to this machine, too;
+    only web pages of others have a reason to name it.
+    """
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _same_address(host: str, address: str) -> bool:

@@ -10,11 +10,12 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from engine.server.channel import ClientGone
+from engine.server.channel import ClientGone, weight_of
 from engine.server.exchange import Exchange
 from engine.server.failure import CLOSING, ENDED, ApiError, Failure, busy, failure_of
 from engine.server.fields import Fields
 from engine.server.host import EngineHost, Outlet, ServedModel, Work
+from engine.server.memory import Memory
 from engine.server.options import ServerOptions
 from engine.server.replies import Ended, ReplyEvent, Written, joined
 from engine.server.responses.stored import StoredResponses
@@ -51,6 +52,7 @@ class Service:
     def __init__(self, host: EngineHost, options: ServerOptions) -> None:
         self.host, self.options = host, options
         self.responses = StoredResponses()
+        self.memory = Memory(options.bounds.memory)
         self._open: dict[Exchange, _Replies] = {}
         self._closing = False
 
@@ -108,6 +110,8 @@ class Service:
                 if isinstance(event, Written):
                     exchange.tokens += event.tokens
                     exchange.writing_since = exchange.writing_since or time.monotonic()
+                if not exchange.streaming:  # it is collected
+                    exchange.memory.take(weight_of(event))
                 if event is None:
                     self._begin_next(exchange)
                 else:
@@ -159,7 +163,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        exchange = Exchange(scope, receive, send, self._service.options.bounds)
+        exchange = Exchange(scope, receive, send, self._service.options.bounds, self._service.memory)
         try:
             self._service.enter(exchange)
             answer = await self._handler(self._service, exchange)

@@ -43,7 +43,7 @@ class CompletionCall:
 
 @dataclass
 class _Choice:
-    """One choice while it is written."""
+    """One choice while it is written; `scores` unless it is streamed."""
 
     text: str = ""
     scores: list[Score] = field(default_factory=list)
@@ -56,7 +56,6 @@ class _Choice:
         if not isinstance(event, Written):
             return None
         self.text += event.text
-        self.scores += event.scores
         return event
 
     @property
@@ -138,7 +137,8 @@ async def completions(service: Service, exchange: Exchange) -> Mapping[str, Any]
         await _stream(service, exchange, call, head, choices)
         return None
     async for number, event in service.events(exchange):
-        choices[number].feed(event)
+        if (piece := choices[number].feed(event)) is not None:
+            choices[number].scores += piece.scores
     found = [
         {
             "index": index,

@@ -25,7 +25,9 @@ async def embeddings(service: Service, exchange: Exchange) -> None:
     service.start(exchange, [embedding_work(texts, pooling, dimensions, as_base64=format == "base64")])
     found: list[Embedded] = []
     while events := await exchange.channel.take():
-        found += [event for _, event in events if event is not None]
+        new = [event for _, event in events if event is not None]
+        exchange.memory.take(sum(event.weight for event in new))
+        found += new
     items = [
         b'{"object":"embedding","index":%d,"embedding":%s}' % (index, one.json)
         for index, one in enumerate(found)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import BadSetting
 from engine.server import exchange
 from engine.server.failure import ApiError
 from engine.server.options import Bounds, ServerOptions, new_token
+from engine.server.security import Security
 from engine.server.serving import listening
-from tests.engine.server.served import HELLO, TOKEN, Served, ask, complete
+from tests.engine.server.served import HELLO, TOKEN, WAIT, Served, ask, complete
 
 pytestmark = pytest.mark.loopback
 
@@ -28,9 +32,10 @@ MODELS = "/v1/models"
 def named(tiny_folder: Path) -> Iterator[Served]:
     """A server with a name, a page, and a small body."""
     options = ServerOptions(
-        token=TOKEN, hosts=("box.example",), origins=(PAGE,), bounds=Bounds(body=2000, replies=2)
+        token=TOKEN, hosts=("box.example",), origins=(PAGE,), bounds=Bounds(body=2000, replies=2, memory=4000)
     )
     found = Served(tiny_folder, options)
+    found.record_headless()
     yield found
     found.close()
 
@@ -41,7 +46,8 @@ def named(tiny_folder: Path) -> Iterator[Served]:
         ("localhost", 200), ("localhost:9", 200), ("LOCALHOST.", 200), ("127.0.0.1:80", 200),
         ("[::1]:80", 200),
         ("evil.example", 403), ("127.0.0.1.evil.example", 403), ("localhost.evil.example", 403),
-        ("10.0.0.1", 403), ("", 403), ("localhost@evil.example", 403), ("box.example", 403), ("::1", 403),
+        ("10.0.0.1", 403), ("0.0.0.0", 403), ("[::]", 403), ("0", 403), ("127.1", 403), ("", 403),
+        ("localhost@evil.example", 403), ("box.example", 403), ("::1", 403),
     ],
 )  # fmt: skip
 def test_hosts(served: Served, host: str, status: int) -> None:
@@ -49,6 +55,36 @@ def test_hosts(served: Served, host: str, status: int) -> None:
     assert answer.status == status
     if status != 200:
         assert answer.error["code"] == "host_not_allowed"
+
+
+@pytest.mark.parametrize("host", ["localhost", "0.0.0.0", "::", "0:0:0:0:0:0:0:0", "192.0.2.1"])
+def test_the_address_to_listen_on_is_a_host_only_if_it_is_one(host: str) -> None:
+    """Browsers send requests of any page to 0.0.0.0, which leads to this machine."""
+
+    async def passed(scope: Scope, receive: Receive, send: Send) -> None:
+        let_in.append(scope)
+
+    async def send(message: Message) -> None:
+        pass
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    def is_let_in(named: str, address: str) -> bool:
+        let_in.clear()
+        scope = {
+            "type": "http", "method": "GET", "path": "/v1/models", "headers": [(b"host", named.encode())],
+            "server": (address, 80),
+        }  # fmt: skip
+        asyncio.run(Security(passed, ServerOptions(host))(scope, receive, send))
+        return bool(let_in)
+
+    let_in: list[Scope] = []
+    for named in ("0.0.0.0", "0.0.0.0:8080", "[::]", "[::]:8080", "[0:0:0:0:0:0:0:0]", "[::ffff:0.0.0.0]"):
+        assert not is_let_in(named, "127.0.0.1")
+        assert not is_let_in(named, "192.0.2.7")
+    assert is_let_in("192.0.2.7:8080", "192.0.2.7")
+    assert is_let_in("192.0.2.1", "127.0.0.1") == (host == "192.0.2.1")
 
 
 def test_foreign_hosts_are_refused_everywhere(served: Served) -> None:
@@ -189,6 +225,39 @@ def test_localhost_is_both_addresses_with_one_port() -> None:
         listening("not an address", 0)
 
 
+def test_the_bodies_of_all_clients_are_bounded_together(named: Served) -> None:
+    memory = named.server.service.memory
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 1999\r\n\r\n"
+    )
+    large = {"user": "x" * 1700, "max_tokens": 2}
+    with socket.create_connection(("127.0.0.1", named.port), timeout=WAIT) as waiting:
+        waiting.sendall(head.encode() + b" " * 1900)
+        while memory.held < 1900:
+            pass
+        refused = complete(named, **large)
+        assert (refused.status, refused.error["code"]) == (503, "server_busy")
+        assert refused.headers["retry-after"] == "2"
+        assert complete(named, max_tokens=1).status == 200
+    while memory.held:
+        pass
+    assert complete(named, **large).status == 200
+
+
+def test_what_is_collected_for_an_answer_is_bounded(named: Served) -> None:
+    answer = complete(named, max_tokens=200, ignore_eos=True, logprobs=True, top_logprobs=20)
+    assert answer.status == 413
+    assert "4,000 bytes" in answer.error["message"]
+    stream = complete(named, max_tokens=200, ignore_eos=True, logprobs=True, top_logprobs=20, stream=True)
+    assert stream.events[-1] == "[DONE]"  # nothing is collected
+    texts = ask(named, "/v1/embeddings", {"input": ["Hello"] * 20})
+    assert texts.status == 413
+    assert named.idle()
+    while named.server.service.memory.held:
+        pass
+
+
 @pytest.mark.parametrize("module", ["engine", "engine.server", "engine.cli", "engine.chat"])
 def test_web_libraries_are_imported_only_when_the_server_is_used(module: str) -> None:
     code = f"import sys, {module}; print({{'uvicorn', 'starlette', 'h11'}} & set(sys.modules))"
@@ -209,3 +278,5 @@ def test_a_body_of_millions_of_values_is_refused_before_it_is_parsed(monkeypatch
     assert len(exchange.parsed(b'{"a": [' + b"0," * 997 + b"1]}")["a"]) == 998
     with pytest.raises(ApiError, match="is not JSON"):
         exchange.parsed(b'{"a": "' + b'\\",[' * 2000)
+    with pytest.raises(ApiError, match=r"is not JSON: a number has too many digits\."):
+        exchange.parsed(b'{"a": ' + b"7" * 5000 + b"}")
