@@ -76,6 +76,13 @@ def busy(message: str) -> ApiError:
 
 ENDED = Failure(503, "The reply was ended on the server.", SERVER_ERROR, code="cancelled")
 CLOSING = Failure(503, "The server is shutting down.", SERVER_ERROR, code="shutting_down", retry_after=5)
+LOADING = Failure(
+    503, "A model is being loaded; try again in a moment.", SERVER_ERROR, code="model_loading", retry_after=5
+)
+CHANGED = Failure(
+    503, "The model was changed before the request was answered; send it again.", SERVER_ERROR,
+    code="model_changed", retry_after=1,
+)  # fmt: skip
 TOO_SLOW = Failure(
     503,
     "The reply was ended, because the client read it too slowly and too much of it was waiting.",

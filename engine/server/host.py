@@ -64,8 +64,14 @@ class EngineHost(Protocol):
         """The models that can be named; the loaded one first."""
         ...
 
+    def absence(self) -> Failure:
+        """What a client is told while no model of `models` is loaded."""
+        ...
+
     def submit(self, work: Work, outlet: Outlet) -> Ticket:
-        """Run some work with the loaded model, beside others. Without a model it fails."""
+        """Run some work with the loaded model, beside others. It fails without a model, and if another one is
+        loaded before it begins.
+        """
         ...
 
     def load(self, model: str, outlet: Outlet) -> Ticket:
@@ -80,18 +86,24 @@ class EngineHost(Protocol):
 
 
 def pumped(
-    make_events: Callable[[], Generator[Any, None, None]], stop: threading.Event, outlet: Outlet
+    make_events: Callable[[], Generator[Any, None, None]],
+    stop: threading.Event,
+    outlet: Outlet,
+    stopped: Callable[[], Failure | None] = lambda: None,
 ) -> Generator[Waiting, None, None]:
     """Run a generator on the model's thread: each event goes to `outlet`, whatever ends it too. Yields after
-    each event, so that others get their turn. Closing it, or setting `stop`, ends the work.
+    each event, so that others get their turn. Closing it, or setting `stop`, ends the work; `stopped` says
+    then what the client is told, None for nothing.
     """
     failure: Failure | None = None
     try:
         if stop.is_set():
+            failure = stopped()
             return
         with closing(make_events()) as events:
             for event in events:
                 if stop.is_set():
+                    failure = stopped()
                     return
                 if not isinstance(event, Waiting):
                     outlet.put(event)

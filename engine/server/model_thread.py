@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.chat import LocalChat
 from engine.core import Loading, Waiting
-from engine.server.failure import ApiError, Failure
+from engine.server.failure import CHANGED, LOADING, ApiError, Failure
 from engine.server.host import Outlet, ServedModel, Work, pumped
 
 Opener = Callable[[threading.Event], Generator[Loading, None, LocalChat]]
@@ -46,6 +46,7 @@ class ModelThread:
         self._created = int(time.time())
         self._chat: LocalChat | None = None
         self._loaded: ServedModel | None = None
+        self._loading = False
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._running: deque[tuple[_Task, Generator[Waiting, None, None]]] = deque()
         self._next: _Task | None = None
@@ -61,12 +62,19 @@ class ModelThread:
             return others
         return [loaded, *(model for model in others if model.id != loaded.id)]
 
+    def absence(self) -> Failure:
+        """As in `EngineHost`."""
+        return LOADING if self._loading else _NO_MODEL
+
     def submit(self, work: Work, outlet: Outlet) -> _Task:
         """As in `EngineHost`."""
+        asked = self._loaded
 
         def begin(stop: threading.Event) -> Generator[Any, None, None]:
             if self._chat is None:
-                raise ApiError(_NO_MODEL)
+                raise ApiError(self.absence())
+            if self._loaded is not asked:
+                raise ApiError(CHANGED)
             yield from work(self._chat, stop)
 
         return self._put(_Task(lambda stop: pumped(lambda: begin(stop), stop, outlet)))
@@ -148,8 +156,12 @@ class ModelThread:
         opener = self._openers.get(model)
         if opener is None:
             raise ApiError(unknown_model(model))
-        yield from self._release()
-        chat = yield from opener(stop)
+        self._loading = True
+        try:
+            yield from self._release()
+            chat = yield from opener(stop)
+        finally:
+            self._loading = False
         self._chat = chat
         info = chat.info
         self._loaded = ServedModel(

@@ -63,17 +63,11 @@ class Service:
         """
         models, named = self.host.models(), fields.text("model")
         loaded = models[0] if models and models[0].loaded else None
-        if loaded is None or (named != loaded.id and any(named == model.id for model in models)):
-            raise ApiError(
-                Failure(
-                    503,
-                    "No model is loaded; load one with POST /v1/models/load."
-                    if loaded is None
-                    else f"{named[:200]!r} is not loaded; load it with POST /v1/models/load.",
-                    "server_error",
-                    code="model_not_loaded",
-                )
-            )
+        if loaded is None:
+            raise ApiError(self.host.absence())
+        if named != loaded.id and any(named == model.id for model in models):
+            message = f"{named[:200]!r} is not loaded; load it with POST /v1/models/load."
+            raise ApiError(Failure(503, message, "server_error", code="model_not_loaded"))
         return loaded
 
     def start(self, exchange: Exchange, works: Sequence[Work]) -> None:

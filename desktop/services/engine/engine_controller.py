@@ -170,6 +170,11 @@ class EngineController(QObject):
         return self._model
 
     @property
+    def loads(self) -> bool:
+        """Whether a model is being loaded. Any thread may ask."""
+        return any(shown.kind == _LOAD for shown in self._shown)
+
+    @property
     def opening(self) -> str:
         """The path of the model that is being loaded, or waits for what runs to stop; "" for none."""
         paths = [task.path for task in self._tasks.values() if task.kind == _LOAD and not task.job.stopping]

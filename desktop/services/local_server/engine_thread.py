@@ -9,7 +9,8 @@ from typing import Any
 
 from desktop.services.engine.engine_controller import EngineController
 from engine.chat import LocalChat
-from engine.server.failure import CLOSING, ApiError, Failure
+from engine.core import ModelInfo
+from engine.server.failure import CHANGED, CLOSING, LOADING, ApiError, Failure
 from engine.server.host import Outlet, ServedModel, Work, pumped
 
 __all__ = ["EngineThread"]
@@ -17,6 +18,10 @@ __all__ = ["EngineThread"]
 _NO_MODEL = Failure(
     503, "No model is loaded; open one in Inglenook's window.", "server_error", code="model_not_loaded"
 )
+_ENDED = Failure(
+    503, "The reply was ended, because the model was changed or closed in Inglenook's window.",
+    "server_error", code="model_changed",
+)  # fmt: skip
 _CHOSEN_BY_USER = Failure(
     403, "The model is chosen in Inglenook's window; other programs cannot change it.", code="not_allowed"
 )
@@ -25,12 +30,19 @@ _CHOSEN_BY_USER = Failure(
 class _Ticket:
     """Work that was handed over."""
 
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
+    def __init__(self) -> None:
+        self.stop: threading.Event | None = None
+        self._cancelled = False
 
     def cancel(self) -> None:
         """As in `engine.server.host.Ticket`."""
-        self._stop.set()
+        self._cancelled = True
+        if self.stop is not None:
+            self.stop.set()
+
+    def stopped(self) -> Failure | None:
+        """What a client is told of the end: nothing, if it has asked for that itself."""
+        return None if self._cancelled else _ENDED
 
 
 class EngineThread:
@@ -43,7 +55,7 @@ class EngineThread:
     def models(self) -> Sequence[ServedModel]:
         """The loaded model, if there is one and it runs on this computer."""
         source, info = self._engine.host.source, self._engine.host.info
-        if info is None or not isinstance(source, LocalChat):
+        if info is None or not isinstance(source, LocalChat) or self._engine.loads:
             return ()
         return (
             ServedModel(
@@ -52,13 +64,23 @@ class EngineThread:
             ),
         )  # fmt: skip
 
+    def absence(self) -> Failure:
+        """As in `EngineHost`."""
+        info = self._engine.host.info
+        if self._engine.loads:
+            return LOADING
+        return _NO_MODEL if info is None or not info.host else _elsewhere(info)
+
     def submit(self, work: Work, outlet: Outlet) -> _Ticket:
         """As in `EngineHost`."""
+        asked = self._engine.host.info
 
         def begin(stop: threading.Event) -> Generator[Any, None, None]:
             source = self._engine.host.source
             if not isinstance(source, LocalChat):
-                raise ApiError(_NO_MODEL)
+                raise ApiError(self.absence())
+            if self._engine.host.info is not asked:
+                raise ApiError(CHANGED)
             try:
                 yield from work(source, stop)
             except GeneratorExit:
@@ -81,11 +103,25 @@ class EngineThread:
     def _lend(
         self, begin: Callable[[threading.Event], Generator[Any, None, None]], outlet: Outlet
     ) -> _Ticket:
+        ticket = _Ticket()
         try:
-            return _Ticket(self._engine.lend(lambda stop: pumped(lambda: begin(stop), stop, outlet)))
+            ticket.stop = self._engine.lend(
+                lambda stop: pumped(lambda: begin(stop), stop, outlet, ticket.stopped)
+            )
         except RuntimeError:  # the window is being closed
             outlet.end(CLOSING)
-            return _Ticket(threading.Event())
+        return ticket
+
+
+def _elsewhere(info: ModelInfo) -> Failure:
+    """What a client is told while the window's model is one of another server."""
+    return Failure(
+        503,
+        f"The model {info.name!r} in Inglenook's window runs on {info.host}, not on this computer, and only "
+        "models on this computer are served; choose one in the window, or ask that server itself.",
+        "server_error",
+        code="model_not_local",
+    )
 
 
 def _refused(stop: threading.Event) -> Generator[Any, None, None]:

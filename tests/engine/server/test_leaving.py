@@ -16,7 +16,19 @@ import pytest
 
 from engine.server.channel import Channel
 from engine.server.options import Bounds, ServerOptions
-from tests.engine.server.served import HELLO, TOKEN, WAIT, Gate, Served, ask, complete, opened, read_until
+from tests.engine.server.served import (
+    HELLO,
+    LOADING,
+    TOKEN,
+    WAIT,
+    Collected,
+    Gate,
+    Served,
+    ask,
+    complete,
+    opened,
+    read_until,
+)
 
 pytestmark = pytest.mark.loopback
 CHAT = "/v1/chat/completions"
@@ -209,6 +221,31 @@ def test_the_end_of_the_server_ends_streams_with_an_error(own: Any, monkeypatch:
     served.host.close()
     assert not served.server._thread.is_alive()
     assert not served.host._thread.is_alive()
+
+
+def test_requests_meet_a_model_that_is_loaded_or_replaced(own: Any) -> None:
+    served = own()
+    begun, free, opener = threading.Event(), threading.Event(), served.host._openers["other"]
+
+    def held(stop: threading.Event) -> Any:
+        begun.set()
+        assert free.wait(WAIT)
+        return opener(stop)
+
+    served.host._openers["other"] = held
+    waits, asked = Collected(), Collected()
+    loads = served.host.load("other", Collected())
+    served.host.submit(lambda chat, stop: iter(("answered",)), waits)  # it is in the queue behind that
+    assert begun.wait(WAIT)
+    refused = complete(served)
+    assert (refused.status, refused.error["code"]) == (503, "model_loading")
+    assert refused.headers["retry-after"] == "5"
+    served.host.submit(lambda chat, stop: iter(("answered",)), asked)
+    free.set()
+    assert waits.wait(LOADING).code == asked.wait().code == "model_changed"
+    assert waits.events == asked.events == []
+    assert complete(served).json["model"] == "other"
+    loads.cancel()
 
 
 def test_models_are_loaded_and_released(own: Any) -> None:

@@ -19,6 +19,8 @@ from desktop.services.local_server.local_server import LocalServer
 from desktop.settings import LocalServerSettings
 from tests.conftest import WAIT_MS
 from tests.desktop.hand import Hand
+from tests.desktop.remote_server import CHAT, remote_hand
+from tests.engine.remote.fake_server import events
 from tests.tiny import TINY, write_folder
 
 pytestmark = [pytest.mark.gui, pytest.mark.loopback]
@@ -107,6 +109,32 @@ def test_without_a_model_and_without_the_right_to_choose_one(hand: Hand) -> None
     hand.wait_for("no_model")
     status, refused = answered(hand, Asking(server, request()))
     assert (status, refused["error"]["code"]) == (503, "model_not_loaded")
+    assert "open one in Inglenook's window" in refused["error"]["message"]
+    assert answered(hand, Asking(server, {}, "/models"))[1]["data"] == []
+
+
+def test_a_model_of_another_server_is_not_served(qtbot, qapp, tmp_path: Path) -> None:
+    with remote_hand(qtbot, tmp_path) as hand:
+        server = change(hand)
+        hand.use()
+        status, refused = answered(hand, Asking(server, request()))
+        assert (status, refused["error"]["code"]) == (503, "model_not_local")
+        assert "'echo' in Inglenook's window runs on 127.0.0.1" in refused["error"]["message"]
+        assert answered(hand, Asking(server, {}, "/models"))[1]["data"] == []
+        assert hand.echo_server.replies == []
+
+
+def test_while_a_model_is_loaded_clients_are_told_to_try_again(qtbot, qapp, tmp_path: Path) -> None:
+    with remote_hand(qtbot, tmp_path) as hand:
+        server, hangs = change(hand), threading.Event()
+        hand.echo_server.server.routes[CHAT] = lambda asked: events(hangs)
+        hand.window.model_controller.load(f"remote:{hand.add().id}:echo")
+        hand.qtbot.waitUntil(lambda: bool(hand.echo_server.server.bodies(CHAT)), timeout=WAIT_MS)
+        status, refused = answered(hand, Asking(server, request()))
+        assert (status, refused["error"]["code"]) == (503, "model_loading")
+        hand.session.stop_loading()
+        hand.wait_for("no_model")
+        hangs.set()
 
 
 def test_a_new_token_replaces_the_old(hand: Hand) -> None:
@@ -142,14 +170,17 @@ def test_requests_are_shown_and_can_be_ended(hand: Hand) -> None:
     assert hand.session.state == "idle"
 
 
-@pytest.mark.parametrize("what", ["unload", "off", "close"])
-def test_whatever_ends_a_reply_the_client_hears_of_it(hand: Hand, what: str) -> None:
+@pytest.mark.parametrize("what", ["unload", "load", "off", "close"])
+def test_whatever_ends_a_reply_the_client_hears_of_it(hand: Hand, what: str, tmp_path: Path) -> None:
     server = change(hand)
     asking = [Asking(server, request(900)) for _ in range(2)]
     hand.qtbot.waitUntil(lambda: sum(visit.tokens > 0 for visit in server.visits()) == 2, timeout=WAIT_MS)
     if what == "unload":
         hand.session.unload_model()
         hand.wait_for("no_model")
+    elif what == "load":
+        hand.window.model_controller.open(tmp_path / "model")
+        hand.wait_for("idle")
     elif what == "off":
         change(hand, on=False)
     else:
@@ -158,6 +189,9 @@ def test_whatever_ends_a_reply_the_client_hears_of_it(hand: Hand, what: str) -> 
         status, ended = answered(hand, each)
         assert status == 503
         assert ended["error"]["message"]
+        if what in ("unload", "load"):
+            assert ended["error"]["code"] == "model_changed"
+            assert "in Inglenook's window" in ended["error"]["message"]
 
 
 def test_the_windows_own_chat_is_answered_beside_a_request(hand: Hand) -> None:
