@@ -70,6 +70,7 @@ def machine() -> Answer:
     from engine.backends.choice import usable_gpus
     from engine.backends.cpu.codegen.kernel_cache import cache_folder
     from engine.models.architectures import ARCHITECTURES
+    from engine.models.architectures.with_pictures import WITH_PICTURES
 
     folder = cache_folder()
     memory, usable = psutil.virtual_memory(), usable_gpus()
@@ -91,7 +92,7 @@ def machine() -> Answer:
         "kernels_cached": folder is not None and any(folder.rglob("*.nbc")),
         "kernel_cache": str(folder) if folder else None,
         "architectures": {
-            "hf": sorted({name for architecture in ARCHITECTURES for name in architecture.hf}),
+            "hf": sorted({*WITH_PICTURES, *(name for each in ARCHITECTURES for name in each.hf)}),
             "gguf": sorted({name for architecture in ARCHITECTURES for name in architecture.gguf}),
         },
     }

@@ -178,6 +178,8 @@ class ModelConfig:
     """Rows of their table before that of the first position (OPT: 2)."""
     embed_width: int = 0
     """Features of the embedding and the head, with a matrix each between them and `width` (OPT 350M)."""
+    extra_embeddings: int = 0
+    """Rows of the embedding after those of the vocabulary, which are left out."""
     embed_norm: bool = False
     """Whether embeddings are normed."""
     final_norm: bool = True
@@ -208,6 +210,9 @@ class ModelConfig:
     one_part: bool = False
     """Whether a layer is attention, recurrent or, as the `mlp_layers`, a feed-forward part, and no more."""
     mlp_layers: frozenset[int] = frozenset()
+    """The layers without attention."""
+    bare_layers: frozenset[int] = frozenset()
+    """The layers without a feed-forward part; without attention, too, they do nothing."""
     latent: LatentAttention | None = None
     """The kind of attention where keys and values come from a latent. Heads then share one key of the cache,
     the latent and the part with rope: `kv_heads` is 1, `head_dim` its width.

@@ -47,7 +47,10 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
     """Build the whole decoder; yields the number of finished layers after each layer."""
     builder = _Builder(source, config, names)
     narrow = config.embed_width or config.width
-    embed = source.matrix(names.embed + ".weight", config.vocab_size, narrow)
+    rows, view = config.vocab_size, WHOLE
+    if config.extra_embeddings:
+        view = View(order=np.arange(rows), stored_rows=rows + config.extra_embeddings)
+    embed = source.matrix(names.embed + ".weight", rows, narrow, view)
     positions = None
     if config.rope is None and config.learned_positions:
         rows = config.learned_positions + config.learned_offset
@@ -115,7 +118,8 @@ class _Builder:
             not config.placement.startswith("after"),
             config.placement in ("after", "both", "after_sum"),
         )
-        mixes, feeds = layer not in config.mlp_layers, not config.one_part or layer in config.mlp_layers
+        mixes = layer not in config.mlp_layers
+        feeds = (not mixes or not config.one_part) and layer not in config.bare_layers
         mlp_norm = before and feeds and config.placement != "parallel" and not self._beside(layer)
         return Block(
             attention=self._attention(layer, at) if mixes else None,

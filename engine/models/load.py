@@ -11,6 +11,7 @@ from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import ARCHITECTURES
+from engine.models.architectures.with_pictures import WITH_PICTURES, text_architecture
 from engine.models.base import Model, Weights
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
@@ -35,6 +36,8 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
     else:
         name = hf_architecture(checkpoint.metadata["config"])
         known = {each: architecture for architecture in ARCHITECTURES for each in architecture.hf}
+        if name in WITH_PICTURES:
+            return text_architecture(checkpoint.metadata["config"], name, known)
     if name not in known:
         raise UnsupportedModel(
             f"{checkpoint.path.name} has the architecture {name!r}, which this version of the program cannot "

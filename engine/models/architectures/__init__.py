@@ -42,6 +42,7 @@ from engine.models.architectures.minicpm3 import MINICPM_3
 from engine.models.architectures.minimax_m2 import MINIMAX_M2
 from engine.models.architectures.mistral3 import MISTRAL_3
 from engine.models.architectures.mixtral import MIXTRAL
+from engine.models.architectures.mllama import LLAMA_3_2_VISION
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
@@ -66,5 +67,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     QWEN_3_5_MIXTURE, QWEN_3_NEXT, QWEN_2_MIXTURE, GRANITE_MIXTURE, OLMOE, GLM_4_MIXTURE, DOTS_1,
     LFM2_MIXTURE, ERNIE_4_5_MIXTURE, HUNYUAN_MIXTURE, MINIMAX_M2,
     HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE, BLOOM, MPT, APERTUS,
-    DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, LLAMA_4, PHI_MIXTURE, BAILING, BAILING_2,
+    DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, LLAMA_4, PHI_MIXTURE, BAILING, BAILING_2, LLAMA_3_2_VISION,
 )  # fmt: skip

@@ -21,7 +21,9 @@ from engine.tensors import RawTensor
 def from_hf(keys: Keys) -> ModelConfig:
     """`Ministral3ForCausalLM`, and the text model of `Mistral3ForConditionalGeneration`."""
     architecture = keys.source["architectures"]
+    tied = keys.raw("tie_word_embeddings") is True
     keys = keys.inner("text_config").replaced("architectures", architecture)
+    keys = keys.replaced("tie_word_embeddings", True) if tied else keys
     if architecture[0] != "Ministral3ForCausalLM" and keys.raw("model_type") != "ministral3":
         return mistral_from_hf(keys)
     if not keys.has("num_key_value_heads"):

@@ -104,18 +104,18 @@ def _windows(keys: Keys, layers: int, *, every_other: bool = False) -> tuple[int
 
 
 def from_gguf_2(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`qwen2`."""
-    return ModelConfig(**gguf_decoder(keys, tensors, "qwen2"))
+    """`qwen2`, and the text model of `qwen2vl`."""
+    return ModelConfig(**gguf_decoder(keys, tensors, keys.source["general.architecture"]))
 
 
 def from_gguf_3(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`qwen3`."""
-    return ModelConfig(**gguf_decoder(keys, tensors, "qwen3"), qk_norm="head")
+    """`qwen3`, and the text model of `qwen3vl`."""
+    return ModelConfig(**gguf_decoder(keys, tensors, keys.source["general.architecture"]), qk_norm="head")
 
 
 def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`qwen3moe`."""
-    shape = gguf_decoder(keys, tensors, "qwen3moe", handled=("expert_count",))
+    """`qwen3moe`, and the text model of `qwen3vlmoe`."""
+    shape = gguf_decoder(keys, tensors, keys.source["general.architecture"], handled=("expert_count",))
     return ModelConfig(**shape, qk_norm="head", experts=gguf_experts(keys, shape))
 
 
@@ -131,10 +131,14 @@ def gguf_qwen_experts(keys: Keys, shape: dict[str, Any], *, normalise: bool = Tr
     return gguf_experts(keys, shape, normalise=normalise, shared_gate=True)
 
 
-QWEN_2 = Architecture(("qwen2",), ("Qwen2ForCausalLM",), from_hf_2, from_gguf_2, HF, GGUF, prefixes=("", "-"))
-QWEN_3 = Architecture(("qwen3",), ("Qwen3ForCausalLM",), from_hf_3, from_gguf_3, HF, GGUF, prefixes=("", "-"))
+QWEN_2 = Architecture(
+    ("qwen2", "qwen2vl"), ("Qwen2ForCausalLM",), from_hf_2, from_gguf_2, HF, GGUF, prefixes=("", "-")
+)
+QWEN_3 = Architecture(
+    ("qwen3", "qwen3vl"), ("Qwen3ForCausalLM",), from_hf_3, from_gguf_3, HF, GGUF, prefixes=("", "-")
+)
 QWEN_3_MIXTURE = Architecture(
-    ("qwen3moe",), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF
+    ("qwen3moe", "qwen3vlmoe"), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF
 )
 QWEN_2_MIXTURE = Architecture(
     ("qwen2moe",), ("Qwen2MoeForCausalLM",), from_hf_mixture_2, from_gguf_mixture_2, QWEN_2_NAMES, GGUF

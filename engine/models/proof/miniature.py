@@ -106,7 +106,8 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
             (name.removeprefix(at), tensor.type) for name, tensor in tensors.items() if name.startswith(at)
         }
         part = "recurrent" if layer in config.recurrent_layers else layer in config.mlp_layers
-        has[layer].add((window, layer in config.nope_layers, experts, part))
+        bare = layer in config.bare_layers
+        has[layer].add((window, layer in config.nope_layers, experts, part, bare))
     chosen: list[int] = []
     left = set().union(*has.values())
     while left and len(chosen) < _LAYERS:
@@ -141,6 +142,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         nope_layers=own(config.nope_layers),
         recurrent_layers=own(config.recurrent_layers),
         mlp_layers=own(config.mlp_layers),
+        bare_layers=own(config.bare_layers),
         recurrent=_few_heads(config.recurrent),
         learned_positions=min(config.learned_positions, _POSITIONS),
         experts=experts,

@@ -10,6 +10,7 @@ from tests.engine.models.latent_cases import LATENT_CASES
 from tests.engine.models.llama_cases import LLAMA_CASES
 from tests.engine.models.mixture_cases import MIXTURE_CASES
 from tests.engine.models.other_cases import OTHER_CASES
+from tests.engine.models.pictured_cases import PICTURED_CASES
 from tests.engine.models.qwen_gemma_cases import QWEN_GEMMA_CASES
 from tests.engine.models.recurrent_cases import RECURRENT_CASES
 from tests.engine.models.sparse_cases import SPARSE_CASES
@@ -25,6 +26,7 @@ CASES: tuple[Case, ...] = (
     *LATENT_CASES,
     *MIXTURE_CASES,
     *SPARSE_CASES,
+    *PICTURED_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -1,0 +1,46 @@
+"""Llama 3.2 Vision: Llama 3 with further layers that look at pictures alone. Without a picture they do
+nothing, and they are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.models.architecture import Architecture
+from engine.models.config import ModelConfig
+from engine.models.headers.decoder import hf_decoder
+from engine.models.headers.keys import Keys
+from engine.models.names import HF
+
+_FEWEST = 3
+_STEP = 5
+_EXTRA = 8
+"""Tokens that stand for pictures have rows of the embedding after those of the vocabulary."""
+_SIZES: Mapping[str, int] = {
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 40, "num_attention_heads": 32,
+    "vocab_size": 128256,
+}  # fmt: skip
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`MllamaForCausalLM`, and the text model of `MllamaForConditionalGeneration`."""
+    architecture = keys.source["architectures"]
+    keys = keys.inner("text_config").replaced("architectures", architecture).over(_SIZES)
+    kv_heads: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}
+    shape = hf_decoder(
+        keys, bias=False, base=500000.0, rms_norm_eps=1e-5, max_position_embeddings=131072, **kv_heads
+    )
+    layers = shape["layers"]
+    pictures = keys.integers("cross_attention_layers", 0, layers - 1)
+    if keys.raw("cross_attention_layers") is None:
+        pictures = tuple(range(_FEWEST, layers, _STEP))
+    return ModelConfig(
+        **shape, mlp_layers=frozenset(pictures), bare_layers=frozenset(pictures), extra_embeddings=_EXTRA
+    )
+
+
+LLAMA_3_2_VISION = Architecture(
+    (), ("MllamaForCausalLM", "MllamaForConditionalGeneration"), from_hf, None, HF, None,
+    prefixes=("", "language_model.", "-model.language_model."),
+)  # fmt: skip

@@ -1,0 +1,123 @@
+"""The text models of models for pictures, against the whole model of transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.models.load import read_config
+from engine.weights import open_checkpoint
+from tests.engine.models.architectures import ROPE, SMALL, ids
+from tests.engine.models.oracle import load, logits
+from tests.tiny import write_tokenizer
+
+TEXT = {**SMALL, "num_hidden_layers": 4}
+EYES = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "image_size": 28, "patch_size": 14,
+}  # fmt: skip
+QWEN_EYES = {
+    "depth": 1, "hidden_size": 32, "embed_dim": 32, "intermediate_size": 48, "num_heads": 2,
+    "out_hidden_size": 64, "patch_size": 14, "spatial_merge_size": 2, "fullatt_block_indexes": [0],
+    "deepstack_visual_indexes": [0], "num_position_embeddings": 16,
+}  # fmt: skip
+SECTIONS = {"rope_type": "default", "rope_theta": 700.0, "mrope_section": [2, 3, 3]}
+HALF = {**SECTIONS, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}
+EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
+CHOSEN = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
+MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "mllama": ({"num_hidden_layers": 5, "cross_attention_layers": [1]}, {**EYES, "num_global_layers": 1}),
+    "qwen2_5_vl": ({"tie_word_embeddings": True, ROPE: SECTIONS}, QWEN_EYES),
+    "cohere2_vision": (
+        {"model_type": "cohere2", "head_dim": 16},
+        {**EYES, "model_type": "siglip_vision_model"},
+    ),
+    "qwen2_vl": ({ROPE: SECTIONS}, QWEN_EYES),
+    "qwen3_vl": ({"head_dim": 24, ROPE: {**SECTIONS, "mrope_section": [4, 4, 4]}}, QWEN_EYES),
+    "qwen3_vl_moe": ({"head_dim": 16, **EXPERTS, ROPE: SECTIONS}, QWEN_EYES),
+    "glm4v": ({ROPE: HALF}, QWEN_EYES),
+    "glm4v_moe": ({**CHOSEN, "first_k_dense_replace": 1, ROPE: HALF}, QWEN_EYES),
+    "llava": ({"model_type": "llama"}, {**EYES, "model_type": "clip_vision_model"}),
+    "llava_next": ({"model_type": "mistral"}, {**EYES, "model_type": "clip_vision_model"}),
+    "smolvlm": ({"model_type": "llama"}, EYES),
+    "idefics2": ({"model_type": "mistral"}, EYES),
+    "internvl": ({"model_type": "qwen2"}, {**EYES, "image_size": [28, 28], "patch_size": [14, 14]}),
+    "lfm2_vl": (
+        {"model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv", "conv"]},
+        {**EYES, "model_type": "siglip2_vision_model"},
+    ),
+    "ovis2": ({"model_type": "qwen2"}, EYES),
+    "exaone4_5": ({"model_type": "exaone4", "sliding_window": 8}, QWEN_EYES),
+    "lighton_ocr": ({"model_type": "qwen3"}, {**EYES, "model_type": "pixtral"}),
+    "granite_docling": ({}, {**QWEN_EYES, "num_attention_heads": 2, "num_hidden_layers": 1}),
+    "mistral3": ({"model_type": "mistral"}, {**EYES, "model_type": "pixtral"}),
+}
+QUICK = ("mllama", "cohere2_vision")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow]) for kind in MODELS]
+)
+def test_the_text_model_agrees_with_the_whole(tmp_path: Path, kind: str) -> None:
+    from transformers import AutoConfig, AutoModelForImageTextToText
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    text, eyes = MODELS[kind]
+    config = AutoConfig.for_model(kind, text_config={**TEXT, **text}, vision_config=eyes)
+    model = AutoModelForImageTextToText.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "vis" not in name:
+                random = torch.randn(parameter.shape, generator=generator)
+                width = parameter.shape[1] if parameter.ndim == 2 else min(parameter.shape[1:], default=0)
+                parameter.copy_(
+                    parameter + 0.2 * random if parameter.ndim == 1 else 1.5 * width**-0.5 * random
+                )
+    model.eval().save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    tokens = ids(50)
+    with torch.inference_mode():
+        expected = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].numpy()
+    found = logits(load(tmp_path), tokens, context=50)
+    assert expected.std() > 0.4
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def written(folder: Path, config: dict[str, Any]) -> Path:
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    save_file({"x": np.zeros(1, np.float32)}, folder / "model.safetensors")
+    return folder
+
+
+def test_sizes_that_llava_leaves_out(tmp_path: Path) -> None:
+    """As LLaVA 1.5's config.json: sizes that are the class's defaults are not there."""
+    text = {"model_type": "llama", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "vocab_size": 32064}
+    whole = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "text_config": text}
+    config = read_config(open_checkpoint(written(tmp_path, whole)))
+    assert (config.layers, config.width, config.heads, config.ffn_width) == (32, 4096, 32, 11008)
+    assert (config.vocab_size, config.norm_eps, config.tied) == (32064, 1e-5, False)
+
+
+def test_unknown_text_models_are_refused(tmp_path: Path) -> None:
+    whole = {"architectures": ["LlavaForConditionalGeneration"], "text_config": {"model_type": "new"}}
+    with pytest.raises(UnsupportedModel, match=r"text part is of the type 'new'.*LlavaForConditional"):
+        read_config(open_checkpoint(written(tmp_path, whole)))
+    with pytest.raises(BadCheckpoint, match="text_config is 3, but an object was expected"):
+        read_config(open_checkpoint(written(tmp_path, whole | {"text_config": 3})))
+    with pytest.raises(BadCheckpoint, match="tie_word_embeddings is 'yes'"):
+        read_config(
+            open_checkpoint(
+                written(
+                    tmp_path, whole | {"text_config": {"tie_word_embeddings": "yes", "model_type": "llama"}}
+                )
+            )
+        )
