@@ -121,6 +121,7 @@ def _altup(keys: Keys, layers: int) -> AltUp:
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`gemma3n`."""
+    keys.integer("embedding_length_per_layer_input", 1, 1 << 20)  # none of its layers is without
     layers = keys.integer("block_count", 1, MAX_LAYERS)
     widths = gguf_each_layer(keys, "feed_forward_length", layers)
     shape = gguf_shape(

@@ -82,6 +82,7 @@ class Altered:
         """Nothing to close."""
 
 
+# besides those that the file has
 GGUF_KEYS = (
     "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
     "attention.head_count_kv", "attention.key_length", "attention.value_length",
@@ -100,7 +101,8 @@ def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_pat
     form = BY_NAME[name].gguf
     assert form is not None
     whole = open_checkpoint(write_case_gguf(BY_NAME[name], folders[name], tmp_path / "m.gguf"))
-    keys = st.sampled_from([f"{form.architecture}.{key}" for key in GGUF_KEYS])
+    own = {key for key in whole.metadata if key.startswith(f"{form.architecture}.")}
+    keys = st.sampled_from(sorted(own | {f"{form.architecture}.{key}" for key in GGUF_KEYS}))
 
     @settings(max_examples=60, deadline=2000, database=None, suppress_health_check=list(HealthCheck))
     @given(st.dictionaries(keys, HOSTILE, min_size=1, max_size=3))
@@ -133,3 +135,13 @@ def test_missing_and_misshapen_tensors(folders: dict[str, Path], tmp_path: Path,
         save_file(tensors | {str(gone): longer}, tmp_path / "model.safetensors")
         with pytest.raises(BadCheckpoint, match="shape"):
             survey(open_checkpoint(tmp_path), ReferenceBackend())
+
+
+@pytest.mark.parametrize("found", [None, 0])
+def test_gemma_3n_without_embeddings_of_layers_is_told(
+    folders: dict[str, Path], tmp_path: Path, found: int | None
+) -> None:
+    whole = open_checkpoint(write_case_gguf(BY_NAME["Gemma 3n"], folders["Gemma 3n"], tmp_path / "m.gguf"))
+    key = "gemma3n.embedding_length_per_layer_input"
+    with pytest.raises(BadCheckpoint, match="embedding_length_per_layer_input"):
+        survey(Altered(whole.path, {**whole.metadata, key: found}, whole.tensors), ReferenceBackend())
