@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.packaging.root import HOME, USER, Machine
 from tests.packaging.screen import Screen, until
-from tests.packaging.session import TITLE, Program, compiled, double_click, last_model, messages
+from tests.packaging.session import DATA, TITLE, Program, compiled, double_click, last_model, messages
 
 __all__ = ["Proof"]
 
@@ -61,7 +61,7 @@ class Proof:
         self.screen.settle()
         self.picture("1-first-start")
         say(f"first start: the window is there after {seconds:.1f} s")
-        program.choose("Use starter model")
+        program.get_starter()
         reply = program.say(QUESTION)
         say(f"the starter answers: {shortened(reply)}")
         pdf = self.machine.give(self._made_pdf(), "Papers/keeper.pdf")
@@ -75,7 +75,7 @@ class Proof:
         assert KEEPER in sent[2], sent
         say(f"with a PDF, whose text is in the message: {shortened(reply)}")
         self.picture("3-answers")
-        started = next((self.machine.home / ".local/share/inglenook/models").glob("*.gguf"))
+        started = next((self.machine.home / DATA / "models").glob("*.gguf"))
         second = self.machine.give(started, "Models/Second.gguf")
         done = self.machine.run(*double_click(self.machine, second))
         until(lambda: last_model(self.machine) == "Models/Second.gguf", "the second model")
@@ -113,7 +113,7 @@ class Proof:
             image = self.machine.give(self.image, f"{place}/{self.image.name}")
             program, seconds = self._started([image])
             if place == "portable":
-                program.choose("Use starter model")
+                program.get_starter(_PORTABLE)
                 program.say(QUESTION, _PORTABLE)
                 assert len(messages(self.machine, _PORTABLE)) == 2
             else:

@@ -15,10 +15,10 @@ import psutil
 from tests.packaging.root import HOME, Machine
 from tests.packaging.screen import Screen, until
 
-__all__ = ["TITLE", "Program", "compiled", "double_click", "messages"]
+__all__ = ["DATA", "TITLE", "Program", "compiled", "double_click", "last_model", "messages"]
 
 TITLE = "Inglenook$"
-_DATA = ".local/share/inglenook"
+DATA = ".local/share/inglenook"
 _CACHE = ".cache/inglenook"
 _ENTRY = "usr/share/applications/inglenook.desktop"
 _FILE_TYPES = "usr/share/mime/packages/inglenook.xml"
@@ -45,7 +45,7 @@ def double_click(machine: Machine, *files: str) -> list[str]:
     return [*words[:-1], *files]
 
 
-def messages(machine: Machine, data: str = _DATA) -> list[tuple[str, str, str]]:
+def messages(machine: Machine, data: str = DATA) -> list[tuple[str, str, str]]:
     """The role, state and text of all messages, in their order."""
     file = machine.home / data / "conversations.sqlite3"
     with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=10)) as database:
@@ -56,6 +56,15 @@ def compiled(machine: Machine) -> dict[str, int]:
     """The files of compiled code, with the times when they were written, in nanoseconds."""
     cache = machine.home / _CACHE
     return {str(path.relative_to(cache)): path.stat().st_mtime_ns for path in cache.rglob("*.nb[ci]")}
+
+
+def last_model(machine: Machine, data: str = DATA) -> str:
+    """The model that the window has loaded last, below the home."""
+    file = machine.home / data / "preferences.json"
+    found = (
+        re.search(r'"last_model": "([^"]*)"', file.read_text(encoding="utf-8")) if file.is_file() else None
+    )
+    return found[1].removeprefix(f"{HOME}/") if found else ""
 
 
 class Program:
@@ -80,7 +89,12 @@ class Program:
         self.screen.settle()
         self.screen.keys(TITLE, "Return")
 
-    def say(self, text: str, data: str = _DATA) -> str:
+    def get_starter(self, data: str = DATA) -> None:
+        """Choose the starter model; returns when it is loaded."""
+        self.choose("Use starter model")
+        until(lambda: last_model(self.machine, data), "the starter model", 300)
+
+    def say(self, text: str, data: str = DATA) -> str:
         """Send a message; returns the whole reply."""
         before = len(self.said(data))
         self.screen.write(TITLE, text)
@@ -89,7 +103,7 @@ class Program:
         assert reply.strip(), f"an empty reply to “{text}”"
         return reply
 
-    def said(self, data: str = _DATA) -> list[tuple[str, str, str]]:
+    def said(self, data: str = DATA) -> list[tuple[str, str, str]]:
         """The messages so far; none before the first start has made the database."""
         with contextlib.suppress(sqlite3.OperationalError):
             return messages(self.machine, data)
@@ -115,12 +129,3 @@ class Program:
             return ""
         assert new[-1][1] == "complete", new
         return new[-1][2] or " "
-
-
-def last_model(machine: Machine) -> str:
-    """The model that the window has loaded last."""
-    file = machine.home / _DATA / "preferences.json"
-    found = (
-        re.search(r'"last_model": "([^"]*)"', file.read_text(encoding="utf-8")) if file.is_file() else None
-    )
-    return found[1].removeprefix(f"{HOME}/") if found else ""

@@ -88,6 +88,10 @@ class AttachmentService(QObject):
         self._reads[job] = conversation
         self.reading.emit(len(self._reads))
 
+    def is_reading(self, conversation: int) -> bool:
+        """Whether files for the next message there are still being read."""
+        return conversation in self._reads.values()
+
     def stop_reading(self) -> None:
         """Stop reading; what was already read stays."""
         for job in self._reads:
@@ -206,9 +210,9 @@ class AttachmentService(QObject):
 
     def _on_finished(self, job: Job, sentence: str = "") -> None:
         del self._reads[job]
-        self.reading.emit(len(self._reads))
         if sentence:
             self.refused.emit(sentence)
+        self.reading.emit(len(self._reads))
 
 
 def _read(paths: tuple[Path, ...], stop: threading.Event) -> Generator[Attachment | str, None, None]:

@@ -24,7 +24,7 @@ from engine.settings import StopSettings, ThinkingSettings
 
 __all__ = ["ComposerController"]
 
-_TOO_LONG = "too long"
+_TOO_LONG, _READING = "too long", "reading"
 _UNTIL = {"loading": "the model is loaded", "no_model": "a model is loaded"}
 """What a message waits for in these states."""
 _SURELY_SHORT = 1000
@@ -40,7 +40,7 @@ class ComposerController(QObject):
         super().__init__(window)
         self._writing, self._session, self._chat = writing, session, chat
         self._asked: tuple[int, str] | None = None
-        self._cut, self._answers = False, ""
+        self._cut, self._answers, self._sends_when_read = False, "", False
         self._several: Sequence[ColumnSettings] = ()
         self.write_several: Callable[[str, Sequence[ColumnSettings]], bool] = lambda text, settings: False
         """Sends a message and has several replies to it written; False if it is not sent."""
@@ -55,6 +55,8 @@ class ComposerController(QObject):
         writing.attachments.fitted.connect(self._on_fitted)
         writing.attachments.shortened.connect(self._on_shortened)
         writing.attachments.changed.connect(lambda _conversation: self.offers.withdraw(_TOO_LONG))
+        writing.attachments.refused.connect(lambda _sentence: self._keep_unsent())
+        writing.attachments.reading.connect(lambda _files: self._on_read())
         writing.queue.changed.connect(self._show_queue)
         session.conversation_changed.connect(lambda _conversation: self._forget())
         session.state_changed.connect(lambda state: self._show_queue() if self.rows.rows else None)
@@ -64,6 +66,7 @@ class ComposerController(QObject):
         )
         session.model_changed.connect(lambda _model: self._show_thinking())
         session.conversation_changed.connect(lambda _conversation: self._show_thinking())
+        self.files.chips.stopped.connect(self._keep_unsent)
         self.rows.edited.connect(self._edit_waiting)
         self.rows.removed.connect(self._remove_waiting)
         self.rows.sent.connect(writing.queue.send)
@@ -93,7 +96,13 @@ class ComposerController(QObject):
         return join([held.attachment for held in self.files.held()], unescaped(text))
 
     def send(self, text: str) -> None:
-        """Send the text unless it is too long; while a reply is written or the model is loaded, queue it."""
+        """Send the text unless it is too long, once its files are read; while a reply is written or the
+        model is loaded, queue it.
+        """
+        if self._writing.attachments.is_reading(self._session.conversation):
+            self._sends_when_read = True
+            self.offers.offer(_READING, "The message is sent when its files are read.", "", None)
+            return
         message, opening = self.message(text), self._chat.composer.opening()
         if self._may_be_long(message, opening):
             if self._waits():
@@ -136,6 +145,18 @@ class ComposerController(QObject):
             else self._session.submit(message, opening, answers)
         ):
             self._taken()
+
+    def _on_read(self) -> None:
+        """Send what waited for its files."""
+        reading = self._writing.attachments.is_reading(self._session.conversation)
+        if self._sends_when_read and not reading:
+            self._keep_unsent()
+            self.send(self._chat.composer.text())
+
+    def _keep_unsent(self) -> None:
+        """Let a message that waited for its files stay in the box."""
+        self._sends_when_read = False
+        self.offers.withdraw(_READING)
 
     def _send_anyway(self) -> None:
         composer = self._chat.composer
@@ -181,6 +202,7 @@ class ComposerController(QObject):
 
     def _forget(self) -> None:
         self._asked, self._answers, self._several = None, "", ()
+        self._keep_unsent()
         self._show_queue()
 
     def _on_sized(self, size: PromptSize | None) -> None:
@@ -267,6 +289,7 @@ class ComposerController(QObject):
 
     def _text_changed(self) -> None:
         self._answers, self._several = "", ()
+        self._keep_unsent()
         self.offers.withdraw(_TOO_LONG)
         if not self._chat.composer.text():
             self.offers.withdraw(PASTED)

@@ -410,6 +410,63 @@ def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> 
     assert chips(hand) == []
 
 
+@pytest.fixture
+def slow_pdf(hand, monkeypatch):
+    """Opens a PDF file; the function that comes back lets its reader give this answer."""
+    reader, answer = hand.folder / "slow", hand.folder / "answer"
+    reader.write_text(f'#!/bin/sh\nwhile [ ! -e "{answer}" ]; do sleep 0.02; done\ncat "{answer}"\n')
+    reader.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(reader))
+    (hand.folder / "late.pdf").write_bytes(b"%PDF-1.7")
+    hand.window.files.open([hand.folder / "late.pdf"])
+    hand.qtbot.waitUntil(harness(hand).files.chips.stop.isVisible)
+
+    def give(text: str) -> None:
+        (hand.folder / "whole").write_text(text)
+        (hand.folder / "whole").rename(answer)
+        hand.qtbot.waitUntil(lambda: not harness(hand).files.chips.stop.isVisible())
+
+    return give
+
+
+PAGE = '{"total": 1, "pages": ["Ada keeps the lighthouse."], "cut": false}'
+
+
+def test_a_message_waits_for_the_file_that_is_still_read(hand, slow_pdf) -> None:
+    hand.type("Who keeps it?")
+    send(hand)
+    assert "sent when its files are read" in harness(hand).offers.words.text()
+    assert not hand.items()
+    slow_pdf(PAGE)
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
+    assert hand.texts()[0].startswith("Attached file: late.pdf\n```\nAda keeps the lighthouse.\n```")
+    assert hand.texts()[0].endswith("Who keeps it?")
+    assert hand.box.toPlainText() == ""
+    assert not harness(hand).offers.isVisible()
+    assert chips(hand) == []
+    hand.wait_for("idle")
+    assert len(hand.items()) == 2
+
+
+@pytest.mark.parametrize("change", ["typed", "refused", "stopped", "other chat"])
+def test_a_message_that_waited_for_its_file_stays_unsent(hand, slow_pdf, change) -> None:
+    hand.type("Who keeps it?")
+    send(hand)
+    if change == "typed":
+        hand.type(" And why?")
+    elif change == "stopped":
+        hand.click("Stop reading files")
+    elif change == "other chat":
+        hand.window.actions_by_name["new_chat"].trigger()
+    if change != "stopped":
+        slow_pdf('{"trouble": "broken"}' if change == "refused" else PAGE)
+    hand.qtbot.waitUntil(lambda: not harness(hand).files.chips.stop.isVisible())
+    assert not harness(hand).offers.isVisible()
+    assert not hand.items()
+    left = {"typed": "Who keeps it? And why?", "other chat": ""}
+    assert hand.box.toPlainText() == left.get(change, "Who keeps it?")
+
+
 def test_a_waiting_message_is_counted_again_before_it_is_sent(hand) -> None:
     chat, queue = hand.echo.chat, hand.window.services.composer.queue
     chat.hold = threading.Event()
