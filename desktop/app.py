@@ -327,7 +327,7 @@ def make_application(arguments: list[str]) -> Application:
     QGuiApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
     app = Application(arguments)
     app.setApplicationName("Inglenook")
-    app.setDesktopFileName("inglenook")
+    app.setDesktopFileName(os.environ.get("FLATPAK_ID", "inglenook"))
     app.setWindowIcon(application_icon())
     app.setQuitOnLastWindowClosed(False)  # `live` ends when the window is closed
     return app

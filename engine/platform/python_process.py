@@ -10,6 +10,7 @@ import importlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 __all__ = ["NO_WINDOW", "python_command", "run_asked_module"]
 
@@ -31,8 +32,18 @@ def python_command(module: str, *arguments: str) -> list[str]:
     if not sys.executable:
         raise OSError("this interpreter has no executable file")
     if getattr(sys, "frozen", False):
-        return [sys.executable, _RUN_MODULE, module, *arguments]
+        return [_console_program(), _RUN_MODULE, module, *arguments]
     return [sys.executable, "-I", "-c", _BOOT, json.dumps(sys.path), module, *arguments]
+
+
+def _console_program() -> str:
+    """This frozen program; on Windows the one beside it that has standard streams, which a window's has not.
+
+    https://pyinstaller.org/en/stable/common-issues-and-pitfalls.html
+    """
+    if sys.platform == "win32":
+        return str(Path(sys.executable).with_name("inglenook-engine.exe"))
+    return sys.executable
 
 
 def run_asked_module() -> None:

@@ -46,8 +46,10 @@ def double_click(machine: Machine, *files: str) -> list[str]:
 
 
 def messages(machine: Machine, data: str = DATA) -> list[tuple[str, str, str]]:
-    """The role, state and text of all messages, in their order."""
+    """The role, state and text of all messages, in their order; none before the first start."""
     file = machine.home / data / "conversations.sqlite3"
+    if not file.is_file():
+        return []
     with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=10)) as database:
         return database.execute("SELECT role, state, text FROM messages ORDER BY id").fetchall()
 
@@ -107,7 +109,7 @@ class Program:
         """The messages so far; none before the first start has made the database."""
         with contextlib.suppress(sqlite3.OperationalError):
             return messages(self.machine, data)
-        return []
+        return []  # the tables are being made
 
     def quit(self) -> None:
         """Quit by the keyboard; nothing of the program may be left, and it must end well."""

@@ -1,7 +1,7 @@
 """Makes the packages of a release:  python -m tests.release --out dist [--starter]
 
-On Linux: an archive, a .deb package and an AppImage; elsewhere the program's folder, of which an installer
-can be made. Packages of the same commit have the same bytes. The environment that they are made from is kept
+On Linux: an archive, a .deb package and an AppImage, which have the same bytes for the same commit; on
+Windows an installer, on macOS a disk image. The environment that they are made from is kept
 in --work. What is inside, and what has to be installed first, is in README.md beside this file.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.release.environment import copy_tree, make_environment
 from tests.release.plan import ROOT, PackagingError, Release, maintainer, source_time, version
 
-KINDS = ("tar", "deb", "appimage") if sys.platform == "linux" else ()
+KINDS = {"linux": ("tar", "deb", "appimage"), "win32": ("setup",), "darwin": ("dmg",)}.get(sys.platform, ())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,6 +46,14 @@ def parser() -> argparse.ArgumentParser:
         "--maintainer", default="", metavar="'NAME <ADDRESS>'",
         help="whom the .deb names (default: DEBFULLNAME and DEBEMAIL, or the author of the last commit)",
     )  # fmt: skip
+    result.add_argument(
+        "--signer", default="", metavar="WHO",
+        help="sign for Windows (the certificate's SHA-1) or macOS (its name, “Developer ID Application: …”)",
+    )  # fmt: skip
+    result.add_argument(
+        "--notary", default="", metavar="PROFILE",
+        help="have Apple notarise the disk image, with this profile of `xcrun notarytool store-credentials`",
+    )  # fmt: skip
     result.add_argument("--inside", type=int, metavar="EPOCH", help=argparse.SUPPRESS)
     result.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     return result
@@ -68,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 options.maintainer,
                 options.site.rstrip("/"),
                 options.update_key,
+                options.signer,
+                options.notary,
             )
             for made in build(release, tuple(options.packages)):
                 print(f"{made.name}: {made.stat().st_size:,} bytes")
@@ -86,6 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.site,
             "--update-key",
             options.update_key,
+            "--signer",
+            options.signer,
+            "--notary",
+            options.notary,
             "--maintainer",
             options.maintainer or maintainer(),
         ]

@@ -9,7 +9,6 @@ import shutil
 import struct
 from pathlib import Path
 
-from tests.release.archives import package_name
 from tests.release.plan import Release, run
 from tests.release.program import normalise
 
@@ -79,8 +78,6 @@ def make_app_image(release: Release) -> Path:
     """The AppImage of a release. Raises PackagingError."""
     runtime = make_runtime(release.work / "runtime")
     folder = app_folder(release)
-    made = make_image(
-        folder, runtime, release.out / f"{package_name(release)}-x86_64.AppImage", release.epoch
-    )
+    made = make_image(folder, runtime, release.out / f"{release.name}-x86_64.AppImage", release.epoch)
     shutil.rmtree(folder)
     return made

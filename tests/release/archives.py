@@ -11,7 +11,10 @@ from desktop.preflight import DEBIAN_PACKAGES
 from tests.release.plan import Release, run
 from tests.release.program import normalise
 
-__all__ = ["make_archive", "make_deb", "package_name"]
+__all__ = ["LIBC", "make_archive", "make_deb"]
+
+LIBC = (2, 35)
+"""The oldest C library that the packages run with: that of Ubuntu 22.04."""
 
 _ABOUT = (
     "chat with language models that run on your own machine\n Inglenook runs language models in GGUF files "
@@ -20,15 +23,10 @@ _ABOUT = (
 )
 
 
-def package_name(release: Release) -> str:
-    """The beginning of the packages' names; with the starter model inside, it says so."""
-    return f"inglenook-{release.version}{'-starter' if release.starter else ''}"
-
-
 def make_archive(release: Release) -> Path:
     """A .tar.zst of the program's folder: to be unpacked anywhere."""
-    made = release.out / f"{package_name(release)}-linux-x86_64.tar.zst"
-    plain, top = release.work / "archive.tar", PurePosixPath(package_name(release))
+    made = release.out / f"{release.name}-linux-x86_64.tar.zst"
+    plain, top = release.work / "archive.tar", PurePosixPath(release.name)
     with tarfile.open(plain, "w", format=tarfile.GNU_FORMAT) as archive:
         for path in [release.program, *sorted(release.program.rglob("*"))]:
             entry = archive.gettarinfo(path, str(top / path.relative_to(release.program)))
@@ -61,7 +59,7 @@ def make_deb(release: Release) -> Path:
     control.parent.mkdir()
     control.write_text(_control(release, size // 1024), encoding="utf-8")
     normalise(root, release.epoch)
-    made = release.out / f"{package_name(release).replace('-', '_', 1)}_amd64.deb"
+    made = release.out / f"{release.name.replace('-', '_', 1)}_amd64.deb"
     run(
         ["dpkg-deb", "--root-owner-group", "-Zxz", "-z6", "--build", root, made],
         SOURCE_DATE_EPOCH=str(release.epoch),
@@ -71,7 +69,7 @@ def make_deb(release: Release) -> Path:
 
 
 def _control(release: Release, kibibytes: int) -> str:
-    needs = ["libc6 (>= 2.35)", "libstdc++6 (>= 12)", "libgcc-s1", *DEBIAN_PACKAGES.split()]
+    needs = [f"libc6 (>= {LIBC[0]}.{LIBC[1]})", "libstdc++6 (>= 12)", "libgcc-s1", *DEBIAN_PACKAGES.split()]
     return (
         f"Package: inglenook\nVersion: {release.version}\nArchitecture: amd64\nSection: science\n"
         "Priority: optional\n"

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.release import share
 from tests.release.app_image import make_app_image
-from tests.release.archives import make_archive, make_deb
+from tests.release.archives import LIBC, make_archive, make_deb
 from tests.release.licences import add_licences
-from tests.release.plan import PackagingError, Release
+from tests.release.macos import make_dmg
+from tests.release.plan import PackagingError, Release, run
 from tests.release.program import make_program, normalise
+from tests.release.windows import make_setup
 
-__all__ = ["MAX_BYTES", "build", "check_left_out", "check_size", "write_checksums"]
+__all__ = ["MAX_BYTES", "PACKAGES", "build", "check_left_out", "check_libc", "check_size", "write_checksums"]
 
+PACKAGES: dict[str, Callable[[Release], Path]] = {
+    "tar": make_archive, "deb": make_deb, "appimage": make_app_image, "setup": make_setup, "dmg": make_dmg,
+}  # fmt: skip
 MAX_BYTES = {False: 150_000_000, True: 250_000_000}
 """The largest package, without and with the starter model inside."""
 
@@ -32,26 +39,44 @@ def build(release: Release, kinds: tuple[str, ...]) -> list[Path]:
     _say("the program's folder")
     make_program(release)
     check_left_out(release.program)
+    check_libc(release.program)
     _say("licences and bill of materials")
     made = [add_licences(release)]
     normalise(release.program, release.epoch)
-    for kind, make in (("tar", make_archive), ("deb", make_deb), ("appimage", make_app_image)):
+    for kind in PACKAGES:
         if kind in kinds:
             _say(kind)
-            made.append(make(release))
+            made.append(PACKAGES[kind](release))
             check_size(made[-1], starter=release.starter is not None)
     write_checksums(release.out)
     return made
 
 
+_GLIBC = re.compile(r"Name: GLIBC_(\d+)\.(\d+)")
 LEFT_OUT = ("torch", "nvidia", "numba_cuda", "triton", "numba/cuda")
 
 
 def check_left_out(program: Path) -> None:
     """Raise PackagingError if PyTorch or a library of GPUs is in the program's folder."""
-    for name in LEFT_OUT:
-        if (program / "_internal" / name).exists():
-            raise PackagingError(f"{name} is inside, but packages for processors leave it out.")
+    for folder in ("_internal", "Contents/Frameworks", "Contents/Resources"):
+        for name in LEFT_OUT:
+            if (program / folder / name).exists():
+                raise PackagingError(f"{name} is inside, but packages for processors leave it out.")
+
+
+def check_libc(program: Path) -> None:
+    """Raise PackagingError if a library needs a newer C library than the .deb declares, and so than the
+    systems have that the packages are for.
+    """
+    for path in sorted(program.rglob("*.so*")) if sys.platform == "linux" else ():
+        if path.is_file() and not path.is_symlink():
+            needed = _GLIBC.findall(run(["readelf", "--version-info", "--wide", path]))
+            newest = max(((int(major), int(minor)) for major, minor in needed), default=(0, 0))
+            if newest > LIBC:
+                raise PackagingError(
+                    f"{path.name} needs glibc {newest[0]}.{newest[1]}, newer than {LIBC[0]}.{LIBC[1]}: build "
+                    "on an older system, or with a Python from elsewhere."
+                )
 
 
 def check_size(package: Path, *, starter: bool) -> None:

@@ -14,13 +14,16 @@ import subprocess
 import sys
 import sysconfig
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.release.plan import Release
 
-__all__ = ["add_licences", "bill_of_materials"]
+__all__ = ["RUNTIME_PACKAGES", "add_licences", "bill_of_materials"]
+
+RUNTIME_PACKAGES = ("libc6-dev", "libfuse3-dev", "libsquashfuse-dev", "libzstd-dev")
+"""What `runtime.c`, the first part of an AppImage, is linked with."""
 
 _NOTICE = """Inglenook is licensed under Apache-2.0 (LICENSE.txt). It contains these works of others:
 
@@ -34,6 +37,10 @@ GPL-3.0.txt). They are shared libraries in the folder PySide6. You may replace t
 of the same version: put libraries of the same names there. In an AppImage, unpack it first
 (--appimage-extract), and start AppRun in the unpacked folder. Their source code is published at
 https://download.qt.io/official_releases/.
+
+The first part of an AppImage is linked statically with the GNU C Library, libfuse 3 (both LGPL-2.1),
+squashfuse and Zstandard. Its source is tests/release/runtime.c in Inglenook's source code; the command in
+tests/release/app_image.py links it with other builds of them.
 """
 
 
@@ -42,14 +49,15 @@ def add_licences(release: Release) -> Path:
 
     Returns the bill of materials, which is also written beside the packages.
     """
-    inside = release.program / "_internal"
+    inside = release.inside
     folder = inside / "licences"
     folder.mkdir()
     shutil.copyfile(release.tree / "LICENSE", folder / "LICENSE.txt")
     for text in sorted((release.tree / "resources" / "packaging" / "licences").iterdir()):
         shutil.copyfile(text, folder / text.name)
     shutil.copyfile(_python_licence(), folder / "Python.txt")
-    parts = [*_python_packages(inside), _python(), *_system_libraries(inside, folder)]
+    libraries = {**_system_libraries(inside), **_runtime_libraries()}
+    parts = [*_python_packages(inside), _python(), *_debian_parts(libraries, folder), *_model(release)]
     lines = [f"{part['name']} {part['version']}: {_licence_of(part)}" for part in parts]
     qt = next(part["version"] for part in parts if part["name"].lower().startswith("pyside6"))
     (folder / "NOTICE.txt").write_text(_NOTICE.format(parts="\n".join(lines), qt=qt), encoding="utf-8")
@@ -122,23 +130,44 @@ def _python_licence() -> Path:
     return next(place / name for place in places for name in names if (place / name).is_file())
 
 
-def _system_libraries(inside: Path, folder: Path) -> Iterator[dict[str, Any]]:
-    """The Debian packages of the libraries that PyInstaller took from the system; copies their licences."""
+def _system_libraries(inside: Path) -> dict[str, str]:
+    """The Debian packages of the libraries that PyInstaller took from the system, each with one of them."""
     if sys.platform != "linux":
-        return
-    owners: dict[str, Path] = {}
+        return {}
+    owners: dict[str, str] = {}
     for library in sorted(inside.glob("lib*.so*")):
-        if (
-            not library.is_symlink()
-            and not library.name.startswith("libpython")
-            and (owner := _owner(library.name))
-        ):
-            owners.setdefault(owner, library)
-    for package in sorted(owners):
-        version = _dpkg("--showformat=${Version}", "--show", package)
+        if not library.is_symlink() and not library.name.startswith("libpython"):
+            owner = _owner(library.name)
+            if owner:
+                owners.setdefault(owner, library.name)
+    return owners
+
+
+def _runtime_libraries() -> dict[str, str]:
+    """The Debian packages that the AppImage's first part is linked with, statically."""
+    return dict.fromkeys(RUNTIME_PACKAGES, "runtime.c") if sys.platform == "linux" else {}
+
+
+def _debian_parts(packages: Iterable[str], folder: Path) -> Iterator[dict[str, Any]]:
+    """These packages, by name; copies their licences."""
+    for package in sorted(packages):
         papers = Path("/usr/share/doc") / package / "copyright"
-        shutil.copyfile(papers, folder / f"{package}.txt")
-        yield _part(f"pkg:deb/debian/{package}@{version}", package, version, f"in {package}.txt")
+        if papers.is_file():
+            shutil.copyfile(papers, folder / f"{package}.txt")
+            version = _dpkg("--showformat=${Version}", "--show", package)
+            yield _part(f"pkg:deb/debian/{package}@{version}", package, version, f"in {package}.txt")
+
+
+def _model(release: Release) -> Iterator[dict[str, Any]]:
+    """The starter model, if it is inside."""
+    if release.starter is not None:
+        from engine.hub.download.starter import starter
+
+        about = starter()
+        purl = f"pkg:pypi/{about.package}@{about.version}"
+        part = _part(purl, about.name, about.version, about.licence, expression=True)
+        digest = {"alg": "SHA-256", "content": about.sha256}
+        yield {**part, "type": "machine-learning-model", "hashes": [digest]}
 
 
 def _owner(library: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +30,9 @@ class Release:
     time of every file in the packages, seconds since 1970; starter: the starter model's file to put inside;
     maintainer: whom a .deb names, as "name <address>";
     site: the web address of the packages and of the update manifest, without a slash at its end; empty for
-    packages that cannot be updated; update_key: the public key that signs the list of updates there.
+    packages that cannot be updated; update_key: the public key that signs the list of updates there;
+    signer: who signs the program for Windows (the certificate's SHA-1) or macOS (its name); notary: the
+    keychain profile that Apple's notary service is asked with.
     """
 
     work: Path
@@ -40,6 +43,8 @@ class Release:
     maintainer: str = ""
     site: str = ""
     update_key: str = ""
+    signer: str = ""
+    notary: str = ""
 
     @property
     def tree(self) -> Path:
@@ -59,8 +64,18 @@ class Release:
 
     @property
     def program(self) -> Path:
-        """The program's folder, which every package holds."""
-        return self.work / "dist" / "inglenook"
+        """The program's folder, which every package holds; on macOS an application."""
+        return self.work / "dist" / ("Inglenook.app" if sys.platform == "darwin" else "inglenook")
+
+    @property
+    def inside(self) -> Path:
+        """Where its data files are: resources, licences and the metadata of Python packages."""
+        return self.program / ("Contents/Resources" if sys.platform == "darwin" else "_internal")
+
+    @property
+    def name(self) -> str:
+        """The beginning of the packages' names; with the starter model inside, it says so."""
+        return f"inglenook-{self.version}{'-starter' if self.starter else ''}"
 
     @property
     def share(self) -> Path:

@@ -26,9 +26,10 @@ def make_program(release: Release) -> None:
         ],
         cwd=release.tree, PYTHONHASHSEED="1", SOURCE_DATE_EPOCH=str(release.epoch),
         INGLENOOK_VERSION=release.version, INGLENOOK_ICONS=str(release.share),
+        INGLENOOK_SIGNER=release.signer,
         PYINSTALLER_CONFIG_DIR=str(release.work / "pyinstaller-cache"),
     )  # fmt: skip
-    resources = release.program / "_internal" / "resources"
+    resources = release.inside / "resources"
     run([release.python, "-m", "tests.release.kernels", resources / FOLDER], cwd=release.tree)
     if release.starter is not None:
         models = resources / "models"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -19,8 +20,8 @@ from packaging.requirements import Requirement
 
 from engine.hub.updates.manifest import read_manifest
 from tests.release import __main__ as release_command
-from tests.release import archives, build, plan, updates
-from tests.release.archives import make_archive, package_name
+from tests.release import archives, build, licences, plan, updates
+from tests.release.archives import make_archive
 from tests.release.licences import bill_of_materials
 from tests.release.plan import LIST_NAME, ROOT, PackagingError, Release, maintainer, run, source_time, version
 from tests.release.program import normalise
@@ -129,7 +130,7 @@ def test_an_archive_has_the_same_bytes_whenever_it_is_made(tmp_path) -> None:
 
 
 def test_a_package_with_the_starter_says_so(tmp_path) -> None:
-    assert package_name(release(tmp_path, Path("x.gguf"))) == "inglenook-1.2-starter"
+    assert release(tmp_path, Path("x.gguf")).name == "inglenook-1.2-starter"
 
 
 def test_a_package_larger_than_allowed_is_refused(tmp_path, monkeypatch) -> None:
@@ -179,14 +180,43 @@ def test_the_build_gets_all_that_the_command_was_told(tmp_path, monkeypatch) -> 
         "--inside", "77", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work"),
         "--model", "x.gguf",
         "--maintainer", "A B <a@example.org>", "--site", "https://example.org/x/", "--update-key", "KEY",
+        "--signer", "Ada", "--notary", "profile",
         "--packages", *release_command.KINDS,
     ]  # fmt: skip
     assert release_command.main(given) == 0
     expected = Release(
         tmp_path / "work", tmp_path / "out", version(), 77, Path("x.gguf"), "A B <a@example.org>",
-        "https://example.org/x", "KEY",
+        "https://example.org/x", "KEY", "Ada", "profile",
     )  # fmt: skip
     assert built == [(expected, release_command.KINDS)]
+
+
+def test_the_bill_of_materials_names_the_starter_model_that_is_inside(tmp_path) -> None:
+    assert not list(licences._model(release(tmp_path)))
+    (part,) = licences._model(release(tmp_path / "x", Path("x.gguf")))
+    about = json.loads((ROOT / "resources/starter.json").read_text(encoding="utf-8"))
+    assert (part["type"], part["name"]) == ("machine-learning-model", about["name"])
+    assert part["licenses"] == [{"expression": "Apache-2.0"}]
+    assert part["hashes"] == [{"alg": "SHA-256", "content": about["sha256"]}]
+
+
+@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="no packages of Debian are known here")
+def test_licences_of_debian_packages_are_copied_with_their_versions(tmp_path) -> None:
+    parts = list(licences._debian_parts(["libc6", "no-such-package"], tmp_path))
+    assert [part["name"] for part in parts] == ["libc6"]
+    assert "GNU C Library" in (tmp_path / "libc6.txt").read_text(encoding="utf-8")
+    assert parts[0]["purl"].startswith("pkg:deb/debian/libc6@2.")
+
+
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="binutils is not installed")
+def test_a_library_that_needs_a_newer_c_library_is_refused(tmp_path, monkeypatch) -> None:
+    made = release(tmp_path)
+    found = next(Path(name) for name in ("/lib", "/lib64") for name in Path(name).rglob("libm.so.6"))
+    shutil.copyfile(found, made.program / "libm.so.6")
+    build.check_libc(made.program)
+    monkeypatch.setattr(build, "LIBC", (2, 1))
+    with pytest.raises(PackagingError, match=r"libm\.so\.6 needs glibc 2\.\d+, newer than 2\.1"):
+        build.check_libc(made.program)
 
 
 def test_torch_stays_outside() -> None:

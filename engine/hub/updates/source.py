@@ -15,6 +15,8 @@ __all__ = ["SOURCE_FILE", "UpdateSource", "installed_as", "update_advice", "upda
 SOURCE_FILE = "updates.json"
 """Written into a package by `tests.release`; others have none."""
 DEB_FOLDER = Path("/usr/lib/inglenook")
+FLATPAK_INFO = Path("/.flatpak-info")
+"""https://docs.flatpak.org/en/latest/sandbox-permissions.html"""
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,15 @@ def update_source() -> UpdateSource | None:
 
 
 def installed_as() -> str:
-    """How this program was installed: "appimage", "deb", "folder" (of an unpacked archive or a system's
-    installer) or "python" (an environment or a clone).
+    """How this program was installed: "appimage", "deb", "flatpak", "folder" (of an unpacked archive or a
+    system's installer) or "python" (an environment or a clone).
     """
     if app_image() is not None:
         return "appimage"
     if not getattr(sys, "frozen", False):
         return "python"
+    if FLATPAK_INFO.is_file():
+        return "flatpak"
     return "deb" if Path(sys.executable).resolve().is_relative_to(DEB_FOLDER) else "folder"
 
 
@@ -51,6 +55,8 @@ def update_advice(kind: str, command: str = "") -> str:
         return ""
     if kind == "deb":
         return "It was installed as a Debian package: download the new one, and open it, or use apt install."
+    if kind == "flatpak":
+        return "It was installed with Flatpak: run “flatpak update org.inglenook.Inglenook”."
     if kind == "python":
         return (
             f"It was installed with pip: run “{command or 'python'} -m pip install --upgrade inglenook”. In "

@@ -42,6 +42,13 @@ def test_a_frozen_program_starts_itself(
     assert json.loads(capsys.readouterr().out)[0] == ["one", "--two"]
 
 
+def test_on_windows_the_program_with_standard_streams_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sys, "executable", "/programs/inglenook.exe")
+    assert python_command(MODULE, "one") == ["/programs/inglenook-engine.exe", "--run-module", MODULE, "one"]
+
+
 @pytest.mark.parametrize(
     "words", [[], ["model.gguf"], [python_process._RUN_MODULE], ["x", "--run-module", "y"]]
 )

@@ -362,13 +362,17 @@ def test_how_this_program_was_installed(monkeypatch, tmp_path) -> None:
     assert installed_as() == "deb"
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "inglenook"))
     assert installed_as() == "folder"
+    (tmp_path / "flatpak").touch()
+    with monkeypatch.context() as inside:
+        inside.setattr("engine.hub.updates.source.FLATPAK_INFO", tmp_path / "flatpak")
+        assert installed_as() == "flatpak"
     image = tmp_path / "I.AppImage"
     image.touch()
     monkeypatch.setenv("APPIMAGE", str(image))
     monkeypatch.setenv("APPDIR", str(tmp_path))
     assert installed_as() == "appimage"
-    words = {kind: update_advice(kind) for kind in ("appimage", "deb", "folder", "python")}
-    assert len(set(words.values())) == 4
+    words = {kind: update_advice(kind) for kind in ("appimage", "deb", "flatpak", "folder", "python")}
+    assert len(set(words.values())) == 5
     assert words["appimage"] == ""
     assert "“/x/python -m pip install --upgrade inglenook”" in update_advice("python", "/x/python")
 
