@@ -21,14 +21,14 @@ from tests.release import share
 from tests.release.build import check_left_out
 from tests.release.environment import copy_tree, make_environment
 from tests.release.plan import Release, version
-from tests.release.program import make_program
+from tests.release.program import freeze
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.real_model,
     pytest.mark.timeout(900),
     pytest.mark.skipif(sys.platform != "linux", reason="the other systems' programs are started otherwise"),
-    pytest.mark.skipif(shutil.which("strip") is None, reason="binutils is not installed"),
+    pytest.mark.skipif(shutil.which("objdump") is None, reason="binutils is not installed"),
 ]
 
 
@@ -39,7 +39,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     copy_tree(release)
     make_environment(release)
     share.main(str(release.share), release.version, str(release.epoch))
-    make_program(release)
+    freeze(release)
     yield release.program
     shutil.rmtree(work)
 

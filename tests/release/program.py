@@ -12,11 +12,30 @@ from engine.hub.updates.source import SOURCE_FILE
 from engine.platform.levels import FOLDER
 from tests.release.plan import LIST_NAME, Release, run
 
-__all__ = ["make_program", "normalise"]
+__all__ = ["freeze", "make_program", "normalise"]
 
 
 def make_program(release: Release) -> None:
-    """Build `release.program`; on Linux the second program is a link to the first."""
+    """Build `release.program` with all that packages bring: compiled kernels, the starter model, where updates
+    are.
+    """
+    freeze(release)
+    resources = release.inside / "resources"
+    run([release.python, "-m", "tests.release.kernels", resources / FOLDER], cwd=release.tree)
+    if release.starter is not None:
+        models = resources / "models"
+        models.mkdir()
+        shutil.copyfile(release.starter, models / release.starter.name)
+    if release.site and release.update_key:
+        source = {"url": f"{release.site}/{LIST_NAME}", "keys": [release.update_key]}
+        content = json.dumps(source, indent=1) + "\n"
+        (resources / SOURCE_FILE).write_text(content, encoding="utf-8")
+    if sys.platform == "linux":
+        _strip(release.program)
+
+
+def freeze(release: Release) -> None:
+    """Build `release.program` by PyInstaller alone; on Linux the second program is a link to the first."""
     shutil.rmtree(release.program.parent, ignore_errors=True)
     run(
         [
@@ -29,19 +48,8 @@ def make_program(release: Release) -> None:
         INGLENOOK_SIGNER=release.signer,
         PYINSTALLER_CONFIG_DIR=str(release.work / "pyinstaller-cache"),
     )  # fmt: skip
-    resources = release.inside / "resources"
-    run([release.python, "-m", "tests.release.kernels", resources / FOLDER], cwd=release.tree)
-    if release.starter is not None:
-        models = resources / "models"
-        models.mkdir()
-        shutil.copyfile(release.starter, models / release.starter.name)
-    if release.site and release.update_key:
-        source = {"url": f"{release.site}/{LIST_NAME}", "keys": [release.update_key]}
-        content = json.dumps(source, indent=1) + "\n"
-        (resources / SOURCE_FILE).write_text(content, encoding="utf-8")
     if sys.platform == "linux":
         (release.program / "inglenook-engine").symlink_to("inglenook")
-        _strip(release.program)
 
 
 def _strip(folder: Path) -> None:
