@@ -16,9 +16,7 @@ __all__ = ["freeze", "make_program", "normalise"]
 
 
 def make_program(release: Release) -> None:
-    """Build `release.program` with all that packages bring: compiled kernels, the starter model, where updates
-    are.
-    """
+    """Build `release.program` with what packages bring: compiled kernels, a model, the address of updates."""
     freeze(release)
     resources = release.inside / "resources"
     run([release.python, "-m", "tests.release.kernels", resources / FOLDER], cwd=release.tree)
