@@ -34,7 +34,7 @@ def from_hf_mixture(keys: Keys) -> ModelConfig:
     keys = keys.over({"num_local_experts": 8})
     shape = hf_decoder(keys, bias=keys.flag("attention_bias", False))
     shares = keys.source["architectures"][0] == "GraniteMoeSharedForCausalLM"
-    shared = keys.integer("shared_intermediate_size", 0, 1 << 22, 1024 if shares else 0)
+    shared = keys.integer("shared_intermediate_size", 0, 1 << 22, 0)
     return ModelConfig(
         **shape, **hf_multipliers(keys), experts=hf_granite_experts(keys, shape, shared if shares else 0)
     )

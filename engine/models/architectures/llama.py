@@ -28,7 +28,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 def mistral_from_hf(keys: Keys) -> ModelConfig:
     """`MistralForCausalLM`."""
     defaults: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}
-    shape = hf_decoder(keys, bias=False, **defaults)
+    shape = hf_decoder(keys, bias=False, max_position_embeddings=1 << 17, **defaults)
     # Mistral's default is a window of 4096 where the key is absent; null means none.
     return ModelConfig(**shape, windows=hf_windows(keys, shape["layers"], default=4096))
 

@@ -1,0 +1,73 @@
+"""A key that config.json leaves out takes the default of transformers' class, which is why it is absent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.errors import EngineError
+from engine.models.architectures import ARCHITECTURES
+from engine.models.config import ModelConfig
+from engine.models.headers.keys import Keys
+from tests.engine.models.all_cases import BY_NAME
+from tests.engine.models.architectures import transformers_config
+
+SIZES = {
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "n_embd", "n_layer",
+    "n_head", "moe_intermediate_size", "layers_block_type",
+}  # fmt: skip
+"""Keys that every file has; a model without them is damaged."""
+WHOLE = {"architectures", "model_type", "vocab_size", "dtype", "transformers_version", "per_layer_config"}
+"""What names the file itself, and a table that the class makes of other keys."""
+MADE = {
+    ("falcon", "ffn_hidden_size"), ("granitemoehybrid", "mamba_d_head"), ("minicpm3", "v_head_dim"),
+    ("opt", "word_embed_proj_dim"), ("ministral3", "rope_parameters"), ("mistral", "head_dim"),
+    ("qwen2_moe", "sliding_window"), ("cohere2", "head_dim"),
+}  # fmt: skip
+"""(model type, key) whose default the class computes from other keys."""
+
+
+def read(config: dict[str, Any]) -> ModelConfig | None:
+    """The model's shape; None if the file is refused."""
+    (architecture,) = (each for each in ARCHITECTURES if config["architectures"][0] in each.hf)
+    try:
+        return architecture.from_hf(Keys(config, "config.json"))
+    except EngineError:
+        return None
+
+
+def defaults(name: str) -> tuple[dict[str, Any], Iterator[tuple[str, Any]]]:
+    """The whole config.json of a case, and the class's default of each key that has one."""
+    from transformers import AutoModelForCausalLM
+
+    config = transformers_config(BY_NAME[name])
+    kind = type(config)
+    whole = json.loads(json.dumps(config.to_dict()))
+    whole["architectures"] = [AutoModelForCausalLM._model_mapping[kind].__name__]
+    usual = json.loads(json.dumps(kind().to_dict()))
+    return whole, (
+        (key, value)
+        for key, value in usual.items()
+        if value is not None
+        and key not in WHOLE
+        and (config.model_type, key) not in MADE
+        and getattr(kind, key, value) is not None  # else computed
+    )
+
+
+@pytest.mark.parametrize(
+    "name", sorted({case.model_type: case.name for case in reversed(BY_NAME.values())}.values())
+)
+def test_absent_keys_take_the_defaults_of_the_class(name: str) -> None:
+    whole, usual = defaults(name)
+    assert read(whole) is not None
+    compared = 0
+    for key, value in usual:
+        given, left_out = read(whole | {key: value}), read({k: v for k, v in whole.items() if k != key})
+        if given is not None and not (left_out is None and key in SIZES):
+            assert left_out == given, key
+            compared += 1
+    assert compared > 3
