@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from engine.constraint.calls.lark import LarkRules, quoted, regex_of
 from engine.constraint.calls.schema import argument_schema, as_json
-from engine.constraint.calls.values import FREE, Values, braces, python, raw_pattern, required_names
+from engine.constraint.calls.texts import FREE, NoTexts, texts_of
+from engine.constraint.calls.values import Values, alternatives, braces, members_of, python
 from engine.constraint.grammar_source import GrammarSource
 from engine.core import Tool
+from engine.errors import BadSetting
 from engine.text.template.reasoning import Tag
 from engine.text.tools.form import CHANNELS, CallForm
 from engine.text.tools.values import STRING, argument_types, resolved
@@ -133,7 +136,7 @@ class _Written:
     def call(self) -> str:
         """One call, after the text before it."""
         if not self._call:
-            self._call = self.rules.rule(" | ".join(self._one(tool) for tool in self._grammar.tools))
+            self._call = self.rules.rule(" | ".join(self._checked(tool) for tool in self._grammar.tools))
         return self._call
 
     def message(self, channel: str) -> str:
@@ -148,6 +151,20 @@ class _Written:
         text = self.rules.text
         first = f"( {text(channel)} )?" if channel else ""
         return f'{first} ( " " )? ( {text("<|constrain|>")} )? ( "json" )? {text("<|message|>")}'
+
+    def _checked(self, tool: Tool) -> str:
+        """The call of one tool. Raises `BadSetting`."""
+        try:
+            return self._one(tool)
+        except NoTexts:
+            raise BadSetting(
+                f"No arguments satisfy the schema of the tool {tool.name!r}; check what it demands."
+            ) from None
+        except RecursionError:
+            raise BadSetting(
+                f"The schema of the tool {tool.name!r} refers to itself in a way that cannot be enforced; "
+                "make it simpler."
+            ) from None
 
     def _one(self, tool: Tool) -> str:
         form, text = self._form, self.rules.text
@@ -165,9 +182,9 @@ class _Written:
         if form.kind == "tagged":
             return f"{name} {text(form.after_name[0])} {self._parameters(schema)} {end}"
         if form.kind == "braces":
-            values = Values(self.rules, braces(form.quote), schema)
+            values = Values(self.rules, braces(form.quote), schema, lenient=self._grammar.lenient)
             return f'{name} "{{" {values.members(schema, ":", bare=True)} "}}" {end}'
-        values = Values(self.rules, python(), schema)
+        values = Values(self.rules, python(), schema, lenient=self._grammar.lenient)
         return f'{name} "(" {values.members(schema, "=", bare=True)} ")" {end}'
 
     def _object(self, tool: Tool, schema: Mapping[str, Any]) -> str:
@@ -186,52 +203,53 @@ class _Written:
         return self.rules.rule(r"/\"[A-Za-z0-9_-]{1,40}\"/")
 
     def _parameters(self, schema: Mapping[str, Any]) -> str:
-        required = required_names(schema)
-        found = []
-        for name, part in (schema.get("properties") or {}).items():
-            rule = self.rules.rule(self._parameter(name, part, schema))
-            found.append(rule if name in required else f"{rule}?")
-        return " ".join(found)
+        ways = list[str]()
+        for one in alternatives(schema, schema):
+            found = list[str]()
+            for name, (part, required) in members_of(one).items():
+                if part is not False:
+                    rule = self.rules.rule(self._parameter(name, part, schema))
+                    found.append(rule if required else f"{rule}?")
+                elif required:
+                    break  # there is no such object
+            else:
+                ways.append(" ".join(found))
+        if not ways:
+            raise NoTexts
+        return ways[0] if len(ways) == 1 else f"( {' | '.join(self.rules.rule(way) for way in ways)} )"
 
     def _parameter(self, name: str, schema: Any, root: Mapping[str, Any]) -> str:
         form, text = self._form, self.rules.text
         begins, middle, after = form.parameter
         types, head = argument_types(schema, root), f"{text(begins)} {quoted(name)}"
-        own = _string_branch(schema, root)
+        texts = ""
+        if "string" in types:
+            with suppress(NoTexts) if types != STRING else nullcontext():
+                texts = texts_of(schema, root, lenient=self._grammar.lenient)
         # where strings stand there as they are, any text is one of them, unless their schema says more
-        if types == STRING or ("string" in types and not form.json_value and not own.keys() - {"type"}):
-            return f"{head} {text(middle)} {self._raw(own, after)}"
+        if types == STRING or (texts == FREE and not form.json_value):
+            return f"{head} {text(middle)} {self._raw(texts, after)}"
         definitions = {key: root[key] for key in ("$defs", "definitions", "x-guidance") if key in root}
         whole = {**definitions, **_without_strings(schema, root, 8)}
         json = f"{head} {text(form.json_value or middle)} {self.rules.json(whole)} {text(after)}"
-        return f"{head} {text(middle)} {self._raw(own, after)} | {json}" if "string" in types else json
+        return f"{head} {text(middle)} {self._raw(texts, after)} | {json}" if texts else json
 
-    def _raw(self, schema: Mapping[str, Any], after: str) -> str:
-        """A string as it is, and what ends it."""
-        choices = [schema["const"]] if "const" in schema else schema.get("enum")
-        if choices:
-            texts = [choice for choice in choices if isinstance(choice, str)]
-            return f"( {' | '.join(map(quoted, texts))} ) {self.rules.text(after)}"
-        pattern, trail = raw_pattern(schema), after[: len(after) - len(after.lstrip())]
+    def _raw(self, texts: str, after: str) -> str:
+        """A string as it is, of the expression `texts`, and what ends it."""
+        trail, free = after[: len(after) - len(after.lstrip())], texts == FREE
         begins, ends = self._form.wrapped
         rest, wrapped = self.rules.text(after[len(after.rstrip()) :]), ""
         if begins:
-            wrapped = f"{quoted(begins)} {self.rules.until(ends, pattern)} {self.rules.text(after.strip())}"
+            wrapped = f"{quoted(begins)} {self.rules.until(ends, texts)} {self.rules.text(after.strip())}"
             # what begins like a wrapped text is one, so that the lexer need not choose
-            pattern = f"([^{begins[0]}]{FREE})?" if pattern == FREE else pattern
-        ended = self.rules.until(after.strip(), pattern + (f"({regex_of(trail)})?" if trail else ""))
+            texts = f"/([^{begins[0]}]{FREE.strip('/')})?/" if free else texts
+        if trail and free:
+            texts = f"{texts[:-1]}({regex_of(trail)})?/"
+        elif trail:  # one at the end is not part of the string
+            end = regex_of(trail)
+            texts = f"( {texts} & ~/(?s:.*){end}/ ) | ( {texts} /{end}/ )"
+        ended = self.rules.until(after.strip(), texts)
         return f"( {ended} | {wrapped} ) {rest}" if wrapped else f"{ended} {rest}"
-
-
-def _string_branch(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a schema says of the strings among its values."""
-    found = resolved(schema, root)
-    for keyword in ("anyOf", "oneOf"):
-        branches = found.get(keyword)
-        if isinstance(branches, list):
-            parts = [resolved(one, root) for one in branches if "string" in argument_types(one, root)]
-            return parts[0] if len(parts) == 1 else {}
-    return found
 
 
 def _without_strings(schema: Any, root: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
@@ -241,7 +259,7 @@ def _without_strings(schema: Any, root: Mapping[str, Any], depth: int) -> Mappin
         return schema if isinstance(schema, Mapping) else {}
     found = {key: value for key, value in resolved(schema, root).items() if key != "$ref"}
     if isinstance(found.get("enum"), list):
-        return {"enum": [value for value in found["enum"] if not isinstance(value, str)]}
+        found["enum"] = [value for value in found["enum"] if not isinstance(value, str)]
     for keyword in ("anyOf", "oneOf"):
         if isinstance(found.get(keyword), list):
             others = [one for one in found[keyword] if argument_types(one, root) != STRING]

@@ -13,6 +13,7 @@ __all__ = ["LarkRules", "regex_of"]
 
 _MOST_REFERENCES = 50_000
 """Of many tools, side by side; those of each schema are counted by themselves."""
+_REGEX = re.compile(r"/(?:[^/\\]|\\.)*/")
 _PARTS = re.compile(r"\s+|\S+")
 
 
@@ -63,17 +64,26 @@ class LarkRules:
             at = match.end()
         return " ".join([*found, *parts(text[at:])])
 
-    def until(self, end: str, content: str = r"(?s:.*)") -> str:
-        """A text that matches the expression `content` up to the first `end`, which is read too."""
+    def terminal(self, expression: str) -> str:
+        """The name of a terminal, whose expression may join others by `&`, `|` and `~`."""
+        key = f"terminal:{expression}"
+        if key not in self._known:
+            name = self._known[key] = f"T{len(self._known)}"
+            self._rules.append(f"{name}: {expression}")
+        return self._known[key]
+
+    def until(self, end: str, content: str = r"/(?s:.*)/") -> str:
+        """A text of the expression `content` up to the first `end`, which is read too."""
+        content = content if _REGEX.fullmatch(content) else self.terminal(content)
         if end in self._tokens:
-            return f"{self.rule(f'/{content}/')} <[{self._tokens[end]}]>"
+            return f"{self.rule(content)} <[{self._tokens[end]}]>"
         first = self._pattern.search(end)
         if first is None:
-            return self.rule(f"/{content}/", f"[suffix={quoted(end)}]")
+            return self.rule(content, f"[suffix={quoted(end)}]")
         if first.start():
             head = end[: first.start()]
-            return f"{self.rule(f'/{content}/', f'[suffix={quoted(head)}]')} {self.text(end[len(head) :])}"
-        return f"{self.rule(f'/{content}/')} {self.text(end)}"
+            return f"{self.rule(content, f'[suffix={quoted(head)}]')} {self.text(end[len(head) :])}"
+        return f"{self.rule(content)} {self.text(end)}"
 
     def json(self, schema: Mapping[str, Any]) -> str:
         """A JSON text that satisfies a schema."""

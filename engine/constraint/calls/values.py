@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from engine.constraint.calls.lark import LarkRules, quoted
+from engine.constraint.calls.merged import fits, merged
+from engine.constraint.calls.texts import NoTexts, texts_of
 from engine.text.tools.values import resolved
 
-__all__ = ["FREE", "Notation", "Values", "braces", "python", "raw_pattern", "required_names"]
+__all__ = ["Notation", "Values", "alternatives", "braces", "members_of", "python"]
 
-FREE = "(?s:.*)"
-"""The expression of any text."""
-_OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_FORMATS = {
-    "date": r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])",
-    "time": r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?(Z|[+\-][0-2][0-9]:[0-5][0-9])",
-    "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
-    "email": r"[A-Za-z0-9._%+\-]{1,64}@[A-Za-z0-9\-]{1,63}(\.[A-Za-z0-9\-]{1,63}){1,4}",
-    "ipv4": rf"{_OCTET}(\.{_OCTET}){{3}}",
-    "uri": r"[a-z][a-z0-9+.\-]{0,20}:[^\s<>\"]{1,2000}",
-}
-_FORMATS["date-time"] = f"{_FORMATS['date']}T{_FORMATS['time']}"
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_TEXTUAL = ("minLength", "maxLength", "pattern", "format")
 _TYPES = ("string", "number", "boolean", "null", "array", "object")
 
 
@@ -58,29 +50,51 @@ def python() -> Notation:
 
 
 class Values:
-    """The grammar of the values of one schema, whose document is `root`."""
+    """The grammar of the values of one schema, whose document is `root`.
 
-    def __init__(self, rules: LarkRules, notation: Notation, root: Mapping[str, Any]) -> None:
-        self._rules, self._notation, self._root = rules, notation, root
+    What cannot be enforced raises `BadSetting`, unless the grammar is `lenient`.
+    """
+
+    def __init__(
+        self, rules: LarkRules, notation: Notation, root: Mapping[str, Any], *, lenient: bool
+    ) -> None:
+        self._rules, self._notation, self._root, self._lenient = rules, notation, root, lenient
         self._references: dict[str, str] = {}
 
     def members(self, schema: Mapping[str, Any], between: str, *, bare: bool) -> str:
         """The members of an object, with `between` after each name, which is `bare` or in quotes; "" for
-        none.
+        none. Raises `NoTexts` if there is no such object.
         """
-        properties = schema.get("properties")
-        known = [*properties.items()] if isinstance(properties, Mapping) else []
-        required = required_names(schema)
-        pairs = [
-            (f"{self._key(name, bare)} {quoted(between)} {self.value(part)}", name in required)
-            for name, part in known
-        ]
+        ways = [self._members(one, between, bare) for one in alternatives(schema, self._root)]
+        if "" in ways and len(ways) > 1:
+            return f"( {' | '.join(way for way in ways if way)} )?"
+        return ways[0] if len(ways) == 1 else f"( {' | '.join(ways)} )"
+
+    def _members(self, schema: Mapping[str, Any], between: str, bare: bool) -> str:
+        known = members_of(schema)
+        pairs = list[tuple[str, bool]]()
+        for name, (part, required) in known.items():
+            try:
+                pairs.append((f"{self._key(name, bare)} {quoted(between)} {self.value(part)}", required))
+            except NoTexts:
+                if required:
+                    raise
         others = schema.get("additionalProperties", not known)
         if others is not False and "patternProperties" not in schema:
-            name = self._rules.rule(r"/[A-Za-z_][A-Za-z0-9_]{0,40}/")
+            name = self._other_name(known)
             name = name if bare else f'"\\"" {name} "\\""'
-            pairs += [(f"( {name} {quoted(between)} {self.value(others)} )", False)] * 4
+            least = max(schema.get("minProperties", 0) - len(known), 0)
+            most = min(schema.get("maxProperties", len(known) + 4) - len(known), max(least, 4))
+            member = f"( {name} {quoted(between)} {self.value(others)} )"
+            pairs += [(member, place < least) for place in range(most)]
+        elif schema.get("minProperties", 0) > len(known):
+            raise NoTexts
         return self._list(pairs, 0, True)
+
+    def _other_name(self, known: Mapping[str, Any]) -> str:
+        """A name that is none of the `known`."""
+        taken = f" & ~( {' | '.join(map(quoted, known))} )" if known else ""
+        return self._rules.terminal(f"/[A-Za-z_][A-Za-z0-9_]{{0,40}}/{taken}")
 
     def _list(self, pairs: Sequence[tuple[str, bool]], place: int, first: bool) -> str:
         """Members from `place` on, with commas between them."""
@@ -106,14 +120,20 @@ class Values:
         return quoted(name if bare else json.dumps(name, ensure_ascii=False))
 
     def value(self, schema: Any) -> str:
-        """A value that satisfies a schema."""
+        """A value that satisfies a schema. Raises `NoTexts` if there is none."""
+        if schema is False:
+            raise NoTexts
         if not isinstance(schema, Mapping) or not schema:
             return self._any()
         reference = schema.get("$ref")
-        if isinstance(reference, str):
+        if isinstance(reference, str) and len(schema) == 1:
             if reference not in self._references:
                 name = self._references[reference] = self._rules.later()
-                self._rules.define(name, self._body(resolved(schema, self._root)))
+                try:
+                    self._rules.define(name, self._body(resolved(schema, self._root)))
+                except NoTexts:
+                    del self._references[reference]
+                    raise
             return self._references[reference]
         return self._rules.rule(self._body(schema))
 
@@ -125,22 +145,31 @@ class Values:
         return self._references[""]
 
     def _body(self, schema: Mapping[str, Any]) -> str:
-        if "const" in schema:
-            return self._written(schema["const"])
-        if isinstance(schema.get("enum"), list) and schema["enum"]:
-            return " | ".join(map(self._written, schema["enum"]))
+        schema = merged([schema], self._root)
         for keyword in ("anyOf", "oneOf"):
             if isinstance(schema.get(keyword), list) and schema[keyword]:
                 rest = {key: part for key, part in schema.items() if key != keyword}
-                return " | ".join(self.value(_merged([rest, one], self._root)) for one in schema[keyword])
-        if isinstance(schema.get("allOf"), list):
-            return self.value(_merged([schema, *schema["allOf"]], self._root))
+                parts = [merged([rest, one], self._root) if rest else one for one in schema[keyword]]
+                return self._either(parts, self.value)
+        if "const" in schema or isinstance(schema.get("enum"), list):
+            values = [schema["const"]] if "const" in schema else schema["enum"]
+            return self._either([value for value in values if fits(value, schema)], self._written)
         declared = schema.get("type")
         if declared is None:
             declared = _implied(schema)
-        if isinstance(declared, list):
-            return " | ".join(self._of_type(str(one), schema) for one in declared)
-        return self._of_type(str(declared), schema)
+        kinds = declared if isinstance(declared, list) else [declared]
+        return self._either(kinds, lambda kind: self._of_type(str(kind), schema))
+
+    @staticmethod
+    def _either(parts: Sequence[Any], write: Callable[[Any], str]) -> str:
+        """One of these parts that can be written. Raises `NoTexts` if none can."""
+        found = list[str]()
+        for part in parts:
+            with suppress(NoTexts):
+                found.append(write(part))
+        if not found:
+            raise NoTexts
+        return " | ".join(dict.fromkeys(found))
 
     def _of_type(self, kind: str, schema: Mapping[str, Any]) -> str:
         if kind == "string":
@@ -155,28 +184,50 @@ class Values:
             python = self._notation.python
             return f'"{{" {self.members(schema, ": " if python else ":", bare=not python)} "}}"'
         kind = "integer" if kind == "integer" else "number"
-        return self._rules.json({"type": kind, **{key: schema[key] for key in _NUMERIC if key in schema}})
+        return self._scalar(kind, schema, _NUMERIC)
+
+    def _scalar(self, kind: str, schema: Mapping[str, Any], keywords: Sequence[str]) -> str:
+        """A number or a string as JSON, with these of its keywords."""
+        limits = {key: schema[key] for key in keywords if key in schema}
+        also = [part for part in schema.get("allOf", ()) if part.keys() <= {*keywords}]
+        return self._rules.json({"type": kind, **limits, **({"allOf": also} if also else {})})
 
     def _string(self, schema: Mapping[str, Any]) -> str:
         if self._notation.python:
-            limits = {
-                key: schema[key] for key in ("minLength", "maxLength", "pattern", "format") if key in schema
-            }
-            return self._rules.json({"type": "string", **limits})
-        quote = self._notation.quote
-        return f"{self._rules.text(quote)} {self._rules.until(quote, raw_pattern(schema))}"
+            return self._scalar("string", schema, _TEXTUAL)
+        quote = self._rules.text(self._notation.quote)
+        texts = texts_of({**schema, "type": "string"}, self._root, lenient=self._lenient)
+        return f"{quote} {self._rules.until(self._notation.quote, texts)}"
 
     def _array(self, schema: Mapping[str, Any]) -> str:
         least, most = schema.get("minItems", 0), schema.get("maxItems")
-        fixed = schema.get("prefixItems")
-        if isinstance(fixed, list) and fixed:
-            return f'"[" {f" {self._comma} ".join(self.value(one) for one in fixed)} "]"'
-        item = self.value(schema.get("items", {}))
-        if most == 0:
-            return '"[" "]"'
-        counted = f"{{{max(least - 1, 0)},{'' if most is None else max(most - 1, 0)}}}"
-        some = f"{item} ( {self._comma} {item} ){counted}"
-        return f'"[" {some} "]"' if least else f'"[" ( {some} )? "]"'
+        items, first = schema.get("items", {}), schema.get("prefixItems")
+        if isinstance(items, list):
+            items, first = schema.get("additionalItems", {}), items
+        fixed = first if isinstance(first, list) else []
+        if items is False or (fixed and "items" not in schema and least <= len(fixed)):
+            most = len(fixed) if most is None else min(most, len(fixed))
+        if most is not None and least > most:
+            raise NoTexts
+        pairs = list[tuple[str, bool]]()
+        for place, one in enumerate(fixed[:most]):
+            pairs.append((self.value(one), place < least or "items" not in schema))
+        left = None if most is None else most - len(pairs)
+        if left == 0:
+            return f'"[" {self._in_order(pairs)} "]"'
+        item = self.value(items)
+        counted = f"{{{max(least - len(pairs) - 1, 0)},{'' if left is None else left - 1}}}"
+        more = item if left == 1 else f"{item} ( {self._comma} {item} ){counted}"
+        return f'"[" {self._in_order([*pairs, (more, least > len(pairs))])} "]"'
+
+    def _in_order(self, pairs: Sequence[tuple[str, bool]]) -> str:
+        """Items, each of which may only follow the one before; "" for none."""
+        written = ""
+        for place in range(len(pairs) - 1, -1, -1):
+            item, required = pairs[place]
+            inner = f"{item} {written}" if place == 0 else f"{self._comma} {item} {written}"
+            written = inner if required else f"( {inner} )?"
+        return written
 
     def _written(self, value: Any) -> str:
         """Exactly one value."""
@@ -188,78 +239,38 @@ class Values:
         return quoted(json.dumps(value, ensure_ascii=False))
 
 
-def required_names(schema: Mapping[str, Any]) -> Sequence[Any]:
-    """The members that an object must have."""
-    names = schema.get("required")
-    return names if isinstance(names, list) else ()
+def alternatives(
+    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 4
+) -> Sequence[Mapping[str, Any]]:
+    """The schemas, without branches, of which an object has to satisfy one."""
+    found = merged([schema], root)
+    keyword = next((one for one in ("anyOf", "oneOf") if isinstance(found.get(one), list) and found[one]), "")
+    if not keyword or not depth:
+        return [found]
+    rest = {key: part for key, part in found.items() if key != keyword}
+    whole = (merged([rest, one], root) for one in found[keyword])
+    return [way for one in whole if one.get("type", "") != [] for way in alternatives(one, root, depth - 1)]
 
 
-def raw_pattern(schema: Mapping[str, Any]) -> str:
-    """The expression of a string that stands there as it is."""
-    pattern, form = schema.get("pattern"), schema.get("format")
-    if isinstance(pattern, str) and (found := _whole(pattern)):
-        return found
-    if isinstance(form, str) and form in _FORMATS:
-        return _FORMATS[form]
-    least, most = schema.get("minLength", 0), schema.get("maxLength")
-    if not least and most is None:
-        return FREE
-    return f"(?s:.{{{least},{'' if most is None else most}}})"
+def members_of(schema: Mapping[str, Any]) -> dict[str, tuple[Any, bool]]:
+    """The schema of each member that an object may have, and whether it must."""
+    names, properties = schema.get("required"), schema.get("properties")
+    required = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    found = dict(properties) if isinstance(properties, Mapping) else {}
+    for name in required:
+        if name not in found:
+            found[name] = _other(schema, name)
+    return {name: (part, name in required) for name, part in found.items()}
 
 
-def _whole(pattern: str) -> str:
-    """The expression that a whole text matches if `pattern` is found in it; "" where that is not known."""
-    from llguidance import regex_to_lark
-
-    if not _compiles(pattern) or re.search(r"\(\?[=!<P]|\\[bB1-9]", pattern):
-        return ""
-    found = []
-    for one in _branches(pattern):
-        begins, ends = one.startswith("^"), one.endswith("$") and not one.endswith("\\$")
-        core = one[begins : len(one) - ends]
-        if re.search(r"(?<![\\\[])[\^$]", core):
-            return ""
-        inner = f"({regex_to_lark(core, 'd')})" if core else ""
-        found.append(("" if begins else FREE) + inner + ("" if ends else FREE))
-    return f"({'|'.join(found)})"
-
-
-def _branches(pattern: str) -> list[str]:
-    """The alternatives of an expression."""
-    found, depth, in_class, at = [""], 0, False, 0
-    while at < len(pattern):
-        char = pattern[at : at + 1 + (pattern[at] == "\\")]
-        at += len(char)
-        if not in_class and not depth and char == "|":
-            found.append("")
-            continue
-        depth += (char == "(") - (char == ")") if not in_class else 0
-        in_class = char == "[" or (in_class and char != "]")
-        found[-1] += char
-    return found
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except re.error:
-        return False
-    return True
-
-
-def _merged(schemas: Sequence[Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """Schemas that hold together, as one."""
-    found: dict[str, Any] = {}
-    for one in schemas:
-        part = resolved(one, root)
-        for key, value in part.items():
-            if key == "properties" and isinstance(value, Mapping):
-                found[key] = {**found.get(key, {}), **value}
-            elif key == "required" and isinstance(value, list):
-                found[key] = [*found.get(key, []), *value]
-            elif key not in ("allOf", "$defs", "definitions"):
-                found[key] = value
-    return found
+def _other(schema: Mapping[str, Any], name: str) -> Any:
+    """The schema of a member that `properties` do not have."""
+    patterns = schema.get("patternProperties")
+    for pattern, part in patterns.items() if isinstance(patterns, Mapping) else ():
+        with suppress(re.error):
+            if re.search(pattern, name):
+                return part
+    return schema.get("additionalProperties", {})
 
 
 def _implied(schema: Mapping[str, Any]) -> str | list[str]:

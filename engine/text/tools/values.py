@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from engine.core import Tool
@@ -68,14 +68,20 @@ def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> se
         return {_type_of(schema["const"])}
     if isinstance(schema.get("enum"), list):
         return {_type_of(value) for value in schema["enum"]}
-    declared = schema.get("type")
+    declared, found = schema.get("type"), set(ANY_TYPE)
     if declared is not None:
-        return set(map(str, declared)) if isinstance(declared, list) else {str(declared)}
+        found = set(map(str, declared)) if isinstance(declared, list) else {str(declared)}
     for keyword in _KEYWORDS:
         branches = schema.get(keyword)
         if isinstance(branches, list) and branches and depth:
-            return set().union(*(_types(resolved(one, root), root, depth - 1) for one in branches))
-    return set(ANY_TYPE)
+            each = [_types(resolved(one, root), root, depth - 1) for one in branches]
+            for types in each if keyword == "allOf" else [set().union(*each)]:
+                found = {one for one in found | types if _has(found, one) and _has(types, one)}
+    return found
+
+
+def _has(types: Set[str], one: str) -> bool:
+    return one in types or (one == "integer" and "number" in types)
 
 
 def _type_of(value: Any) -> str:

@@ -10,9 +10,10 @@ import jsonschema
 import pytest
 
 from engine.constraint.calls.grammar import CallGrammar
-from engine.constraint.calls.values import raw_pattern
+from engine.constraint.calls.texts import FREE, texts_of
 from engine.constraint.grammar import GrammarFilter
 from engine.core import CallPiece, Tool
+from engine.errors import BadSetting
 from engine.text.tools.form import CDATA, HERMES, KNOWN, CallForm
 from engine.text.tools.parser import ToolParser
 from engine.text.tools.writing import written_calls
@@ -117,9 +118,127 @@ def test_values_as_models_write_them(
     ("pattern", "expression"),
     [
         ("^a$", "((a))"), ("a", "((?s:.*)(a)(?s:.*))"), ("^a|b$", "((a)(?s:.*)|(?s:.*)(b))"),
-        ("^[|(]$", r"(([|(]))"), ("^(a|b)$", "(((a|b)))"), ("(?=a)b", "(?s:.*)"), ("(", "(?s:.*)"),
-        ("a^b", "(?s:.*)"), (r"^\|$", r"((\|))"),
+        ("^[|(]$", r"(([|(]))"), ("^(a|b)$", "((a)|(b))"), (r"^\|$", r"((\|))"),
+        ("(^a|b$)", "((a)(?s:.*)|(?s:.*)(b))"), ("^(?:a|b$)", "((a)(?s:.*)|(b))"), ("^[]|$]$", "(([]|$]))"),
+        ("(?i)^a$", "(((?i)a))"), ("^(?P<x>a)b$", "(((a)b))"), (r"^a\\\\$", r"((a\\\\))"),
+        (r"^a\$", r"((a\$)(?s:.*))"),
+        ("^[^]a[b]]$", "(([^]a[b]]))"),
     ],
 )  # fmt: skip
 def test_patterns_of_whole_texts(pattern: str, expression: str) -> None:
-    assert raw_pattern({"pattern": pattern}) == expression
+    assert texts_of({"pattern": pattern}, {}, lenient=False) == f"/{expression}/"
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", "a^b", r"\bword", "(a^|b)c", "(a)\\1", r"\Aa"])
+def test_patterns_that_cannot_be_enforced_are_named(pattern: str) -> None:
+    with pytest.raises(BadSetting, match="cannot be enforced"):
+        texts_of({"pattern": pattern}, {}, lenient=False)
+    assert texts_of({"pattern": pattern}, {}, lenient=True) == FREE
+
+
+STRINGS: list[tuple[dict[str, Any], list[str], list[str]]] = [
+    (
+        {"type": "string", "pattern": "^a*$", "minLength": 2, "maxLength": 3},
+        ["aa", "aaa"],
+        ["a", "aaaa", "ab"],
+    ),
+    ({"type": "string", "pattern": "b", "maxLength": 2}, ["b", "ab"], ["a", "abc", ""]),
+    ({"type": "string", "format": "date", "pattern": "^2"}, ["2024-01-02"], ["1999-01-02", "2"]),
+    ({"type": "string", "allOf": [{"pattern": "^a"}, {"pattern": "b$"}]}, ["ab", "acb"], ["a", "b"]),
+    (
+        {"allOf": [{"type": "string", "maxLength": 3}, {"minLength": 2}, {"maxLength": 5}]},
+        ["ab"],
+        ["a", "abcd"],
+    ),
+    (
+        {"anyOf": [{"type": "string", "pattern": "^a$"}, {"type": "string", "minLength": 3}]},
+        ["a", "bcd"],
+        ["b"],
+    ),
+    ({"type": "string", "oneOf": [{"const": "x"}, {"enum": ["y", "z"]}], "maxLength": 1}, ["x", "z"], ["w"]),
+    ({"type": "string", "enum": ["ab", "b", "abc"], "pattern": "a", "maxLength": 2}, ["ab"], ["b", "abc"]),
+    ({"$ref": "#/$defs/Word", "maxLength": 2}, ["ab"], ["abc", "a1"]),
+    ({"type": ["string", "null"], "anyOf": [{"pattern": "^a"}, {"type": "null"}]}, ["a"], ["b"]),
+    ({"type": "string", "pattern": "^\\p{Lu}+$"}, ["AB"], ["ab"]),
+    ({"type": "string", "format": "hostname"}, ["a.example"], ["a b", "-a"]),
+    ({"type": "string", "format": "ipv6"}, ["::1", "2001:db8::8:800"], ["1", "1::2::3", ":::"]),
+    ({"type": "string", "format": "duration"}, ["P1DT2H", "PT5M"], ["P", "1D", "PT"]),
+]
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("one", "right", "wrong"), STRINGS)
+def test_all_that_a_schema_says_of_a_string_holds(
+    name: str, one: dict[str, Any], right: list[str], wrong: list[str]
+) -> None:
+    form = FORMS[name]
+    parameters = {
+        "properties": {"a": one}, "required": ["a"],
+        "$defs": {"Word": {"type": "string", "pattern": "^[a-z]+$"}},
+    }  # fmt: skip
+    tool = Tool("look", parameters=json.dumps(parameters))
+    filter = GrammarFilter(tokenizer(), CallGrammar(form, (tool,)).whole())
+    for value, fits in [*((one, True) for one in right), *((one, False) for one in wrong)]:
+        filter.begin(b"")
+        text = written_calls(form, [("look", {"a": value})]).strip()
+        assert (filter.follow(text.encode()) and filter.may_end) == fits, text
+
+
+OBJECTS: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
+    ({"type": "array", "items": False}, [[]], [[1]]),
+    ({"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "boolean"}, "minItems": 2},
+     [[1, True], [1, True, False]], [[1], [True, True], [1, 2]]),
+    ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": {"type": "null"},
+      "maxItems": 3}, [[], [1], [1, True], [1, True, None]], [[True], [1, True, None, None]]),
+    ({"type": "array", "allOf": [{"items": {"type": "integer"}}, {"items": {"minimum": 3}, "minItems": 1}]},
+     [[3, 4]], [[], [2]]),
+    ({"type": "object", "required": ["z"], "additionalProperties": {"type": "integer"}}, [{"z": 1}],
+     [{}, {"z": True}]),
+    ({"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 2, "maxProperties": 3},
+     [{"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3}], [{"a": 1}, {"a": 1, "b": 2, "c": 3, "d": 4}]),
+    ({"type": "object", "properties": {"x": {"type": "integer"}, "y": False}}, [{"x": 1}, {}],
+     [{"x": 1, "y": 2}]),
+    ({"allOf": [{"type": "object", "properties": {"x": {"type": "integer"}}},
+                {"properties": {"x": {"maximum": 3}}, "required": ["x"]}]}, [{"x": 3}], [{"x": 4}, {}]),
+    ({"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}},
+      "anyOf": [{"required": ["x"]}, {"required": ["y"]}]}, [{"x": 1}, {"y": 1}], [{}]),
+    ({"type": "integer", "allOf": [{"multipleOf": 2}, {"multipleOf": 3}]}, [6, 12], [2, 3]),
+    ({"enum": [1, 2, "a", 30], "maximum": 9, "type": ["integer", "string"]}, [1, "a"], [30]),
+    ({"type": ["integer", "boolean"], "allOf": [{"type": ["number", "null"]}]}, [1], [True, None]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("one", "right", "wrong"), OBJECTS)
+def test_all_that_a_schema_says_of_other_values_holds(
+    name: str, one: dict[str, Any], right: list[Any], wrong: list[Any]
+) -> None:
+    form = FORMS[name]
+    tool = Tool("look", parameters=json.dumps({"properties": {"a": one}, "required": ["a"]}))
+    filter = GrammarFilter(tokenizer(), CallGrammar(form, (tool,)).whole())
+    for value, fits in [*((one, True) for one in right), *((one, False) for one in wrong)]:
+        filter.begin(b"")
+        text = written_calls(form, [("look", {"a": value})]).strip()
+        assert (filter.follow(text.encode()) and filter.may_end) == fits, text
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_branches_of_the_arguments_themselves_hold(name: str) -> None:
+    form, number = FORMS[name], {"type": "integer"}
+    parameters = {
+        "properties": {"x": number, "y": number},
+        "anyOf": [{"required": ["x"]}, {"required": ["y"]}],
+    }
+    tool = Tool("look", parameters=json.dumps(parameters))
+    filter = GrammarFilter(tokenizer(), CallGrammar(form, (tool,)).whole())
+    for value, fits in (({"x": 1}, True), ({"y": 1}, True), ({"x": 1, "y": 2}, True), ({}, False)):
+        filter.begin(b"")
+        text = written_calls(form, [("look", value)]).strip()
+        assert (filter.follow(text.encode()) and filter.may_end) == fits, text
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_arguments_that_cannot_be_are_refused(name: str) -> None:
+    tool = Tool("look", parameters=json.dumps({"properties": {"a": False}, "required": ["a"]}))
+    with pytest.raises(BadSetting, match="the tool 'look'"):
+        CallGrammar(FORMS[name], (tool,)).whole()
