@@ -15,9 +15,12 @@ from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.bailing import BAILING, BAILING_2
 from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.cohere import COHERE
+from engine.models.architectures.cwm import CWM
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH
 from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE
+from engine.models.architectures.exaone import EXAONE_3
 from engine.models.architectures.exaone4 import EXAONE_4
+from engine.models.architectures.exaone_moe import EXAONE_MIXTURE
 from engine.models.architectures.falcon import FALCON
 from engine.models.architectures.falcon_h1 import FALCON_H1
 from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3
@@ -32,20 +35,26 @@ from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.gptj import GPT_J
 from engine.models.architectures.granite import GRANITE, GRANITE_MIXTURE
 from engine.models.architectures.granite_hybrid import GRANITE_4
+from engine.models.architectures.helium import HELIUM
 from engine.models.architectures.hunyuan import HUNYUAN, HUNYUAN_MIXTURE
 from engine.models.architectures.internlm2 import INTERNLM2
+from engine.models.architectures.internlm3 import INTERNLM3
+from engine.models.architectures.jais2 import JAIS_2
 from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE
 from engine.models.architectures.llama import LLAMA
 from engine.models.architectures.llama4 import LLAMA_4
+from engine.models.architectures.mamba2 import BAMBA, MAMBA_2
 from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.minicpm3 import MINICPM_3
 from engine.models.architectures.minimax_m2 import MINIMAX_M2
 from engine.models.architectures.mistral3 import MISTRAL_3
+from engine.models.architectures.mistral4 import MISTRAL_4
 from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.mllama import LLAMA_3_2_VISION
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
+from engine.models.architectures.olmo import OLMO
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
 from engine.models.architectures.olmoe import OLMOE
 from engine.models.architectures.opt import OPT
@@ -68,4 +77,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LFM2_MIXTURE, ERNIE_4_5_MIXTURE, HUNYUAN_MIXTURE, MINIMAX_M2,
     HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE, BLOOM, MPT, APERTUS,
     DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, LLAMA_4, PHI_MIXTURE, BAILING, BAILING_2, LLAMA_3_2_VISION,
+    INTERNLM3, EXAONE_3, EXAONE_MIXTURE, MISTRAL_4, MAMBA_2, BAMBA, HELIUM, OLMO, CWM, JAIS_2,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_windows
+from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_sliding, hf_windows
 from engine.models.headers.experts import gguf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
@@ -18,19 +18,19 @@ from engine.tensors import RawTensor
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`LlamaForCausalLM` and `MistralForCausalLM`."""
-    if keys.source["architectures"][0] == "MistralForCausalLM":
+    """`LlamaForCausalLM`, `MistralForCausalLM` and `MinistralForCausalLM`."""
+    if keys.source["architectures"][0] != "LlamaForCausalLM":
         return mistral_from_hf(keys)
     bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
     return ModelConfig(**hf_decoder(keys, bias=bias, mlp_bias=mlp_bias))
 
 
 def mistral_from_hf(keys: Keys) -> ModelConfig:
-    """`MistralForCausalLM`."""
+    """`MistralForCausalLM`, and `MinistralForCausalLM` with windows in some layers."""
     defaults: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}
     shape = hf_decoder(keys, bias=False, max_position_embeddings=1 << 17, **defaults)
     # Mistral's default is a window of 4096 where the key is absent; null means none.
-    return ModelConfig(**shape, windows=hf_windows(keys, shape["layers"], default=4096))
+    return ModelConfig(**shape, windows=hf_sliding(keys, shape["layers"], 4096, 0))
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
@@ -52,7 +52,7 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
 
 LLAMA = Architecture(
     ("llama",),
-    ("LlamaForCausalLM", "MistralForCausalLM"),
+    ("LlamaForCausalLM", "MistralForCausalLM", "MinistralForCausalLM"),
     from_hf,
     from_gguf,
     replace(HF, router="block_sparse_moe.gate"),  # Mixtral's, whose GGUF files name `llama`

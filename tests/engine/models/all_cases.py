@@ -9,6 +9,7 @@ from tests.engine.models.gemma_cases import GEMMA_CASES
 from tests.engine.models.latent_cases import LATENT_CASES
 from tests.engine.models.llama_cases import LLAMA_CASES
 from tests.engine.models.mixture_cases import MIXTURE_CASES
+from tests.engine.models.newer_cases import NEWER_CASES
 from tests.engine.models.other_cases import OTHER_CASES
 from tests.engine.models.pictured_cases import PICTURED_CASES
 from tests.engine.models.qwen_gemma_cases import QWEN_GEMMA_CASES
@@ -27,6 +28,7 @@ CASES: tuple[Case, ...] = (
     *MIXTURE_CASES,
     *SPARSE_CASES,
     *PICTURED_CASES,
+    *NEWER_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

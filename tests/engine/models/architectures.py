@@ -90,12 +90,13 @@ def transformers_config(case: Case) -> Any:
 def transformers_model(case: Case) -> Any:
     """A model with random weights, including norms, biases and sinks."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(
-        transformers_config(case), attn_implementation=case.attention, dtype=torch.float32
-    )
+    config = transformers_config(case)
+    known = type(config) in AutoModelForCausalLM._model_mapping
+    kind = AutoModelForCausalLM if known else AutoModelForImageTextToText  # which has Mistral 4
+    model = kind.from_config(config, attn_implementation=case.attention, dtype=torch.float32)
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -65,10 +65,10 @@ def layer_count(config: Config) -> int:
 
 
 def _gpt2_keys(config: Config) -> Config:
-    """The names of keys that GPT-2, Bloom and MPT have."""
+    """The names of keys that GPT-2, Bloom, MPT and EXAONE 3 have."""
     own = {
         "num_attention_heads": ("n_head", "n_heads"), "hidden_size": ("n_embd", "d_model"),
-        "num_hidden_layers": ("n_layer", "n_layers"),
+        "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
         "max_position_embeddings": ("n_positions", "seq_length", "max_seq_len"),
     }  # fmt: skip
     return {name: config[key] for name, keys in own.items() for key in keys if key in config}
@@ -76,10 +76,10 @@ def _gpt2_keys(config: Config) -> Config:
 
 def _common_keys(config: Config) -> dict[str, Any]:
     rope = config.get("rope_parameters") or {}
-    heads, width = config["num_attention_heads"], config["hidden_size"]
+    heads, width = config.get("num_attention_heads", 0), config["hidden_size"]
     dim = config.get("head_dim") or width // heads
     keys = {
-        "block_count": layer_count(config), "context_length": config["max_position_embeddings"],
+        "block_count": layer_count(config), "context_length": config.get("max_position_embeddings"),
         "embedding_length": width, "feed_forward_length": config.get("intermediate_size"),
         "attention.head_count": heads, "attention.head_count_kv": config.get("num_key_value_heads") or heads,
         "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps"),
