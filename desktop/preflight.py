@@ -74,7 +74,8 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
     except OSError as error:
         if environment.get("DISPLAY") and wayland:
             return trouble({**environment, "WAYLAND_DISPLAY": ""})  # Qt falls back to X11 as well
-        library = str(error).partition(":")[0]
+        # PyInstaller replaces the loader's words by its own, and keeps them as the cause.
+        library = str(error.__cause__ or error).partition(":")[0]
         return _install(f"the system library {library} is missing")
     if reachable:
         return ""

@@ -92,6 +92,19 @@ def test_a_plugin_that_cannot_be_loaded_names_its_library(monkeypatch) -> None:
     assert "libxcb-cursor0" in sentence
 
 
+def test_a_frozen_program_names_the_missing_library_too(monkeypatch) -> None:
+    def fail(_name: str) -> None:
+        try:
+            raise OSError("libxcb-icccm.so.4: cannot open shared object file: No such file or directory")
+        except OSError as error:
+            raise OSError("Failed to load dynlib/dll '/x/libqxcb.so'.") from error
+
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr(preflight, "_load_plugin", fail)
+    sentence = preflight.trouble({"DISPLAY": ":0"})
+    assert "because the system library libxcb-icccm.so.4 is missing; on Debian" in sentence
+
+
 def test_platforms_without_a_display_are_not_asked_for_one() -> None:
     assert preflight.trouble({"QT_QPA_PLATFORM": "offscreen"}) == ""
     assert preflight.trouble({"QT_QPA_PLATFORM": "vnc:port=5901"}) == ""

@@ -19,7 +19,7 @@ __all__ = ["Screen", "until"]
 
 _LOOK_S = 0.05
 _KEY_MS = "15"
-_COLOUR_BYTES = 12
+_HEAD_BYTES, _COLOUR_BYTES = 100, 12
 _STILL = 6
 _BLINK_BYTES = 4096
 Found = TypeVar("Found")
@@ -102,17 +102,28 @@ class Screen:
         """Click at a point of the screen, in pixels."""
         self._do("mousemove", str(x), str(y), "click", "1")
 
-    def picture(self, file: Path) -> None:
-        """Write what the screen shows as a PNG, from the server's frame buffer.
+    def is_painted(self) -> bool:
+        """Whether anything but the black background is seen, at the left edge, where there is no pointer."""
+        content = np.memmap(self._frames / "Xvfb_screen0", np.uint8, "r")
+        head, width, height, row, colours = self._numbers(content[:_HEAD_BYTES].tobytes())
+        rows = content[head + colours * _COLOUR_BYTES :][: row * height].reshape(height, row)
+        return bool(rows[:: height // 16, : width // 8].any())
 
-        Its format, XWD: https://gitlab.freedesktop.org/xorg/proto/xorgproto/-/blob/master/include/X11/XWDFile.h
-        """
+    def picture(self, file: Path) -> None:
+        """Write what the screen shows as a PNG, from the server's frame buffer."""
         content = (self._frames / "Xvfb_screen0").read_bytes()
-        numbers = struct.unpack_from(">25I", content)
-        head, width, height, row, colours = (numbers[place] for place in (0, 4, 5, 12, 19))
+        head, width, height, row, colours = self._numbers(content)
         pixels = content[head + colours * _COLOUR_BYTES :]
         image = QImage(pixels, width, height, row, QImage.Format.Format_RGB32)
         assert image.save(str(file)), f"{file} cannot be written"
+
+    @staticmethod
+    def _numbers(content: bytes) -> list[int]:
+        """The size of the head, width, height, bytes of a row, and colours of a frame buffer in XWD format:
+        https://gitlab.freedesktop.org/xorg/proto/xorgproto/-/blob/master/include/X11/XWDFile.h
+        """
+        numbers = struct.unpack_from(">25I", content)
+        return [numbers[place] for place in (0, 4, 5, 12, 19)]
 
     def _focus(self, title: str) -> None:
         self._do("windowfocus", "--sync", self.wait_for(title))

@@ -36,3 +36,5 @@ def make_environment(release: Release) -> None:
         shutil.copyfile(pinned, stamp)
     install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"]
     run([release.python, "-m", "pip", *install, release.tree])
+    for made in release.tree.glob("*.egg-info"):  # else it is taken for the installed program's metadata
+        shutil.rmtree(made)
