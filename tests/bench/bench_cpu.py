@@ -12,8 +12,8 @@ out with a note. Rivals run in their own processes, which are stopped while they
     decode       one token at a time; starter and gemma; share of the read bandwidth of the same run
     shapes       a random Llama of 1.1 billion weights, kept in --keep, as Q4_0, Q4_K_M, Q8_0, F16:
                  decode, its share of the bandwidth, prefill 512
-    recurrent    random models with recurrent layers in their true shapes, Q4_K_M, likewise; decode after
-                 8,192 tokens relative to an empty cache
+    newer        random models of newer kinds in their true shapes, Q4_K_M, likewise; of those with recurrent
+                 layers also decode after 8,192 tokens relative to an empty cache
     depth        decode after 4,096 tokens; "MODEL caches": each cache type compared with fp16
     prefill      512 and 2,048 tokens; the best rival is the bar; our 2,048 compared with our 512
     neighbour    another program keeps one core busy: all threads, compared with one alone and llama.cpp
@@ -44,9 +44,9 @@ from pathlib import Path
 from engine.errors import EngineError
 from tests.bench.cpu_batch import batch, together
 from tests.bench.cpu_host import host, speculation, start
-from tests.bench.cpu_kit import RECURRENT, SHAPES, Line, Options
+from tests.bench.cpu_kit import NEWER, SHAPES, Line, Options
 from tests.bench.cpu_right import right
-from tests.bench.cpu_speed import decode, depth, prefill, recurrent
+from tests.bench.cpu_speed import decode, depth, newer, prefill
 from tests.bench.cpu_threads import neighbour, short, thread, verify
 
 Row = Callable[[Options, str], Iterator[Line]]
@@ -54,7 +54,7 @@ MODELS = ("starter", "gemma")
 ROWS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "decode": (decode, MODELS),
     "shapes": (decode, tuple(SHAPES)),
-    "recurrent": (recurrent, RECURRENT),
+    "newer": (newer, NEWER),
     "depth": (depth, (*MODELS, "starter caches", "gemma caches")),
     "prefill": (prefill, MODELS),
     "neighbour": (neighbour, MODELS),

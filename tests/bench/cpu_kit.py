@@ -39,7 +39,8 @@ SHAPE = Tiny(
 )
 """A Llama of 1.1 billion weights, far beyond any L3 cache."""
 RECURRENT = ("lfm2-1.2b", "qwen3.5-0.8b", "qwen3.5-2b")
-"""Works of `tests.tools.shapes`, in Q4_K_M."""
+NEWER = (*RECURRENT, "gemma4-e2b", "qwen3-30b-a3b-12l")
+"""Works of `tests.tools.shapes`, in Q4_K_M, and those with recurrent layers."""
 SHAPES = {"Q4_0": 2, "Q4_K_M": 15, "Q8_0": 7, "F16": 1}
 """Types of its files, and llama.h's numbers of them."""
 
@@ -59,8 +60,8 @@ class Options:
     prompt_bits: str = "16"
 
     def model(self, work: str) -> Path:
-        """The file of a work: "starter", "gemma", or one of `SHAPES` or `RECURRENT`, written if missing."""
-        if work in RECURRENT:
+        """The file of a work: "starter", "gemma", or one of `SHAPES` or `NEWER`, written if missing."""
+        if work in NEWER:
             return write_shape(self.keep, work)
         if work in SHAPES:
             return shape_file(self.keep, work)

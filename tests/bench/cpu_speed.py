@@ -10,6 +10,7 @@ from engine.cli.bench import Runner
 from tests.bench.bench_cache_types import TYPES, decode_seconds
 from tests.bench.cpu_kit import (
     BANDWIDTH,
+    NEWER,
     RECURRENT,
     SHAPES,
     Line,
@@ -27,14 +28,14 @@ from tests.tools.rivals import open_rivals
 
 LLAMA = "llama.cpp"
 DEPTH = 4096
-DECODE_BARS = {"starter": 2.2, "gemma": 1.8, **dict.fromkeys(RECURRENT, 1.5)}
+DECODE_BARS = {"starter": 2.2, "gemma": 1.8, **dict.fromkeys(NEWER, 1.5)}
 DEPTH_BARS = {"starter": 4.0, "gemma": 1.8}
 PREFILL_RIVALS = (LLAMA, "transformers float32", "transformers bfloat16", "openvino", "openvino float32")
 
 
 def decode(options: Options, work: str) -> Iterator[Line]:
     """One token at a time from an empty cache, compared with llama.cpp and with the read bandwidth."""
-    written = work in (*SHAPES, *RECURRENT)
+    written = work in (*SHAPES, *NEWER)
     count = 24 if written else 64
     with ExitStack() as stack:
         ours, cache = stack.enter_context(opened(options.model(work), options.threads, 1024))
@@ -49,7 +50,7 @@ def decode(options: Options, work: str) -> Iterator[Line]:
         )
         ours_rate = count / median(times[ours.name])
         read = share(times[ours.name], count, cache, times[BANDWIDTH])
-        row = "recurrent" if work in RECURRENT else "shapes" if work in SHAPES else "decode"
+        row = "newer" if work in NEWER else "shapes" if work in SHAPES else "decode"
         if LLAMA in times:
             theirs = count / median(times[LLAMA])
             factor = ratio(times[LLAMA], times[ours.name])
@@ -73,7 +74,7 @@ def decode(options: Options, work: str) -> Iterator[Line]:
                 "%",
             )
         if work != "gemma":
-            bar = 0.7 if work == "starter" else 0.85 if work in RECURRENT else 0.9
+            bar = 0.7 if work == "starter" else 0.85 if work in NEWER else 0.9
             yield Line(
                 row,
                 f"{work} of bandwidth",
@@ -91,7 +92,7 @@ def decode(options: Options, work: str) -> Iterator[Line]:
 
 def _shape_prefill(options: Options, work: str, runners: list[Runner], ids: list[int]) -> Iterator[Line]:
     times = in_turn(timed(runners, ids[:512], 0, one_by_one=False), min(options.repeat, 3))
-    ours, row = times[runners[0].name], "recurrent" if work in RECURRENT else "shapes"
+    ours, row = times[runners[0].name], "newer" if work in NEWER else "shapes"
     if LLAMA in times:
         yield Line(
             row, f"{work} prefill 512", 512 / median(ours), "tok/s", ratio(times[LLAMA], ours), bar=1.5,
@@ -146,11 +147,13 @@ def depth(options: Options, work: str) -> Iterator[Line]:
             )  # fmt: skip
 
 
-def recurrent(options: Options, work: str) -> Iterator[Line]:
-    """`decode` of a model with recurrent layers, then our decoding after 8,192 tokens compared with that from
-    an empty cache.
+def newer(options: Options, work: str) -> Iterator[Line]:
+    """`decode`, then for a model with recurrent layers our decoding after 8,192 tokens compared with that
+    from an empty cache.
     """
     yield from decode(options, work)
+    if work not in RECURRENT:
+        return
     count, deep = 24, 2 * DEPTH
     with opened(options.model(work), options.threads, deep + 2 * count) as (ours, cache):
         ids = random_ids(cache, deep + count)
@@ -162,7 +165,7 @@ def recurrent(options: Options, work: str) -> Iterator[Line]:
         for _ in range(options.repeat):
             full.append(ours.run(ids[deep:], deep, one_by_one=True))
         yield Line(
-            "recurrent", f"{work} at {deep}", count / median(full), "tok/s", median(empty) / median(full),
+            "newer", f"{work} at {deep}", count / median(full), "tok/s", median(empty) / median(full),
             "%", 0.9, rival="our empty cache", theirs=count / median(empty),
         )  # fmt: skip
 

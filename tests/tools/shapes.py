@@ -1,4 +1,5 @@
-"""Writes models with recurrent layers in their true shapes, with random weights, as GGUF files.
+"""Writes models of newer kinds in their true shapes, with random weights, as GGUF files: recurrent layers,
+shared keys and values beside embeddings of layers, and experts.
 
 python -m tests.tools.shapes FOLDER [NAME ...]      writes NAME-Q4_K_M.gguf; llama.cpp quantises
 
@@ -95,6 +96,83 @@ def lfm2() -> tuple[str, dict[str, Any], Tensors]:
     return "lfm2", keys, tensors()
 
 
+def gemma_4() -> tuple[str, dict[str, Any], Tensors]:
+    """Gemma 4 E2B: 35 layers, every fifth without a window and with heads of 512, the last 20 without keys
+    and values of their own, and a second embedding of 256 for each layer.
+    """
+    width, layers, shared, vocabulary, extra = 1536, 35, 20, 262_144, 256
+    slides = [(layer + 1) % 5 != 0 for layer in range(layers)]
+    widths = [6144 if layer < layers - shared else 12_288 for layer in range(layers)]
+    keys = {
+        "block_count": layers, "context_length": 131_072, "embedding_length": width,
+        "feed_forward_length": widths, "attention.head_count": 8, "attention.head_count_kv": 1,
+        "attention.layer_norm_rms_epsilon": 1e-6, "attention.key_length": 512,
+        "attention.value_length": 512, "rope.dimension_count": 512, "attention.sliding_window": 512,
+        "attention.sliding_window_pattern": slides, "attention.shared_kv_layers": shared,
+        "embedding_length_per_layer_input": extra, "attention.key_length_swa": 256,
+        "attention.value_length_swa": 256, "rope.dimension_count_swa": 256, "rope.freq_base": 1e6,
+        "rope.freq_base_swa": 1e4, "final_logit_softcapping": 30.0,
+    }  # fmt: skip
+
+    def tensors() -> Tensors:
+        yield "token_embd.weight", (vocabulary, width)
+        yield "per_layer_token_embd.weight", (vocabulary, layers * extra)
+        yield "per_layer_model_proj.weight", (layers * extra, width)
+        yield "per_layer_proj_norm.weight", (extra,)
+        yield "output_norm.weight", (width,)
+        yield "rope_freqs.weight", (256,)
+        for layer in range(layers):
+            at, head = f"blk.{layer}.", 256 if slides[layer] else 512
+            for norm in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm", "post_norm"):
+                yield at + norm + ".weight", (width,)
+            yield at + "layer_output_scale.weight", (1,)
+            yield at + "inp_gate.weight", (extra, width)
+            yield at + "proj.weight", (width, extra)
+            yield at + "attn_q.weight", (8 * head, width)
+            yield at + "attn_q_norm.weight", (head,)
+            yield at + "attn_output.weight", (width, 8 * head)
+            if layer < layers - shared:
+                yield at + "attn_k.weight", (head, width)
+                yield at + "attn_k_norm.weight", (head,)
+                yield at + "attn_v.weight", (head, width)
+            yield from _feed_forward(at, width, widths[layer])
+
+    return "gemma4", keys, tensors()
+
+
+def qwen_3_mixture(layers: int) -> tuple[str, dict[str, Any], Tensors]:
+    """Some of the 48 layers of Qwen3-30B-A3B: 128 experts, of which each token takes 8."""
+    width, head, experts, ffn_width, vocabulary = 2048, 128, 128, 768, 151_936
+    keys = {
+        "block_count": layers, "context_length": 32_768, "embedding_length": width,
+        "feed_forward_length": 6144, "attention.head_count": 32, "attention.head_count_kv": 4,
+        "attention.layer_norm_rms_epsilon": 1e-6, "attention.key_length": head,
+        "attention.value_length": head, "rope.dimension_count": head, "rope.freq_base": 1e6,
+        "expert_count": experts, "expert_used_count": 8, "expert_feed_forward_length": ffn_width,
+    }  # fmt: skip
+
+    def tensors() -> Tensors:
+        yield "token_embd.weight", (vocabulary, width)
+        yield "output.weight", (vocabulary, width)
+        yield "output_norm.weight", (width,)
+        for layer in range(layers):
+            at = f"blk.{layer}."
+            yield at + "attn_norm.weight", (width,)
+            yield at + "ffn_norm.weight", (width,)
+            yield at + "attn_q.weight", (32 * head, width)
+            yield at + "attn_k.weight", (4 * head, width)
+            yield at + "attn_v.weight", (4 * head, width)
+            yield at + "attn_output.weight", (width, 32 * head)
+            yield at + "attn_q_norm.weight", (head,)
+            yield at + "attn_k_norm.weight", (head,)
+            yield at + "ffn_gate_inp.weight", (experts, width)
+            yield at + "ffn_gate_exps.weight", (experts, ffn_width, width)
+            yield at + "ffn_up_exps.weight", (experts, ffn_width, width)
+            yield at + "ffn_down_exps.weight", (experts, width, ffn_width)
+
+    return "qwen3moe", keys, tensors()
+
+
 def _feed_forward(at: str, width: int, ffn_width: int) -> Tensors:
     yield at + "ffn_gate.weight", (ffn_width, width)
     yield at + "ffn_up.weight", (ffn_width, width)
@@ -105,6 +183,8 @@ SHAPES = {
     "qwen3.5-0.8b": lambda: qwen_3_5(1024, 3584),
     "qwen3.5-2b": lambda: qwen_3_5(2048, 6144),
     "lfm2-1.2b": lfm2,
+    "gemma4-e2b": gemma_4,
+    "qwen3-30b-a3b-12l": lambda: qwen_3_mixture(12),
 }
 
 
@@ -131,7 +211,7 @@ def _write_whole(path: Path, name: str) -> None:
     architecture, keys, tensors = SHAPES[name]()
     rng, found = np.random.default_rng(0), list(tensors)
     vocabulary = found[0][1][0]
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, use_temp_file=True)  # not all in memory at once
     for key, value in _gguf_metadata(TINY).items():
         if key == "tokenizer.ggml.tokens":
             value = [*value, *(f"<further {i}>" for i in range(len(value), vocabulary))]
