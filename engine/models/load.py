@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
+from typing import Protocol, runtime_checkable
 
-from engine.backends.base import Backend, MemoryEstimator
-from engine.core import Loading
+from engine.backends.base import Backend, Forward, MemoryEstimator
+from engine.core import PAGE_TOKENS, Loading
 from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import ARCHITECTURES
 from engine.models.architectures.with_pictures import WITH_PICTURES, text_architecture
-from engine.models.base import Model, Weights
+from engine.models.base import Model, Weights, rope_tables
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
@@ -23,6 +24,20 @@ from engine.models.source import Loader, Survey
 from engine.tensors import RawTensor
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
+
+
+@runtime_checkable
+class EarlyPreparation(Protocol):
+    """A backend that can compile kernels in other processes."""
+
+    def prepare_early(
+        self, forward: Forward, cache_dtype: str, beside: Callable[[], object]
+    ) -> Generator[Loading, None, None]:
+        """`Backend.prepare`, begun before the weights are loaded: the first event comes as soon as other
+        processes compile. One of them calls `beside`, which fills another cache of compiled code.
+        """
+        ...
+
 
 Prepare = Callable[[RawTensor], RawTensor]
 """Changes a matrix before it is loaded, for example by quantising it."""
@@ -91,10 +106,18 @@ def read_model(
         make_room(seen)
     yield Loading("Loading the weights", 0, config.layers)
     loader = Loader(checkpoint.tensors, backend, prepare)
-    parts = yield from mapped(
-        architecture.build(loader, config, names),
-        lambda done: Loading("Loading the weights", done, config.layers),
-    )
+    kernels = _prepare_early(backend, seen, config, cache_dtype)
+    try:
+        begun = next(kernels, None)  # from here on, other processes compile
+        parts = yield from mapped(
+            architecture.build(loader, config, names),
+            lambda done: Loading("Loading the weights", done, config.layers),
+        )
+        if begun is not None:
+            yield begun
+        yield from kernels
+    finally:
+        kernels.close()
     slots = adapter_slots(architecture, config, names, loader.linears)
     model = Model(config, backend, parts, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
     yield from model.prepare(cache_dtype)
@@ -104,6 +127,18 @@ def read_model(
         model.proof = partial(prove, backend, cases_for(kinds, small, config, cache_dtype), cache_dtype)
         yield from model.proof(model.forward)
     return model
+
+
+def _prepare_early(
+    backend: Backend, seen: Survey, config: ModelConfig, cache_dtype: str
+) -> Generator[Loading, None, None]:
+    """Compile the kernels that the headers ask for, if the backend can do so while weights are loaded."""
+    if isinstance(backend, EarlyPreparation) and seen.parts is not None:
+        from engine.sampling.kernels import prepare as prepare_sampler
+
+        tables = rope_tables(config, PAGE_TOKENS, min(PAGE_TOKENS, config.context_length))
+        forward, sampler = partial(seen.parts, tables=tables), partial(prepare_sampler, config.vocab_size)
+        yield from backend.prepare_early(forward, cache_dtype, sampler)
 
 
 def check_memory(name: str, needed: int, free: int, where: str = "", advice: str = "") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, Weight
@@ -63,10 +63,21 @@ class CpuBackend:
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Compile the kernels that `forward` calls, or read them from the disk cache."""
+        yield from self._prepare(forward, cache_dtype)
+
+    def prepare_early(
+        self, forward: Forward, cache_dtype: str, beside: Callable[[], object]
+    ) -> Generator[Loading, None, None]:
+        """`prepare` for a pass whose weights are not loaded yet; see `KernelTable.compile`."""
+        yield from self._prepare(forward, cache_dtype, beside)
+
+    def _prepare(
+        self, forward: Forward, cache_dtype: str, beside: Callable[[], object] | None = None
+    ) -> Generator[Loading, None, None]:
         lowered = LoweredPass(
             forward, CacheSpec(_cache_type(cache_dtype)), self.prompt_bits, CountedConstants()
         )
-        yield from KERNELS.compile(lowered.kernels)
+        yield from KERNELS.compile(lowered.kernels, beside)
 
     def weight_spec(self, tensor: RawTensor) -> Weight:
         return Composite(tensor, WeightSpec) if is_composite(tensor) else WeightSpec(in_blocks(tensor))

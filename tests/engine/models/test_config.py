@@ -235,6 +235,40 @@ def test_progress_of_loading(tmp_path: Path) -> None:
     assert events[-1] == Loading("forward fp16", 0, 1)
 
 
+def test_kernels_are_compiled_while_the_weights_load(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    class Early(ReferenceBackend):
+        def prepare_early(self, forward: Any, cache_dtype: str, beside: Any) -> Any:
+            try:
+                order.append(f"begun for {cache_dtype} with {beside.args[0]} tokens")
+                yield Loading("kernels", 0, 1)
+                order.append("finished")
+                yield Loading("kernels", 1, 1)
+            finally:
+                order.append("closed")
+
+        def load_weight(self, tensor: Any) -> Any:
+            order.append("weight")
+            return super().load_weight(tensor)
+
+    def loading() -> Any:
+        checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", TINY, "Q4_1", {"token_embd": "Q8_0"}))
+        return read_model(checkpoint, Early(), "fp16")
+
+    events = list(loading())
+    assert [(event.done, event.total) for event in events] == [(0, 2), (1, 2), (2, 2), (0, 1), (1, 1)]
+    assert order[0] == f"begun for fp16 with {TINY.vocab_size} tokens"
+    assert set(order[1:-2]) == {"weight"}
+    assert order[-2:] == ["finished", "closed"]
+    order.clear()
+    given_up = loading()
+    assert [next(given_up).done, next(given_up).done] == [0, 1]
+    given_up.close()
+    assert (order[0], order[-1]) == (f"begun for fp16 with {TINY.vocab_size} tokens", "closed")
+    assert "finished" not in order
+
+
 @pytest.mark.parametrize(("choice", "name"), [("reference", "reference"), ("cpu", "cpu"), ("auto", "cpu")])
 def test_make_backend(choice: str, name: str) -> None:
     backend = make_backend(LoadSettings(backend=choice, threads=3))

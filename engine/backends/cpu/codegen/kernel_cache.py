@@ -11,8 +11,8 @@ packaged program brings such a folder for some CPUs (`engine.platform.levels`).
 from __future__ import annotations
 
 import pickle
-from collections.abc import Generator, Iterator
-from functools import cache
+from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -68,60 +68,72 @@ class KernelTable:
         """The C function's address; the kernel must have been compiled."""
         return int(self._compiled[name].address)
 
-    def compile(self, names: list[str]) -> Generator[Loading, None, None]:
-        """Compile missing kernels, or load them from the disk cache; yields progress if there are any."""
+    def compile(
+        self, names: list[str], beside: Callable[[], object] | None = None
+    ) -> Generator[Loading, None, None]:
+        """Compile missing kernels, or load them from the disk cache; yields progress if there are any.
+
+        The first event comes once worker processes have been started, if they are worth it. One of them calls
+        `beside`, which must be picklable and fill a cache on disk, or this process does if there are some.
+        """
         missing = [n for n in dict.fromkeys(names) if n not in self._compiled]
         if not missing:
             return
-        yield Loading(_STAGE, 0, len(missing))
         self._load(missing, levels.prebuilt(folder_name()))
         left = [name for name in missing if name not in self._compiled]
         if left or not self.pool:
-            yield from self._complete(left, len(missing))
+            yield from self._complete(left, len(missing), beside)
+        else:
+            yield Loading(_STAGE, 0, len(missing))
         yield Loading(_STAGE, len(missing), len(missing))
 
     def _load(self, names: list[str], folder: Path | None) -> None:
         """Load the kernels and the thread pool's functions that a folder has."""
         if folder is None:
             return
-        with compiled.cached_in(folder):
-            # Cached code includes its parts, which are compiled only if it is missing.
-            found = {name: _load(name) for name in names if name not in self._compiled}
-            self._compiled.update((name, code) for name, code in found.items() if code is not None)
-            if not self.pool:
+        # Cached code includes its parts, which are compiled only if it is missing.
+        found = {name: _load(name, folder) for name in names if name not in self._compiled}
+        self._compiled.update((name, code) for name, code in found.items() if code is not None)
+        if not self.pool:
+            with compiled.cached_in(folder):
                 pool = pool_functions(_load_function, _plain)
-                if None not in pool.values():
-                    self.pool = pool
+            if None not in pool.values():
+                self.pool = pool
 
-    def _complete(self, names: list[str], total: int) -> Generator[Loading, None, None]:
+    def _complete(
+        self, names: list[str], total: int, beside: Callable[[], object] | None
+    ) -> Generator[Loading, None, None]:
         """Load the rest from the user's cache, or compile it; yields progress of `total` kernels."""
         kept = cache_folder()
         self._load(names, kept)
         left = sorted((name for name in names if name not in self._compiled), key=_is_small)
-        done = total - len(left)
-        with compiled.cached_in(kept):
-            workers = WorkerPool(
-                _WORKER, [(name, pickle.dumps((kept, name))) for name in left], _count(left, kept)
-            )
-            try:
-                if not self.pool:
+        jobs: dict[str, Callable[[], object]] = {name: partial(keep, kept, name) for name in left}
+        count = _count(left, kept)
+        if count and beside is not None:
+            jobs = {_BESIDE: beside, **jobs}
+        workers = WorkerPool(_WORKER, [(name, pickle.dumps(job)) for name, job in jobs.items()], count)
+        try:
+            yield Loading(_STAGE, 0, total)
+            if not self.pool:
+                with compiled.cached_in(kept):
                     self.pool = pool_functions(_function(kept), _part)
-                for name, code in _compile(left, kept, workers):
-                    self._compiled[name] = code
-                    done += 1
-                    yield Loading(_STAGE, done, total)
-            finally:
-                workers.close()
+            for name, code in _compile(jobs, kept, workers):
+                self._compiled[name] = code
+                left.remove(name)
+                yield Loading(_STAGE, total - len(left), total)
+        finally:
+            workers.close()
 
 
-def keep(folder: Path, name: str) -> bool:
+def keep(folder: Path | None, name: str) -> bool:
     """In a worker process: compile a kernel into the cache folder. Returns True."""
-    with compiled.cached_in(folder):
-        _compile_here(name, folder)
+    _compile_here(name, folder)
     return True
 
 
 _STAGE, _WORKER = "Preparing the CPU kernels", "engine.backends.cpu.codegen.compile_worker"
+_BESIDE = "beside"
+"""The key of the job that compiles no kernel."""
 _MOST_WORKERS = 3
 _FOR_EACH_WORKER = 6
 """Kernels that are worth the start of a worker, which takes as long as compiling one or two."""
@@ -137,24 +149,32 @@ def _is_small(name: str) -> bool:
     return not name.startswith(("attention", "linear", "experts", "heads"))
 
 
-def _compile(left: list[str], folder: Path | None, workers: WorkerPool[str]) -> Iterator[tuple[str, Any]]:
+def _compile(
+    jobs: Mapping[str, Callable[[], object]], folder: Path | None, workers: WorkerPool[str]
+) -> Iterator[tuple[str, Any]]:
     """Compile kernels here while the workers compile others; yields each with its code."""
-    elsewhere = len(left)
+    elsewhere = len(jobs)
     while (name := workers.take()) is not None:
         elsewhere -= 1
-        yield name, _compile_here(name, folder)
+        if name == _BESIDE:
+            jobs[name]()
+        else:
+            yield name, _compile_here(name, folder)
     for _ in range(elsewhere):
         name, done = workers.outcomes.get()
-        yield name, (_load(name) if done else None) or _compile_here(name, folder)
+        if name != _BESIDE:
+            yield name, (_load(name, folder) if done else None) or _compile_here(name, folder)
 
 
-def _load(name: str) -> Any | None:
+def _load(name: str, folder: Path | None) -> Any | None:
     """A kernel from the cache; None if it has none."""
-    return compiled.cached_callback(_source(name, _plain), SIGNATURE, _OPTIONS)
+    with compiled.cached_in(folder):
+        return compiled.cached_callback(_source(name, _plain), SIGNATURE, _OPTIONS)
 
 
 def _compile_here(name: str, folder: Path | None) -> Any:
-    return compiled.callback(_source(name, _part), SIGNATURE, _OPTIONS, cache=folder is not None)
+    with compiled.cached_in(folder):
+        return compiled.callback(_source(name, _part), SIGNATURE, _OPTIONS, cache=folder is not None)
 
 
 def _part(function: Any, signature: Any) -> Any:

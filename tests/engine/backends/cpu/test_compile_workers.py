@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,38 @@ def test_kernels_of_a_worker_that_fails_are_compiled_here(
         pass
     assert sorted(here) == sorted(NAMES)
     assert all(table.address(name) for name in NAMES)
+
+
+def test_a_worker_fills_another_cache_meanwhile(
+    table: KernelTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = WorkerPool.take
+    monkeypatch.setattr(WorkerPool, "take", lambda pool: None)
+    for _ in table.compile(NAMES[:1], partial(os.mkdir, tmp_path / "by a worker")):
+        pass
+    assert (tmp_path / "by a worker").is_dir()
+    monkeypatch.setattr(kernel_cache, "_WORKER", "engine.no_such_module")
+    monkeypatch.setattr(WorkerPool, "take", take)
+    for _ in table.compile(NAMES[1:2], partial(os.mkdir, tmp_path / "here or nowhere")):
+        pass
+    assert table.address(NAMES[1])
+    monkeypatch.setattr(kernel_cache, "_count", lambda left, folder: 0)
+    for _ in table.compile(NAMES[2:3], partial(os.mkdir, tmp_path / "without workers")):
+        pass
+    assert not (tmp_path / "without workers").exists()
+
+
+def test_workers_compile_from_the_first_event_on(table: KernelTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    pools: list[WorkerPool[str]] = []
+    begin = WorkerPool.__init__
+    monkeypatch.setattr(
+        WorkerPool, "__init__", lambda pool, *rest: (pools.append(pool), begin(pool, *rest))[1]
+    )
+    compiling = table.compile(NAMES)
+    assert next(compiling).done == 0
+    (pool,) = pools
+    assert pool.outcomes.get(timeout=120)[1]
+    compiling.close()
 
 
 def test_what_is_cached_is_compiled_nowhere(table: KernelTable, monkeypatch: pytest.MonkeyPatch) -> None:
