@@ -86,7 +86,9 @@ class Program:
 
     def choose(self, command: str) -> None:
         """Choose a command in the palette."""
+        self.screen.settle()
         self.screen.keys(TITLE, "ctrl+k")
+        self.screen.settle()
         self.screen.write(TITLE, f">{command}")
         self.screen.settle()
         self.screen.keys(TITLE, "Return")

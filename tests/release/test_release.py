@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 from engine.hub.updates.manifest import read_manifest
 from tests.release import __main__ as release_command
-from tests.release import archives, build, licences, plan, updates
+from tests.release import archives, build, compare, licences, plan, updates
 from tests.release.archives import make_archive
 from tests.release.licences import bill_of_materials
 from tests.release.plan import LIST_NAME, ROOT, PackagingError, Release, maintainer, run, source_time, version
@@ -282,3 +282,28 @@ def test_a_signed_list_of_updates_is_what_the_program_reads(tmp_path, capsys) ->
     (folder / "inglenook-1.3-x86_64.AppImage").touch()
     assert updates.main(["sign", "--key", str(key), "--notes", str(notes), str(folder)]) == 1
     assert "packages of 2 versions" in capsys.readouterr().err
+
+
+def test_what_differs_between_two_builds_is_listed(tmp_path, capsys) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        (folder / "deep").mkdir(parents=True)
+        for name in ("same", "changed", "program", "deep/late"):
+            (folder / name).write_text(name, encoding="utf-8")
+        (folder / "link").symlink_to("same")
+        normalise(folder, 1_700_000_000)
+    assert compare.main([str(one), str(other)]) == 0
+    assert capsys.readouterr().out == "nothing differs\n"
+    (other / "changed").write_text("Changed", encoding="utf-8")
+    os.utime(other / "changed", (1_700_000_000, 1_700_000_000))
+    (other / "program").chmod(0o755)
+    os.utime(other / "deep/late", (1, 1))
+    (other / "link").unlink()
+    (other / "link").symlink_to("changed")
+    os.utime(other / "link", (1_700_000_000, 1_700_000_000), follow_symlinks=False)
+    (one / "more").touch()
+    assert compare.main([str(one), str(other)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"only in {one}: more", "changed: content", "deep/late: time", "link: content",
+        "program: permissions",
+    ]  # fmt: skip
