@@ -17,7 +17,7 @@ import json
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import wraps
 from typing import Any
@@ -259,7 +259,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             except _FAILURES as error:
                 raise _explain("cannot be compiled", error) from error
 
-    def render_bounded(self, template: jinja2.Template, content: int, **variables: Any) -> str:
+    def render_bounded(self, template: jinja2.Template, content: int, variables: Mapping[str, Any]) -> str:
         """The template's text for `variables`; the messages among them have `content` characters.
 
         Raises `BadTemplate` with one sentence.
@@ -267,7 +267,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         with self._lock:
             self._budget.start(content)
             try:
-                return template.render(**variables)
+                return template.render(variables)
             except _FAILURES as error:
                 raise _explain("failed", error) from error
 

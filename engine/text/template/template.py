@@ -171,9 +171,12 @@ class ChatTemplate:
         text = self._environment.render_bounded(
             self._template,
             sum(map(text_size, (turns, given))),
-            messages=turns,
-            add_generation_prompt=add_generation_prompt and not continue_last,
-            **{**self._variables, **given},
+            {
+                **self._variables,
+                **given,
+                "messages": turns,
+                "add_generation_prompt": add_generation_prompt and not continue_last,
+            },
         )
         return _open_end(text, str(content)) if continue_last else text
 

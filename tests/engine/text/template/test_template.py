@@ -305,3 +305,11 @@ def test_folder_without_template_and_its_special_tokens(tmp_path: Path, tokenize
         json.dumps({"unk_token": {"content": "<unk>"}}), encoding="utf-8"
     )
     assert ChatTemplate.from_folder(tmp_path, tokenizer).render([USER]) == "<unk>|False|<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    "name", ["messages", "add_generation_prompt", "self", "template", "content", "variables"]
+)
+def test_variables_may_have_any_name_and_replace_no_message(name: str) -> None:
+    template = ChatTemplate("{{ messages[0].content }}{% if add_generation_prompt %}!{% endif %}", None, None)
+    assert template.render([Message("user", "Hi")], variables={name: "other"}) == "Hi!"

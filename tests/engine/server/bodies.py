@@ -1,0 +1,111 @@
+"""Bodies of every shape for all endpoints, and what an answer to them must look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.engine.server.served import HELLO, Answer
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+VALID: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": HELLO, "max_tokens": 2},
+    "/v1/completions": {"prompt": "Hello", "max_tokens": 2},
+    "/v1/responses": {"input": "Hello", "max_output_tokens": 2},
+    "/v1/messages": {"messages": HELLO, "max_tokens": 2},
+    "/v1/messages/count_tokens": {"messages": HELLO},
+    "/v1/embeddings": {"input": "Hello"},
+    "/tokenize": {"prompt": "Hello"},
+    "/detokenize": {"tokens": [5]},
+    "/apply-template": {"messages": HELLO},
+    "/v1/models/load": {"model": "tiny"},
+    "/v1/models/unload": {"model": "none"},
+}
+"""All endpoints that take a body, with one that each accepts (the last names no model)."""
+SHORT = {"max_tokens": 2, "max_output_tokens": 2, "max_completion_tokens": 2}
+_SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+    | st.sampled_from([
+        "user", "assistant", "system", "tool", "developer", "function", "text", "json_schema", "json_object",
+        "auto", "required", "none", "any", "low", "high", "object", "string", "array", "integer", "message",
+        "function_call", "function_call_output", "reasoning", "item_reference", "tool_use", "tool_result",
+        "thinking", "enabled", "disabled", "image_url", "input_text", "document", "^a", "#", "look",
+        "\ud800", "<|im_end|>", "<tool_call>", "{", -1, 0, 2, 1e308,
+    ])
+)  # fmt: skip
+_KEYS = st.sampled_from([
+    "type", "role", "content", "text", "name", "function", "parameters", "arguments", "id", "call_id",
+    "tool_calls", "tool_call_id", "tool_use_id", "input_schema", "properties", "required", "enum", "const",
+    "anyOf", "allOf", "items", "pattern", "minLength", "$ref", "json_schema", "schema", "format", "effort",
+    "include_usage", "mode", "tools", "allowed_tools", "input", "output", "summary", "thinking", "source",
+])  # fmt: skip
+JSON = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS | st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+_NAMES = (
+    "messages", "prompt", "model", "stream", "stream_options", "n", "stop", "seed", "temperature", "top_p",
+    "top_k", "logprobs", "top_logprobs", "logit_bias", "response_format", "max_tokens", "echo", "suffix",
+    "chat_template_kwargs", "continue_final_message", "add_generation_prompt", "tokens", "min_tokens", "user",
+    "input", "instructions", "previous_response_id", "tools", "tool_choice", "parallel_tool_calls",
+    "functions", "function_call", "text", "reasoning", "reasoning_effort", "include", "truncation", "store",
+    "metadata", "system", "stop_sequences", "thinking", "output_config", "output_format", "dimensions",
+    "encoding_format", "pooling", "best_of", "ignore_eos", "stop_token_ids", "return_token_strs",
+    "add_special_tokens", "max_output_tokens", "background", "conversation",
+)  # fmt: skip
+_FIELDS = st.dictionaries(st.sampled_from(_NAMES) | st.text(), JSON, max_size=5)
+_TOOLS = st.fixed_dictionaries(
+    {"tools": st.lists(st.just(TOOL) | JSON, max_size=2)},
+    optional={"tool_choice": JSON | st.just("required")},
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    """An endpoint and a body for it: anything, or a valid one with some fields replaced."""
+    path = draw(st.sampled_from(sorted(VALID)))
+    body: dict[str, Any] = {} if draw(st.integers(0, 2)) == 0 else dict(VALID[path])
+    body |= draw(_FIELDS)
+    if draw(st.integers(0, 3)) == 0:
+        body |= draw(_TOOLS)
+    if path.startswith("/v1/models/"):
+        body["model"] = draw(st.sampled_from(["tiny", "none", ""])) if "un" not in path else "none"
+    return path, body | SHORT
+
+
+def check(path: str, answer: Answer) -> None:
+    """Any answer has the form of its endpoint, an error one plain sentence."""
+    assert answer.status in (200, 400, 404, 503), answer.body
+    if answer.status != 200:
+        check_error(path, answer.json)
+    elif answer.headers["content-type"].startswith("text/event-stream"):
+        _check_stream(path, answer)
+    else:
+        assert isinstance(answer.json, dict)
+
+
+def check_error(path: str, body: Any) -> None:
+    """An error in the form of Anthropic's API or of OpenAI's."""
+    if path.startswith("/v1/messages"):
+        assert (body["type"], set(body["error"])) == ("error", {"type", "message"})
+    else:
+        assert set(body) == {"error"}
+        assert set(body["error"]) == {"message", "type", "param", "code"}
+    message = body["error"]["message"]
+    assert message
+    assert "Traceback" not in message
+    assert "went wrong inside" not in message
+    assert "\n" not in message
+
+
+def _check_stream(path: str, answer: Answer) -> None:
+    if path == "/v1/messages":
+        last = answer.named_events[-1]
+        assert last["type"] in ("message_stop", "error")
+    elif path == "/v1/responses":
+        last = answer.named_events[-1]
+        assert last["type"] in ("response.completed", "response.incomplete", "response.failed")
+    else:
+        assert answer.events[-1] == "[DONE]" or "error" in answer.events[-1]
