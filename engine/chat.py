@@ -75,7 +75,9 @@ class LocalChat:
         self.template = template
         self.context_length = generator.cache.context_length
         self._prompts = Prompts(self.tokenizer, template, self.context_length)
-        self._draft = DraftSlot(generator.drafters, self.tokenizer, load)
+        self._draft = DraftSlot(
+            generator.drafters, self.tokenizer, load, generator.cache.model, own=info.path
+        )
         self._adapters = AdapterSlot(generator.cache)
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:

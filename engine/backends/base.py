@@ -102,6 +102,8 @@ class Step:
     """For a model with recurrent layers: of each sequence, the number of the state before its rows, or -1 for
     the beginning of a text, and of the state to write after them. They may be the same.
     """
+    kept: int = 0
+    """The row of `Ops.keep` that the first row goes to."""
 
 
 class KVCache(Protocol):
@@ -278,6 +280,14 @@ class Ops(Protocol):
 
     def last_rows(self, x: Array) -> Array:
         """The step's last `logit_rows` rows of x."""
+        ...
+
+    def keep(self, x: Array, out: Floats) -> Array:
+        """x (T, E), whose rows are copied to those of `out` (at least `max_rows`, E) from `Step.kept` on."""
+        ...
+
+    def given(self, rows: Floats) -> Array:
+        """The first T of `rows` (at least `max_rows`, E), as they are when a step runs: (T, E)."""
         ...
 
 

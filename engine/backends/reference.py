@@ -113,7 +113,7 @@ class ReferenceOps(RecurrentOps):
         self._tokens = torch.tensor(step.token_ids, dtype=torch.long)
         self._positions = torch.tensor(step.positions, dtype=torch.long)
         self._pages = torch.tensor(step.pages, dtype=torch.long)
-        self._logit_rows = step.logit_rows
+        self._logit_rows, self._kept = step.logit_rows, step.kept
         self._states = step.states[0] if step.states else (-1, -1)
 
     def embed(self, table: Weight, scale: float = 1.0) -> Array:
@@ -345,6 +345,13 @@ class ReferenceOps(RecurrentOps):
         weights = routes[1].to(x.device)
         y = (x.reshape(*weights.shape, -1) * weights[:, :, None]).sum(dim=1)
         return y if residual is None else residual.to(x.device) + y
+
+    def keep(self, x: Array, out: Floats) -> Array:
+        out[self._kept : self._kept + len(x)] = x.cpu().numpy()
+        return x
+
+    def given(self, rows: Floats) -> Array:
+        return torch.from_numpy(rows[: len(self._tokens)].copy())
 
     def last_rows(self, x: Array) -> Array:
         return x[len(x) - self._logit_rows :]

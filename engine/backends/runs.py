@@ -29,6 +29,7 @@ def single_steps(step: Step) -> Iterator[Step]:
             step.pages[page : page + pages],
             max(1, logits),
             states=step.states[i : i + 1],
+            kept=step.kept + row,
         )
         row, page = row + rows, page + pages
 

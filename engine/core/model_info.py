@@ -93,6 +93,8 @@ class ModelInfo:
     """
     thinking_default: str = ""
     """The level that the template takes by itself; "" if it is none of `thinking_levels`."""
+    mtp: bool = False
+    """Whether the file has a head for multi-token prediction, which can draft."""
     threads: int = 0
     """The CPU threads that a loaded model computes on."""
     pooling: str = ""

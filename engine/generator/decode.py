@@ -138,6 +138,7 @@ def decode(
     stats.begin(drafting)
     try:
         sequence.begin()
+        runner.heard = drafting.follow(sequence.ids)
         runner.open()
         stats.cached = runner.cached
         logits = yield from _prefilled(runner.prefill(stop), stats)

@@ -37,6 +37,9 @@ class ModelPass:
         self.seconds = 0.0
 
 
+Heard = Callable[[int, Sequence[int], Floats], None]
+
+
 class SequenceRunner:
     """The rows of one sequence from `open` to `close`, which returns their pages; everything that was run
     stays cached.
@@ -65,6 +68,12 @@ class SequenceRunner:
         self.chunk = cache.rows
         self.cached = 0
         self.passes = 0
+        self.first_row = 0
+        """The first row of this sequence in the pass that has just run."""
+        self.heard: Heard | None = None
+        """Is told what ran of the first row of the sequence: the position of the first token, the tokens, and
+        their hidden states (T, E), valid until the next pass.
+        """
 
     def open(self) -> None:
         """Open leases on the cached prefixes of the prompts."""
@@ -218,6 +227,10 @@ class SequenceRunner:
         """The pass under way has run; returns its parts."""
         for part in self._parts:
             row = 0 if part.lease is self._leases[0] else 1
+            if row == 0 and self.heard is not None:
+                kept = self._cache.model.kept
+                assert kept is not None
+                self.heard(len(part.lease.ids), part.ids, kept[self.first_row :][: len(part.ids)])
             self._passes[row].append((len(part.lease.ids), len(part.ids)))
             part.lease.extend(part.ids)
         return self._parts

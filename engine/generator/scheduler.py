@@ -165,7 +165,8 @@ class Scheduler:
             row = 0
             for job, found in batch:
                 assert job.waits_for is not None
-                job.waits_for.seconds = seconds
+                assert job.opened is not None
+                job.waits_for.seconds, job.opened.runner.first_row = seconds, row
                 rows = sum(len(part.ids) for part in found)
                 self._advance(job, logits if len(parts) == 1 else logits[row : row + rows], once=alone)
                 row += rows

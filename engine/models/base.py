@@ -20,6 +20,7 @@ from engine.models.memory.estimate import (
     page_bytes,
     state_count,
 )
+from engine.tensors import Floats
 from engine.units import size_text
 
 __all__ = ["SPARE_PAGES", "Model"]
@@ -54,12 +55,14 @@ class Model:
         self.slots = weights.slots
         self.weight_bytes_per_token = read_bytes(config, weights.bytes, weights.expert_bytes, parts)
         self._parts: Parts | None = parts
+        self.kept: Floats | None = None
+        """Where passes that are recorded from now on leave the hidden states of all rows, (rows, E)."""
         self.proof: Callable[[Forward], Iterator[Loading]] | None = None
         self._tables: tuple[int, int, RopeTables] = (0, 0, RopeTables())
 
     def forward(self, ops: Ops) -> Array:
         """The whole pass: logits (logit_rows, V)."""
-        return self.parts(ops, self.rope_tables)
+        return self.parts(ops, self.rope_tables, self.kept)
 
     def hidden(self, ops: Ops) -> Array:
         """The pass without the head: the last hidden states (logit_rows, E)."""

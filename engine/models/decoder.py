@@ -72,6 +72,16 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
     )  # fmt: skip
 
 
+def mtp_block(source: WeightSource, config: ModelConfig, names: TensorNames) -> Block:
+    """The layer of a head for multi-token prediction, the only one of this config."""
+    return _Builder(source, config, names).block(0)
+
+
+def norm_of(source: WeightSource, config: ModelConfig, names: TensorNames, name: str) -> Norm:
+    """A norm (E,) of the kind that the decoder has."""
+    return _Builder(source, config, names).norm(name, config.width)
+
+
 def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks: Sequence[Block]) -> Stack:
     if config.altup is not None:
         return altup_blocks(source, config, names, config.altup, blocks)

@@ -14,6 +14,7 @@ from engine.models.base import read_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
+from engine.models.mtp import has_head
 from engine.models.quantising import PlainCount
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.weights.facts import licence, pooling, quantisation_name
@@ -82,6 +83,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         file_bytes=sum(file.stat().st_size for file in checkpoint.files),
         gpu_bytes=gpu_bytes,
         gpu_work=gpu_work,
+        mtp=has_head(checkpoint, backend),
     )
 
 

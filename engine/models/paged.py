@@ -99,6 +99,15 @@ class PagedCache:
         before.close()
         self._close_headless()
 
+    def keep_hidden(self, keep: bool) -> None:
+        """Whether passes leave their rows' hidden states, after the final norm, in `Model.kept`. No lease may
+        be open.
+        """
+        if keep == (self.model.kept is not None):
+            return
+        self.model.kept = np.zeros((self.rows, self.model.config.width), np.float32) if keep else None
+        self.record_again(self.key)
+
     def open(self, ids: Sequence[int], key: str = "") -> Lease:
         """A lease on the longest cached prefix of `ids`; at least the last id is left to run.
 

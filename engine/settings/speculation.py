@@ -17,9 +17,13 @@ class SpeculationSettings(Settings):
     method: str = setting(
         "none",
         "Drafting",
-        "Who guesses: nobody, the text so far, or a smaller model with the same vocabulary.",
-        choices=(("none", "None"), ("ngram", "Repeats in the text"), ("model", "Draft model")),
-    )
+        "Who guesses: nobody, the text so far, a smaller model with the same vocabulary, or the head for "
+        "multi-token prediction that some models come with.",
+        choices=(
+            ("none", "None"), ("ngram", "Repeats in the text"), ("model", "Draft model"),
+            ("mtp", "The model's own head"),
+        ),
+    )  # fmt: skip
     draft_model: str = setting("", "Draft model", "The smaller model's file or folder.", neutral="")
     draft_tokens: int = setting(
         5, "Draft length", "The most tokens guessed at a time.", low=1, high=7, step=1, unit="tokens"

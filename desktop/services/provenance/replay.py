@@ -203,11 +203,11 @@ def doubts(
         )
     sampler = reply.settings(SamplerSettings)
     if (
-        reply.settings(SpeculationSettings).get("method") == "model"
+        reply.settings(SpeculationSettings).get("method") in ("model", "mtp")
         and sampler.get("seed") is None
         and sampler.get("temperature", 0) > 0
     ):
-        found.append("A draft model guessed without a fixed seed, so that its guesses followed the clock.")
+        found.append("It was drafted without a fixed seed, so that the guesses followed the clock.")
     return found
 
 

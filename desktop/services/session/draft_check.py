@@ -9,9 +9,25 @@ from desktop.services.models.draft_models import DraftModelService, DraftProblem
 from desktop.services.session.context import ConversationContext
 from desktop.services.session.signals import SessionSignals
 from desktop.services.session.visible_chat import VisibleChat
+from engine.core import ModelInfo
 from engine.settings import SpeculationSettings
 
-__all__ = ["DraftCheck"]
+__all__ = ["DraftCheck", "head_problem"]
+
+
+def head_problem(model: ModelInfo) -> str:
+    """Why a model's own head cannot draft; "" if it can."""
+    if not model.mtp:
+        return (
+            f"{model.name} has no head of its own for drafting: choose another way of drafting, or switch it "
+            "off."
+        )
+    if model.where:
+        return (
+            "The model's own head drafts only on the processor (CPU) so far: choose another way of drafting, "
+            "or switch it off."
+        )
+    return ""
 
 
 class DraftCheck(QObject):
@@ -25,12 +41,15 @@ class DraftCheck(QObject):
         self.models = DraftModelService(problem, self)
         self.models.answered.connect(self._on_answer)
         self._reported = ("", "", "")
+        self._target: ModelInfo | None = None
 
     def problem_in(self, context: ConversationContext) -> str:
-        """Why a chat's draft model cannot be used; "" if it can, nothing is known yet, it has none, or no
-        model of this computer is loaded.
+        """Why a chat's draft model, or the model's own head, cannot be used; "" if it can, nothing is known
+        yet, it has none, or no model of this computer is loaded.
         """
         drafting = context.layers.settings(SpeculationSettings)
+        if drafting.method == "mtp" and self._target is not None:
+            return head_problem(self._target)
         if drafting.method != "model" or not self.models.target:
             return ""
         if not drafting.draft_model:
@@ -42,10 +61,10 @@ class DraftCheck(QObject):
         name = model_name(drafting.draft_model)
         return f"The draft model “{name}” cannot be used: {problem}" if problem else ""
 
-    def set_target(self, path: str) -> None:
-        """Another model is loaded ("" for none)."""
-        self._reported = ("", "", "")
-        self.models.set_target(path)
+    def set_target(self, model: ModelInfo | None) -> None:
+        """Another model of this computer is loaded; None for none."""
+        self._reported, self._target = ("", "", ""), model
+        self.models.set_target(model.path if model is not None else "")
         self.check()
 
     def check_again(self) -> None:

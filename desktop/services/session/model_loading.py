@@ -119,7 +119,7 @@ class ModelLoading(QObject):
         if info is not None:
             self._remember(info.path)
         self._use(info)
-        self._drafts.set_target(info.path if info is not None and not info.host else "")
+        self._drafts.set_target(info if info is not None and not info.host else None)
         self._signals.model_changed.emit(info)
         if info is not None and info.notice:
             self._signals.error_details = info.report

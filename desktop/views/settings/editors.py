@@ -51,6 +51,7 @@ class ChoiceEditor(Editor):
 
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
+        self._choices = info.choices
         self._combo = QComboBox()
         self._combo.setAccessibleName(info.label)
         self._combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
@@ -66,6 +67,18 @@ class ChoiceEditor(Editor):
 
     def set_value(self, value: Any) -> None:
         self._combo.setCurrentIndex(self._combo.findData(value))
+
+    def offer(self, value: str, offered: bool) -> None:
+        """Whether a value can be chosen; one that cannot is left out, unless it is the present one."""
+        place, label = self._combo.findData(value), isolated(dict(self._choices)[value])
+        if offered and place < 0:
+            later = [each for each, _ in self._choices][
+                [each for each, _ in self._choices].index(value) + 1 :
+            ]
+            places = [at for each in later if (at := self._combo.findData(each)) >= 0]
+            self._combo.insertItem(min(places, default=self._combo.count()), label, value)
+        elif not offered and place >= 0 and place != self._combo.currentIndex():
+            self._combo.removeItem(place)
 
 
 def make_editor(info: SettingInfo, kind: Any) -> Editor:

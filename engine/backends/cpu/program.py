@@ -19,6 +19,7 @@ from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.cpu.lowering.stages import stages_of
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.runtime.step_block import (
+    KEPT,
     LOGIT_ROWS,
     POSITIONS,
     ROWS,
@@ -131,6 +132,7 @@ class CpuProgram:
             self._words[word + RUN_FROM], self._words[word + RUN_TO] = before, after
         self._serial += 1
         self._words[ROWS], self._words[LOGIT_ROWS], self._words[SERIAL] = count, rows, self._serial
+        self._words[KEPT] = step.kept
         self._pool.replay(self._captured, self.stamps)
         if rows == 1:
             return self._first
@@ -165,9 +167,17 @@ class CpuProgram:
         head, tail = (slice(SMALL_BATCH), slice(SMALL_BATCH, None))
         between = [(after, after) for _, after in step.states]
         first = self.run(
-            Step(tokens[head], places[head], step.pages, max(1, logits - rest), states=step.states)
-        ).copy()
-        last = self.run(Step(tokens[tail], places[tail], step.pages, min(logits, rest), states=between))
+            Step(
+                tokens[head], places[head], step.pages, max(1, logits - rest), states=step.states,
+                kept=step.kept,
+            )
+        ).copy()  # fmt: skip
+        last = self.run(
+            Step(
+                tokens[tail], places[tail], step.pages, min(logits, rest), states=between,
+                kept=step.kept + SMALL_BATCH,
+            )
+        )  # fmt: skip
         return np.concatenate([first, last]) if logits > rest else last
 
     def _room_for_pages(self, count: int) -> npt.NDArray[np.int32]:

@@ -155,6 +155,22 @@ class LastRows(Value):
     x: Buffer
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Keep(Value):
+    """y = x, and so are the rows of `out`."""
+
+    x: Buffer
+    out: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Given(Value):
+    """y = the first rows of `rows`."""
+
+    INPUTS = ()
+    rows: Floats
+
+
 class RowOps(Recording):
     """The operations of `Ops` on rows."""
 
@@ -223,3 +239,11 @@ class RowOps(Recording):
 
     def last_rows(self, x: Buffer) -> Buffer:
         return self._add(LastRows(x=x, y=Buffer(x.width, on_logit_rows=True, device=x.device)))
+
+    def keep(self, x: Buffer, out: Floats) -> Buffer:
+        assert out.shape[1] == x.width
+        assert not x.on_logit_rows
+        return self._add(Keep(x=x, out=out, y=x.like()))
+
+    def given(self, rows: Floats) -> Buffer:
+        return self._add(Given(rows=rows, y=Buffer(rows.shape[1])))

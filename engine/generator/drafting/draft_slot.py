@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from engine.core import DRAFT_STAGE, Loading
 from engine.drain import mapped
@@ -20,11 +20,25 @@ if TYPE_CHECKING:
     from engine.models.base import Model
 
 
+_HEAD = "\0head"
+"""Stands for a path: the model's own head."""
+M = TypeVar("M", bound="Model")
+
+
 class DraftSlot:
     """Holds at most one draft model for the drafters of one generator."""
 
-    def __init__(self, drafters: Drafters, tokenizer: Tokenizer, load: LoadSettings = LoadSettings()) -> None:
+    def __init__(
+        self,
+        drafters: Drafters,
+        tokenizer: Tokenizer,
+        load: LoadSettings = LoadSettings(),
+        main: Model | None = None,
+        own: str = "",
+    ) -> None:
+        """`main` is the target model and `own` its file or folder, for drafting with its own head."""
         self._drafters = drafters
+        self._main, self._own = main, own
         self._tokenizer = tokenizer
         self._load = load
         self._path = ""
@@ -32,15 +46,20 @@ class DraftSlot:
 
     def holds(self, settings: SpeculationSettings) -> bool:
         """Whether a reply with these settings can start while others are written."""
-        return settings.method != "model" or settings.draft_model == self._path
+        return settings.method not in ("model", "mtp") or self._key(settings) == self._path
+
+    @staticmethod
+    def _key(settings: SpeculationSettings) -> str:
+        """What is to be loaded: the path of a draft model, `_HEAD`, or nothing."""
+        return {"model": settings.draft_model, "mtp": _HEAD}.get(settings.method, "")
 
     def fit(self, settings: SpeculationSettings, stop: threading.Event) -> Generator[Loading, None, None]:
-        """Load the draft model that `settings` name, and release the one before it.
+        """Load the draft model that `settings` name, or the model's own head, and release the one before.
 
         Raises `BadSetting` if none is named or its vocabulary does not match, `Cancelled` when `stop` was
         set, and what loading raises.
         """
-        path = settings.draft_model if settings.method == "model" else ""
+        path = self._key(settings)
         if settings.method == "model" and not path:
             raise BadSetting(
                 "Drafting with a draft model is chosen, but no draft model is named; choose one, or switch "
@@ -50,8 +69,26 @@ class DraftSlot:
             return
         self.close()
         if path:
-            yield from self._open(path, stop)
+            yield from self._open_head(stop) if path == _HEAD else self._open(path, stop)
             self._path = path
+
+    def _open_head(self, stop: threading.Event) -> Generator[Loading, None, None]:
+        from engine.models import preparation
+        from engine.models.mtp import read_head
+        from engine.weights.checkpoint import open_checkpoint
+
+        assert self._main is not None
+        checkpoint = open_checkpoint(Path(self._own))
+        try:
+            prepare = preparation(checkpoint, self._load)
+            try:
+                yield from self._set(read_head(checkpoint, self._main, prepare), stop)
+            except BaseException as error:
+                forget_frames(error)  # which hold what was loaded
+                self._main.backend.trim()
+                raise
+        finally:
+            checkpoint.close()
 
     def _open(self, path: str, stop: threading.Event) -> Generator[Loading, None, None]:
         # Imported here, so that importing this module does not import Numba and torch.
@@ -79,7 +116,7 @@ class DraftSlot:
             checkpoint.close()
 
     def _set(
-        self, loading: Generator[Loading, None, Model], stop: threading.Event
+        self, loading: Generator[Loading, None, M], stop: threading.Event
     ) -> Generator[Loading, None, None]:
         """Load the model and give it to the drafters."""
 

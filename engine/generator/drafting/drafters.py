@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.errors import BadSetting
 from engine.generator.drafting.sequence import Drafting
 from engine.generator.params import GenerationParams
+from engine.models.mtp import MtpModel
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampler
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings
 from engine.speculation.draft_length import GUESS_COST, DraftLengthController
 from engine.speculation.draft_model import DraftModel
+from engine.speculation.mtp import MtpDrafter, Tails
 from engine.speculation.ngram import NgramDrafter
 from engine.speculation.ngram_index import NgramIndex
 
@@ -39,6 +42,7 @@ class Drafters:
         self._controllers: dict[tuple[str, int], DraftLengthController] = {}
         self._draft_cache: PagedCache | None = None
         self._owned = False
+        self._tails: Tails = {}
 
     @property
     def has_model(self) -> bool:
@@ -54,6 +58,7 @@ class Drafters:
         if cache is not None and cache.model is not model:
             raise ValueError("the draft cache was made for another model")
         self.drop_model()
+        self._cache.keep_hidden(isinstance(model, MtpModel))
         length = min(self._cache.context_length, model.config.context_length)
         self._draft_cache, self._owned = (
             cache or PagedCache(model, CacheSettings(context_length=length)),
@@ -64,9 +69,9 @@ class Drafters:
         """Draft without a model. A cache that was made here is closed; the model belongs to its owner."""
         if self._draft_cache is not None and self._owned:
             self._draft_cache.close()
-        self._draft_cache = None
+        self._draft_cache, self._tails = None, {}
         self._controllers = {
-            key: draft_length for key, draft_length in self._controllers.items() if key[0] != "model"
+            key: draft_length for key, draft_length in self._controllers.items() if key[0] == "ngram"
         }
 
     def drafting(
@@ -89,15 +94,20 @@ class Drafters:
                     f"{settings.ngram_max}; make the longest at least as long."
                 )
             return Drafting(self._repeats(settings), self._draft_length(settings, deterministic=False))
-        if self._draft_cache is None:
+        head = settings.method == "mtp"
+        if self._draft_cache is None or isinstance(self._draft_cache.model, MtpModel) != head:
             raise BadSetting(
-                "Drafting with a draft model is chosen, but no draft model is loaded; choose one, or "
+                "Drafting with the model's own head is chosen, but the head is not loaded; load it, or "
+                "switch drafting off."
+                if head
+                else "Drafting with a draft model is chosen, but no draft model is loaded; choose one, or "
                 "switch drafting off."
             )
         # Drafts may come from any distribution that is reported with them; steps with feedback or a random
         # number of their own are left out.
         own = replace(params.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
-        model = DraftModel(
+        make = partial(MtpDrafter, tails=self._tails) if head else DraftModel
+        model = make(
             self._draft_cache, lambda: Sampler(own, params.seed, params.tables),
             vocabulary=self._vocabulary, threshold=self.threshold, stop=stop,
         )  # fmt: skip

@@ -9,7 +9,9 @@ from typing import ParamSpec, TypeVar
 from engine.generator.sequence import TokenSequence
 from engine.speculation.draft_length import DraftLengthController
 from engine.speculation.drafter import Drafter, Proposal
+from engine.speculation.mtp import MtpDrafter
 from engine.speculation.ngram import NgramDrafter, usual_cost
+from engine.tensors import Floats
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,6 +58,13 @@ class Drafting:
     def speedup(self) -> float:
         """Measured speed with drafting over the speed without; 0 while unknown."""
         return self._draft_length.speedup if self._draft_length is not None else 0.0
+
+    def follow(self, ids: Sequence[int]) -> Callable[[int, Sequence[int], Floats], None] | None:
+        """A prompt is about to be read; returns what is to hear of each pass, as `SequenceRunner.heard`."""
+        if not isinstance(self._drafter, MtpDrafter):
+            return None
+        self._drafter.follow(ids)
+        return self._drafter.hear
 
     def begin(self, ids: Sequence[int]) -> None:
         """The prompt is read."""

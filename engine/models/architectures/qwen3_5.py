@@ -1,5 +1,6 @@
 """Qwen 3.5, 3.6 and Qwen3-Next: gated delta nets with full attention in every fourth layer, whose result a
-gate multiplies; dense, or mixtures with a shared expert. Vision and multi-token prediction are left out.
+gate multiplies; dense, or mixtures with a shared expert. Vision is left out; the head for
+multi-token prediction drafts (`engine.models.mtp`).
 """
 
 from __future__ import annotations

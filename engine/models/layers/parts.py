@@ -317,20 +317,29 @@ class Parts:
     project_in: Linear | None = None
     project_out: Linear | None = None
 
-    def __call__(self, ops: Ops, tables: RopeTables) -> Array:
-        """The logits (logit_rows, V) of the step's last rows."""
-        x = self.hidden(ops, tables)
+    def __call__(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
+        """The logits (logit_rows, V) of the step's last rows; `kept` is as in `last`."""
+        return self.logits(ops, self.hidden(ops, tables, kept))
+
+    def logits(self, ops: Ops, x: Array) -> Array:
+        """The logits of the last hidden states."""
         logits = self.head(ops, self.project_out(ops, x) if self.project_out else x)
         if self.logit_scale != 1.0 or self.logit_cap:
             logits = ops.soft_cap(logits, self.logit_scale, self.logit_cap)
         return logits
 
-    def hidden(self, ops: Ops, tables: RopeTables) -> Array:
+    def hidden(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
         """The last hidden states (logit_rows, E) of the step's last rows, after the final norm."""
         x = ops.embed(self.embed, self.embed_scale)
         x = self.embed_norm(ops, x) if self.embed_norm else x
         x = self.project_in(ops, x) if self.project_in else x
         if self.positions is not None:
             x = ops.add_positions(x, self.positions)
-        x = ops.last_rows(self.stack(ops, x, tables))
+        return self.last(ops, self.stack(ops, x, tables), kept)
+
+    def last(self, ops: Ops, x: Array, kept: Floats | None = None) -> Array:
+        """The normed last rows of what the layers made; the normed rows of all go to `kept` (rows, E)."""
+        if kept is not None:
+            return ops.last_rows(ops.keep(self.norm(ops, x) if self.norm else x, kept))
+        x = ops.last_rows(x)
         return self.norm(ops, x) if self.norm else x

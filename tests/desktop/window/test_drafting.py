@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 import pytest
@@ -141,3 +142,24 @@ def test_closing_the_window_while_draft_models_are_checked(hand) -> None:
     hand.session.drafts._ask = lambda target, draft: "" if gate.wait(0.3) else "late"
     draft_with(hand, method="model", draft_model=path(hand, "small.gguf"))
     hand.qtbot.wait(20)
+
+
+def test_the_models_own_head(hand, monkeypatch) -> None:
+    describe = hand.echo.describe
+    monkeypatch.setattr(
+        hand.echo,
+        "describe",
+        lambda path: dataclasses.replace(describe(path), mtp=path.name == "headed.gguf"),
+    )
+    hand.load("headed.gguf")
+    draft_with(hand, method="mtp")
+    hand.say("a b c d e f g h i j k")
+    assert hand.echo.chat.requests[-1].speculation.method == "mtp"
+    assert pane(hand).figures.kept.text() == "75 % of 12 drafted tokens kept"
+    hand.load("big.gguf")
+    hand.type("more")
+    hand.press(Key.Key_Return)
+    assert "big has no head of its own" in hand.window.chat.banner.text.text()
+    assert hand.window.chat.composer.text() == "more"
+    hand.click("Switch drafting off", hand.window.chat.banner)
+    assert hand.session.settings(SpeculationSettings).method == "none"

@@ -145,6 +145,7 @@ class FakeModel:
         )
         self.backend = SimpleNamespace(name="fake", free_memory=free_memory)
         self.weight_bytes_per_token = 1000
+        self.kept = None
         self.program: FakeProgram
         self.closed = False
 

@@ -36,8 +36,12 @@ class GgufForm:
     """Prepares the folder's tensors before they are renamed; it may use names of GGUF."""
 
 
-def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> Path:
-    """Write all tensors in F32, with the tokenizer of the tiny models. Returns `path`."""
+def write_gguf(
+    path: Path, form: GgufForm, config: Config, tensors: Tensors, more: Tensors | None = None
+) -> Path:
+    """Write all tensors in F32, and those of `more` under their names, with the tokenizer of the tiny models.
+    Returns `path`.
+    """
     import gguf
 
     config = {**_gpt2_keys(config), **config, **config.get("text_config", {})}
@@ -50,7 +54,7 @@ def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> 
     }
     for key, value in (tokenizer | common).items():
         _add_key(writer, key, value)
-    for name, values in converted.items():
+    for name, values in (converted | (more or {})).items():
         writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

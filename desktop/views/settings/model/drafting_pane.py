@@ -12,7 +12,9 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.models.draft_models import DraftCandidate
+from desktop.services.session.draft_check import head_problem
 from desktop.views.layout.fill import fill
+from desktop.views.settings.editors import ChoiceEditor
 from desktop.views.settings.form_row import Row
 from desktop.views.settings.model.draft_model_list import DraftModelList
 from desktop.views.settings.model.drafting_stats import DraftingStats
@@ -25,6 +27,7 @@ REPLACED = ("method", "draft_model")
 """The settings that this pane shows instead of the form."""
 
 _NO_TARGET = "Load a model first: then the models that can draft for it are shown here."
+_HAS_HEAD = "This model comes with a head of its own that can draft for it."
 _NO_CANDIDATE = "No other model is known here: choose a smaller model of the same family."
 
 
@@ -46,7 +49,7 @@ class DraftingPane(QWidget):
         infos = {field.name: setting_info(field) for field in dataclasses.fields(SpeculationSettings)}
         self._settings = SpeculationSettings()
         self._stats: Stats | None = None
-        self._has_model = False
+        self._model: ModelInfo | None = None
         self.method = Row(infos["method"], str)
         self.method.editor.edited.connect(lambda value: self.changed.emit("method", value))
         self.method.rename("Drafted by")  # The pane has the setting's own name.
@@ -75,9 +78,10 @@ class DraftingPane(QWidget):
         self, settings: SpeculationSettings, sources: dict[str, str], below: SpeculationSettings
     ) -> None:
         """Show the effective settings, their sources, and the values `below` that a reset restores."""
+        assert isinstance(self.method.editor, ChoiceEditor)
+        self.method.editor.offer(settings.method, True)
         begun = settings.method == "model" != self._settings.method
         self._settings = settings
-        self.method.editor.set_value(settings.method)
         for row, name in ((self.method, "method"), (self.model, "draft_model")):
             value, source = getattr(settings, name), sources[name]
             changed = source == "saved default" or (source != "default" and value != getattr(below, name))
@@ -89,9 +93,9 @@ class DraftingPane(QWidget):
 
     def show_model(self, model: ModelInfo | None) -> None:
         """Show that another model is loaded, or none."""
-        self._has_model = model is not None
+        self._model = model
         self._arrange()
-        if self._has_model and self._settings.method == "model":
+        if self._model is not None and self._settings.method == "model":
             self.candidates_requested.emit()
 
     def show_candidates(self, candidates: Iterable[DraftCandidate]) -> None:
@@ -105,9 +109,18 @@ class DraftingPane(QWidget):
         self._arrange()
 
     def _arrange(self) -> None:
-        drafting = self._settings.method != "none"
+        drafting, model = self._settings.method != "none", self._model
+        can_draft = model is not None and not model.host and not head_problem(model)
+        assert isinstance(self.method.editor, ChoiceEditor)
+        self.method.editor.offer("mtp", can_draft)
+        self.method.editor.set_value(self._settings.method)
+        problem = head_problem(model) if model is not None and not model.host else ""
+        if self._settings.method == "mtp":
+            self.method.show_note(problem)
+        else:
+            self.method.show_note(_HAS_HEAD if can_draft and not drafting else "", "muted")
         self.models.setVisible(self._settings.method == "model")
-        hint = _NO_TARGET if not self._has_model else "" if self.choices.paths() else _NO_CANDIDATE
+        hint = _NO_TARGET if model is None else "" if self.choices.paths() else _NO_CANDIDATE
         self.model.show_note(hint, "muted")
         self.choices.setVisible(not hint)
         self.figures.setVisible(drafting)

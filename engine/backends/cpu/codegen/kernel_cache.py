@@ -205,6 +205,8 @@ _SIMPLE: dict[str, Any] = {
     "mix": rows.mix,
     "magnitude": norm.magnitude,
     "add_positions": rows.add_positions,
+    "keep": rows.keep,
+    "given": rows.given,
     "route": moe.route,
     "sort_routes": moe.sort_routes,
     "spread": moe.spread,

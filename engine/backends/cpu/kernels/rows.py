@@ -23,11 +23,11 @@ from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unpack
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
-from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, TOKENS
+from engine.backends.cpu.runtime.step_block import KEPT, LOGIT_ROWS, POSITIONS, ROWS, TOKENS
 from engine.backends.cpu.weight import WeightSpec
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.linear import Permute
-from engine.backends.graph.rows import AddPositions, Columns, Embed, Join, LastRows, Mix
+from engine.backends.graph.rows import AddPositions, Columns, Embed, Given, Join, Keep, LastRows, Mix
 
 # --- embedding ----------------------------------------------------------------------------------------------
 
@@ -178,6 +178,27 @@ def add_positions(args: int, step: int, tile: int, scratch: int) -> None:
         st_f32(y + 4 * k, 0.0)
 
 
+(K_X, K_X_STRIDE, K_OUT, K_WIDTH, K_Y) = range(5)
+(G_ROWS, G_WIDTH, G_Y, G_Y_STRIDE) = range(4)
+
+
+def keep(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile for each row: y = x; out[first + row] = x, without padding, where `first` is the step's."""
+    width, stride = ld_i64(args + 8 * K_WIDTH), ld_i64(args + 8 * K_X_STRIDE)
+    x, row = ld_i64(args + 8 * K_X) + tile * stride, ld_i64(step + 8 * KEPT) + tile
+    copy_vectors(x, ld_i64(args + 8 * K_Y) + tile * stride, stride // 64)
+    copy_floats(x, ld_i64(args + 8 * K_OUT) + 4 * width * row, width)
+
+
+def given(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile for each row: y = the row of an array without padding; y is padded with zeros."""
+    width, stride = ld_i64(args + 8 * G_WIDTH), ld_i64(args + 8 * G_Y_STRIDE)
+    y = ld_i64(args + 8 * G_Y) + tile * stride
+    copy_floats(ld_i64(args + 8 * G_ROWS) + 4 * width * tile, y, width)
+    for k in range(width, stride // 4):
+        st_f32(y + 4 * k, 0.0)
+
+
 # --- sums with weights of rows ------------------------------------------------------------------------------
 
 (X_Y, X_STRIDE, X_WEIGHTS, X_WEIGHTS_STRIDE, X_RESIDUAL, X_COUNT, X_PARTS) = range(7)
@@ -277,6 +298,16 @@ def _last_rows(calls: Calls, node: LastRows) -> None:
     calls.add("last_rows", [node.x, node.y, node.x.stride], [node.x], [node.y], on_logit_rows=True)
 
 
+def _keep(calls: Calls, node: Keep) -> None:
+    x, y = node.x, node.y
+    calls.each_row("keep", [x, x.stride, calls.constants.shared(node.out), x.width, y], [x], y)
+
+
+def _given(calls: Calls, node: Given) -> None:
+    y = node.y
+    calls.each_row("given", [calls.constants.shared(node.rows), y.width, y, y.stride], [], y)
+
+
 LOWER: Table = {
     Embed: _embed,
     AddPositions: _add_positions,
@@ -285,4 +316,6 @@ LOWER: Table = {
     Permute: _permute,
     Mix: _mix,
     LastRows: _last_rows,
+    Keep: _keep,
+    Given: _given,
 }

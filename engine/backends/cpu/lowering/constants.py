@@ -39,6 +39,13 @@ class Constants:
             self._tables[id(table)] = table, np.ascontiguousarray(table, np.float32)
         return int(self._tables[id(table)][1].ctypes.data)
 
+    def shared(self, rows: Floats) -> int:
+        """Address of a float32 array without gaps that others read or write, too."""
+        assert rows.dtype == np.float32
+        assert rows.flags.c_contiguous
+        self.kept.append(rows)
+        return int(rows.ctypes.data)
+
     def integers(self, values: Any) -> int:
         """Address of an array of integers, which is not copied."""
         self.kept.append(values)

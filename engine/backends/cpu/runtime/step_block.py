@@ -11,7 +11,7 @@ from __future__ import annotations
 SMALL_BATCH = 8
 """Most rows of a small batch, which is bound by reading weights; kernels have other code for more rows."""
 
-ROWS, LOGIT_ROWS, TOKENS, POSITIONS, SERIAL, RUNS = range(6)
+ROWS, LOGIT_ROWS, TOKENS, POSITIONS, SERIAL, RUNS, KEPT = range(7)
 RUN_TABLE = 8
 RUN_FIRST, RUN_ROWS, RUN_PAGES, RUN_FROM, RUN_TO = range(5)
 RUN_WORDS = 5

@@ -196,3 +196,32 @@ def test_figures(pane) -> None:
 )
 def test_speed_words(speedup: float, adaptive: bool, words: str) -> None:
     assert speed_words(speedup, adaptive) == words
+
+
+def offered(pane: DraftingPane) -> list[str]:
+    combo = pane.method.editor.findChild(QComboBox)
+    return [combo.itemData(at) for at in range(combo.count())]
+
+
+def test_the_models_own_head_is_offered_where_there_is_one(pane) -> None:
+    show(pane)
+    assert offered(pane) == ["none", "ngram", "model"]
+    pane.show_model(dataclasses.replace(ECHO_INFO, mtp=True))
+    assert offered(pane) == ["none", "ngram", "model", "mtp"]
+    assert "head of its own" in pane.method.note.text()
+    show(pane, method="mtp")
+    assert pane.method.editor.value() == "mtp"
+    assert pane.method.note.text() == ""
+    assert not pane.models.isVisible()
+    pane.show_stats(DRAFTED)
+    assert pane.figures.kept.isVisible()
+    # another model has none: the choice stays until another one is made
+    pane.show_model(ECHO_INFO)
+    assert pane.method.editor.value() == "mtp"
+    assert "has no head of its own" in pane.method.note.text()
+    show(pane)
+    assert pane.method.note.text() == ""
+    pane.show_model(ECHO_INFO)
+    assert offered(pane) == ["none", "ngram", "model"]
+    pane.show_model(dataclasses.replace(ECHO_INFO, mtp=True, where="NVIDIA H200"))
+    assert offered(pane) == ["none", "ngram", "model"]
