@@ -63,7 +63,8 @@ def machine() -> Answer:
     """Versions, processor, memory (bytes), GPUs, whether compiled CPU kernels are in the disk cache, and the
     architectures that models may have.
 
-    `gpus_reason` says why no GPU, or one of them, cannot be used.
+    `gpus_reason` says why no GPU, or one of them, cannot be used; `kernel_level` is the instruction set whose
+    kernels this program brings, null if it brings none for this processor.
     """
     import psutil
 
@@ -71,8 +72,9 @@ def machine() -> Answer:
     from engine.backends.cpu.codegen.kernel_cache import cache_folder
     from engine.models.architectures import ARCHITECTURES
     from engine.models.architectures.with_pictures import WITH_PICTURES
+    from engine.platform.levels import chosen
 
-    folder = cache_folder()
+    folder, level = cache_folder(), chosen()
     memory, usable = psutil.virtual_memory(), usable_gpus()
     return {
         "version": version(),
@@ -91,6 +93,7 @@ def machine() -> Answer:
         "gpus_reason": usable.reason,
         "kernels_cached": folder is not None and any(folder.rglob("*.nbc")),
         "kernel_cache": str(folder) if folder else None,
+        "kernel_level": level.name if level else None,
         "architectures": {
             "hf": sorted({*WITH_PICTURES, *(name for each in ARCHITECTURES for name in each.hf)}),
             "gguf": sorted({name for architecture in ARCHITECTURES for name in architecture.gguf}),

@@ -59,6 +59,10 @@ class _Locator(_CacheLocator):  # type: ignore[misc] # numba has no types
 class _Impl(CompileResultCacheImpl):  # type: ignore[misc] # numba has no types
     _locator_classes = (_Locator,)
 
+    def reduce(self, cres: Any) -> Any:
+        """As in the base class, but without the types as text, in which there are paths and addresses."""
+        return super().reduce(cres._replace(type_annotation=""))
+
 
 class _Cache(FunctionCache):  # type: ignore[misc] # numba has no types
     """The cached code of one function, in `numba.config.CACHE_DIR` at the time of construction."""

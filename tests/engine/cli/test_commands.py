@@ -116,6 +116,7 @@ def test_info_of_the_machine(answer, run_command):
     assert found["memory_bytes"] >= found["memory_available_bytes"] > 0
     assert found["logical_cores"] >= found["physical_cores"] >= 1
     assert isinstance(found["kernels_cached"], bool)
+    assert found["kernel_level"] is None
     assert found["cpu"]
     assert "kernels cached" in run_command("info")[1]
 
