@@ -24,6 +24,17 @@ assumed. `RemoteChat` is a `ChatSource` like a local model. Modules:
 from __future__ import annotations
 
 from engine.remote.capabilities import Capabilities
-from engine.remote.provider import PRESETS, Preset, Provider, model_address, shown_name, split_address
+from engine.remote.provider import (
+    MOST_WAIT,
+    PRESETS,
+    Preset,
+    Provider,
+    model_address,
+    shown_name,
+    split_address,
+)
 
-__all__ = ["PRESETS", "Capabilities", "Preset", "Provider", "model_address", "shown_name", "split_address"]
+__all__ = [
+    "MOST_WAIT", "PRESETS", "Capabilities", "Preset", "Provider", "model_address", "shown_name",
+    "split_address",
+]  # fmt: skip

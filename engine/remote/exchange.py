@@ -62,13 +62,12 @@ class TooLong(Exception):
 
 class Call(NamedTuple):
     """A request: `body` is sent as JSON by POST, without one it is a GET. `root`: the path does not follow
-    the base URL's `/v1`. `read_seconds`: the longest pause in the answer; None for any.
+    the base URL's `/v1`.
     """
 
     path: str
     body: Mapping[str, Any] | None = None
     root: bool = False
-    read_seconds: float | None = None
 
 
 class Exchange:
@@ -139,7 +138,10 @@ class Exchange:
             verify=_tls(),
             trust_env=not self._provider.on_this_computer,  # no proxy for this computer
             timeout=httpx2.Timeout(
-                connect=CONNECT_SECONDS, write=WRITE_SECONDS, pool=None, read=self._call.read_seconds
+                connect=CONNECT_SECONDS,
+                write=WRITE_SECONDS,
+                pool=None,
+                read=self._provider.longest_wait or None,
             ),
             follow_redirects=False,
         )

@@ -16,6 +16,9 @@ SCHEME = "remote:"
 """The beginning of what stands for the path of a remote model."""
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _MOST_CONTEXT = 1 << 24
+_LONGEST_NAME = 300
+MOST_WAIT = 24 * 3600
+"""The most that a server can be waited for, in seconds, where there is a limit."""
 
 
 class Preset(NamedTuple):
@@ -49,6 +52,8 @@ class Provider:
         counts_tokens: ask the server for the number of tokens of texts that are not sent yet. Off, tokens are
             estimated and nothing leaves this computer before a message is sent.
         headers: sent with each request, beside the key.
+        model: the one to offer first; "" for the first that the server lists.
+        longest_wait: how long, in seconds, an answer may not begin or go on; 0 for as long as it takes.
     """
 
     id: str
@@ -58,6 +63,8 @@ class Provider:
     context_length: int = 0
     counts_tokens: bool = False
     headers: tuple[tuple[str, str], ...] = ()
+    model: str = ""
+    longest_wait: int = 0
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
@@ -72,6 +79,13 @@ class Provider:
         if not 0 <= self.context_length <= _MOST_CONTEXT:
             raise BadSetting(
                 f"The context length is {self.context_length}, but it must be 0 to {_MOST_CONTEXT:,} tokens."
+            )
+        object.__setattr__(self, "model", one_line(self.model).strip())
+        if len(self.model) > _LONGEST_NAME:
+            raise BadSetting(f"The name of a model has at most {_LONGEST_NAME} characters.")
+        if not 0 <= self.longest_wait <= MOST_WAIT:
+            raise BadSetting(
+                f"The longest wait is {self.longest_wait} s, but it must be 0 to {MOST_WAIT:,} s."
             )
         for key, value in self.headers:
             if not re.fullmatch(r"[A-Za-z0-9-]+", key) or not (value.isascii() and value.isprintable()):
@@ -109,7 +123,7 @@ class Provider:
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """The provider that `to_json` wrote; unknown fields are left out. Raises `BadSetting`."""
         kinds = {"id": str, "name": str, "base_url": str, "unencrypted": bool, "context_length": int,
-                 "counts_tokens": bool}  # fmt: skip
+                 "counts_tokens": bool, "model": str, "longest_wait": int}  # fmt: skip
         found: dict[str, Any] = {}
         for field in fields(cls):
             value = values.get(field.name)

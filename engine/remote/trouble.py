@@ -46,6 +46,12 @@ def lost(error: Exception | None, provider: Provider, begun: bool = False) -> Re
         )
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
         return RemoteError(f"The address {provider.base_url} cannot be used; correct it.")
+    if isinstance(error, httpx2.ReadTimeout) and provider.longest_wait:
+        waited = seconds_words(provider.longest_wait)
+        kept = " What had come is kept: continue the reply, or generate it again." if begun else ""
+        return RemoteError(
+            f"{server} sent nothing for {waited}, which is the longest wait in its settings.{kept}"
+        )
     if begun:
         return RemoteError(
             f"The connection to {server} broke off before the reply was complete. What had come is kept: "

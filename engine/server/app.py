@@ -24,7 +24,8 @@ GET: tuple[tuple[str, Handler], ...] = (
 )  # fmt: skip
 POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/chat/completions", chat.chat_completions), ("/v1/completions", completions.completions),
-    ("/v1/responses", create.create), ("/v1/messages", messages.messages),
+    ("/v1/responses", create.create), ("/v1/responses/input_tokens", create.count_input),
+    ("/v1/messages", messages.messages),
     ("/v1/messages/count_tokens", messages.count_tokens), ("/v1/embeddings", embeddings.embeddings),
     ("/tokenize", tokens.tokenize), ("/detokenize", tokens.detokenize),
     ("/apply-template", tokens.apply_template), ("/v1/models/load", models.load),

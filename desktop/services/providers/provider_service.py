@@ -63,14 +63,14 @@ class ProviderService(QObject):
         return tuple(self.models.servers.values())
 
     def entries(self) -> tuple[ModelEntry, ...]:
-        """The models that the servers have listed, and those used before."""
+        """The models of all servers, as `Server.names` has them."""
         return tuple(
             ModelEntry(
                 model_address(server.provider.id, name), one_line(shown_name(name)), server.provider.name,
                 source=server.provider.name,
             )
             for server in self.servers
-            for name in dict.fromkeys([*server.capabilities, *(model.name for model in server.models)])
+            for name in server.names
         )  # fmt: skip
 
     def server(self, provider: str) -> Server | None:
@@ -120,8 +120,10 @@ class ProviderService(QObject):
         self._trouble.pop(provider.id, None)
         self.models.put(server)
         self._write(provider.id)
-        if before is not None and dataclasses.replace(before.provider, name=provider.name) != provider:
-            self.moved.emit(provider.id)
+        if before is not None:
+            renamed = dataclasses.replace(before.provider, name=provider.name, model=provider.model)
+            if renamed != provider:
+                self.moved.emit(provider.id)
 
     def remove(self, provider: str) -> None:
         """Forget a server and its key."""

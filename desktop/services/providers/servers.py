@@ -30,6 +30,12 @@ class Server(NamedTuple):
     models: tuple[ListedModel, ...] = ()
     capabilities: Mapping[str, Capabilities] = {}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its models: the one to offer first, those used before, and those that it lists."""
+        own = [self.provider.model] if self.provider.model else []
+        return tuple(dict.fromkeys([*own, *self.capabilities, *(model.name for model in self.models)]))
+
     def to_json(self) -> dict[str, Any]:
         """For the preferences; the key is not there."""
         return {

@@ -23,7 +23,7 @@ from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from engine.errors import BadSetting
-from engine.remote import PRESETS, Provider
+from engine.remote import MOST_WAIT, PRESETS, Provider
 
 __all__ = ["ProviderDialog"]
 
@@ -51,6 +51,7 @@ class ProviderDialog(QDialog):
         self.forget_key = QCheckBox("Remove the key that is kept")
         self.unencrypted = QCheckBox("Send messages and the key unencrypted (http)")
         self.context = QSpinBox()
+        self.model, self.wait = QLineEdit(), QSpinBox()
         self.counts = QCheckBox("Let the server count the tokens of a message while I write it")
         self.headers = QPlainTextEdit()
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
@@ -70,7 +71,8 @@ class ProviderDialog(QDialog):
     def _describe(self) -> None:
         for widget, name in (
             (self.kind, "Kind of server"), (self.name, "Name"), (self.address, "Address"), (self.key, "Key"),
-            (self.context, "Context length"), (self.headers, "Headers"),
+            (self.context, "Context length"), (self.headers, "Headers"), (self.model, "Model"),
+            (self.wait, "Longest wait"),
         ):  # fmt: skip
             widget.setAccessibleName(name)
         self.address.setPlaceholderText("https://HOST/v1")
@@ -82,6 +84,13 @@ class ProviderDialog(QDialog):
         self.context.setSpecialValueText("as the server says")
         self.context.setSuffix(" tokens")
         self.context.setGroupSeparatorShown(True)
+        self.model.setPlaceholderText("The first that the server lists")
+        self.model.setToolTip("The name of the model that is offered first")
+        self.wait.setRange(0, MOST_WAIT)
+        self.wait.setSingleStep(30)
+        self.wait.setSpecialValueText("as long as it takes")
+        self.wait.setSuffix(" s")
+        self.wait.setToolTip("How long a reply may not begin, or not go on, before it is given up")
         self.in_keyring.setToolTip("Otherwise the key is kept until Inglenook is closed")
         self.counts.setToolTip(
             "What you write is sent to be counted before you send it. Otherwise tokens are estimated."
@@ -104,7 +113,9 @@ class ProviderDialog(QDialog):
         form.addRow("Key", self.key)
         form.addRow("", self.in_keyring)
         form.addRow("", self.forget_key)
+        form.addRow("Model", self.model)
         form.addRow("Context", self.context)
+        form.addRow("Longest wait", self.wait)
         form.addRow("", self.counts)
         form.addRow("Headers", self.headers)
         form.setRowVisible(self.kind, self._provider is None)
@@ -132,6 +143,8 @@ class ProviderDialog(QDialog):
         self.unencrypted.setChecked(provider.unencrypted)
         self.context.setValue(provider.context_length)
         self.counts.setChecked(provider.counts_tokens)
+        self.model.setText(provider.model)
+        self.wait.setValue(provider.longest_wait)
         self.headers.setPlainText("\n".join(f"{name}: {value}" for name, value in provider.headers))
 
     def _use_preset(self) -> None:
@@ -154,6 +167,7 @@ class ProviderDialog(QDialog):
         values = Provider(
             self._provider.id if self._provider is not None else "new", self.name.text(), self.address.text(),
             self.unencrypted.isChecked(), self.context.value(), self.counts.isChecked(), tuple(headers),
+            self.model.text(), self.wait.value(),
         )  # fmt: skip
         values.check_encryption()
         if values.encrypted or values.on_this_computer:

@@ -66,9 +66,7 @@ class ServerMenus(QObject):
 
 
 def _first(server: Server, loaded: str) -> list[str]:
-    """Those that were used before, then those that the server lists first."""
-    listed = [model.name for model in server.models]
-    names = dict.fromkeys([*server.capabilities, *listed])
-    first = list(names)[:_MOST_ENTRIES]
-    now = [name for name in names if model_address(server.provider.id, name) == loaded]
+    """The first of its models, and the loaded one."""
+    first = list(server.names[:_MOST_ENTRIES])
+    now = [name for name in server.names if model_address(server.provider.id, name) == loaded]
     return first if not now or now[0] in first else [*now, *first]

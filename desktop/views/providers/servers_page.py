@@ -167,7 +167,9 @@ class ServersPage(QWidget):
     def _show_models(self) -> None:
         server = self._server()
         text = self.query.text().strip().casefold()
-        names = [each.name for each in server.models if text in each.name.casefold()] if server else []
+        own = [server.provider.model] if server is not None and server.provider.model else []
+        listed = [*own, *(each.name for each in server.models)] if server is not None else []
+        names = [name for name in dict.fromkeys(listed) if text in name.casefold()]
         chosen = self._row_name()
         with QSignalBlocker(self.models):
             self.models.clear()
@@ -181,7 +183,7 @@ class ServersPage(QWidget):
             self.models.setCurrentRow(names.index(kept) if kept else 0 if names else -1)
         if server is None:
             self._no_models.say("")
-        elif not server.models:
+        elif not listed:
             self._no_models.say("“List models” asks the server for them.")
         else:
             self._no_models.say("No listed model has this name. “Use” tries it all the same.")

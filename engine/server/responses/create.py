@@ -1,4 +1,4 @@
-"""POST /v1/responses, and GET and DELETE /v1/responses/{id}."""
+"""POST /v1/responses and /v1/responses/input_tokens, and GET and DELETE /v1/responses/{id}."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engine.chat import LocalChat
 from engine.core import ChatRequest, Message
 from engine.server import parameters
 from engine.server.exchange import Exchange
@@ -20,6 +21,7 @@ from engine.server.responses.items import input_of, instructed
 from engine.server.responses.output import Event, Output
 from engine.server.responses.stored import StoredResponses
 from engine.server.service import Service
+from engine.server.tokens import asked
 from engine.server.tools import flat_offer_of
 
 _LONGEST = 1 << 20
@@ -117,6 +119,18 @@ async def create(service: Service, exchange: Exchange) -> Mapping[str, Any] | No
     await exchange.send_event(*response.numbered({"type": f"response.{whole['status']}", "response": whole}))
     await exchange.end_stream(done=False)
     return None
+
+
+async def count_input(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """How many tokens the prompt of a request has."""
+    fields = Fields(await exchange.read())
+    request = response_call(fields, service.model(fields), service.responses).request
+
+    def answer(chat: LocalChat) -> Mapping[str, Any]:
+        count = 0 if request is None else len(chat.render(request)[1])
+        return {"object": "response.input_tokens", "input_tokens": count}
+
+    return await asked(service, exchange, answer)
 
 
 async def retrieve(service: Service, exchange: Exchange) -> Mapping[str, Any]:

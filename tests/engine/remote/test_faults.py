@@ -237,6 +237,18 @@ def test_a_slow_first_token_is_waited_for_and_said(server: FakeServer) -> None:
     assert stages[:2] == [f"Waiting for Lab (127.0.0.1:{server.port}){more}" for more in ("", " for 50 s")]
 
 
+@pytest.mark.parametrize("begun", ["", "Hi"])
+def test_the_longest_wait_of_a_server_ends_a_reply(server: FakeServer, begun: str) -> None:
+    never = threading.Event()
+    server.routes[CHAT] = lambda asked: events(*([says(begun)] if begun else []), never)
+    found: list[ChatEvent] = []
+    with pytest.raises(RemoteError, match="sent nothing for 1 s, which is the longest wait") as caught:
+        found.extend(chat_of(server, longest_wait=1).stream(asking(), threading.Event()))
+    assert ("What had come is kept" in str(caught.value)) == bool(begun)
+    assert len(server.bodies(CHAT)) == 1  # it is not asked again
+    never.set()
+
+
 @pytest.mark.parametrize("when", ["before the answer", "before the first token", "in the middle"])
 def test_stopping_closes_the_connection(server: FakeServer, when: str) -> None:
     hold = threading.Event()

@@ -83,14 +83,16 @@ def test_other_paths(path: str) -> None:
 
 
 def test_a_provider_is_kept_without_its_key() -> None:
-    provider = Provider("lab", "Lab", "https://api.example.org", True, 4096, True, (("X-Team", "a"),))
+    provider = Provider("lab", "Lab", "https://api.example.org", True, 4096, True, (("X-Team", "a"),),
+                        "org/m", 90)  # fmt: skip
     assert Provider.from_json(provider.to_json()) == provider
     assert "key" not in provider.to_json()
     assert (provider.host, provider.encrypted, provider.on_this_computer) == ("api.example.org", True, False)
     assert Provider.from_json({**provider.to_json(), "later": 1, "unencrypted": "yes"}).unencrypted is False
     with pytest.raises(BadSetting, match="lacks its base_url"):
         Provider.from_json({"id": "lab", "name": "Lab"})
-    for wrong in ({"id": "Lab!"}, {"name": " "}, {"context_length": -1}, {"headers": (("a\n", "b"),)}):
+    for wrong in ({"id": "Lab!"}, {"name": " "}, {"context_length": -1}, {"headers": (("a\n", "b"),)},
+                  {"longest_wait": -1}, {"longest_wait": 90_000}, {"model": "m" * 301}):  # fmt: skip
         with pytest.raises(BadSetting):
             replace(provider, **wrong)  # type: ignore[arg-type]
 

@@ -13,6 +13,7 @@ VALID: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO, "max_tokens": 2},
     "/v1/completions": {"prompt": "Hello", "max_tokens": 2},
     "/v1/responses": {"input": "Hello", "max_output_tokens": 2},
+    "/v1/responses/input_tokens": {"input": "Hello"},
     "/v1/messages": {"messages": HELLO, "max_tokens": 2},
     "/v1/messages/count_tokens": {"messages": HELLO},
     "/v1/embeddings": {"input": "Hello"},

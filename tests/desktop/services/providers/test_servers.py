@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,12 @@ def kept(*servers: Server) -> object:
 
 def test_a_server_is_read_as_it_was_kept():
     assert read_servers(kept(WHOLE)) == ((WHOLE,), (), ())
+
+
+def test_the_model_to_offer_first_need_not_be_listed():
+    assert WHOLE.names == ("a", "b/c")
+    for model, names in (("b/c", ("b/c", "a")), ("other", ("other", "a", "b/c"))):
+        assert WHOLE._replace(provider=replace(LAB, model=model)).names == names
 
 
 def test_at_most_a_thousand_models_are_kept():

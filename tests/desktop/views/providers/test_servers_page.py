@@ -177,6 +177,34 @@ def test_a_change_keeps_the_key_and_is_used_at_once(hand):
     hand.wait_for("idle")
 
 
+def test_the_model_and_the_longest_wait_of_a_server_are_set(hand):
+    hand.echo_server.models = [{"id": "alpha"}, {"id": "echo"}]
+    page = opened(hand)
+    provider = add(hand, page)
+    assert page.model() == "alpha"
+    hand.use(hand.providers.server(provider).provider, "alpha")
+    asked = len(hand.echo_server.server.asked)
+    click(page.change)
+    dialog = dialog_of(page)
+    assert (dialog.model.text(), dialog.wait.text()) == ("", "as long as it takes")
+    QTest.keyClicks(dialog.model, "own/model")
+    click(dialog.buttons.button(dialog.buttons.StandardButton.Save))
+    assert names(page.models) == ["own/model", "alpha", "echo"]
+    hand.window.picker.entries_requested.emit()
+    (menu,) = hand.window.servers.menus.menus
+    assert [action.text() for action in menu.actions()][:1] == ["own/model"]
+    assert len(hand.echo_server.server.asked) == asked  # the loaded model stays as it is
+    click(page.change)
+    dialog = dialog_of(page)
+    dialog.wait.setValue(90)
+    click(dialog.buttons.button(dialog.buttons.StandardButton.Save))
+    found = hand.providers.server(provider).provider
+    assert (found.model, found.longest_wait) == ("own/model", 90)
+    hand.wait_for("idle")
+    hand.restart()
+    assert hand.providers.server(provider).provider == found
+
+
 def test_a_key_is_removed_or_moved_only_as_asked(hand):
     page = opened(hand)
     provider = add(hand, page, key="sk-9")

@@ -299,3 +299,11 @@ def test_tokens_without_text_keep_their_scores() -> None:
         assert reported == message["content"][0]["logprobs"] == scores_json(expected)
         done = next(event for event in events if event["type"] == "response.output_text.done")
         assert done["logprobs"] == reported
+
+
+def test_the_tokens_of_an_input_are_counted(served: Served) -> None:
+    body = {"input": "Hello there", "instructions": "Be brief."}
+    whole = ask(served, "/v1/responses", {**body, "max_output_tokens": 1}).json
+    counted = ask(served, "/v1/responses/input_tokens", body).json
+    assert counted == {"object": "response.input_tokens", "input_tokens": whole["usage"]["input_tokens"]}
+    assert ask(served, "/v1/responses/input_tokens", {}).json["input_tokens"] == 0
