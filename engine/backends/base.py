@@ -136,6 +136,14 @@ class KVCache(Protocol):
         """Write a result of `read_page`, from a cache of the same backend, type and shape, to any page."""
         ...
 
+    def read_state(self, number: int) -> Bytes:
+        """A copy of one state, uint8 (states.state_bytes,), in backend layout."""
+        ...
+
+    def write_state(self, number: int, data: Bytes) -> None:
+        """Write a result of `read_state`, from a cache of the same backend and states, to any state."""
+        ...
+
 
 class Ops(Protocol):
     """The operations that a model's forward function may use. Arrays are (T, width) float32."""

@@ -70,6 +70,17 @@ class ReferenceCache:
             part[page] = torch.from_numpy(mine).view(part.dtype).view(part[page].shape)
             start += mine.size
 
+    def read_state(self, number: int) -> Bytes:
+        """All parts one after the other."""
+        return np.concatenate([part[number].numpy() for part in self.state_parts]).view(np.uint8)
+
+    def write_state(self, number: int, data: Bytes) -> None:
+        start = 0
+        for part in self.state_parts:
+            mine = data[start : start + part[number].nbytes].copy()
+            part[number] = torch.from_numpy(mine).view(torch.float32)
+            start += mine.size
+
 
 class Kept(Protocol):
     """Keys and values of each layer, (P, 256, G, D), in the formats of `kind` or float32."""

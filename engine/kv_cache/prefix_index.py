@@ -7,12 +7,13 @@ sequence, so each can be found again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.core import PAGE_TOKENS
 from engine.kv_cache.page_pool import Page
 from engine.kv_cache.pages import PageTable
+from engine.kv_cache.states import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,38 @@ def worth_keeping(table: PageTable, limit: int) -> list[Kept]:
             chosen.update(dict.fromkeys(chain))
     numbers = {page: number for number, page in enumerate(reversed(chosen))}
     return [Kept(page.index, page.unread, _entry(page, full, numbers)) for page in numbers]
+
+
+def states_worth_keeping(table: PageTable, kept: Sequence[Kept], limit: int) -> list[tuple[int, int, State]]:
+    """Up to `limit` states kept with these pages, the latest used first: the number of the page in `kept`,
+    the place there, and the state.
+    """
+    used = {state: order for order, state in enumerate(table.pool.states.kept)}
+    pages = [(number, table.pool.pages[page.page]) for number, page in enumerate(kept)]
+    found = [(number, place, state) for number, page in pages for place, state in page.states.items()]
+    found.sort(key=lambda each: used.get(each[2], len(used)), reverse=True)
+    return found[:limit]
+
+
+def take_up_states(
+    table: PageTable, states: Sequence[tuple[int, int]], write: Callable[[int, int], bool]
+) -> None:
+    """Keep states with the pages that `take_up` took up; each is the number of its entry and its place there,
+    the first ones are preferred. `write` reads one by its number into the state of a number, and says whether
+    that went well.
+    """
+    pool, pages = table.pool.states, {page.unread: page for page in table.pool.pages if page.unread >= 0}
+    good = [
+        (which, pages[number], place)
+        for which, (number, place) in enumerate(states)
+        if number in pages and 1 <= place <= len(pages[number].ids)
+    ]
+    for which, page, place in reversed(good[: len(pool.free)]):
+        state = pool.acquire()
+        if state is not None:
+            if write(which, state.number):
+                pool.keep(state, page.states, place)
+            pool.release(state)
 
 
 def _missing(page: Page, full: dict[bytes | None, Page], chosen: dict[Page, None]) -> list[Page]:

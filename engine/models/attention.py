@@ -65,8 +65,8 @@ class Attention:
 
     `rope` is "main", "local", "none" or "scaled", which only scales queries. `query_norm` and `key_norm` are
     applied before it, or after it with `norm_last`, `value_norm` to the values. The sigmoid of `gate`
-    multiplies the result before the projection. `clip` is the largest size of numbers in queries,
-    keys and values; 0: any.
+    multiplies the result before the projection, and `result_norm` norms it. `clip` is the largest size of
+    numbers in queries, keys and values; 0: any.
     """
 
     layer: int
@@ -80,6 +80,7 @@ class Attention:
     sinks: Floats | None = None
     gate: Linear | None = None
     norm_last: bool = False
+    result_norm: Norm | None = None
     clip: float = 0.0
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
@@ -101,6 +102,7 @@ class Attention:
         y = ops.attention(self.layer, q, k, v, self.shape, self.sinks)
         if self.gate is not None:
             y = ops.gated(self.gate(ops, x), y, "sigmoid")
+        y = self.result_norm(ops, y) if self.result_norm else y
         return self.output(ops, y, residual)
 
     def _normed(self, ops: Ops, q: Array, k: Array | None) -> tuple[Array, Array | None]:

@@ -183,6 +183,10 @@ class ModelConfig:
     embed_norm: bool = False
     """Whether embeddings are normed."""
     final_norm: bool = True
+    inner_norms: bool = False
+    """Whether attention's result and what is inside the feed-forward part are normed before the last matrix
+    (BitNet).
+    """
     norm_weights: bool = True
     """Whether norms have weights."""
     attention_scale: float = 0.0

@@ -196,6 +196,7 @@ class _Builder:
             sinks=self.source.vector(at + names.sinks, config.heads) if config.sinks else None,
             gate=self._half_of_queries(at, queries, 1) if config.output_gate else None,
             norm_last=config.qk_norm_last,
+            result_norm=self.norm(at + names.mixed_norm, queries) if config.inner_norms else None,
             clip=config.attention_clip,
         )
 
@@ -309,9 +310,10 @@ class _Builder:
                 None, self._linear(gate_up, 2 * inner, width, bias), last, inner, config.activation
             )
         first, scales = self._linear(gate, inner, width, bias), config.multipliers
+        inside = self.norm(at + self.names.inner_norm, inner) if config.inner_norms else None
         return GatedMlp(
             first, self._linear(up, inner, width, bias), last, inner, config.activation,
-            scales.mlp_gate, scales.mlp_output,
+            scales.mlp_gate, scales.mlp_output, inside,
         )  # fmt: skip
 
     def _xielu(self, layer: int) -> tuple[float, float, float]:

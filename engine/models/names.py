@@ -100,6 +100,11 @@ class TensorNames:
     key_norm: str = ""
     attention_post: str = ""
     mlp_post: str = ""
+    mixed_norm: str = ""
+    """The norm of attention's result, and the next that of what is inside the feed-forward part, each before
+    the last matrix.
+    """
+    inner_norm: str = ""
     positions: str = ""
     xielu: str = ""
     """What comes before the names of an activation's own numbers."""

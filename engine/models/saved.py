@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from engine.core import PAGE_TOKENS
 from engine.errors import BadCheckpoint
-from engine.kv_cache.disk import PART_SUFFIX, SUFFIX, Bytes, PageFile, Unusable, write_pages
-from engine.kv_cache.prefix_index import Kept, take_up, worth_keeping
+from engine.kv_cache.disk import PART_SUFFIX, SUFFIX, Bytes, PageFile, SavedStates, Unusable, write_pages
+from engine.kv_cache.prefix_index import Kept, states_worth_keeping, take_up, take_up_states, worth_keeping
 from engine.platform.folders import private_folder
 from engine.units import size_text
 from engine.weights.gguf.file import split_parts
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FOLDER_BYTES = 4 << 30
 """The limit of all saved caches together; the least recently used are deleted first."""
+STATE_BYTES = 1 << 30
+"""The part of one model's that its states may take: they are read when the model is loaded."""
 SPARE_DISK_BYTES = 1 << 28
 """Disk space that is always left free."""
 _HEAD_BYTES = 1 << 20
@@ -60,15 +62,16 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     """Save the content of a cache into `folder`, the latest first, up to `FOLDER_BYTES`.
 
     Must be the last call before the cache is closed. Returns "", or a sentence that says why nothing was
-    saved; raises nothing. States of recurrent layers are not saved, and pages alone would be of no use.
+    saved; raises nothing. States of recurrent layers are saved with the pages that they are kept with.
     """
-    if cache.recurrent:
-        return ""
     identity, page_bytes = _identity(cache, fingerprint), cache.store.page_bytes
-    kept, path = worth_keeping(cache.table, FOLDER_BYTES // page_bytes), _path(folder, identity)
-    if not kept or not fingerprint:
+    state_bytes, room = cache.store.states.state_bytes, FOLDER_BYTES
+    room -= STATE_BYTES if state_bytes else 0
+    kept, path = worth_keeping(cache.table, room // max(1, page_bytes)), _path(folder, identity)
+    states = states_worth_keeping(cache.table, kept, STATE_BYTES // state_bytes if state_bytes else 0)
+    if not kept or not fingerprint or (cache.recurrent and not states):
         return ""
-    saved, needed = cache.saved, len(kept) * page_bytes
+    saved, needed = cache.saved, len(kept) * page_bytes + len(states) * state_bytes
     try:
         if (
             saved is not None
@@ -92,9 +95,13 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
                 else cache.store.read_page(page.page)
             )
 
-        write_pages(
-            path, identity, kept, page_bytes, read, saved.close if saved is not None else lambda: None
+        written = SavedStates(
+            state_bytes,
+            [(number, place) for number, place, _ in states],
+            lambda which: cache.store.read_state(states[which][2].number),
         )
+        close = saved.close if saved is not None else lambda: None
+        write_pages(path, identity, kept, page_bytes, read, close, written)
         prune(folder, path)
     except OSError as error:
         return (
@@ -105,7 +112,7 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
 
 
 def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
-    """Restore what was saved for this model and cache type; pages are read when they are needed.
+    """Restore what was saved for this model and cache type; states are read, and pages when they are needed.
 
     Returns "", also if nothing was saved, or a sentence that says why it could not be used. Raises
     ValueError if the cache is not empty.
@@ -117,7 +124,7 @@ def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     identity = _identity(cache, fingerprint)
     path = _path(folder, identity)
     try:
-        file = PageFile(path, identity, cache.store.page_bytes)
+        file = PageFile(path, identity, cache.store.page_bytes, cache.store.states.state_bytes)
     except FileNotFoundError:
         return ""
     except Unusable as error:
@@ -133,6 +140,14 @@ def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     if not take_up(cache.table, file.entries):
         file.close()
         return ""
+
+    def write(which: int, number: int) -> bool:
+        content = file.read_state(which)
+        if content is not None:
+            cache.store.write_state(number, content)
+        return content is not None
+
+    take_up_states(cache.table, file.states, write)
     cache.saved = file
     with suppress(OSError):
         os.utime(path)
@@ -169,7 +184,7 @@ def _identity(cache: PagedCache, fingerprint: str) -> str:
         program = importlib.metadata.version("inglenook")
     except importlib.metadata.PackageNotFoundError:
         program = ""
-    shape = f"{config.kv_shapes}x{PAGE_TOKENS} {store.page_bytes}"
+    shape = f"{config.kv_shapes}x{PAGE_TOKENS} {store.page_bytes} {store.states.shapes}"
     return f"{fingerprint} {cache.model.backend.name} {store.dtype} {shape} {sys.byteorder} {program}"
 
 

@@ -62,7 +62,7 @@ class CpuCache:
 
     def read_page(self, page: int) -> Bytes:
         """The keys of all layers, then their values."""
-        return np.concatenate([pages[page] for pages in self._pages()])
+        return np.concatenate([np.empty(0, np.uint8), *(pages[page] for pages in self._pages())])
 
     def write_page(self, page: int, data: Bytes) -> None:
         start = 0
@@ -70,3 +70,14 @@ class CpuCache:
             size = pages.shape[1]
             pages[page] = data[start : start + size]
             start += size
+
+    def read_state(self, number: int) -> Bytes:
+        """All parts one after the other."""
+        return np.concatenate([part.reshape(self.states.count, -1)[number] for part in self._parts])
+
+    def write_state(self, number: int, data: Bytes) -> None:
+        start = 0
+        for part in self._parts:
+            mine = part.reshape(self.states.count, -1)[number]
+            mine[:] = data[start : start + mine.size]
+            start += mine.size

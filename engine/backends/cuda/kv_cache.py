@@ -167,33 +167,49 @@ class CudaCache:
 
     def read_page(self, page: int) -> Bytes:
         """Each layer's keys and values, head by head. Waits for the devices."""
-        host, at = self._staging(), 0
-        for device, part in self._page(page):
-            device.copy(part, host[at : at + part.nbytes])
-            at += part.nbytes
-        for device in self._each_device():
-            device.mark().wait()
-        data: Bytes = host.numpy().copy()
-        return data
+        return self._read(self._page(page), self.page_bytes)
 
     def write_page(self, page: int, data: Bytes) -> None:
         """Returns when `data` is copied to pinned memory; devices read it in stream order."""
         assert data.dtype == np.uint8
         assert data.shape == (self.page_bytes,)
+        self._write(self._page(page), data)
+
+    def read_state(self, number: int) -> Bytes:
+        """All parts one after the other. Waits for the devices."""
+        return self._read(self._state(number), self.states.state_bytes)
+
+    def write_state(self, number: int, data: Bytes) -> None:
+        """As `write_page`."""
+        assert data.dtype == np.uint8
+        assert data.shape == (self.states.state_bytes,)
+        self._write(self._state(number), data)
+
+    def _read(self, parts: Iterator[tuple[Device, torch.Tensor]], size: int) -> Bytes:
         host, at = self._staging(), 0
-        host.numpy()[:] = data
-        for device, part in self._page(page):
+        for device, part in parts:
+            device.copy(part, host[at : at + part.nbytes])
+            at += part.nbytes
+        for device in self._each_device():
+            device.mark().wait()
+        data: Bytes = host.numpy()[:size].copy()
+        return data
+
+    def _write(self, parts: Iterator[tuple[Device, torch.Tensor]], data: Bytes) -> None:
+        host, at = self._staging(), 0
+        host.numpy()[: len(data)] = data
+        for device, part in parts:
             device.copy(host[at : at + part.nbytes], part)
             at += part.nbytes
         self._sent = [device.mark() for device in self._each_device()]
 
     def _staging(self) -> torch.Tensor:
-        """Pinned memory for one page, once no copy uses it."""
+        """Pinned memory for one page or state, once no copy uses it."""
         for mark in self._sent:
             mark.wait()
         self._sent = []
         if self._host is None:
-            self._host = self._devices[0].pinned(self.page_bytes)
+            self._host = self._each_device()[0].pinned(max(self.page_bytes, self.states.state_bytes))
         return self._host
 
     def _page(self, page: int) -> Iterator[tuple[Device, torch.Tensor]]:
@@ -203,6 +219,13 @@ class CudaCache:
             for part in layer:
                 size = part.nbytes // self.page_count
                 yield device, part[page * size : (page + 1) * size]
+
+    def _state(self, number: int) -> Iterator[tuple[Device, torch.Tensor]]:
+        """One state's parts."""
+        assert 0 <= number < self.states.count
+        for device, part in zip(self._part_devices, self._parts, strict=True):
+            size = part.nbytes // self.states.count
+            yield device, part[number * size : (number + 1) * size]
 
     def _each_device(self) -> list[Device]:
         return list({id(device): device for device in [*self._devices, *self._part_devices]}.values())

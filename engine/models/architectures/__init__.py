@@ -13,6 +13,7 @@ from engine.models.architecture import Architecture
 from engine.models.architectures.apertus import APERTUS
 from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.bailing import BAILING, BAILING_2
+from engine.models.architectures.bitnet import BITNET
 from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.cwm import CWM
@@ -77,5 +78,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LFM2_MIXTURE, ERNIE_4_5_MIXTURE, HUNYUAN_MIXTURE, MINIMAX_M2,
     HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE, BLOOM, MPT, APERTUS,
     DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, LLAMA_4, PHI_MIXTURE, BAILING, BAILING_2, LLAMA_3_2_VISION,
-    INTERNLM3, EXAONE_3, EXAONE_MIXTURE, MISTRAL_4, MAMBA_2, BAMBA, HELIUM, OLMO, CWM, JAIS_2,
+    INTERNLM3, EXAONE_3, EXAONE_MIXTURE, MISTRAL_4, MAMBA_2, BAMBA, HELIUM, OLMO, CWM, JAIS_2, BITNET,
 )  # fmt: skip

@@ -20,11 +20,16 @@ HF_NAMES = replace(
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`ExaoneForCausalLM`."""
+    """`ExaoneForCausalLM`, which transformers 5 calls `LlamaForCausalLM` of the type "exaone"."""
     keys = keys.renamed(
         num_hidden_layers="num_layers", rms_norm_eps="layer_norm_epsilon", hidden_act="activation_function"
     )
-    return ModelConfig(**hf_decoder(keys, bias=False, rms_norm_eps=1e-5))
+    bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
+    keys = keys if keys.has("num_key_value_heads") else keys.over({"num_key_value_heads": 8})
+    shape = hf_decoder(
+        keys, bias=bias, mlp_bias=mlp_bias, base=500_000.0, rms_norm_eps=1e-5, max_position_embeddings=4096
+    )
+    return ModelConfig(**shape)
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:

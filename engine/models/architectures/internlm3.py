@@ -10,7 +10,9 @@ from engine.models.names import HF
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`InternLM3ForCausalLM`, whose GGUF files are Llama's."""
+    """`InternLM3ForCausalLM`, which transformers 5 calls `LlamaForCausalLM` of the type "internlm3"; its GGUF
+    files are Llama's.
+    """
     keys = keys.renamed(attention_bias="qkv_bias", mlp_bias="bias")
     keys = keys if keys.has("num_key_value_heads") else keys.over({"num_key_value_heads": 2})
     bias = keys.flag("mlp_bias", False)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.models.architecture import Architecture
+from engine.models.architectures import exaone, internlm3
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_sliding, hf_windows
 from engine.models.headers.experts import gguf_experts
@@ -21,6 +22,9 @@ def from_hf(keys: Keys) -> ModelConfig:
     """`LlamaForCausalLM`, `MistralForCausalLM` and `MinistralForCausalLM`."""
     if keys.source["architectures"][0] != "LlamaForCausalLM":
         return mistral_from_hf(keys)
+    kind = keys.raw("model_type")
+    if kind in ("exaone", "internlm3"):
+        return exaone.from_hf(keys) if kind == "exaone" else internlm3.from_hf(keys)
     bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
     return ModelConfig(**hf_decoder(keys, bias=bias, mlp_bias=mlp_bias))
 

@@ -113,7 +113,7 @@ class GatedMlp:
     """down(activation(gate) * up) (arXiv 2002.05202).
 
     Without `gate`, `up` computes both, the gate's `width` columns first. `gate_scale` multiplies the gate,
-    `scale` the result.
+    `scale` the result. `norm` stands before the last matrix.
     """
 
     gate: Linear | None
@@ -123,6 +123,7 @@ class GatedMlp:
     activation: str = "silu"
     gate_scale: float = 1.0
     scale: float = 1.0
+    norm: Norm | None = None
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
         up = self.up(ops, x)
@@ -131,6 +132,7 @@ class GatedMlp:
         else:
             gate = self.gate(ops, x)
         inner = ops.gated(scaled(ops, gate, self.gate_scale), up, self.activation)
+        inner = self.norm(ops, inner) if self.norm else inner
         return added(ops, self.down, inner, residual, self.scale)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine.core import PAGE_TOKENS as P
 from engine.kv_cache import disk
-from engine.kv_cache.disk import Bytes, PageFile, Unusable, write_pages
+from engine.kv_cache.disk import Bytes, PageFile, SavedStates, Unusable, write_pages
 from engine.kv_cache.prefix_index import Kept, PageEntry
 
 PAGE_BYTES = 96
@@ -37,8 +37,18 @@ def reader(lost: Sequence[int] = ()) -> Callable[[Kept], Bytes | None]:
 
 
 def write(path: Path, kept: Sequence[Kept] = KEPT, lost: Sequence[int] = ()) -> Path:
-    write_pages(path, "me", kept, PAGE_BYTES, reader(lost), lambda: None)
+    write_pages(path, "me", kept, PAGE_BYTES, reader(lost), lambda: None, STATES)
     return path
+
+
+STATE_BYTES = 24
+
+
+def state(which: int) -> Bytes:
+    return np.random.default_rng(which + 50).integers(0, 256, STATE_BYTES, np.uint8)
+
+
+STATES = SavedStates(STATE_BYTES, [(2, 256), (0, 7)], state)
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +57,18 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_was_written_is_read(good: Path) -> None:
-    file = PageFile(good, "me", PAGE_BYTES)
+    file = PageFile(good, "me", PAGE_BYTES, STATE_BYTES)
     assert file.entries == [kept.entry for kept in KEPT]
     for number in (2, 0, 1, 0):
         read = file.read(number)
         assert read is not None
         np.testing.assert_array_equal(read, content(KEPT[number].page))
+    assert file.states == STATES.places
+    for which in (1, 0, 1):
+        np.testing.assert_array_equal(file.read_state(which), state(which))
     file.close()
     assert file.read(0) is None
+    assert file.read_state(0) is None
     assert os.listdir(good.parent) == [good.name]
 
 
@@ -64,8 +78,10 @@ def test_it_is_a_safetensors_file(good: Path) -> None:
     tensors = load_file(good)
     assert {name: tensor.shape for name, tensor in tensors.items()} == {
         "ids": (3, P), "lengths": (3,), "parents": (3,), "roots": (3, 16), "checks": (3,),
-        "pages": (3, PAGE_BYTES),
+        "state_pages": (2,), "state_places": (2,), "state_checks": (2,), "pages": (3, PAGE_BYTES),
+        "states": (2, STATE_BYTES),
     }  # fmt: skip
+    np.testing.assert_array_equal(tensors["states"], [state(0), state(1)])
     np.testing.assert_array_equal(tensors["pages"], [content(kept.page) for kept in KEPT])
 
 
@@ -79,7 +95,7 @@ def test_the_tables_begin_at_a_multiple_of_8_whatever_the_header_says(tmp_path: 
 
 @pytest.mark.parametrize("lost", [[4], [2], [9], [4, 2, 9]])
 def test_lost_pages_are_marked(tmp_path: Path, lost: list[int]) -> None:
-    file = PageFile(write(tmp_path / "f", lost=lost), "me", PAGE_BYTES)
+    file = PageFile(write(tmp_path / "f", lost=lost), "me", PAGE_BYTES, STATE_BYTES)
     assert file.entries == [None if kept.page in lost else kept.entry for kept in KEPT]
     for number, kept in enumerate(KEPT):
         assert kept.page in lost or file.read(number) is not None
@@ -87,7 +103,7 @@ def test_lost_pages_are_marked(tmp_path: Path, lost: list[int]) -> None:
 
 
 def test_no_pages_at_all(tmp_path: Path) -> None:
-    file = PageFile(write(tmp_path / "f", []), "me", PAGE_BYTES)
+    file = PageFile(write(tmp_path / "f", []), "me", PAGE_BYTES, STATE_BYTES)
     assert file.entries == []
     file.close()
 
@@ -109,7 +125,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
 
 def test_the_old_file_is_closed_before_it_is_replaced(tmp_path: Path) -> None:
     path = write(tmp_path / "f")
-    old, order = PageFile(path, "me", PAGE_BYTES), []
+    old, order = PageFile(path, "me", PAGE_BYTES, STATE_BYTES), []
 
     def read(kept: Kept) -> Bytes | None:
         order.append("read")
@@ -124,34 +140,35 @@ def test_the_old_file_is_closed_before_it_is_replaced(tmp_path: Path) -> None:
 
 def test_foreign_files(tmp_path: Path, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unusable, match="another model, cache type or version"):
-        PageFile(good, "you", PAGE_BYTES)
+        PageFile(good, "you", PAGE_BYTES, STATE_BYTES)
     with pytest.raises(Unusable, match="header"):
-        PageFile(good, "me", PAGE_BYTES + 1)
+        PageFile(good, "me", PAGE_BYTES + 1, STATE_BYTES)
     for number, text in enumerate(
         (b"", b"x" * 300, b"\x02" + bytes(7) + b"{}", b"\x02" + bytes(7) + b"[]", b"\xff" * 8 + b"{}" * 500)
     ):
         path = tmp_path / str(number)
         path.write_bytes(text)
         with pytest.raises(Unusable, match="no file of cached pages"):
-            PageFile(path, "me", PAGE_BYTES)
-    monkeypatch.setattr(disk, "VERSION", "2")
+            PageFile(path, "me", PAGE_BYTES, STATE_BYTES)
+    monkeypatch.setattr(disk, "VERSION", "3")
     with pytest.raises(Unusable, match="version"):
-        PageFile(good, "me", PAGE_BYTES)
+        PageFile(good, "me", PAGE_BYTES, STATE_BYTES)
     with pytest.raises(FileNotFoundError):
-        PageFile(tmp_path / "nothing", "me", PAGE_BYTES)
+        PageFile(tmp_path / "nothing", "me", PAGE_BYTES, STATE_BYTES)
 
 
-def opened(path: Path) -> list[tuple[PageEntry | None, bytes | None]] | None:
+def opened(path: Path) -> list[tuple[object, bytes | None]] | None:
     """Everything the file tells, None when it is refused."""
     try:
-        file = PageFile(path, "me", PAGE_BYTES)
+        file = PageFile(path, "me", PAGE_BYTES, STATE_BYTES)
     except Unusable:
         return None
     pages = [file.read(number) for number in range(len(file.entries))]
+    states = [file.read_state(which) for which in range(len(file.states))]
     file.close()
     return [
-        (entry, None if page is None else page.tobytes())
-        for entry, page in zip(file.entries, pages, strict=True)
+        (entry, None if content is None else content.tobytes())
+        for entry, content in zip([*file.entries, *file.states], [*pages, *states], strict=True)
     ]
 
 
@@ -161,7 +178,8 @@ def test_damage_is_always_noticed(
     tmp_path_factory: pytest.TempPathFactory, good: Path, data: st.DataObject
 ) -> None:
     whole, path = good.read_bytes(), tmp_path_factory.getbasetemp() / "damaged"
-    pages_at = len(whole) - 3 * PAGE_BYTES
+    states_at = len(whole) - 2 * STATE_BYTES
+    pages_at = states_at - 3 * PAGE_BYTES
     kind = data.draw(st.sampled_from(["flip head", "flip pages", "cut", "longer"]))
     if kind.startswith("flip"):
         low, high = (0, pages_at - 1) if kind == "flip head" else (pages_at, len(whole) - 1)
@@ -173,12 +191,14 @@ def test_damage_is_always_noticed(
         if kind == "flip head":
             assert reported is None
         else:
-            hit = (at - pages_at) // PAGE_BYTES
+            hit = (at - pages_at) // PAGE_BYTES if at < states_at else 3 + (at - states_at) // STATE_BYTES
             expected = [
-                (kept.entry, None if number == hit else content(kept.page).tobytes())
-                for number, kept in enumerate(KEPT)
+                *((kept.entry, content(kept.page).tobytes()) for kept in KEPT),
+                *((place, state(which).tobytes()) for which, place in enumerate(STATES.places)),
             ]
-            assert reported == expected
+            assert reported == [
+                (each, None if number == hit else found) for number, (each, found) in enumerate(expected)
+            ]
         return
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))] if kind == "cut" else whole + b"x")
     assert opened(path) is None

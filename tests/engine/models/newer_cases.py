@@ -143,7 +143,25 @@ BAMBA: dict[str, Any] = {
     ROPE: {**PLAIN, "partial_rotary_factor": 0.5},
 }  # fmt: skip
 
+
+def bitnet_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """Under names that the package's table has."""
+    return {
+        name.replace("ffn_sub_norm", "ffn_layernorm").replace("attn_sub_norm", "inner_attn_ln"): values
+        for name, values in tensors.items()
+    }
+
+
 NEWER_CASES = (
+    Case(
+        "BitNet", "a norm more before the last matrix of each half", "bitnet",
+        {**SMALL, "hidden_act": "silu", "tie_word_embeddings": True, ROPE: PLAIN},
+        GgufForm("bitnet", change=bitnet_tensors),
+    ),
+    Case(
+        "BitNet", "", "bitnet", {**SMALL, "attention_bias": True, ROPE: PLAIN},
+        variant="the square of relu, biases",
+    ),
     Case(
         "EXAONE 3", "Llama under other names", "exaone", {**SMALL, ROPE: PLAIN},
         GgufForm("exaone", keys=exaone_keys), publish=exaone,
@@ -198,6 +216,11 @@ NEWER_CASES = (
     Case(
         "InternLM 3", "", "internlm3", {**SMALL, "head_dim": 16, "attention_bias": True, "mlp_bias": True},
         variant="biases", publish=internlm_3,
+    ),
+    Case("EXAONE 3", "", "exaone", {**SMALL, ROPE: PLAIN}, variant="as transformers 5 saves it"),
+    Case(
+        "InternLM 3", "", "internlm3", {**SMALL, "attention_bias": True, "mlp_bias": True},
+        variant="as transformers 5 saves it",
     ),
     Case("Helium", "interleaved rope", "helium", {**SMALL, "head_dim": 16}),
     Case(

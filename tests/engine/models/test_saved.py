@@ -352,3 +352,101 @@ def test_without_a_fingerprint_nothing_is_saved(tmp_path: Path) -> None:
     assert save_cache(cache, "", tmp_path / "mine") == ""
     assert not (tmp_path / "mine").exists()
     assert restore_cache(new_cache(), "", tmp_path / "other") == ""
+
+
+# -- states of recurrent layers
+
+
+def recurrent_cache(states: int = 12, context: int = 1024) -> PagedCache:
+    model: Any = FakeModel(states=states)
+    cache = PagedCache(model, CacheSettings(context_length=context))
+    cache.rows = P  # so that there are states at the ends of pages
+    return cache
+
+
+def test_states_come_back_with_their_pages(tmp_path: Path) -> None:
+    """The fake notices a state that is read but was not written, or is another text's."""
+    cache = recurrent_cache()
+    for ids in (A, B):
+        run(cache, ids)
+    assert save_cache(cache, "me", tmp_path) == ""
+    cache.close()
+    cache = recurrent_cache()
+    assert restore_cache(cache, "me", tmp_path) == ""
+    cache.table.check()
+    assert run(cache, [*A, 5]) == len(A)
+    assert run(cache, [*B, 5]) == len(B)
+    assert run(cache, [*A[:300], 1, 2, 3]) == P  # the state at the end of the first page
+    cache.close()
+
+
+def test_a_cache_of_fewer_states_takes_the_latest(tmp_path: Path) -> None:
+    cache = recurrent_cache()
+    for ids in (A, B):
+        run(cache, ids)
+    save_cache(cache, "me", tmp_path)
+    cache.close()
+    cache = recurrent_cache(states=3)
+    assert restore_cache(cache, "me", tmp_path) == ""
+    cache.table.check()
+    assert run(cache, [*B, 5]) == len(B)
+    cache.close()
+
+
+def test_a_damaged_state_is_not_used(tmp_path: Path) -> None:
+    """Its text is read again from the state before it."""
+    cache = recurrent_cache()
+    run(cache, A)
+    save_cache(cache, "me", tmp_path)
+    cache.close()
+    (file,) = tmp_path.iterdir()
+    size = 64  # of the fake's state; the latest one is the first of them
+    content = bytearray(file.read_bytes())
+    count = sum(1 for page in cache.table.pool.pages for _ in page.states)
+    content[-count * size] ^= 1
+    file.write_bytes(content)
+    cache = recurrent_cache()
+    assert restore_cache(cache, "me", tmp_path) == ""
+    cache.table.check()
+    assert run(cache, [*A, 5]) < len(A)
+    cache.close()
+
+
+def test_states_of_another_number_of_layers_are_left_aside(tmp_path: Path) -> None:
+    cache = recurrent_cache()
+    run(cache, A)
+    save_cache(cache, "me", tmp_path)
+    cache.close()
+    cache = new_cache()
+    assert restore_cache(cache, "me", tmp_path) == ""
+    assert run(cache, A) == 0
+    cache.close()
+
+
+@pytest.mark.parametrize("name", ["LFM2", "Mamba-2", "Qwen 3.5"])
+def test_a_real_model_goes_on_from_its_saved_states(tmp_path: Path, name: str) -> None:
+    """Bit for bit, in a cache and a model that are new."""
+    from engine.backends.cpu.backend import CpuBackend
+    from tests.engine.models.all_cases import BY_NAME
+    from tests.engine.models.architectures import write_checkpoint
+    from tests.engine.models.oracle import load
+
+    folder = write_checkpoint(BY_NAME[name], tmp_path / "model")
+    text = np.random.default_rng(5).integers(3, 307, P + 50).tolist()
+    more, found = [7, 8, 9], list[np.ndarray[Any, Any]]()
+    for restored in (False, True):
+        model = load(folder, CpuBackend(threads=1))
+        cache = PagedCache(model, CacheSettings(context_length=512))
+        if restored:
+            assert restore_cache(cache, "me", tmp_path / "saved") == ""
+        with cache.open([*text, *more]) as lease:
+            assert lease.length == (len(text) if restored else 0)
+            if not restored:
+                cache.run(lease, text)
+                lease.keep_state()
+            found.append(cache.run(lease, more, len(more)).copy())
+        cache.table.check()
+        assert save_cache(cache, "me", tmp_path / "saved") == ""
+        cache.close()
+        model.close()
+    np.testing.assert_array_equal(found[0], found[1])

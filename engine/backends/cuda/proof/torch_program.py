@@ -102,6 +102,20 @@ class TorchCache:
                 part[page] = given.view(part.dtype).view(part[page].shape)
                 start += part[page].nbytes
 
+    def read_state(self, number: int) -> Bytes:
+        """See `KVCache.read_state`: all parts one after the other."""
+        with on(list(self._every.values())):
+            parts = [part[number].view(torch.uint8).cpu().numpy() for part in self.state_parts]
+        return np.concatenate(parts)
+
+    def write_state(self, number: int, data: Bytes) -> None:
+        with on(list(self._every.values())):
+            every, start = torch.from_numpy(data.copy()), 0
+            for part in self.state_parts:
+                given = every[start : start + part[number].nbytes].to(part.device)
+                part[number] = given.view(torch.float32)
+                start += part[number].nbytes
+
 
 class TorchProgram:
     """See `engine.backends.base.Program`: nothing is recorded, each step runs its operations directly."""

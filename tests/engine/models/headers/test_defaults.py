@@ -25,7 +25,7 @@ WHOLE = {"architectures", "model_type", "vocab_size", "dtype", "transformers_ver
 MADE = {
     ("falcon", "ffn_hidden_size"), ("granitemoehybrid", "mamba_d_head"), ("minicpm3", "v_head_dim"),
     ("opt", "word_embed_proj_dim"), ("ministral3", "rope_parameters"), ("mistral", "head_dim"),
-    ("qwen2_moe", "sliding_window"), ("cohere2", "head_dim"),
+    ("qwen2_moe", "sliding_window"), ("cohere2", "head_dim"), ("bamba", "mamba_d_head"),
 }  # fmt: skip
 """(model type, key) whose default the class computes from other keys."""
 
@@ -41,12 +41,14 @@ def read(config: dict[str, Any]) -> ModelConfig | None:
 
 def defaults(name: str) -> tuple[dict[str, Any], Iterator[tuple[str, Any]]]:
     """The whole config.json of a case, and the class's default of each key that has one."""
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     config = transformers_config(BY_NAME[name])
     kind = type(config)
+    known = AutoModelForCausalLM._model_mapping
+    classes = known if kind in known else AutoModelForImageTextToText._model_mapping
     whole = json.loads(json.dumps(config.to_dict()))
-    whole["architectures"] = [AutoModelForCausalLM._model_mapping[kind].__name__]
+    whole["architectures"] = [classes[kind].__name__]
     usual = json.loads(json.dumps(kind().to_dict()))
     return whole, (
         (key, value)
