@@ -57,9 +57,9 @@ class MtpDrafter(DraftModel):
 
     def follow(self, ids: Sequence[int]) -> None:
         """Begin a sequence, whose prompt has not been read yet."""
-        super().begin(list(ids[1:]) or list(ids))
+        super().begin([*ids[1:], -1])  # a cache leaves the last one out
         assert self._lease is not None
-        found = self._lease.length if len(ids) > 1 else 0
+        found = self._lease.length
         self._text, self._places, self._waiting = ids, list(range(found)), {}
         tail = self._tails.get(_hash(ids[: found + 1]))
         if tail is not None:

@@ -81,7 +81,9 @@ def test_the_head(kind: str, form: str, backend: str, folders: Callable[[str], P
     assert np.abs(np.concatenate(kept) - hidden).max() <= 1e-4 * np.abs(hidden).max()
 
 
-@pytest.mark.parametrize("quantise", ["none", "q8", "q4"])
+@pytest.mark.parametrize(
+    "quantise", ["q8", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("none", "q4"))]
+)
 def test_what_leaves_a_pass_does_not_change_it(quantise: str, folders: Callable[[str], Path]) -> None:
     """Also where the norm's rows would be packed for the head's product at once."""
     settings = LoadSettings(backend="cpu", threads=2, quantise=quantise, quantise_head="same")
@@ -116,3 +118,29 @@ def test_a_file_with_another_kind_of_head_is_a_model_without_one(
     with pytest.raises(BadSetting, match="no head for multi-token prediction"):
         finish(read_head(open_checkpoint(folder), main))
     main.close()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not KINDS[kind].apart])
+def test_the_reference_is_what_transformers_makes_of_a_head(
+    kind: str, folders: Callable[[str], Path]
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.cache_utils import MtpCache
+    from transformers.modeling_layers import MtpModel
+
+    main = AutoModelForCausalLM.from_pretrained(folders(kind), dtype=torch.float32).eval()
+    # the names of the published models, whose layers have these numbers, stand in its class
+    main._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{KINDS[kind].layers}\..*"]
+    head = MtpModel.from_pretrained(main).eval()
+    tokens = torch.tensor([TOKENS])
+    with torch.inference_mode():
+        states = main(tokens, output_hidden_states=True, use_cache=False).hidden_states[-1][:, :-1]
+        found = head.forward_layer(
+            0, states, torch.arange(1, len(TOKENS))[None], MtpCache(config=main.config.get_mtp_config()),
+            input_ids=tokens[:, 1:],
+        )  # fmt: skip
+        logits = main.lm_head(found)[0].numpy()
+    expected, hidden = expected_head(KINDS[kind], outer_tensors(KINDS[kind]), TOKENS)
+    assert np.abs(logits - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert np.abs(found[0].numpy() - hidden).max() <= 1e-5 * np.abs(hidden).max()

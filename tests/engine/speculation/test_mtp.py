@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.__main__ import main
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Done, Message, Prefill, Stats, Text
 from engine.errors import BadSetting
+from engine.models.mtp import MtpModel
+from engine.models.paged import PagedCache
 from engine.settings import (
     CacheSettings,
     ConstraintSettings,
@@ -24,6 +28,8 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
+from engine.speculation.drafter import Proposal
+from engine.speculation.mtp import MtpDrafter
 from tests.engine.models.architectures import ids, write_checkpoint
 from tests.engine.models.mtp_files import KINDS, outer_tensors, write_file, write_folder
 
@@ -268,3 +274,77 @@ def test_a_chat_streams_with_it(models: Callable[..., LocalChat]) -> None:
     ]
     assert isinstance(done, Done)
     assert done.stats.accepted_tokens > 0
+
+
+def guessed(chat: LocalChat, text: list[int], count: int) -> list[int]:
+    """What the head guesses after a text that is read at once."""
+    cache = chat.generator.cache
+    head = cache_of_head(chat).model
+    assert isinstance(head, MtpModel)
+    states = []
+    with cache.table.open((), key="other") as lease:
+        for first in range(0, len(text) - 1, 64):
+            part = text[:-1][first : first + 64]
+            cache.run(lease, part)
+            assert cache.model.kept is not None
+            states.append(cache.model.kept[: len(part)].copy())
+    known = np.concatenate(states)
+    own = PagedCache(head, CacheSettings(context_length=512))
+    found: list[int] = []
+    with own.table.open(()) as lease:
+        tokens = text[1:]
+        for _ in range(count):
+            head.given[: len(tokens)] = known
+            logits = own.run(lease, tokens)[-1]
+            assert head.kept is not None
+            known = head.kept[len(tokens) - 1 : len(tokens)].copy()
+            tokens = [int(logits.argmax())]
+            found += tokens
+    own.close()
+    return found
+
+
+def cache_of_head(chat: LocalChat) -> PagedCache:
+    cache = chat.generator.drafters._draft_cache
+    assert cache is not None
+    return cache
+
+
+@pytest.mark.parametrize("name", ["GLM-4.5 to 4.7", "Qwen 3.5"])
+def test_each_guess_is_that_of_the_head_for_the_whole_text(
+    models: Callable[..., LocalChat], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through rejected guesses, banned strings and a second turn, whose prompt is cached."""
+    chat, noted = models(name), list[tuple[list[int], list[int]]]()
+    propose = MtpDrafter.propose
+
+    def watched(drafter: MtpDrafter, text: list[int], count: int) -> list[Proposal]:
+        found = propose(drafter, text, count)
+        noted.append((list(text), [proposal.id for proposal in found]))
+        return found
+
+    monkeypatch.setattr(MtpDrafter, "propose", watched)
+    first, _ = written(chat, asked(GREEDY, HEAD, 20))
+    banned = ConstraintSettings(banned_strings=(chat.tokenizer.decode(first)[6:9],))
+    written(chat, asked(GREEDY, HEAD, 20, constraint=banned))
+    turn = [*PROMPT, *first, 17, 18]
+    second, stats = written(chat, asked(GREEDY, HEAD, 20), turn)
+    assert stats.cached_tokens > 0
+    written(chat, asked(GREEDY, HEAD, 5), [*turn, *second, 40, 41, 42])
+    assert len(noted) > 40
+    assert sum(map(len, (found for _, found in noted))) > 100
+    for text, found in noted[::3]:
+        assert found == guessed(chat, text, len(found))
+
+
+def test_the_command_line(
+    paths: Callable[[str, str, bool], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(paths("Qwen 3.5", "gguf", True))
+    command = ["run", model, "--ids", "7,8,9", "--max-tokens", "12", "--temperature", "0", "--backend"]
+    found = []
+    for method in ("none", "mtp"):
+        assert main([*command, "reference", "--drafting", method, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["ids"] == found[1]["ids"]
+    assert found[1]["stats"]["drafted_tokens"] >= found[1]["stats"]["accepted_tokens"] >= 0
