@@ -19,8 +19,6 @@ from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work,
 from engine.server.service import Service
 from engine.server.tools import call_deltas, called, offer_of
 
-_LONGEST = 1 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class ChatCall:
@@ -51,9 +49,9 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
     if continued and messages[-1].role != "assistant":
         raise bad_request("continue_final_message needs a last message of the assistant.", "messages")
     offer = offer_of(fields)
-    most_tokens = fields.whole("max_completion_tokens", 1, _LONGEST)
+    most_tokens = parameters.most_tokens(fields, "max_completion_tokens")
     if most_tokens is None:
-        most_tokens = fields.whole("max_tokens", 1, _LONGEST)
+        most_tokens = parameters.most_tokens(fields, "max_tokens")
     logprobs = parameters.logprobs(fields)
     base = ChatRequest(
         messages,

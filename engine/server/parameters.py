@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
+from engine.server.formats import format_of
 from engine.settings import (
     ConstraintSettings,
     OutputSettings,
@@ -55,6 +56,13 @@ def sampler(fields: Fields, defaults: Mapping[str, float], choice: int = 0) -> S
     return dataclasses.replace(_NEUTRAL, **values)
 
 
+def most_tokens(fields: Fields, name: str, least: int = 1) -> int | None:
+    """How many tokens a reply may have; None if that is not said. 0 is no limit, which some clients write
+    as -1.
+    """
+    return 0 if fields.get(name) == -1 else fields.whole(name, least, _LONGEST)
+
+
 def stops(
     fields: Fields, most_tokens: int | None, name: str = "stop", when_full: str = "stop"
 ) -> StopSettings:
@@ -79,25 +87,8 @@ def constraint(fields: Fields, requested: Fields | None) -> ConstraintSettings:
 
     Raises `ApiError`.
     """
-    format, pattern = _format(requested)
+    format, pattern = format_of(fields, requested)
     return ConstraintSettings(format=format, pattern=pattern, logit_bias=_bias(fields))
-
-
-def _format(requested: Fields | None) -> tuple[str, str]:
-    if requested is None:
-        return "none", ""
-    kind = requested.text("type")
-    if kind == "text":
-        return "none", ""
-    if kind == "json_object":
-        return "json", ""
-    if kind != "json_schema":
-        raise requested.wrong("type", '"text", "json_object" or "json_schema"')
-    holder = requested.part("json_schema") or requested
-    schema = holder.get("schema")
-    if not isinstance(schema, dict | bool):
-        raise holder.wrong("schema", "a JSON schema")
-    return "json_schema", json.dumps(schema, ensure_ascii=False)
 
 
 def _bias(fields: Fields) -> tuple[str, ...]:

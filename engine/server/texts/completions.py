@@ -22,7 +22,6 @@ from engine.server.replies import Begun, Ended, Prompted, ReplyEvent, Score, Wri
 from engine.server.service import Service
 from engine.server.texts.scoring import completion_work
 
-_LONGEST = 1 << 20
 _DEFAULT_TOKENS = 16
 _CUT = ("max_tokens", "context_full", "time_limit", "loop")
 
@@ -89,11 +88,11 @@ def completion_call(fields: Fields, model: ServedModel, bounds: Bounds) -> Compl
     if fields.text("suffix"):
         raise bad_request("suffix is not supported: the model only goes on from the prompt.", "suffix")
     prompts = prompts_of(fields, "prompt", bounds.prompts)
-    most_tokens = fields.whole("max_tokens", 0, _LONGEST)
+    most_tokens, write = parameters.most_tokens(fields, "max_tokens", 0), fields.get("max_tokens") != 0
     most_tokens = _DEFAULT_TOKENS if most_tokens is None else most_tokens
     logprobs = fields.whole("logprobs", 0, parameters.MOST_LOGPROBS)
     echo = fields.flag("echo")
-    if not (most_tokens or echo):
+    if not (write or echo):
         raise bad_request("max_tokens is 0, which scores the prompt; set echo to true.", "max_tokens")
     base = ChatRequest(
         (),
@@ -111,7 +110,7 @@ def completion_call(fields: Fields, model: ServedModel, bounds: Bounds) -> Compl
         )
     samplers = [parameters.sampler(fields, defaults, choice) for choice in range(count)]
     works = tuple(
-        completion_work(prompt, replace(base, sampler=each), logprobs, echo=echo, write=most_tokens > 0)
+        completion_work(prompt, replace(base, sampler=each), logprobs, echo=echo, write=write)
         for prompt in prompts
         for each in samplers
     )

@@ -1,0 +1,78 @@
+"""The formats that requests want for their replies, under the names of several servers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.server.failure import ApiError
+from engine.server.fields import Fields
+from engine.server.formats import format_of
+from tests.engine.server.served import Served, ask, complete
+
+NUMBER = {"type": "integer"}
+SCHEMA = ("json_schema", json.dumps(NUMBER))
+
+
+def found(**body: Any) -> tuple[str, str]:
+    fields = Fields(body)
+    return format_of(fields, fields.part("response_format"))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, ("none", "")),
+        ({"response_format": {"type": "text"}}, ("none", "")),
+        ({"response_format": {"type": "json_object"}}, ("json", "")),
+        ({"response_format": {"type": "json_object", "schema": NUMBER}}, SCHEMA),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": NUMBER}}}, SCHEMA),
+        ({"response_format": {"type": "json_schema", "schema": NUMBER}}, SCHEMA),
+        ({"structured_outputs": {"json": NUMBER}}, SCHEMA),
+        ({"structured_outputs": {"json": json.dumps(NUMBER)}}, SCHEMA),
+        ({"structured_outputs": {"json_object": True}}, ("json", "")),
+        ({"structured_outputs": {"json_object": False, "regex": "a+"}}, ("regex", "a+")),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, ("choices", "yes\nno")),
+        ({"structured_outputs": {"grammar": 'start: "a"'}}, ("grammar", 'start: "a"')),
+        ({"structured_outputs": {}, "response_format": {"type": "json_object"}}, ("json", "")),
+        ({"guided_json": NUMBER}, SCHEMA), ({"json_schema": NUMBER}, SCHEMA),
+        ({"guided_regex": "a+"}, ("regex", "a+")), ({"guided_choice": ["a"]}, ("choices", "a")),
+        ({"guided_grammar": 'start: "a"', "response_format": {"type": "text"}}, ("grammar", 'start: "a"')),
+    ],
+)  # fmt: skip
+def test_formats(body: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert found(**body) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs.choice"),
+        ({"guided_json": NUMBER, "response_format": {"type": "json_object"}}, "guided_json"),
+        ({"structured_outputs": {"regex": 5}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"json": 5}}, "structured_outputs.json"),
+        ({"structured_outputs": {"choice": [" a"]}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+        ({"structured_outputs": "json"}, "structured_outputs"),
+        ({"grammar": 'root ::= "a"'}, "grammar"),
+        ({"response_format": {"type": "json_object", "schema": 5}}, "response_format.schema"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type"),
+    ],
+)
+def test_what_is_no_format_is_refused_by_name(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        found(**body)
+    assert caught.value.failure.param == param
+
+
+@pytest.mark.loopback
+def test_replies_have_them(served: Served) -> None:
+    yes = complete(served, structured_outputs={"choice": ["yes", "no"]}, max_tokens=-1).json["choices"][0]
+    assert yes["message"]["content"] in ("yes", "no")
+    body = {"prompt": "Hello", "guided_regex": "[0-9]{3}", "max_tokens": -1}
+    choice = ask(served, "/v1/completions", body).json["choices"][0]
+    assert len(choice["text"]) == 3
+    assert choice["text"].isdigit()
+    assert complete(served, max_tokens=-2).error["param"] == "max_tokens"
