@@ -184,7 +184,7 @@ SHAPES = {
     "qwen3.5-2b": lambda: qwen_3_5(2048, 6144),
     "lfm2-1.2b": lfm2,
     "gemma4-e2b": gemma_4,
-    "qwen3-30b-a3b-12l": lambda: qwen_3_mixture(12),
+    "qwen3-30b-a3b-6l": lambda: qwen_3_mixture(6),
 }
 
 
