@@ -52,7 +52,7 @@ class Architecture:
             names = self.hf_names.under(prefix)
             if names.embed + ".weight" in tensors:
                 return self.adapt(names, tensors)
-        return self.hf_names.under(self.prefixes[0])
+        return self.adapt(self.hf_names.under(self.prefixes[0]), tensors)
 
     def build(
         self, source: WeightSource, config: ModelConfig, names: TensorNames

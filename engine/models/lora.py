@@ -17,7 +17,7 @@ from engine.models.decoder import QUERY_PARTS, half_of_queries, ungrouped_rows
 from engine.models.layers.latent import latent_orders
 from engine.models.layers.parts import Linear, Order, Slot
 from engine.models.layers.recurrent import fused_orders, tiled_orders
-from engine.models.names import TensorNames
+from engine.models.names import LATENT_HF, TensorNames
 from engine.models.source import PARTS
 from engine.weights.lora_adapter import Adapter
 from engine.weights.tensor import FileTensor
@@ -226,6 +226,11 @@ def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Li
         )
     for module, change in adapter.modules.items():
         slot = model.slots.get(module)
+        if slot is None and model.config.latent is not None and module.endswith(LATENT_HF.up):
+            raise BadSetting(
+                f"The adapter {adapter.path.name} changes {module}, the matrix of latent attention that "
+                "makes keys and values, which adapters cannot change yet; take it off the list."
+            )
         if slot is None:
             raise BadSetting(
                 f"The adapter {adapter.path.name} changes {module}, which this model does not have; take it "

@@ -48,7 +48,9 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The first GGUF files of Mixtral have a tensor for each expert."""
+    """The first GGUF files of Mixtral have a tensor for each expert; folders of EXAONE 3 have its names."""
+    if exaone.HF_NAMES.embed + ".weight" in tensors:
+        return exaone.HF_NAMES
     if "blk.0.ffn_gate.0.weight" not in tensors:
         return names
     return replace(names, expert_gate="ffn_gate.{}", expert_up="ffn_up.{}", expert_down="ffn_down.{}")

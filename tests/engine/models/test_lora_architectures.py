@@ -90,3 +90,22 @@ def test_as_if_merged(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(
             logits(model, tokens, context=case.length), expected, atol=2e-4 * np.abs(expected).max()
         )
+
+
+def test_the_matrix_of_latent_keys_and_values_is_refused(tmp_path: Path) -> None:
+    """The model has it, but not as a matrix that anything is multiplied by."""
+    folder = write_checkpoint(BY_NAME["DeepSeek V2"], tmp_path / "model")
+    module, adapter = "model.layers.1.self_attn.kv_b_proj", tmp_path / "adapter"
+    rows, columns = load_file(folder / "model.safetensors")[module + ".weight"].shape
+    sides = {"A": (RANK, columns), "B": (rows, RANK)}
+    changes = {
+        f"base_model.model.{module}.lora_{side}.weight": np.ones(shape, np.float32)
+        for side, shape in sides.items()
+    }
+    adapter.mkdir()
+    save_file(changes, adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 3, "lora_alpha": 3}')
+    with pytest.raises(
+        BadSetting, match=r"1\.self_attn\.kv_b_proj, the matrix of latent attention.*cannot change"
+    ):
+        apply_adapters(load(folder), [(open_adapter(adapter), 1.0)])
