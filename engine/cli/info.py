@@ -131,9 +131,12 @@ def _has_lists(value: dict[str, object]) -> bool:
 def _readable(key: str, value: object) -> str:
     if isinstance(value, dict):
         parts = (
-            f"{name} {', '.join(text) if isinstance(text, list) else text}" for name, text in value.items()
+            one_line(name)
+            + " "
+            + (", ".join(map(one_line, text)) if isinstance(text, list) else one_line(str(text)))
+            for name, text in value.items()
         )
-        return one_line(("; " if _has_lists(value) else ", ").join(parts)) or "nothing"
+        return ("; " if _has_lists(value) else ", ").join(parts) or "nothing"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if key.endswith("bytes") and isinstance(value, int):

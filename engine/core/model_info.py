@@ -137,6 +137,11 @@ class ModelInfo:
         """Why the model cannot do something of `lacks`; "" if it can."""
         return dict(self.lacks).get(what, "")
 
+    @property
+    def why_not_thinking(self) -> str:
+        """Why thinking cannot be switched; "" if it can."""
+        return "" if self.thinking_levels else "This model has no switch for thinking."
+
     def opened_thought(self, asked: str) -> str:
         """The tag that closes the thought that prompts leave open while `ThinkingSettings.thinking` is
         `asked`.

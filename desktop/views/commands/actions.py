@@ -102,8 +102,7 @@ def _cannot_open(session: ChatSession) -> str:
 
 
 def _no_switch(session: ChatSession) -> str:
-    switched = session.model is None or session.model.thinking_levels
-    return _no_model(session) or ("" if switched else "This model has no switch for thinking.")
+    return session.model.why_not_thinking if session.model is not None else _no_model(session)
 
 
 def _no_version_before(session: ChatSession) -> str:

@@ -18,6 +18,7 @@ from desktop.views.providers.server_menus import ServerMenus
 from desktop.views.settings.settings_pane import Inspector
 from engine.core import ModelInfo
 from engine.remote import split_address
+from engine.settings import ThinkingSettings
 
 __all__ = ["ServersController"]
 
@@ -84,6 +85,8 @@ class ServersController(QObject):
         for cls, form in self._inspector.forms.items():
             names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
             reasons = {name: providers.reason_against(model, cls, name) for name in names}
+            if cls is ThinkingSettings and model is not None and not model.host:
+                reasons = dict.fromkeys(names, model.why_not_thinking)
             said = set(reasons.values())
             words = said.pop() if len(said) == 1 else ""
             form.show_reasons(reasons, words.replace(_THIS, _ALL))

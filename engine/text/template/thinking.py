@@ -238,7 +238,7 @@ class _Search:
     def _phrases(self) -> dict[str, Way]:
         """Phrases in messages that the template looks for: they change more of the prompt than themselves."""
         for off, on in _PHRASES:
-            if off not in self._texts:
+            if not any(text.strip() == off for text in self._texts):
                 continue
             ways = {OFF: Way(phrase=off), ON: Way(phrase=on)}
             plain = [

@@ -142,3 +142,12 @@ def test_the_settings_pane_shows_the_same_value(hand) -> None:
     hand.load("hybrid.gguf")
     hand.window.inspector.changed.emit(ThinkingSettings, "thinking", "on")
     assert picker(hand).text() == " On"
+
+
+def test_the_setting_is_disabled_for_a_model_without_a_switch(hand) -> None:
+    row = hand.window.inspector.forms[ThinkingSettings].row("thinking")
+    assert row.isEnabled()
+    hand.load("plain.gguf")
+    assert not row.isEnabled()
+    hand.load("hybrid.gguf")
+    assert row.isEnabled()
