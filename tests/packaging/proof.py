@@ -84,6 +84,7 @@ class Proof:
         say(f"a double-clicked model is loaded in the same window (the second start: exit {done.returncode})")
         program.say(QUESTION)
         program.quit()
+        say(f"the first start compiled {len(compiled(self.machine)) // 2} functions")
 
     def second_start(self) -> None:
         """The chat is kept, and nothing is compiled again."""

@@ -86,6 +86,7 @@ def test_it_answers_and_compiles_nothing_again_from_another_place(
     reply = ran(program, environ, *question)
     assert reply.strip()
     before = compiled(environ)
+    assert before
     moved = tmp_path / "elsewhere é"
     program.rename(moved)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
 import subprocess
 import threading
@@ -37,7 +38,9 @@ def make_newer(image: Path, work: Path, key: Path) -> Path:
     subprocess.run(
         [image, "--appimage-extract"], cwd=work, check=True, stdout=subprocess.DEVNULL, umask=0o022
     )
-    (metadata,) = (root / "usr/lib/inglenook/_internal").glob("inglenook-*.dist-info/METADATA")
+    inside = root / "usr/lib/inglenook/_internal"
+    found = (inside.glob(f"inglenook*-info/{name}") for name in ("METADATA", "PKG-INFO"))
+    metadata = next(itertools.chain.from_iterable(found))
     lines = metadata.read_text(encoding="utf-8").splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("Version: "))
     old = lines[place].removeprefix("Version: ")
@@ -161,7 +164,7 @@ class UpdateProof:
             self.screen.settle()
             self.screen.keys(_DIALOG, "Return")
         killer.join(120)
-        assert not killer.is_alive(), f"“{where}” was never reached"
+        assert reached.is_set(), f"“{where}” was never reached"
         hold.set()
         for left in (self.machine.root / "tmp").glob(
             "inglenook*"
@@ -177,6 +180,8 @@ class UpdateProof:
 def _watch(look: Callable[[], bool], reached: threading.Event) -> None:
     """Set `reached` as soon as `look` is true, within two minutes."""
     end = time.monotonic() + 120
-    while time.monotonic() < end and not look():
+    while time.monotonic() < end:
+        if look():
+            reached.set()
+            return
         time.sleep(0.0005)
-    reached.set()
