@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -78,8 +79,9 @@ class Machine:
         _mount("-t", "tmpfs", "tmpfs", "-o", "mode=755", self.root / "dev")
         for name in _DEVICES:
             if Path("/dev", name).exists():
-                (self.root / "dev" / name).touch()
-                _mount("--bind", Path("/dev", name), self.root / "dev" / name)
+                device = self.root / "dev" / name
+                os.mknod(device, stat.S_IFCHR, Path("/dev", name).stat().st_rdev)
+                device.chmod(0o666)
         for name, mode in (("dev/shm", "1777"), ("tmp", "1777"), ("run", "755")):
             (self.root / name).mkdir(exist_ok=True)
             _mount("-t", "tmpfs", "tmpfs", "-o", f"mode={mode}", self.root / name)

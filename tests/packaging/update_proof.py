@@ -109,7 +109,7 @@ class UpdateProof:
         program = self._asking()
         self.screen.settle()
         self.screen.picture(self.pictures / "8-update-found.png")
-        self.screen.keys(_DIALOG, "Return")
+        self._install()
         until(lambda: digest(self._installed) == self._new, "the update", 120)
         self.screen.settle()
         self.screen.picture(self.pictures / "9-update-installed.png")
@@ -139,6 +139,11 @@ class UpdateProof:
         self.screen.wait_for(_DIALOG)
         return program
 
+    def _install(self) -> None:
+        """Press the button before the one that has the focus, Close."""
+        self.screen.settle()
+        self.screen.keys(_DIALOG, "shift+Tab", "space")
+
     def _kill_at(self, where: str) -> None:
         reached = threading.Event()
         hold = threading.Event()
@@ -161,8 +166,7 @@ class UpdateProof:
         program.choose("Check for updates")
         if not where.startswith("asked inglenook"):
             self.screen.wait_for(_DIALOG)
-            self.screen.settle()
-            self.screen.keys(_DIALOG, "Return")
+            self._install()
         killer.join(120)
         assert reached.is_set(), f"“{where}” was never reached"
         hold.set()
