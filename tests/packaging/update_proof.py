@@ -29,6 +29,8 @@ _PLACES = (
 )  # fmt: skip
 """Where the program is killed: what the server was asked or has sent, what lies on the disk."""
 _DIALOG = "^Updates$"
+_SHOWN_S = 2.0
+"""From the sent list to its picture, on a busy machine."""
 
 
 def make_newer(image: Path, work: Path, key: Path) -> Path:
@@ -106,6 +108,7 @@ class UpdateProof:
         shutil.copy(self.image, self._installed)
         self._before.unlink(missing_ok=True)
         self.site.pause_s, self.site.at = 0.0, lambda _point: None
+        self.site.listed.clear()
         program = self._asking()
         self.screen.settle()
         self.screen.picture(self.pictures / "8-update-found.png")
@@ -140,7 +143,9 @@ class UpdateProof:
         return program
 
     def _install(self) -> None:
-        """Press the button before the one that has the focus, Close."""
+        """Once the newer version is shown, press the button before the one that has the focus, Close."""
+        assert self.site.listed.wait(60), "the list of updates was not asked for"
+        time.sleep(_SHOWN_S)
         self.screen.settle()
         self.screen.keys(_DIALOG, "shift+Tab", "space")
 
@@ -154,6 +159,7 @@ class UpdateProof:
                 hold.wait(10)
 
         self.site.at = at
+        self.site.listed.clear()
         inode = self._installed.stat().st_ino
         if where in ("kept", "replaced"):
             look: Callable[[], bool] = (

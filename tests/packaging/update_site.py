@@ -24,6 +24,8 @@ class UpdateSite:
     def __init__(self, folder: Path, port: int) -> None:
         self.folder, self.pause_s = folder, 0.0
         self.at: Callable[[str], None] = lambda _point: None
+        self.listed = threading.Event()
+        """Set when the list of updates has been sent."""
         self.ranges: list[int] = []
         """Where the requests for packages began, in bytes."""
         site = self
@@ -73,6 +75,8 @@ class UpdateSite:
             self._send(request, file, begin, size)
         except OSError:
             request.close_connection = True
+        if size <= _PIECE:
+            self.listed.set()
 
     def _send(self, request: BaseHTTPRequestHandler, file: Path, begin: int, size: int) -> None:
         with file.open("rb") as source:
