@@ -39,22 +39,16 @@ def parser() -> argparse.ArgumentParser:
         "--model", type=Path, metavar="PATH", help="a GGUF file or a model folder to chat with"
     )
     result.add_argument(
-        "--data", type=Path, metavar="DIR", help="where conversations, settings and models are kept"
+        "--data", type=Path, metavar="DIR", help="where chats, settings and models are stored"
     )
-    result.add_argument(
-        "--debug", action="store_true", help="write everything to the log, and to the terminal"
-    )
+    result.add_argument("--debug", action="store_true", help="log everything, also to the terminal")
     entry = result.add_mutually_exclusive_group()
     entry.add_argument(
         "--install-desktop-entry",
         action="store_true",
-        help="put Inglenook into the applications menu, and let a double click open models",
+        help="add Inglenook to the applications menu and open models with it on a double click",
     )
-    entry.add_argument(
-        "--uninstall-desktop-entry",
-        action="store_true",
-        help="take away what --install-desktop-entry put there",
-    )
+    entry.add_argument("--uninstall-desktop-entry", action="store_true", help="undo --install-desktop-entry")
     result.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     return result
 

@@ -111,7 +111,7 @@ class Diagnostics(QObject):
 
     def _sentence(self, kind: type[BaseException]) -> str:
         return (
-            f"Something went wrong inside Inglenook ({kind.__name__}); your chats are saved, and the "
+            f"Something went wrong in Inglenook ({kind.__name__}). Your chats are saved, and the "
             f"details are in {self.log_file}."
         )
 

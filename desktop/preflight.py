@@ -49,7 +49,7 @@ def import_trouble() -> str:
         if library:
             return _install(f"the system library {library.group(1)} is missing")
         return (
-            "Inglenook cannot open a window because its package PySide6-Essentials is not usable "
+            "Inglenook cannot open a window because its package PySide6-Essentials does not work "
             f"({error}); install Inglenook again."
         )
     return ""
@@ -80,8 +80,8 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
     if reachable:
         return ""
     return (
-        f"Inglenook cannot open a window because the display {environment['DISPLAY']} does not answer; "
-        "start it on a desktop."
+        f"Inglenook cannot open a window because the display {environment['DISPLAY']} does not "
+        "respond; start it on a desktop."
     )
 
 

@@ -40,28 +40,28 @@ class Appearance(Settings):
     theme: str = setting(
         "system",
         "Theme",
-        "Light or dark colours, or what the system uses.",
-        choices=(("system", "Like the system"), ("light", "Light"), ("dark", "Dark")),
+        "Use light or dark colours, or follow the system.",
+        choices=(("system", "Follow the system"), ("light", "Light"), ("dark", "Dark")),
     )
     text_scale: int = setting(
         100, "Text size", "Size of all text in the window.", low=80, high=200, step=10, unit="%"
     )
     unfold_thoughts: bool = setting(
         True,
-        "Show thoughts as they come",
-        "A model's thoughts are shown while it thinks, and folded when it has thought.",
+        "Show thoughts while thinking",
+        "Show a model's thoughts while it thinks, and fold them when it has finished.",
         neutral=True,
     )
     motion: str = setting(
         "system",
         "Motion",
-        "Short fades show where something came from; without motion everything appears at once.",
-        choices=(("system", "Like the system"), ("calm", "Calm"), ("none", "None")),
+        "Use short fades when parts of the window appear or disappear. Without motion, changes are instant.",
+        choices=(("system", "Follow the system"), ("calm", "Calm"), ("none", "None")),
     )
     token_colours: str = setting(
         "off",
         "Token colours",
-        "Show replies as their tokens, coloured by how likely each was or how unsure the model was there.",
+        "Show replies as tokens, coloured by the probability of each token or by the model's uncertainty.",
         choices=(("off", "Off"), ("probability", "Probability"), ("entropy", "Entropy")),
         neutral="off",
     )
@@ -74,19 +74,22 @@ class Behaviour(Settings):
     send_with: str = setting(
         "enter",
         "Send with",
-        "Which key sends the message; Shift+Enter always breaks the line.",
+        "The key that sends a message. Shift+Enter always starts a new line.",
         choices=(("enter", "Enter"), ("ctrl+enter", "Ctrl+Enter")),
     )
     makers_advice: bool = setting(
         True,
-        "Sample as the makers advise",  # short, because the label of a check box does not wrap
-        "Use the sampling that a model's makers advise, where it comes with the model, instead of your "
-        "saved defaults; what is kept for the model and what you set in a chat come first.",
+        "Use recommended sampling",  # short, because the label of a check box does not wrap
+        (
+            "Use the model author's recommended sampling, if the model includes it, instead of your "
+            "saved defaults. Settings saved for the model or changed in a chat take precedence."
+        ),
     )
     trash_days: int = setting(
         30,
         "Keep deleted chats",
-        "Chats are deleted for good after this many days in the trash; 0 keeps them until you empty it.",
+        "The number of days that deleted chats stay in the trash before they are deleted "
+        "permanently. With 0 they stay until you empty the trash.",
         low=0,
         high=365,
         step=1,
@@ -95,15 +98,15 @@ class Behaviour(Settings):
     )
     backups: bool = setting(
         True,
-        "Back up the chats automatically",
-        "Copies of all chats of the last hours, days and weeks are kept beside them; File > Restore from a "
-        "backup brings one back.",
+        "Back up chats automatically",
+        "Keep copies of all chats from the last hours, days and weeks. To restore one, choose File > "
+        "Restore from a backup.",
     )
     notify_after: int = setting(
         20,
-        "Tell of long replies",
-        "A notification appears when a reply that took at least this long ends while the window is in the "
-        "background.",
+        "Notify me about long replies",
+        "Show a notification when a reply that took at least this long ends while the window is in "
+        "the background.",
         low=0,
         high=3600,
         slider_high=120,
@@ -114,9 +117,9 @@ class Behaviour(Settings):
     model_titles: bool = setting(
         True,
         "Name chats by their topic",
-        "After the first reply of a chat, a model on this computer writes a short title for it while nothing "
-        "else is written. Chats that you name, and temporary ones, are left alone. Otherwise a chat has its "
-        "first words as its title.",
+        "After the first reply in a chat, a model on this computer writes a short title for it when "
+        "no other reply is being written. Chats that you name and temporary chats keep their titles. "
+        "When this is off, the first words of a chat are its title.",
     )
     weekly_check: bool = setting(
         False,
@@ -128,7 +131,8 @@ class Behaviour(Settings):
     several: int = setting(
         4,
         "Several replies",
-        "How many replies “Write several replies” writes at the same time, for you to choose from.",
+        "The number of replies that “Generate several replies” writes at the same time for you to "
+        "choose from.",
         low=2,
         high=8,
         step=1,
@@ -136,7 +140,7 @@ class Behaviour(Settings):
     show_advanced: bool = setting(
         False,
         "Show advanced settings",
-        "The panes show every setting, also those that are seldom changed.",
+        "Show every setting in all panes, including those that are rarely changed.",
         neutral=False,
     )
 
@@ -145,14 +149,14 @@ class Behaviour(Settings):
 class LocalServerSettings(Settings):
     """The server for other programs; its window shows these."""
 
-    on: bool = setting(False, "On", "Other programs may use the loaded model.")
+    on: bool = setting(False, "On", "Let other programs use the loaded model.")
     port: int = setting(
-        1337, "Port", "The port that the server listens on; 0 takes a free one.", low=0, high=65535
+        1337, "Port", "The port that the server listens on. With 0 it uses any free port.", low=0, high=65535
     )
     network: bool = setting(
-        False, "Open to the network", "Other computers may use the server too, with the token."
+        False, "Open to the network", "Let other computers use the server with the token."
     )
-    token: str = setting("", "Token", "What programs must send as their API key.")
+    token: str = setting("", "Token", "The API key that programs must send.")
 
 
 PANES: tuple[tuple[str, type[Settings]], ...] = (

@@ -69,8 +69,8 @@ def _use(command: Command, options: argparse.Namespace) -> int:
             text = json_text(json.dumps(answer, ensure_ascii=False, allow_nan=False))
         except ValueError:
             print(
-                "The answer has numbers that JSON cannot hold (NaN or infinite); without --json it is "
-                "shown as it is.",
+                "The result has numbers that JSON cannot represent (NaN or infinite); run the "
+                "command without --json.",
                 file=sys.stderr,
             )
             return 1

@@ -222,7 +222,7 @@ class LocalChat:
         try:
             yield from prove_again(model)
         except DeviceLost as lost:
-            raise DeviceLost(f"The model's scores are no numbers. {lost}", lost.report) from error
+            raise DeviceLost(f"The model's scores are not finite numbers. {lost}", lost.report) from error
         raise NotFinite(
             f"{error} The GPU's kernels were checked again and are right, so the model's file is likely "
             "damaged, or its numbers go beyond their range: download it again, or take another "
@@ -342,7 +342,7 @@ def _load(
     from engine.models.saved import fingerprint, restore_cache
     from engine.weights.checkpoint import open_checkpoint
 
-    yield Loading("Reading the headers", 0, 1)
+    yield Loading("Reading the model's headers", 0, 1)
     checkpoint = open_checkpoint(path)
     try:
         info = describe_checkpoint(checkpoint)

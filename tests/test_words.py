@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,87 @@ def test_a_glossary_lists_each_word_once_in_order(package: object) -> None:
     assert len(listed) >= 15
     assert len(listed) == len(set(listed))
     assert listed == sorted(listed, key=str.lower)
+
+
+GONE_PHRASES = (
+    r"\bTell of\b", r"\bmakers\b", r"\bwhat came of\b", r"\bwanted form\b", r"\bround in circles\b",
+    r"\bSomebody\b", r"^So many\b", r"\bby themselves\b", r"\bsee what there is\b",
+    r"\bhas these words\b", r"\bbegins with b'", r"\bwas not kept of\b", r"\bstands there\b",
+    r"\b[Ww]rites? on\b",
+    r"(?<![Tt]here )\bis no (?!longer|more)[a-z]", r"\bfor good\b", r"\bgo(es)? on (from|with)\b",
+    r"\bin force\b", r"\bFigures\b", r"\b[Vv]ariant \{", r"\bLet .* speak\b", r"\bmeanwhile\b",
+    r"\bmake room\b", r"\bswitch(ed)? (\w+ )?off\b", r"\b[Ll]oad(ed)? the model again\b", r"\bdrawn\b",
+    r"\bthat (is|was) asked for\b", r"\bwas asked for\b", r"\bfetch (it|both|them|the \w+) again\b",
+    r"\ba (line|token|time)[;,:.] ", r"\b[Ll]ikeliest\b", r"\btake it off\b", r"\btakes? .{0,30} away\b",
+    r"\bare others\b", r"\bthere are others\b", r"\bKeeps? this one\b", r"\blooked for\b",
+    r"\bput there\b", r"\bPut it\b", r"\bTake it\b", r"'s' \*",
+    r"\b(your|other|several|saved|these|[Nn]ew) conversations?\b",
+)  # fmt: skip
+"""Expressions that no text of the program may contain: no native speaker would write them, or another word is
+the one used here (chat, version, model author, statistics, turn off, permanently, download, continue)."""
+_ODD = re.compile("|".join(GONE_PHRASES))
+_SQL = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CREATE|FROM|WHERE|JOIN|PRAGMA|REFERENCES)\b")
+_SENTENCE = re.compile(r"[A-Za-z]{2,} [A-Za-z{]|\} [a-z]|[a-z],? \{|^[A-Z][a-z]+…?$")
+
+
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text) of each literal of a module that reads like words for people; f-strings with their fields
+    in braces. Docstrings and SQL are left out.
+    """
+    tree = ast.parse(path.read_text("utf-8"))
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            skipped |= set(node.values)
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(
+                "{" + ast.unparse(part.value) + "}"
+                if isinstance(part, ast.FormattedValue)
+                else ast.literal_eval(part)
+                for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        if _SENTENCE.search(text) and not _SQL.search(text):
+            yield node.lineno, text
+
+
+def odd_phrases(text: str) -> list[str]:
+    return [found.group() for found in _ODD.finditer(text)]
+
+
+def test_odd_phrases_do_not_come_back() -> None:
+    found = [
+        f"{path.relative_to(ROOT).as_posix()}:{line}: {text[:80]!r} has {odd_phrases(text)}"
+        for path in sources("engine", "desktop")
+        for line, text in texts_of(path)
+        if odd_phrases(text)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Tell of long replies", "Sample as the makers advise", "End it and remove what came of it.",
+     "stopped because it went round in circles", "Somebody has no name", "No setting has these words",
+     "The file is no model file", "More was not kept of this reply", "Write on", "Delete for good",
+     "Fetch it; fetch the model again.", "The reply is to go on from here"],
+)  # fmt: skip
+def test_odd_phrases_are_found(text: str) -> None:
+    assert odd_phrases(text)
+
+
+def test_plain_sentences_are_not_odd(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""Sample as the makers advise."""\nx = f"There is no file {x}"\ny = "SELECT a FROM b"\n'
+    )
+    assert list(texts_of(module)) == [(2, "There is no file {x}")]
+    assert not odd_phrases("There is no file {path}; it is no longer in the list.")

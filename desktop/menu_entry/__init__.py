@@ -34,10 +34,10 @@ def install(data: Path | None = None) -> str:
 
         return xdg.install(start)
     except OSError as error:
-        raise EntryError(_sentence("put into", error)) from error
+        raise EntryError(_sentence("added to", error)) from error
     except ImportError as error:  # Qt draws the icons
         raise EntryError(
-            f"Inglenook cannot be put into the applications menu, because Qt cannot be used here ({error})."
+            f"Inglenook cannot be added to the applications menu, because Qt does not work here ({error})."
         ) from error
 
 
@@ -56,7 +56,7 @@ def uninstall() -> str:
 
         return xdg.uninstall()
     except OSError as error:
-        raise EntryError(_sentence("taken out of", error)) from error
+        raise EntryError(_sentence("removed from", error)) from error
 
 
 def installed() -> bool:
@@ -76,7 +76,5 @@ def installed() -> bool:
 
 def _sentence(what: str, error: OSError) -> str:
     place = f" at {error.filename}" if error.filename else ""
-    return (
-        f"Inglenook cannot be {what} the applications menu ({error.strerror or error}{place}): make sure "
-        "that you may write there."
-    )
+    reason = f"{error.strerror or error}{place}"
+    return f"Inglenook cannot be {what} the applications menu ({reason}). Check the permissions."

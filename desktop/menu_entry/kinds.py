@@ -43,7 +43,7 @@ def write_picture(path: Path, size: int = 256) -> None:
     Raises OSError.
     """
     if not _picture(size).save(str(path)):
-        raise OSError(errno.EIO, "the picture cannot be written", str(path))
+        raise OSError(errno.EIO, "the icon cannot be written", str(path))
 
 
 def _picture(size: int) -> QImage:

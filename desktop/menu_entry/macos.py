@@ -67,7 +67,7 @@ def install(start: Starting) -> str:
     program.write_text(script(start), encoding="utf-8")
     program.chmod(0o755)
     write_picture(place / "Contents" / "Resources" / "inglenook.icns")
-    return f"Inglenook is among the applications now, as {place}."
+    return f"Inglenook was added to the applications, as {place}."
 
 
 def uninstall() -> str:
@@ -76,6 +76,8 @@ def uninstall() -> str:
     if not place.exists():
         return "Inglenook was not among the applications."
     if not _is_own(place):
-        raise EntryError(f"{place} was not made by this program, so it stays: move it elsewhere first.")
+        raise EntryError(
+            f"{place} was not created by Inglenook, so it was left unchanged. Move it elsewhere first."
+        )
     shutil.rmtree(place)
-    return "Inglenook is no longer among the applications."
+    return "Inglenook was removed from the applications."

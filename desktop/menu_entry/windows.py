@@ -78,7 +78,8 @@ def install(start: Starting) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode or not place.exists():
         raise EntryError(
-            "The shortcut in the Start menu could not be made, because PowerShell refused; make one by hand."
+            "The Start menu shortcut could not be created, because PowerShell reported an error. "
+            "Create one yourself."
         )
     if sys.platform == "win32":
         import winreg
@@ -86,7 +87,7 @@ def install(start: Starting) -> str:
         for key, name, value in registry(start, icon):
             with winreg.CreateKeyEx(winreg.HKEY_CURRENT_USER, key) as handle:
                 winreg.SetValueEx(handle, name, 0, winreg.REG_SZ, value)
-    return "Inglenook is in the Start menu now."
+    return "Inglenook was added to the Start menu."
 
 
 def uninstall() -> str:
@@ -105,4 +106,4 @@ def uninstall() -> str:
                 ending = rf"{_CLASSES}\{_LAST_ENDINGS[kind.prog_id]}\OpenWithProgids"
                 with winreg.OpenKey(winreg.HKEY_CURRENT_USER, ending, access=winreg.KEY_SET_VALUE) as handle:
                     winreg.DeleteValue(handle, kind.prog_id)
-    return "Inglenook is no longer in the Start menu." if present else "Inglenook was not in the Start menu."
+    return "Inglenook was removed from the Start menu." if present else "Inglenook was not in the Start menu."

@@ -106,7 +106,7 @@ def install(start: Starting) -> str:
     home = data_home()
     write_files(home, start)
     _update(home)
-    return f"Inglenook is in the applications menu now, as {home / ENTRY}."
+    return f"Inglenook was added to the applications menu, as {home / ENTRY}."
 
 
 def write_files(home: Path, start: Starting) -> None:
@@ -133,7 +133,7 @@ def uninstall() -> str:
         for folder in list(path.relative_to(home).parents)[:-1]:
             with contextlib.suppress(OSError):  # not empty
                 (home / folder).rmdir()
-    return "Inglenook is no longer in the applications menu."
+    return "Inglenook was removed from the applications menu."
 
 
 def _update(home: Path) -> None:

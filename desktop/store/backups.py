@@ -128,7 +128,7 @@ class Backups:
             self._bound(size)
             if shutil.disk_usage(self.folder).free < size + SPARE:
                 raise DiskFull(
-                    f"There is no room for a copy of the conversations in {self.folder}: it needs "
+                    f"There is not enough disk space for a backup in {self.folder}. It needs "
                     f"{size >> 20} MiB."
                 )
             private_file(part)
@@ -137,17 +137,15 @@ class Backups:
                 return None
             if damage := check_file(part, cancelled):
                 raise Damaged(
-                    f"The file {self.path} with your conversations is damaged ({damage}): start the program "
-                    "again, and what can be read is saved; earlier copies are as they were."
+                    f"The file {self.path} with your chats is damaged ({damage}). Restart Inglenook "
+                    "to recover everything that can be read. Earlier backups are not affected."
                 )
             os.replace(part, target)
         except Damaged:
             request_check(self.path)
             raise
         except OSError as error:
-            raise StoreError(
-                f"No copy of the conversations can be made in {self.folder} ({error.strerror})."
-            ) from error
+            raise StoreError(f"No backup can be saved in {self.folder} ({error.strerror}).") from error
         finally:
             for suffix in ("", "-wal", "-shm", *MARKER_SUFFIXES):
                 with contextlib.suppress(OSError):
@@ -231,7 +229,7 @@ def prepare_restore(backup: Path, path: Path) -> Path:
         shutil.copyfile(backup, private_file(part))
         damage = check_file(part)
         if damage:
-            raise StoreError(f"The copy {backup.name} is damaged itself ({damage}): choose an earlier one.")
+            raise StoreError(f"The backup {backup.name} is damaged ({damage}). Choose an earlier one.")
         database = Database(part)
         try:
             database.execute("UPDATE messages SET state = 'stopped' WHERE state = 'running'")
@@ -245,9 +243,7 @@ def prepare_restore(backup: Path, path: Path) -> Path:
         forget_restore(part)
         if isinstance(error, StoreError):
             raise
-        raise StoreError(
-            f"The copy {backup.name} cannot be put in place of {path} ({error.strerror})."
-        ) from error
+        raise StoreError(f"The backup {backup.name} cannot replace {path} ({error.strerror}).") from error
     return part
 
 
@@ -264,7 +260,7 @@ def put_in_place(part: Path, path: Path) -> Path | None:
     except OSError as error:
         if moved is not None and not path.exists():
             moved.rename(path)
-        raise StoreError(f"The copy cannot be put in place of {path} ({error.strerror}).") from error
+        raise StoreError(f"The backup cannot replace {path} ({error.strerror}).") from error
     finally:
         forget_restore(part)
     return moved

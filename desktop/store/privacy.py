@@ -40,8 +40,8 @@ def close_data(folder: Path) -> str:
     if not _is_open(folder):
         return ""
     return (
-        f"Other users of this computer can open your chats in {folder}: its disk or its owner does not let "
-        "Inglenook change that. Choose a data folder of your own with --data."
+        f"Other users of this computer can open your chats in {folder}, and Inglenook is not allowed "
+        "to change that. Choose another data folder with --data."
     )
 
 

@@ -74,10 +74,10 @@ class Times:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
     parser.add_argument(
-        "--prompt-tokens", metavar="N", type=int, default=512, help="tokens of the prefill; default: 512"
+        "--prompt-tokens", metavar="N", type=int, default=512, help="tokens to prefill; default: 512"
     )
     parser.add_argument(
-        "--new-tokens", metavar="N", type=int, default=128, help="tokens of the decode; default: 128"
+        "--new-tokens", metavar="N", type=int, default=128, help="tokens to decode; default: 128"
     )
     parser.add_argument(
         "--depth",
@@ -87,11 +87,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="tokens in the cache before the decode starts; default: 0",
     )
     parser.add_argument(
-        "--repeat",
-        metavar="R",
-        type=int,
-        default=3,
-        help="repetitions, of which the median counts; default: 3",
+        "--repeat", metavar="R", type=int, default=3, help="repetitions, whose median is reported; default: 3"
     )
     add_device(parser)
     parser.add_argument(

@@ -71,7 +71,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     """Add --device: one value for the backend and its GPUs."""
     parser.add_argument(
         "--device", metavar="auto|cpu|cuda|cuda:0,1|reference", type=device_words,
-        help="what runs the model, and which GPUs: one word for --backend and --gpus",
+        help="the device that runs the model, in place of --backend and --gpus",
     )  # fmt: skip
 
 
@@ -84,8 +84,8 @@ def device_words(text: str) -> dict[str, str]:
     try:
         if colon and (backend != "cuda" or not gpus):
             raise BadSetting(
-                f"{text!r} is no device: auto, cpu, cuda, cuda with numbers as in cuda:0,1, or reference "
-                "was expected."
+                f"{text!r} is not a device. Use auto, cpu, cuda, cuda with numbers such as cuda:0,1, "
+                "or reference."
             )
         return {"backend": LoadSettings(backend=backend).backend, "gpus": LoadSettings(gpus=gpus).gpus}
     except BadSetting as error:
@@ -102,7 +102,7 @@ def read_settings(cls: type[S], options: argparse.Namespace) -> S:
     if cls is LoadSettings and getattr(options, "device", None) is not None:
         twice = [name for name in options.device if given[name] is not None]
         if twice:
-            raise BadSetting(f"--device and --{twice[0]} both choose the device; give one of them.")
+            raise BadSetting(f"--device and --{twice[0]} both choose the device. Use only one of them.")
         given |= options.device
     flat = {name: _flatten(value) for name, value in given.items() if value is not None}
     return cls(**flat)
@@ -140,10 +140,12 @@ def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
     """Add --prompt, --ids and, if `messages`, --messages; exactly one of them is required."""
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument(
-        "--prompt", metavar="TEXT", help="plain text to go on from; the tokenizer decides about a BOS token"
+        "--prompt",
+        metavar="TEXT",
+        help=("plain text to continue; the tokenizer decides whether to add a BOS token"),
     )
     group.add_argument(
-        "--ids", metavar="1,2,3", type=whole_numbers, help="token ids to go on from, as they are"
+        "--ids", metavar="1,2,3", type=whole_numbers, help="token ids to continue, used as they are"
     )
     if messages:
         group.add_argument(
@@ -172,7 +174,9 @@ def whole_numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.replace(",", " ").split()]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no list of whole numbers such as 1,2,3") from None
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is not a list of whole numbers such as 1,2,3"
+        ) from None
 
 
 def read_file(path: Path) -> str:

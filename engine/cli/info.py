@@ -34,7 +34,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         metavar="MODEL",
         nargs="?",
-        help="a GGUF file or a model folder; without it: about this machine",
+        help="a GGUF file or a model folder; without it, describe this machine",
     )
 
 

@@ -54,8 +54,8 @@ def log_softmax(logits: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float
     """
     if not np.isfinite(logits.max(axis=1)).all():  # max propagates NaN
         raise BadCheckpoint(
-            "The model gives no numbers for the next token (NaN or infinite): its weights are broken. "
-            "Download it again."
+            "The model's scores for the next token are not finite numbers, so its weights are "
+            "damaged. Download it again."
         )
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     result: np.ndarray[tuple[int, int], np.dtype[np.float64]] = shifted - np.log(
@@ -73,4 +73,4 @@ def _show(answer: Answer) -> str:
     return "\n".join(lines)
 
 
-LOGITS = Command("logits", "list the likeliest next tokens", _arguments, _answer, _show)
+LOGITS = Command("logits", "list the most likely next tokens", _arguments, _answer, _show)

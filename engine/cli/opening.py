@@ -63,7 +63,7 @@ def read_messages(path: Path) -> tuple[Message, ...]:
     if isinstance(data, dict):
         data = data.get("messages")
     if not isinstance(data, list) or not data:
-        raise BadSetting(f"{expected}, and at least one of them.")
+        raise BadSetting(f"{expected}, with at least one message.")
     for item in data:
         if not isinstance(item, dict) or not all(
             isinstance(item.get(key), str) for key in ("role", "content")

@@ -29,7 +29,7 @@ class LlamaCpp:
             )
         if path.suffix.lower() != ".gguf":
             raise BenchmarkError(
-                f"llama.cpp reads GGUF files only, and {path.name} is none; compare with a .gguf file."
+                f"llama.cpp reads only GGUF files, and {path.name} is not one. Compare with a .gguf file."
             )
         import llama_cpp
 

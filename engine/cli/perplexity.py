@@ -71,8 +71,8 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 def _perplexity(nats: float) -> float:
     if not nats < _MOST_NATS:
         raise BadCheckpoint(
-            "The model takes parts of this text for impossible, so it has no perplexity: its weights may "
-            "be broken."
+            "The model considers parts of this text impossible, so it has no perplexity. Its weights "
+            "may be damaged."
         )
     return math.exp(nats)
 

@@ -18,14 +18,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_prompt(parser, messages=True)
     parser.add_argument(
-        "--continue-last",
-        action="store_true",
-        help="with --messages: write on from the end of the last message",
+        "--continue-last", action="store_true", help="with --messages, continue the last message"
     )
     parser.add_argument(
         "--tokens",
         action="store_true",
-        help="with --json: tell of each token its probabilities and alternatives",
+        help="with --json, include the probabilities and alternatives of each token",
     )
     add_reply_settings(parser)
 
@@ -33,7 +31,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     messages = read_messages(options.messages) if options.messages is not None else ()
     if options.continue_last and not messages:
-        raise BadSetting("--continue-last goes on with the last message of a file; give one with --messages.")
+        raise BadSetting("--continue-last needs a file of messages. Give one with --messages.")
     request = read_request(options, messages, continue_last=options.continue_last)
     with opened(options, console) as chat:
         stop = threading.Event()
@@ -102,7 +100,7 @@ def stats_json(stats: Stats) -> Answer:
 def _show(answer: Answer) -> str:
     stats = answer["stats"]
     trigger = f" {answer['trigger']!r}" if answer["trigger"] else ""
-    drafted = f", {stats['tokens_per_pass']:.2f} a pass" if stats["drafted_tokens"] else ""
+    drafted = f", {stats['tokens_per_pass']:.2f} per pass" if stats["drafted_tokens"] else ""
     avoided = f"; {len(answer['suppressed'])} banned texts avoided" if answer["suppressed"] else ""
     return (
         f"\n\n[{answer['reason']}{trigger}; prompt {answer['prompt_tokens']} tokens in "

@@ -27,7 +27,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         metavar="MODEL",
         nargs="?",
-        help="a GGUF file or a model folder; without it: the kernels only",
+        help="a GGUF file or a model folder; without it, check only the kernels",
     )
     add_device(parser)
     parser.add_argument(
@@ -35,9 +35,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WORD",
         action="append",
         default=[],
-        help="only cases that have this word in their name",
+        help="run only the checks whose name contains this word",
     )
-    parser.add_argument("--skip-kernels", action="store_true", help="with a model: only its answers")
+    parser.add_argument("--skip-kernels", action="store_true", help="with a model, check only its answers")
     add_settings(parser, LoadSettings, without=("backend", "gpus", "prompt_bits", "chat_template"))
 
 
@@ -150,7 +150,7 @@ def _show(answer: Answer) -> str:
     words = (
         f"{checks} checks, {answer['failed']} failed"
         if checks
-        else "nothing was checked: no case has such a name"
+        else "nothing was checked: no check has a matching name"
     )
     return "\n".join([*lines, words])
 

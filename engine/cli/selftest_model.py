@@ -114,6 +114,6 @@ def compared(device: Answers, baseline: Answers) -> list[dict[str, Any]]:
     share = abs(device.perplexity / baseline.perplexity - 1)
     return [
         outcome("greedy tokens, margin of departures", departures, MARGIN),
-        outcome("log-probabilities of the ten likeliest", gap, MEAN_DIFFERENCE),
+        outcome("log-probabilities of the ten most likely", gap, MEAN_DIFFERENCE),
         outcome("perplexity", share, PERPLEXITY_SHARE),
     ]

@@ -29,27 +29,29 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("The server")
     group.add_argument(
         "--host", default="localhost",
-        help="the address to listen on: localhost is 127.0.0.1 and ::1, 0.0.0.0 opens the server to the "
-        "network; default: localhost",
+        help=(
+            "the address to listen on; localhost is 127.0.0.1 and ::1, 0.0.0.0 opens the server to the "
+            "network; default: localhost"
+        ),
     )  # fmt: skip
     group.add_argument(
         "--port", type=int, default=DEFAULT_PORT,
-        help=f"the port; 0 takes a free one; default: {DEFAULT_PORT}",
+        help=f"the port; 0 uses any free one; default: {DEFAULT_PORT}",
     )  # fmt: skip
     token = group.add_mutually_exclusive_group()
     token.add_argument(
         "--token", metavar="TEXT|@FILE", type=text_or_file,
-        help="what clients must send as their API key; default: a new one, which is printed",
+        help="the API key that clients must send; default: a new one, which is printed",
     )  # fmt: skip
-    token.add_argument("--no-token", action="store_true", help="let every program in")
-    group.add_argument("--name", help="the name of the model for clients; default: that of the file")
+    token.add_argument("--no-token", action="store_true", help="accept requests without a token")
+    group.add_argument("--name", help="the name of the model for clients; default: the name of the file")
     group.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[],
-        help="a further name of this machine that requests may name as their host",
+        help="another host name of this machine to accept in requests",
     )  # fmt: skip
     group.add_argument(
         "--allow-origin", metavar="ORIGIN", action="append", default=[],
-        help="a web page that may use the server from a browser, such as https://example.org",
+        help="the origin of a web page that may use the server, such as https://example.org",
     )  # fmt: skip
 
 
@@ -60,7 +62,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
     token = "" if options.no_token else new_token() if options.token is None else options.token.strip()
     if not (token or options.no_token):
-        raise BadSetting("The token is empty; give one, or let every program in with --no-token.")
+        raise BadSetting("The token is empty. Give one, or accept requests without a token with --no-token.")
     served = ServerOptions(
         options.host, options.port, token, tuple(options.allow_host), tuple(options.allow_origin)
     )

@@ -30,9 +30,9 @@ def _tokenize_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--text", help="the text")
     source.add_argument("--file", type=Path, help="a UTF-8 file with the text")
     parser.add_argument(
-        "--special", action="store_true", help="texts of control tokens become control tokens"
+        "--special", action="store_true", help="turn texts of control tokens into control tokens"
     )
-    parser.add_argument("--add-bos", action="store_true", help="put the BOS token in front")
+    parser.add_argument("--add-bos", action="store_true", help="add the BOS token at the start")
 
 
 def _tokenize(options: argparse.Namespace, console: Console) -> Answer:

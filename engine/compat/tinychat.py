@@ -133,8 +133,8 @@ def _before(model: StreamingGenerator, start_pos: int) -> list[int]:
     conversation = _turns.get(model, [])
     if not 0 <= start_pos <= len(conversation):
         raise BadSetting(
-            f"start_pos is {start_pos}, but this conversation has {len(conversation)} tokens so far; 0 "
-            "begins a new one."
+            f"start_pos is {start_pos}, but this chat has {len(conversation)} tokens so far; 0 "
+            "starts a new one."
         )
     return conversation[:start_pos]
 

@@ -35,7 +35,7 @@ def make_filters(
         if form is not None and not form.can_begin(settings.begin_with.encode("utf-8", "replace")):
             shown = _short(settings.begin_with)
             raise BadSetting(
-                f"The reply is to begin with {shown}, which its format does not allow; change one of them."
+                f"The reply must start with {shown}, which its format does not allow; change one of them."
             )
     return filters
 
@@ -81,8 +81,8 @@ def _source(format: str, pattern: str) -> GrammarSource:
     sources = {"json_schema": schema_source, "regex": regex_source, "grammar": lark_source}
     if format not in sources:
         raise BadSetting(
-            f"{format!r} is no format of a reply; it must be none, json, json_schema, regex, grammar or "
-            "choices."
+            f"{format!r} is not a reply format; it must be none, json, json_schema, regex, grammar "
+            "or choices."
         )
     return sources[format](pattern)
 
@@ -90,7 +90,7 @@ def _source(format: str, pattern: str) -> GrammarSource:
 def _lines(pattern: str) -> list[str]:
     lines = [line.strip() for line in pattern.splitlines() if line.strip()]
     if not lines:
-        raise BadSetting("There are no choices for the reply; write one a line.")
+        raise BadSetting("There are no choices for the reply; write one per line.")
     return lines
 
 

@@ -156,8 +156,8 @@ class FilterSet:
         masks = [mask for mask in (one.mask() for one in self._filters) if mask is not None]
         if any(mask.dtype != np.uint32 or mask.shape != masks[0].shape or mask.ndim != 1 for mask in masks):
             raise BadSetting(
-                "A filter's mask has a wrong form; it must be uint32, one bit for each token of the "
-                "vocabulary."
+                "A filter's mask has the wrong format; it must be uint32 with one bit for each token "
+                "of the vocabulary."
             )
         if not masks:
             return None

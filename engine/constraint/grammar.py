@@ -61,7 +61,7 @@ class GrammarFilter:
         self._mask: Mask | None = None
         self._first = self.mask()
         if not (self._first.any() or self.may_end):
-            raise BadSetting(f"No text fulfils {source.name}; check what it demands.")
+            raise BadSetting(f"No text can satisfy {source.name}; check what it requires.")
 
     @classmethod
     def json_schema(cls, tokenizer: Tokenizer, schema: str | Mapping[str, Any]) -> Self:
@@ -275,8 +275,8 @@ class GrammarFilter:
     def _too_complex(self) -> str:
         name = self._source.name
         return (
-            f"{name[:1].upper() + name[1:]} is too complex to follow; make it simpler, with fewer or "
-            "smaller repeats and choices."
+            f"{name[:1].upper() + name[1:]} is too complex; simplify it with fewer or smaller "
+            "repeats and choices."
         )
 
 

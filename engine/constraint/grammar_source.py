@@ -132,7 +132,8 @@ def _parse(schema: str) -> Any:
         return json.loads(schema, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise BadSetting(
-            f"The JSON schema is no JSON at line {error.lineno}, column {error.colno}: {_lower(error.msg)}."
+            f"The JSON schema is not valid JSON at line {error.lineno}, column {error.colno}: "
+            f"{_lower(error.msg)}."
         ) from None
     except ValueError as error:
         raise BadSetting(f"The JSON schema has a number that cannot be used: {_lower(str(error))}.") from None
@@ -141,15 +142,15 @@ def _parse(schema: str) -> Any:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number in JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _check_length(name: str, text: str) -> None:
     if not text.strip():
-        raise BadSetting(f"There is no text for {name}; write it, or choose another format.")
+        raise BadSetting(f"There is no text for {name}; enter it, or choose another format.")
     if len(text) > _MOST_CHARACTERS:
         raise BadSetting(
-            f"{_upper(name)} has {len(text):,} characters; at most {_MOST_CHARACTERS:,} are possible."
+            f"{_upper(name)} has {len(text):,} characters; at most {_MOST_CHARACTERS:,} are allowed."
         )
 
 
@@ -168,15 +169,15 @@ def checked_source(
         raise BadSetting(f"{_upper(name)} cannot be written as JSON: {_lower(str(error))}.") from None
     if name != "the regular expression" and sum(1 for _ in _REFERENCE.finditer(text)) > most_references:
         raise BadSetting(
-            f"{_upper(name)} has more than {most_references:,} rules or references; make it simpler."
+            f"{_upper(name)} has more than {most_references:,} rules or references; simplify it."
         )
     failed, messages = with_room(lambda: LLMatcher.validate_grammar_with_warnings(text, limits=limits()))
     if failed:
         raise BadSetting(_sentence(name, messages[0]))
     if not marks and any(message.startswith("no tokenizer") for message in messages):
         raise BadSetting(
-            f"{_upper(name)} names tokens in angle brackets, which no reply's text has; write texts in "
-            "quotes."
+            f"{_upper(name)} names tokens in angle brackets, which cannot occur in a reply; write "
+            "texts in quotes."
         )
     return GrammarSource(name, text, marks=marks)
 
@@ -201,16 +202,16 @@ def _sentence(name: str, message: str) -> str:
         return f"{_upper(name)} has a pattern {shown!r} that is not valid: {regex[2]}."
     if message.startswith("Unimplemented keys:"):
         keys = ", ".join(re.findall(r'"[^"]*"', message))
-        return f"{_upper(name)} uses {keys}, which cannot be enforced while a reply is written; leave it out."
+        return f"{_upper(name)} uses {keys}, which cannot be enforced while a reply is written; remove it."
     if "coerce_one_of" in message:
         return (
-            f'{_upper(name)} uses "oneOf" with branches that can be true at once, which cannot be enforced; '
-            'use "anyOf".'
+            f'{_upper(name)} uses "oneOf" with branches that can be true at the same time, which '
+            'cannot be enforced; use "anyOf".'
         )
     if message.startswith("Resource"):
         return (
-            f'{_upper(name)} refers to another document with "$ref", which is not fetched; put it under '
-            '"$defs".'
+            f'{_upper(name)} refers to another document with "$ref", which is not loaded; put it '
+            'under "$defs".'
         )
     message = message.partition("\n")[0].removeprefix("Unsatisfiable schema: ")
     return f"{_upper(name)} cannot be used: {_lower(message)}."

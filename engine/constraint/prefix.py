@@ -20,5 +20,5 @@ class PrefixFilter(TextFilter):
     def __init__(self, tokenizer: Tokenizer, prefixes: str | Sequence[str]) -> None:
         texts = [prefixes] if isinstance(prefixes, str) else list(dict.fromkeys(prefixes))
         if not texts:
-            raise BadSetting("There is no text that the reply could begin with; give at least one.")
+            raise BadSetting("There is no text for the start of the reply; give at least one.")
         super().__init__(tokenizer, [text_units(text) for text in texts], free=True)

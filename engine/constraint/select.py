@@ -19,6 +19,6 @@ class SelectFilter(TextFilter):
 
     def __init__(self, tokenizer: Tokenizer, choices: Sequence[str], case_insensitive: bool = False) -> None:
         if not choices or isinstance(choices, str):
-            raise BadSetting("There is no choice for the reply; give at least one text.")
+            raise BadSetting("There are no choices for the reply; give at least one text.")
         units = [text_units(text, case_insensitive=case_insensitive) for text in dict.fromkeys(choices)]
         super().__init__(tokenizer, units, free=False)

@@ -26,8 +26,8 @@ class TextFilter:
         self.begin(b"")
         if not self._automaton.possible():
             raise BadSetting(
-                "The model's vocabulary has no tokens for the characters that the reply must have; choose "
-                "another text."
+                "The model's vocabulary has no tokens for characters that the reply must contain; "
+                "choose another text."
             )
 
     def begin(self, prefix: bytes) -> None:

@@ -35,7 +35,7 @@ def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
             strength = float("nan")
         if not -MOST_STRENGTH <= strength <= MOST_STRENGTH:
             raise BadSetting(
-                f"The adapter's strength in {line!r} is no number from {-MOST_STRENGTH:g} to "
+                f"The adapter's strength in {line!r} is not a number from {-MOST_STRENGTH:g} to "
                 f"{MOST_STRENGTH:g}; write the folder, an equals sign and a number such as 0.8."
             )
         adapters.append((folder.strip(), strength))

@@ -119,13 +119,13 @@ def check_budget(filters: FilterSet, limit: int, room: int) -> None:
     needed = filters.needed()
     if limit and needed > limit:
         raise BadSetting(
-            f"The shortest reply in the format that is asked for has {needed} tokens, but a reply may have "
-            f"{limit}; allow longer replies, or ask for less."
+            f"The shortest reply in this format has {needed} tokens, but a reply may have {limit}; "
+            "allow longer replies, or choose a simpler format."
         )
     if needed > room:
         raise BadSetting(
-            f"The shortest reply in the format that is asked for has {needed} tokens, but the context has "
-            f"room for {room}; shorten the conversation, choose a larger context length, or ask for less."
+            f"The shortest reply in this format has {needed} tokens, but the context has room for "
+            f"{room}; shorten the chat, choose a larger context length, or choose a simpler format."
         )
 
 

@@ -105,7 +105,7 @@ def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> No
     """
     if not ids:
         raise BadSetting(
-            "The prompt is empty, but a model needs at least one token to go on from; give it some text."
+            "The prompt is empty, but a model needs at least one token to continue; enter some text."
         )
     outside = next((token for token in ids if not 0 <= token < vocab_size), None)
     if outside is not None:

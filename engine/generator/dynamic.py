@@ -142,7 +142,7 @@ class DynamicGenerator:
         Raises RuntimeError while jobs are in the queue or run, and as `AdapterSlot.apply`.
         """
         if self.num_remaining_jobs:
-            raise RuntimeError("The adapters can be changed only while there are no jobs: end them first.")
+            raise RuntimeError("Adapters can be changed only while there are no jobs; end the jobs first.")
         drain(AdapterSlot(self.cache).apply(adapters))
 
     def close(self) -> None:

@@ -101,7 +101,7 @@ def _length(request: GenerationRequest, cache: PagedCache) -> int:
     growth = cache.growth(len(request.ids), len(negative))
     if growth < 0:
         raise ContextTooLong(
-            f"The prompt has {len(request.ids)} tokens and the negative one {len(negative)}, which is "
-            "more than the cache holds of both; shorten them, or give the cache more memory."
+            f"The prompt has {len(request.ids)} tokens and the negative prompt {len(negative)}, "
+            "which is more than the cache holds; shorten them, or give the cache more memory."
         )
     return len(request.ids) + growth

@@ -63,7 +63,7 @@ def token_tables(
     if outside is not None:
         raise BadSetting(
             f"Token id {outside} is allowed or banned, but this model's ids go from 0 to "
-            f"{tokenizer.vocab_size - 1}; take it off the list."
+            f"{tokenizer.vocab_size - 1}; remove it from the list."
         )
     return TokenTables(
         vocabulary=tokenizer.vocab_size,

@@ -140,8 +140,8 @@ class TokenSequence:
             mask = self._filters.mask()
             if mask is not None and not mask[token // 32] >> (token % 32) & 1:
                 raise BadSetting(
-                    f"The reply so far ({self._tokenizer.decode(given)[:40]!r}) does not fit the format "
-                    "that is asked for; rewrite it, or set the format to free."
+                    f"The reply so far ({self._tokenizer.decode(given)[:40]!r}) does not match the "
+                    "format; edit it, or set the format to free."
                 )
             self._filters.accept(token)
         check_budget(self._filters, self.params.rules.max_tokens, self.context_length + 1 - len(self.ids))
@@ -179,8 +179,8 @@ class TokenSequence:
                 return self._rewind(len(self._checkpoints) - 1)
             if self._stuck:
                 raise NothingAllowed(
-                    "The constraints contradict each other: nothing that they all allow can follow the "
-                    "reply so far; loosen one of them."
+                    "The constraints contradict each other: no token that they all allow can follow "
+                    "the reply so far; relax one of them."
                 ) from error
             if self._filters is not None and self._filters.may_end and self._only_stops(mask):
                 # fewer than the minimum number of tokens, but no further one is possible

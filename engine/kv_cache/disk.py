@@ -163,7 +163,7 @@ class PageFile:
         head = self._file.read(8)
         length = int.from_bytes(head, "little")
         if len(head) < 8 or length > _MAX_HEADER:
-            raise Unusable("it is no file of cached pages")
+            raise Unusable("it is not a file of cached pages")
         head += self._file.read(length)
         try:
             fields = json.loads(head[8:])
@@ -172,7 +172,7 @@ class PageFile:
             known = (about["format"], about["version"]) == (FORMAT, VERSION)
             digest = about["tables"]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise Unusable("it is no file of cached pages") from error
+            raise Unusable("it is not a file of cached pages") from error
         if not known or about.get("identity") != identity:
             raise Unusable("it was written for another model, cache type or version")
         size = os.fstat(self._file.fileno()).st_size

@@ -100,9 +100,9 @@ class Lease:
         available = self._pool.available()
         if missing > available:
             raise ContextTooLong(
-                f"This conversation needs {missing} more cache pages of {PAGE_TOKENS} tokens, but only "
-                f"{available} of {len(self._pool.pages)} can be had; shorten it or choose a larger context "
-                "length."
+                f"This chat needs {missing} more cache pages of {PAGE_TOKENS} tokens, but only "
+                f"{available} of {len(self._pool.pages)} are available; shorten it or choose a "
+                "larger context length."
             )
         for _ in range(missing):
             page = self._pool.acquire()
@@ -155,8 +155,8 @@ class Lease:
         shared = last is not None and (last.refs > 1 or last.pins > 0)
         if shared and not self._pool.available() and all(page.refs > 1 or page.pins for page in surplus):
             raise ContextTooLong(
-                f"Going back to token {length} needs one more cache page of {PAGE_TOKENS} tokens, but all "
-                f"{len(self._pool.pages)} are in use; close another conversation or choose a larger "
+                f"Going back to token {length} needs one more cache page of {PAGE_TOKENS} tokens, "
+                f"but all {len(self._pool.pages)} are in use; close another chat or choose a larger "
                 "context length."
             )
         self._take_marks(marks)
@@ -230,7 +230,7 @@ class Lease:
             if state is None:
                 raise ContextTooLong(
                     f"All {pool.count} states of this model's recurrent layers are in use; close another "
-                    "conversation, or choose more memory for conversations."
+                    "chat, or choose more memory for chats."
                 )
             self._targets.append(state)
 

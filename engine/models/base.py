@@ -99,7 +99,7 @@ class Model:
         Raises `NotEnoughMemory` and `BadSetting`.
         """
         if tokens < 1:
-            raise BadSetting(f"A cache for {tokens} tokens was asked for; at least 1 was expected.")
+            raise BadSetting(f"The cache length is {tokens} tokens, but it must be at least 1.")
         pages = context_pages(tokens) + further_pages
         shapes = self.config.state_shapes
         count = state_count(pages, States(shapes).state_bytes, self.backend.free_memory())
@@ -115,7 +115,8 @@ class Model:
             return self.backend.new_cache(config.cache_shapes, pages, dtype, states, numbers)
         except MemoryError as error:
             raise NotEnoughMemory(
-                f"The system has no room for a context of {tokens} tokens; choose a shorter context length."
+                f"There is not enough memory for a context of {tokens} tokens; choose a shorter "
+                "context length."
             ) from error
 
     def record(self, cache: KVCache, max_rows: int, context: int = 0, *, head: bool = True) -> Program:
@@ -154,8 +155,8 @@ class Model:
             )
         if needed > free:
             raise NotEnoughMemory(
-                f"Conversations may take {size_text(needed)}, but {there}; choose less memory for "
-                "conversations, or close other programs."
+                f"Chats may use {size_text(needed)}, but {there}; choose less memory for chats, or "
+                "close other programs."
             )
 
 

@@ -249,7 +249,8 @@ class ModelConfig:
             raise BadCheckpoint(f"The model has {self.heads} heads and {len(self.slopes)} slopes of ALiBi.")
         if self.windows and len(self.windows) != self.layers:
             raise BadCheckpoint(
-                f"The model has {self.layers} layers but names the kind of attention of {len(self.windows)}."
+                f"The model has {self.layers} layers but states the kind of attention for "
+                f"{len(self.windows)}."
             )
         if any(not 0 <= layer < self.layers for layer in self.recurrent_layers):
             raise BadCheckpoint(

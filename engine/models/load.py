@@ -55,8 +55,8 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
             return text_architecture(checkpoint.metadata["config"], name, known)
     if name not in known:
         raise UnsupportedModel(
-            f"{checkpoint.path.name} has the architecture {name!r}, which this version of the program cannot "
-            "run; a later one may. `inglenook-engine info --json` lists the architectures that it can."
+            f"{checkpoint.path.name} has the architecture {name!r}, which this version of Inglenook cannot "
+            "run. A later version may. `inglenook-engine info --json` lists the architectures that it can."
         )
     return known[name]
 

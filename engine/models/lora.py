@@ -233,8 +233,8 @@ def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Li
             )
         if slot is None:
             raise BadSetting(
-                f"The adapter {adapter.path.name} changes {module}, which this model does not have; take it "
-                "off the list."
+                f"The adapter {adapter.path.name} changes {module}, which this model does not have; "
+                "remove the adapter from the list."
             )
         if (change.up.shape[0], change.down.shape[1]) != (slot.rows, slot.columns):
             raise BadSetting(

@@ -84,8 +84,8 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
         free = shutil.disk_usage(folder).free
         if needed + SPARE_DISK_BYTES > free:
             return (
-                f"The conversations' cache was not saved: it takes {size_text(needed)}, but "
-                f"{size_text(free)} of disk space are free; the conversations will be read again."
+                f"The cache of your chats was not saved: it needs {size_text(needed)}, but only "
+                f"{size_text(free)} of disk space is free. The chats will be read again."
             )
 
         def read(page: Kept) -> Bytes | None:
@@ -105,7 +105,7 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
         prune(folder, path)
     except OSError as error:
         return (
-            f"The conversations' cache was not saved ({error.strerror or error}); the conversations will be "
+            f"The cache of your chats was not saved ({error.strerror or error}). The chats will be "
             "read again."
         )
     return ""
@@ -128,14 +128,11 @@ def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     except FileNotFoundError:
         return ""
     except Unusable as error:
-        return (
-            f"The saved cache of the conversations was left aside: {error}; the conversations will be read "
-            "again."
-        )
+        return f"The saved cache of your chats was not used: {error}. The chats will be read again."
     except OSError as error:
         return (
-            f"The saved cache of the conversations cannot be read ({error.strerror or error}); the "
-            "conversations will be read again."
+            f"The saved cache of your chats cannot be read ({error.strerror or error}). The chats "
+            "will be read again."
         )
     if not take_up(cache.table, file.entries):
         file.close()

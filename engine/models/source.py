@@ -190,8 +190,8 @@ class Survey:
         if self.missing:
             more = f" and {len(self.missing) - 5} more" if len(self.missing) > 5 else ""
             raise BadCheckpoint(
-                f"{file_name} lacks tensors that its headers call for: {', '.join(self.missing[:5])}{more}. "
-                "The file is incomplete; download it again."
+                f"{file_name} lacks tensors that its headers name: "
+                f"{', '.join(self.missing[:5])}{more}. The file is incomplete; download it again."
             )
 
     def _find(self, name: str, shape: tuple[int, ...], parameters: int) -> RawTensor | None:
@@ -200,13 +200,12 @@ class Survey:
             self.missing.append(name)
             if len(self.missing) > _MOST_MISSING:  # headers may name millions
                 raise BadCheckpoint(
-                    f"The headers call for over {_MOST_MISSING} tensors that are not there; the file is "
-                    "damaged."
+                    f"The headers name over {_MOST_MISSING} tensors that are missing; the file is damaged."
                 )
             return None
         if tensor.shape != shape:
             raise BadCheckpoint(
-                f"The tensor {name} has the shape {tensor.shape}, but the headers call for {shape}; the "
+                f"The tensor {name} has the shape {tensor.shape}, but the headers state {shape}; the "
                 "file is damaged."
             )
         self.parameters += parameters

@@ -88,22 +88,24 @@ class Capabilities:
 
         top = self.top_logprobs
         return (
-            ("Server", one_line(self.server) or "does not say what it is"),
+            ("Server", one_line(self.server) or "not stated by the server"),
             ("Context", f"{self.context_length:,} tokens" if self.context_length else "does not say"),
             ("Chat", found(self.chat)),
             ("Plain text, for notebooks", found(self.completions)),
             ("Tokens counted in streams", found(self.usage)),
             (
                 "Probabilities of tokens",
-                f"yes, with up to {top} alternatives" if top > 0 else found(top < 0, "of the token only"),
+                f"yes, with up to {top} alternatives"
+                if top > 0
+                else found(top < 0, "of the chosen token only"),
             ),
             (
                 "Continues a reply",
                 {CONTINUES_BY_FLAGS: "yes", CONTINUES_ALWAYS: "yes, always"}.get(
-                    self.continues, "no, it begins a new one"
+                    self.continues, "no, it starts a new one"
                 ),
             ),
-            ("Several answers to one request", found(self.several)),
+            ("Several replies to one request", found(self.several)),
             ("Counts the tokens of a text", found(bool(self.tokenize))),
             ("Thoughts", f"yes, as “{self.reasoning}”" if self.reasoning else "none seen"),
             ("JSON schema", found(bool(self.schema))),

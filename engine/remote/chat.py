@@ -159,7 +159,7 @@ def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> M
     """The facts about a model of a server; it has no file, and its weights are not known."""
     lacks = []
     if not capabilities.continues:
-        lacks.append(("continue", f"{provider.name} begins a new reply instead of continuing one."))
+        lacks.append(("continue", f"{provider.name} starts a new reply instead of continuing one."))
     if not capabilities.completions:
         lacks.append(("plain", f"{provider.name} does not continue plain text, which a notebook needs."))
     if not capabilities.top_logprobs:

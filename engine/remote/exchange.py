@@ -126,7 +126,7 @@ class Exchange:
                         self._read(response)
                         return
                     url = self._redirected(response)
-        raise Redirected("itself, again and again")
+        raise Redirected("itself repeatedly")
 
     def _url(self) -> str:
         base = self._provider.base_url

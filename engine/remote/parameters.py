@@ -102,7 +102,7 @@ def reason_against(cls: type[Settings], field: str, capabilities: Capabilities, 
         return ""
     if (cls, field) == (ConstraintSettings, "banned_tokens") and "logit_bias" in capabilities.taken:
         return ""
-    return f"{server} does not take this setting."
+    return f"{server} does not support this setting."
 
 
 def _output_reason(field: str, capabilities: Capabilities, server: str) -> str:
@@ -115,9 +115,9 @@ def _output_reason(field: str, capabilities: Capabilities, server: str) -> str:
 
 def _form_reason(field: str, capabilities: Capabilities, server: str) -> str:
     if field == "begin_with":
-        return "" if capabilities.continues else f"{server} cannot continue a reply that is begun here."
+        return "" if capabilities.continues else f"{server} cannot continue a reply that you start here."
     if field == "ban_ignore_case":
-        return f"{server} cannot take words back that it has written."
+        return f"{server} cannot take back words that it has written."
     forms = capabilities.schema or capabilities.regex or capabilities.grammar
     return "" if forms else f"{server} does not constrain replies."
 

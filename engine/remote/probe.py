@@ -85,7 +85,7 @@ def probe(
     if probing.found.chat:
         yield "Continuing a reply"
         _continuing(probing)
-        yield "Several answers, stop strings"
+        yield "Several replies, stop strings"
         _several(probing)
         _stops(probing)
     yield "Plain text"
@@ -124,7 +124,7 @@ def _stream(probing: _Probe) -> None:
     probing.set(limit=LIMITS[0])
     if not _plain_answers(probing):
         _give_up(probing, failures[-1])
-    probing.note("Chats are refused: the model has no chat template, or is no chat model.")
+    probing.note("Chats are refused: the model has no chat template, or is not a chat model.")
 
 
 def _give_up(probing: _Probe, answer: Answer) -> None:
@@ -159,9 +159,7 @@ def _streamed(probing: _Probe, top: int) -> list[Chunk] | Answer:
 
 def _read_stream(probing: _Probe, chunks: Sequence[Chunk], top: int) -> None:
     if not any(chunk.choices for chunk in chunks):
-        raise RemoteError(
-            f"{who(probing.client.provider)} answers with a stream that holds no reply; check the address."
-        )
+        raise RemoteError(f"{who(probing.client.provider)} sent a stream without a reply; check the address.")
     tokens = [token for chunk in chunks for token in chunk.tokens]
     most = max((len(token.top) for token in tokens), default=0)
     probing.set(
@@ -198,7 +196,7 @@ def _continuing(probing: _Probe) -> None:
     begun = (*_HELLO, {"role": "assistant", "content": _BEGUN})
     flags = {"add_generation_prompt": False, "continue_final_message": True}
     if not asked:
-        probing.note("It does not count the tokens of prompts, so whether it continues replies is not known.")
+        probing.note("It does not count prompt tokens, so it is unknown whether it can continue replies.")
         return
     for how, more in ((CONTINUES_ALWAYS, {}), (CONTINUES_BY_FLAGS, flags)):
         answer = probing.chat(messages=begun, **more)
@@ -240,7 +238,7 @@ def _parameters(probing: _Probe) -> None:
     trials: dict[str, Any] = {each.name: each.trial for each in PARAMETERS}
     accepted = _left(probing, trials)
     if accepted is None:
-        probing.note("Which sampling settings it takes could not be found out.")
+        probing.note("The sampling settings that it supports could not be determined.")
     elif listed := _props(probing, tuple(trials)):
         probing.set(taken=tuple(name for name in accepted if name in listed))
     elif _refuses(probing.chat(**{_INVENTED: 1})):

@@ -69,7 +69,8 @@ class Provider:
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise BadSetting(
-                f"The id of a server is {self.id!r}, but it must be small letters, digits and hyphens."
+                f"The id of a server is {self.id!r}, but it must consist of lowercase letters, "
+                "digits and hyphens."
             )
         name = one_line(self.name).strip()
         if not name or len(name) > 60:
@@ -89,7 +90,7 @@ class Provider:
             )
         for key, value in self.headers:
             if not re.fullmatch(r"[A-Za-z0-9-]+", key) or not (value.isascii() and value.isprintable()):
-                raise BadSetting(f"{key!r} cannot be a header; use a name, a colon and a plain text.")
+                raise BadSetting(f"{key!r} cannot be a header; use a name, a colon and plain text.")
 
     @property
     def host(self) -> str:
@@ -110,9 +111,9 @@ class Provider:
         """Raises `BadSetting` if text would go over a network unencrypted without the user's consent."""
         if not (self.encrypted or self.on_this_computer or self.unencrypted):
             raise BadSetting(
-                f"The address {self.base_url} is not encrypted: everybody on the way to {self.host} could "
-                "read your messages, the replies and the key. Use https://, or allow it in the settings of "
-                f"{self.name}."
+                f"The address {self.base_url} is not encrypted: anyone between you and {self.host} "
+                "could read your messages, the replies and the key. Use https://, or allow it in "
+                f"the settings of {self.name}."
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -163,9 +164,9 @@ def normalised(address: str) -> str:
     if not parts.hostname or not re.fullmatch(r"[^\s/\\%<>\"'`{}|^]+", parts.hostname):
         raise BadSetting(f"{_short(address)} names no host; try https://HOST/v1.")
     if parts.username is not None or parts.password is not None:
-        raise BadSetting("Leave the password out of the address: the key has a field of its own.")
+        raise BadSetting("Remove the password from the address: the key has its own field.")
     if parts.query or parts.fragment:
-        raise BadSetting("Leave out what follows ? or # in the address: keys do not belong there.")
+        raise BadSetting("Remove the part after ? or # from the address: keys do not belong there.")
     path = re.sub(r"/+", "/", parts.path).rstrip("/")
     path = re.sub(r"/(chat/completions|completions|models|responses|messages)$", "", path) or "/v1"
     host = parts.hostname.lower()

@@ -200,7 +200,7 @@ class Reply:
                 return True
             if round(left) != said:
                 said = round(left)
-                words = f"{who(self._place.provider)} asks to wait {seconds_words(left)}"
+                words = f"{who(self._place.provider)} asks you to wait {seconds_words(left)}"
                 yield Loading(words, 0, 0)
             self._place.wait()
             yield Waiting()

@@ -74,7 +74,7 @@ def _check(request: ChatRequest, capabilities: Capabilities, server: str) -> Non
     """Raises `BadSetting` for what the server cannot do."""
     constraint = request.constraint
     if request.replayed is not None:
-        raise BadSetting(f"A reply cannot be repeated exactly by {server}; a model on this computer can.")
+        raise BadSetting(f"{server} cannot repeat a reply exactly; use a model on this computer.")
     if request.plain and not capabilities.completions:
         raise BadSetting(
             f"{server} does not continue plain text, which a notebook needs; choose another model for it."
@@ -84,22 +84,20 @@ def _check(request: ChatRequest, capabilities: Capabilities, server: str) -> Non
             f"{server} does not answer chats with this model; choose another one, or test the server again."
         )
     if request.continue_last and not request.plain and not capabilities.continues:
-        raise BadSetting(f"{server} begins a new reply instead of continuing one; generate it again.")
+        raise BadSetting(f"{server} starts a new reply instead of continuing one; regenerate the reply.")
     if constraint.begin_with and not (request.plain or request.continue_last or capabilities.continues):
-        raise BadSetting(
-            f"{server} cannot continue a reply that is begun here: empty “The reply begins with”."
-        )
+        raise BadSetting(f"{server} cannot continue a reply that you start here: clear “Start of the reply”.")
     form = _parameter(constraint.format, capabilities)
     if constraint.format != "none" and not form:
         raise BadSetting(
-            f"{server} cannot force replies into {_FORMATS[constraint.format]}: set the format to free, or "
-            "choose another model."
+            f"{server} cannot constrain replies to {_FORMATS[constraint.format]}: set the format to "
+            "free, or choose another model."
         )
     if request.tools and request.tool_choice != "none" and not capabilities.tools:
         raise BadSetting(f"{server} does not call tools; choose another model for them.")
     if constraint.banned_strings:
         raise BadSetting(
-            f"{server} cannot take back what it has written, as banned strings need: remove them, or choose "
+            f"{server} cannot take back words, which banned strings require: remove them, or choose "
             "a model on this computer."
         )
     for values, name, label in (
@@ -108,7 +106,7 @@ def _check(request: ChatRequest, capabilities: Capabilities, server: str) -> Non
         (constraint.allowed_tokens, "allowed_token_ids", "Allowed token ids"),
     ):
         if values and name not in capabilities.taken:
-            raise BadSetting(f"{server} does not take “{label}”: remove it, or choose another model.")
+            raise BadSetting(f"{server} does not support “{label}”: remove it, or choose another model.")
 
 
 def _parameter(format: str, capabilities: Capabilities) -> str:
@@ -143,7 +141,9 @@ def _tools(request: ChatRequest) -> dict[str, Any]:
         try:
             parameters = json.loads(tool.parameters or '{"type": "object", "properties": {}}')
         except ValueError:
-            raise BadSetting(f"The parameters of the tool {tool.name!r} are no JSON; correct them.") from None
+            raise BadSetting(
+                f"The parameters of the tool {tool.name!r} are not JSON; correct them."
+            ) from None
         function = {"name": tool.name, "description": tool.description, "parameters": parameters}
         listed.append({"type": "function", "function": function})
     choice = request.tool_choice

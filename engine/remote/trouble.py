@@ -36,13 +36,12 @@ def lost(error: Exception | None, provider: Provider, begun: bool = False) -> Re
     server = who(provider)
     if isinstance(error, Redirected):
         return RemoteError(
-            f"{server} sends requests on to {error}, and the key is not sent to another place. If that "
-            "address is right, enter it in the settings of this server."
+            f"{server} redirects requests to {error}, and the key is not sent to another address. If "
+            "that address is right, enter it in the settings of this server."
         )
     if isinstance(error, TooLong):
         return RemoteError(
-            f"{server} answered with more than {MOST_BYTES >> 20} MB, which cannot be a reply; check the "
-            "address."
+            f"{server} sent more than {MOST_BYTES >> 20} MB, which cannot be a reply; check the address."
         )
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
         return RemoteError(f"The address {provider.base_url} cannot be used; correct it.")
@@ -54,8 +53,8 @@ def lost(error: Exception | None, provider: Provider, begun: bool = False) -> Re
         )
     if begun:
         return RemoteError(
-            f"The connection to {server} broke off before the reply was complete. What had come is kept: "
-            "continue the reply, or generate it again."
+            f"The connection to {server} was lost before the reply was complete. The text received "
+            "so far is kept: continue the reply, or regenerate it."
         )
     if isinstance(error, httpx2.ConnectTimeout):
         return RemoteError(
@@ -64,7 +63,7 @@ def lost(error: Exception | None, provider: Provider, begun: bool = False) -> Re
     if isinstance(error, httpx2.TimeoutException):
         return RemoteError(f"{server} did not answer in time; try again.")
     if isinstance(error, httpx2.ProxyError):
-        return RemoteError(f"The proxy on the way to {server} refused: {_words(str(error))}")
+        return RemoteError(f"The proxy for {server} refused the connection: {_words(str(error))}")
     if isinstance(error, httpx2.ConnectError):
         return RemoteError(_not_connected(error, provider))
     return RemoteError(f"{server} closed the connection without an answer; try again.")
@@ -85,10 +84,10 @@ def _not_connected(error: Exception, provider: Provider) -> str:
             "with http://."
         )
     if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return f"The name of {server} is not known; check the address and the network."
+        return f"The name of {server} was not found; check the address and the network."
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         advice = "start it" if provider.on_this_computer else "check the address, or start the server"
-        return f"{server} refuses the connection: no server listens there; {advice}."
+        return f"{server} refused the connection: no server is running there; {advice}."
     reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), "")
     return f"{server} cannot be reached{f' ({_words(reason)})' if reason else ''}; check the network."
 
@@ -119,12 +118,14 @@ def refused(answer: Answer, provider: Provider, model: str, key: str) -> EngineE
         return RemoteError(f"{server} asks for payment{quote}.")
     if status == 429:
         wait = retry_after(answer)
-        when = " Try again later." if wait is None else f" It can be tried again in {seconds_words(wait)}."
-        return RemoteError(f"{server} has had too many requests{quote}.{when}")
+        when = " Try again later." if wait is None else f" Try again in {seconds_words(wait)}."
+        return RemoteError(f"{server} has received too many requests{quote}.{when}")
     if status in (400, 413, 422) and _TOO_LONG.search(said):
-        return ContextTooLong(f"{server} finds the conversation too long{quote}.")
+        return ContextTooLong(f"{server} reports that the chat is too long{quote}.")
     if status >= 500:
-        return RemoteError(f"{server} has a fault (status {status}){quote}. Try again, or look at its log.")
+        return RemoteError(
+            f"{server} reports an error (status {status}){quote}. Try again, or look at its log."
+        )
     return RemoteError(f"{server} refused the request (status {status}){quote}.")
 
 
@@ -132,31 +133,26 @@ def _no_reply(answer: Answer, provider: Provider) -> RemoteError:
     kind = answer.headers.get("content-type", "").partition(";")[0].strip()
     if kind == "text/html" or answer.text.lstrip()[:1] == "<":
         return RemoteError(
-            f"{who(provider)} answers with a web page instead of a reply; the address is probably that of a "
-            "site, not of its API."
+            f"{who(provider)} sent a web page instead of a reply; the address is probably that of a "
+            "website, not of its API."
         )
-    return RemoteError(
-        f"{who(provider)} answers with something that is no reply of a model; check the address."
-    )
+    return RemoteError(f"{who(provider)} sent something that is not a reply of a model; check the address.")
 
 
 def malformed(provider: Provider, data: str, begun: bool) -> RemoteError:
     """A piece of a stream could not be read."""
-    kept = " What had come is kept." if begun else ""
+    kept = " The text received so far is kept." if begun else ""
     return RemoteError(
-        f"{who(provider)} sent something that cannot be read in the middle of the reply: "
-        f"{_words(data)[:80]!r}.{kept}"
+        f"{who(provider)} sent unreadable data in the middle of the reply: {_words(data)[:80]!r}.{kept}"
     )
 
 
 def failed(provider: Provider, said: str, begun: bool) -> EngineError:
     """An error that came within a stream."""
-    kept = " What had come is kept." if begun else ""
+    kept = " The text received so far is kept." if begun else ""
     if _TOO_LONG.search(said) and not begun:
-        return ContextTooLong(f"{who(provider)} finds the conversation too long: {said}")
-    return RemoteError(
-        f"{who(provider)} ended the reply with an error: {said or 'it does not say which'}.{kept}"
-    )
+        return ContextTooLong(f"{who(provider)} reports that the chat is too long: {said}")
+    return RemoteError(f"{who(provider)} ended the reply with an error: {said or 'no reason given'}.{kept}")
 
 
 def message_of(answer: Answer, key: str) -> str:

@@ -95,8 +95,9 @@ class History:
         if ids and (min(ids) < 0 or max(ids) >= self._vocabulary):
             wrong = next(token for token in ids if not 0 <= token < self._vocabulary)
             raise EngineError(
-                f"The text holds token id {wrong}, but the model knows ids 0 to {self._vocabulary - 1}; "
-                "model and tokenizer do not belong together, load the model again from its own files."
+                f"The text contains token id {wrong}, but the model's ids go from 0 to "
+                f"{self._vocabulary - 1}; the model and the tokenizer do not match. Load the model "
+                "from its own files."
             )
 
     def _count(self, window: list[int]) -> None:

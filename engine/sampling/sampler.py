@@ -35,8 +35,8 @@ SAMPLE = 0
 _KEY = struct.Struct("<4Q")
 _FLOAT32, _PACKED = np.dtype(np.float32), (4,)
 _NOT_FINITE = (
-    "The model's scores for the next token are not finite numbers, so none can be drawn; "
-    "its file may be damaged: fetch it again or choose another model."
+    "The model's scores for the next token are not finite numbers, so no token can be sampled; its "
+    "file may be damaged. Download it again or choose another model."
 )
 _SHORT_HEAD = 16
 """Tokens in a top-k scan if top-k does not set the number: enough for the alternatives shown."""
@@ -306,8 +306,7 @@ class Sampler:
             candidates.keep_ids(_ids_inside(np.unique(only).tolist(), size))
         if candidates.empty:
             raise NothingAllowed(
-                "Every token that the model could write next is banned or not allowed; take some of the "
-                "bans away."
+                "Every token that could come next is banned or not allowed; remove some of the bans."
             )
 
     def _apply(

@@ -74,7 +74,7 @@ def busy(message: str) -> ApiError:
     return ApiError(Failure(503, message, "overloaded_error", code="server_busy", retry_after=2))
 
 
-ENDED = Failure(503, "The reply was ended on the server.", SERVER_ERROR, code="cancelled")
+ENDED = Failure(503, "The reply was stopped on the server.", SERVER_ERROR, code="cancelled")
 CLOSING = Failure(503, "The server is shutting down.", SERVER_ERROR, code="shutting_down", retry_after=5)
 LOADING = Failure(
     503, "A model is being loaded; try again in a moment.", SERVER_ERROR, code="model_loading", retry_after=5
@@ -85,7 +85,7 @@ CHANGED = Failure(
 )  # fmt: skip
 TOO_SLOW = Failure(
     503,
-    "The reply was ended, because the client read it too slowly and too much of it was waiting.",
+    "The reply was stopped, because the client read it too slowly and too much of it was waiting.",
     SERVER_ERROR,
     code="client_too_slow",
 )
@@ -109,4 +109,6 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(500, str(error), SERVER_ERROR)
     log.error("a request failed", exc_info=error)
     kind = type(error).__name__
-    return Failure(500, f"Something went wrong inside the server: {kind}. Its log says more.", SERVER_ERROR)
+    return Failure(
+        500, f"Something went wrong in the server ({kind}). See its log for details.", SERVER_ERROR
+    )

@@ -178,6 +178,6 @@ class ModelThread:
 def unknown_model(model: str) -> Failure:
     """The failure of a request that names a model that there is not."""
     return Failure(
-        404, f"There is no model named {model[:200]!r}; GET /v1/models lists those that there are.",
+        404, f"There is no model named {model[:200]!r}; GET /v1/models lists the available ones.",
         param="model", code="model_not_found",
     )  # fmt: skip

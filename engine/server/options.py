@@ -58,7 +58,7 @@ class ServerOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise BadSetting(
-                f"Port {self.port} does not exist; ports go from 0 to 65535, 0 takes a free one."
+                f"Port {self.port} does not exist; ports go from 0 to 65535, and 0 uses any free one."
             )
         if self.token and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
             raise BadSetting("The token must consist of printable ASCII characters without spaces.")
@@ -66,8 +66,8 @@ class ServerOptions:
             scheme, found, rest = origin.partition("://")
             if not (scheme and found and rest) or "/" in rest or "*" in origin:
                 raise BadSetting(
-                    f"{origin!r} is no origin; write the scheme, host and, if needed, port of a page, "
-                    'such as "https://example.org".'
+                    f"{origin!r} is not an origin; write the scheme, host and, if needed, port of a "
+                    'page, such as "https://example.org".'
                 )
 
 

@@ -161,5 +161,5 @@ def checked_choices(fields: Fields, most: int) -> int:
     count = fields.whole("n", 1, most) or 1
     best = fields.whole("best_of", 1, most)
     if best is not None and best != count:
-        raise bad_request("best_of other than n is not supported; leave it out.", "best_of")
+        raise bad_request("best_of other than n is not supported; remove it.", "best_of")
     return count

@@ -26,11 +26,11 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{1,5})?", re.IGNORE
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9_\-, ]{0,1000}", re.ASCII)
 
 _FOREIGN_HOST = Failure(
-    403, "The Host header names none of this server's names; add the name with --allow-host.",
+    403, "The Host header is not one of this server's names; add the name with --allow-host.",
     "permission_error", code="host_not_allowed",
 )  # fmt: skip
 _FOREIGN_ORIGIN = Failure(
-    403, "Web pages may not use this server, unless their origin is named with --allow-origin.",
+    403, "Web pages may not use this server unless their origin is allowed with --allow-origin.",
     "permission_error", code="origin_not_allowed",
 )  # fmt: skip
 _NO_TOKEN = Failure(

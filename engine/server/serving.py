@@ -81,7 +81,7 @@ class ApiServer:
         try:
             asyncio.run(self._serve())
         except Exception:
-            log.exception("the server ended by an error")
+            log.exception("the server stopped because of an error")
         finally:
             self._listening.set()
             for sock in self._sockets:
@@ -130,8 +130,8 @@ def _bound(address: str, port: int) -> socket.socket | None:
         version = ipaddress.ip_address(address).version
     except ValueError as error:
         raise BadSetting(
-            f"{address!r} is no address of this machine; give one such as 127.0.0.1, localhost, or 0.0.0.0 "
-            "for the network."
+            f"{address!r} is not an address of this machine; use one such as 127.0.0.1, localhost, "
+            "or 0.0.0.0 for the network."
         ) from error
     kind = socket.AF_INET if version == 4 else socket.AF_INET6
     sock: socket.socket | None = None

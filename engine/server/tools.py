@@ -63,7 +63,7 @@ def checked_offer(tools: tuple[Tool, ...], choice: str, parallel: bool) -> Offer
     """These tools. Raises `ApiError` if they cannot be offered."""
     _check_names(tools, "tools")
     if choice not in ("auto", "none") and not tools:
-        raise bad_request("tool_choice asks for a call, but there are no tools; send some.", "tool_choice")
+        raise bad_request("tool_choice requires a call, but there are no tools; send some.", "tool_choice")
     return Offer(tools, choice, parallel)
 
 

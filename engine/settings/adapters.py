@@ -14,8 +14,8 @@ class AdapterSettings(Settings):
     adapters: tuple[str, ...] = setting(
         (),
         "LoRA adapters",
-        "One a line: the folder of an adapter (PEFT), and after an equals sign its strength, if it is not 1; "
-        "for example: /models/pirate = 0.8.",
+        "The folders of LoRA adapters (PEFT), one per line. To set a strength other than 1, add an "
+        "equals sign and a number, for example: /models/pirate = 0.8.",
         multiline=True,
         folders=True,
     )

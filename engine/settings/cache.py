@@ -14,7 +14,8 @@ class CacheSettings(Settings):
     context_length: int = setting(
         0,
         "Context length",
-        "Tokens the model can see at once; 0 takes the model's own length, at most 8192.",
+        "The number of tokens that the model can process at once. With 0 it is the model's own "
+        "length, up to 8192.",
         **within(0, 1 << 20, step=256, slider_high=32768),
         words=((0, "auto"),),
         unit="tokens",
@@ -22,8 +23,8 @@ class CacheSettings(Settings):
     dtype: str = setting(
         "auto",
         "Cache type",
-        "How keys and values are stored: fewer bits hold more text in the same memory; automatic is FP16, "
-        "on the reference FP32.",
+        "The number format of keys and values in the cache. Fewer bits hold more text in the same "
+        "memory. Automatic is FP16 (FP32 on the reference device).",
         choices=(
             ("auto", "Automatic"),
             ("fp32", "FP32"),
@@ -36,11 +37,11 @@ class CacheSettings(Settings):
     )
     value_dtype: str = setting(
         "same",
-        "Cache type of the values",
-        "Another type for the values than for the keys.",
+        "Cache type of values",
+        "A separate type for the values.",
         advanced=True,
         choices=(
-            ("same", "As the cache type"),
+            ("same", "Same as the cache type"),
             ("fp32", "FP32"),
             ("fp16", "FP16"),
             ("fp8", "FP8"),
@@ -50,9 +51,9 @@ class CacheSettings(Settings):
     )
     memory: int = setting(
         0,
-        "Memory for conversations",
-        "Room for the caches of several conversations, so that going back to one need not read it again; "
-        "at least one context is always held, and 0 chooses by the free memory.",
+        "Memory for chats",
+        "The memory for the caches of several chats, so that returning to a chat does not require "
+        "reading it again. At least one context is always kept. With 0 it depends on the free memory.",
         **within(0, 1 << 20, step=64, slider_high=16384),
         words=((0, "auto"),),
         unit="MiB",
@@ -60,6 +61,6 @@ class CacheSettings(Settings):
     keep_on_disk: bool = setting(
         False,
         "Keep caches on disk",
-        "Save a conversation's cache when the model is closed and take it up again at the next start.",
+        "Save the cache of a chat when the model is closed, and load it at the next start.",
         advanced=True,
     )

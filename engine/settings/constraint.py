@@ -14,59 +14,54 @@ class ConstraintSettings(Settings):
     format: str = setting(
         "none",
         "Format",
-        "A form that the whole reply is forced into.",
+        "A format that the whole reply must follow.",
         choices=(
             ("none", "Free"),
             ("json", "JSON"),
             ("json_schema", "JSON schema"),
             ("regex", "Regular expression"),
             ("grammar", "Lark grammar"),
-            ("choices", "One of these lines"),
+            ("choices", "Choices"),
         ),
     )
     pattern: str = setting(
         "",
-        "Schema, expression, grammar or lines",
-        "The text of the chosen format.",
+        "Schema, expression, grammar or choices",
+        "The pattern for the chosen format.",
         neutral="",
         multiline=True,
     )
     begin_with: str = setting(
-        "",
-        "The reply begins with",
-        "The reply is forced to begin with this text.",
-        neutral="",
-        multiline=True,
+        "", "Start of the reply", "The reply must start with this text.", neutral="", multiline=True
     )
     banned_strings: tuple[str, ...] = setting(
         (),
         "Banned strings",
-        "These texts never appear: the reply goes back and takes other words.",
+        "Texts that never appear in a reply. When one comes up, the reply backs up and continues "
+        "with other words.",
         multiline=True,
     )
-    ban_ignore_case: bool = setting(
-        True, "Ignore case", "Banned strings are found in capital and small letters alike."
-    )
+    ban_ignore_case: bool = setting(True, "Ignore case", "Find banned strings in uppercase and lowercase.")
     logit_bias: tuple[str, ...] = setting(
         (),
         "Token bias",
-        "One a line: a token's text or its id, an equals sign, and what is added to its score; for example: "
-        "' sure' = -5.",
+        "Values to add to the scores of tokens, one per line: a token's text or id, an equals sign "
+        "and a number. For example: ' sure' = -5.",
         multiline=True,
         advanced=True,
         escaped=True,
     )
     allowed_tokens: tuple[int, ...] = setting(
-        (), "Allowed token ids", "Only these tokens may be drawn.", low=0, advanced=True
+        (), "Allowed token ids", "Only these tokens can be sampled.", low=0, advanced=True
     )
     banned_tokens: tuple[int, ...] = setting(
-        (), "Banned token ids", "These tokens are never drawn.", low=0, advanced=True
+        (), "Banned token ids", "These tokens are never sampled.", low=0, advanced=True
     )
     heal: bool = setting(
         False,
         "Token healing",
-        "When a reply is continued, its last token is chosen again, so that a word cut short can be "
-        "completed well.",
+        "Sample the last token again when a reply is continued, so that a word that was cut short "
+        "can be completed properly.",
         neutral=False,
         advanced=True,
     )

@@ -15,12 +15,16 @@ class GuidanceSettings(Settings):
     """
 
     negative_prompt: str = setting(
-        "", "Negative system prompt", "What the reply should not be like.", neutral="", multiline=True
+        "",
+        "Negative system prompt",
+        "Describes what the reply should not be like.",
+        neutral="",
+        multiline=True,
     )
     cfg_scale: float = setting(
         1.0,
         "Guidance scale",
-        "How far the reply is pushed away from the negative prompt; 1 is off.",
+        "How strongly the reply is pushed away from the negative prompt. 1 is off.",
         **within(0.0, 20.0, step=0.1, slider_high=5.0),
         neutral=1.0,
     )

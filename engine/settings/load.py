@@ -14,27 +14,27 @@ class LoadSettings(Settings):
     backend: str = setting(
         "auto",
         "Device",
-        "What runs the model: automatic takes an NVIDIA GPU where there is one that the model fits on, "
-        "else the processor; the reference is slow and exact.",
+        "The device that runs the model. Automatic uses an NVIDIA GPU if the model fits on one, "
+        "otherwise the processor. The reference device is exact but slow.",
         choices=(
             ("auto", "Automatic"),
             ("cpu", "Processor (CPU)"),
             ("cuda", "GPU (CUDA)"),
-            ("reference", "Reference (torch, exact and slow)"),
+            ("reference", "Reference (PyTorch, exact but slow)"),
         ),
     )
     gpus: str = setting(
         "",
         "GPUs",
-        "Numbers of the GPUs that share the model's layers, in this order; empty takes no more than are "
-        "needed.",
+        "The numbers of the GPUs that share the model's layers, in this order. If empty, no more "
+        "GPUs are used than needed.",
         pattern=r"\s*(\d{1,2}\s*(,\s*\d{1,2}\s*)*)?",
-        form="numbers of GPUs with commas between them, such as 0 or 0,1",
+        form="GPU numbers separated by commas, such as 0 or 0,1",
     )
     gpu_memory: int = setting(
         512,
         "GPU memory left free",
-        "So much of each GPU's memory is left to the screen and to other programs.",
+        "The amount of memory on each GPU that is left for the display and other programs.",
         **within(0, 1 << 20, step=64, slider_high=8192),
         unit="MiB",
         advanced=True,
@@ -42,7 +42,7 @@ class LoadSettings(Settings):
     threads: int = setting(
         0,
         "Threads",
-        "CPU threads for the model; 0 takes one for each physical core.",
+        "The number of CPU threads for the model. With 0 it is one per physical core.",
         **within(0, 256, step=1, slider_high=32),
         words=((0, "auto"),),
     )
@@ -56,27 +56,27 @@ class LoadSettings(Settings):
     prompt_bits: str = setting(
         "16",
         "Prompt precision",
-        "Bits of the numbers that the CPU computes with while it reads a prompt; replies always take 16. "
-        "With 8 it is read about 1.4 times as fast, and log-probabilities of the next token are off by "
-        "about 0.02, not 0.001.",
+        "The number of bits that the CPU computes with while it reads a prompt. Replies always use "
+        "16. With 8, prompts are read about 1.4 times as fast, but the log-probabilities of the next "
+        "token are off by about 0.02 instead of 0.001.",
         choices=(("16", "16 bits"), ("8", "8 bits (faster)")),
         advanced=True,
     )
     quantise: str = setting(
         "none",
         "Quantise while loading",
-        "Store weights that the files hold unquantised (FP32, FP16, BF16) in fewer bits: less memory and "
-        "more tokens a second, at some cost in quality.",
+        "Store unquantised weights (FP32, FP16, BF16) in fewer bits. This uses less memory and is "
+        "faster, at some cost in quality.",
         choices=(("none", "No"), ("q8", "8 bits"), ("q6", "6 bits"), ("q4", "4 bits")),
         advanced=True,
     )
     quantise_head: str = setting(
         "same",
-        "Quantise the head",
-        "Another width for the head, the largest matrix of many models; quantised ones often keep it in "
-        "FP16.",
+        "Quantise the output head",
+        "A separate width for the output head, the largest matrix of many models. Quantised models "
+        "often keep it in FP16.",
         choices=(
-            ("same", "As the other weights"),
+            ("same", "Same as the other weights"),
             ("none", "No"),
             ("q8", "8 bits"),
             ("q6", "6 bits"),
@@ -87,8 +87,8 @@ class LoadSettings(Settings):
     chat_template: str = setting(
         "",
         "Chat template",
-        "A Jinja template in the place of the model's own; empty takes the model's, or a "
-        "general one where it has none.",
+        "A Jinja template to use instead of the model's own. If empty, the model's template is used, "
+        "or a general one if it has none.",
         advanced=True,
         multiline=True,
     )

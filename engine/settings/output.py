@@ -13,15 +13,15 @@ class OutputSettings(Settings):
 
     alternatives: int = setting(
         5,
-        "Alternatives kept",
-        "How many likely tokens are kept for each place, for the token inspector.",
+        "Saved alternatives",
+        "The number of most likely tokens to save at each position. They are shown with token colours.",
         **within(0, 50, step=1, slider_high=20),
         neutral=0,
     )
     stream_interval: int = setting(
         1,
         "Stream interval",
-        "Text is shown every this many tokens.",
+        "The number of tokens after which text is shown.",
         **within(1, 100, step=1, slider_high=20),
         unit="tokens",
         advanced=True,
@@ -29,7 +29,7 @@ class OutputSettings(Settings):
     show_special: bool = setting(
         False,
         "Show special tokens",
-        "Control tokens appear as text instead of being hidden.",
+        "Show control tokens as text instead of hiding them.",
         neutral=False,
         advanced=True,
     )

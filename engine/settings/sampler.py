@@ -33,7 +33,8 @@ class SamplerSettings(Settings):
     temperature: float = setting(
         0.7,
         "Temperature",
-        "Higher is more varied, lower more predictable; 0 always takes the likeliest token.",
+        "Higher values give more varied replies, lower values more predictable ones. With 0, the "
+        "most likely token is always chosen.",
         **within(0.0, 1000.0, step=0.05, slider_high=2.0),
         neutral=1.0,
         group=_VARIETY,
@@ -41,7 +42,7 @@ class SamplerSettings(Settings):
     top_k: int = setting(
         40,
         "Top K",
-        "Only the K likeliest tokens stay.",
+        "Keep only the K most likely tokens.",
         **within(0, 1 << 20, step=1, slider_high=200),
         neutral=0,
         group=_TRUNCATION,
@@ -49,7 +50,7 @@ class SamplerSettings(Settings):
     top_p: float = setting(
         0.95,
         "Top P",
-        "Only the likeliest tokens that together reach this probability stay.",
+        "Keep only the most likely tokens that together reach this probability.",
         **within(0.0, 1.0, step=0.01),
         neutral=1.0,
         group=_TRUNCATION,
@@ -57,7 +58,7 @@ class SamplerSettings(Settings):
     min_p: float = setting(
         0.05,
         "Min P",
-        "Tokens less likely than this share of the likeliest token are dropped.",
+        "Remove tokens whose probability is below this fraction of the most likely token's.",
         **within(0.0, 1.0, step=0.01),
         neutral=0.0,
         group=_TRUNCATION,
@@ -65,7 +66,7 @@ class SamplerSettings(Settings):
     repetition_penalty: float = setting(
         1.0,
         "Repeat penalty",
-        "Makes tokens that already occurred less likely.",
+        "Make tokens that have already occurred less likely.",
         **within(0.1, 1000.0, step=0.01, slider_high=2.0),
         neutral=1.0,
         group=_REPETITION,
@@ -73,7 +74,7 @@ class SamplerSettings(Settings):
     repetition_range: int = setting(
         -1,
         "Repeat window",
-        "How many of the latest tokens the penalties look at; -1 is the whole context.",
+        "The number of latest tokens that penalties consider. -1 is the whole context.",
         **within(-1, 1 << 20, step=1, slider_high=4096),
         neutral=0,
         words=((-1, "all"),),
@@ -83,7 +84,7 @@ class SamplerSettings(Settings):
     repetition_decay: int = setting(
         0,
         "Repeat fade",
-        "Before the repeat window, the penalties fade to nothing over this many tokens.",
+        "The number of tokens before the repeat window over which the penalties fade out.",
         **within(0, 1 << 20, step=1, slider_high=4096),
         neutral=0,
         unit="tokens",
@@ -93,7 +94,7 @@ class SamplerSettings(Settings):
     presence_penalty: float = setting(
         0.0,
         "Presence penalty",
-        "Taken once from the score of each token that already occurred.",
+        "Subtracted once from the score of each token that has already occurred.",
         **within(-1000.0, 1000.0, step=0.05, slider_high=2.0),
         neutral=0.0,
         group=_REPETITION,
@@ -101,7 +102,7 @@ class SamplerSettings(Settings):
     frequency_penalty: float = setting(
         0.0,
         "Frequency penalty",
-        "Taken from a token's score for each time it already occurred.",
+        "Subtracted from a token's score for each time it has already occurred.",
         **within(-1000.0, 1000.0, step=0.05, slider_high=2.0),
         neutral=0.0,
         group=_REPETITION,
@@ -109,7 +110,7 @@ class SamplerSettings(Settings):
     dry_multiplier: float = setting(
         0.0,
         "DRY strength",
-        "Makes tokens less likely that would repeat a longer passage word for word; 0.8 is usual.",
+        "Make tokens less likely that would repeat a longer passage word for word. 0.8 is common.",
         **within(0.0, 1000.0, step=0.05, slider_high=5.0),
         neutral=0.0,
         group=_REPETITION,
@@ -118,7 +119,7 @@ class SamplerSettings(Settings):
     dry_base: float = setting(
         1.75,
         "DRY base",
-        "How fast the DRY penalty grows with the length of the repeated passage.",
+        "How quickly the DRY penalty grows with the length of the repeated passage.",
         **within(1.0, 1000.0, step=0.05, slider_high=4.0),
         group=_REPETITION,
         advanced=True,
@@ -126,7 +127,7 @@ class SamplerSettings(Settings):
     dry_allowed_length: int = setting(
         2,
         "DRY allowed length",
-        "Passages of up to this many tokens may be repeated freely.",
+        "The number of tokens that may be repeated without a penalty.",
         **within(1, 1 << 20, step=1, slider_high=20),
         unit="tokens",
         group=_REPETITION,
@@ -135,7 +136,7 @@ class SamplerSettings(Settings):
     dry_range: int = setting(
         0,
         "DRY window",
-        "How many of the latest tokens DRY looks at; 0 is the whole context.",
+        "The number of latest tokens that DRY considers. 0 is the whole context.",
         **within(0, 1 << 20, step=64, slider_high=8192),
         words=((0, "all"),),
         unit="tokens",
@@ -154,7 +155,7 @@ class SamplerSettings(Settings):
     min_temperature: float = setting(
         0.0,
         "Lowest temperature",
-        "Dynamic temperature goes from here, where the model is sure, ...",
+        "The temperature when the model is certain, with dynamic temperature.",
         **within(0.0, 1000.0, step=0.05, slider_high=3.0),
         neutral=0.0,
         group=_VARIETY,
@@ -163,7 +164,8 @@ class SamplerSettings(Settings):
     max_temperature: float = setting(
         0.0,
         "Highest temperature",
-        "... to here, where it is unsure; off unless above the lowest.",
+        "The temperature when the model is uncertain. Dynamic temperature is off unless this is "
+        "above the lowest temperature.",
         **within(0.0, 1000.0, step=0.05, slider_high=3.0),
         neutral=0.0,
         group=_VARIETY,
@@ -172,7 +174,7 @@ class SamplerSettings(Settings):
     temperature_exponent: float = setting(
         1.0,
         "Temperature curve",
-        "How dynamic temperature rises with the model's doubt: 1 is even.",
+        "How dynamic temperature rises with the model's uncertainty. 1 is linear.",
         **within(0.1, 100.0, step=0.05, slider_high=3.0),
         group=_VARIETY,
         advanced=True,
@@ -180,7 +182,8 @@ class SamplerSettings(Settings):
     smoothing_factor: float = setting(
         0.0,
         "Smoothing",
-        "Quadratic sampling: lowers unlikely tokens by the square of their distance.",
+        "Quadratic sampling: reduce the scores of unlikely tokens by the square of their distance "
+        "from the best.",
         **within(0.0, 1000.0, step=0.01, slider_high=2.0),
         neutral=0.0,
         group=_VARIETY,
@@ -189,7 +192,7 @@ class SamplerSettings(Settings):
     skew: float = setting(
         0.0,
         "Skew",
-        "Above 0 leans towards less likely tokens, below 0 towards the likeliest.",
+        "Positive values favour less likely tokens, negative values the most likely ones.",
         **within(-50.0, 50.0, step=0.05, slider_high=5.0),
         neutral=0.0,
         group=_VARIETY,
@@ -198,7 +201,7 @@ class SamplerSettings(Settings):
     top_n_sigma: float = setting(
         0.0,
         "Top N sigma",
-        "Only tokens whose score is within this many standard deviations of the best stay.",
+        "Keep only tokens whose score is within this number of standard deviations of the best.",
         **within(0.0, 20.0, step=0.05, slider_high=5.0),
         neutral=0.0,
         group=_TRUNCATION,
@@ -207,7 +210,7 @@ class SamplerSettings(Settings):
     top_a: float = setting(
         0.0,
         "Top A",
-        "Tokens less likely than this times the square of the best probability are dropped.",
+        "Remove tokens less likely than this value times the square of the highest probability.",
         **within(0.0, 1000.0, step=0.01, slider_high=1.0),
         neutral=0.0,
         group=_TRUNCATION,
@@ -216,7 +219,7 @@ class SamplerSettings(Settings):
     tail_free: float = setting(
         1.0,
         "Tail free",
-        "Cuts the tail where the curve of probabilities becomes flat.",
+        "Remove the tail where the curve of probabilities becomes flat.",
         **within(0.0, 1.0, step=0.01),
         neutral=1.0,
         group=_TRUNCATION,
@@ -225,7 +228,7 @@ class SamplerSettings(Settings):
     typical: float = setting(
         1.0,
         "Typical",
-        "Keeps the tokens whose surprise is nearest to the expected one, up to this probability.",
+        "Keep the tokens whose surprise is closest to the expected surprise, up to this total probability.",
         **within(0.0, 1.0, step=0.01),
         neutral=1.0,
         group=_TRUNCATION,
@@ -234,7 +237,7 @@ class SamplerSettings(Settings):
     xtc_probability: float = setting(
         0.0,
         "XTC probability",
-        "How often all but the least likely of the likely tokens are dropped.",
+        "How often the likely tokens are removed, except the least likely one of them.",
         **within(0.0, 1.0, step=0.05),
         neutral=0.0,
         group=_SPECIAL,
@@ -243,7 +246,7 @@ class SamplerSettings(Settings):
     xtc_threshold: float = setting(
         0.1,
         "XTC threshold",
-        "From which probability on a token counts as likely for XTC.",
+        "The probability from which XTC considers a token likely.",
         **within(0.0, 0.5, step=0.01),
         group=_SPECIAL,
         advanced=True,
@@ -251,7 +254,7 @@ class SamplerSettings(Settings):
     mirostat: bool = setting(
         False,
         "Mirostat 2",
-        "Keeps the text's surprise at a set level by cutting more or less of the tail.",
+        "Keep the surprise of the text at a set level by removing more or less of the tail.",
         neutral=False,
         group=_SPECIAL,
         advanced=True,
@@ -259,7 +262,7 @@ class SamplerSettings(Settings):
     mirostat_tau: float = setting(
         5.0,
         "Mirostat surprise",
-        "The level to keep.",
+        "The target level of surprise.",
         **within(0.0, 1000.0, step=0.1, slider_high=10.0),
         unit="bits",
         group=_SPECIAL,
@@ -268,7 +271,7 @@ class SamplerSettings(Settings):
     mirostat_eta: float = setting(
         0.1,
         "Mirostat rate",
-        "How fast it follows.",
+        "How quickly Mirostat adapts.",
         **within(0.0, 100.0, step=0.01, slider_high=1.0),
         group=_SPECIAL,
         advanced=True,
@@ -276,7 +279,7 @@ class SamplerSettings(Settings):
     adaptive_target: float = setting(
         0.0,
         "Adaptive P target",
-        "Prefers tokens near this probability, corrected by what was drawn before.",
+        "Prefer tokens near this probability, adjusted by the previously sampled tokens.",
         **within(0.0, 1.0, step=0.01),
         neutral=0.0,
         group=_SPECIAL,
@@ -285,7 +288,7 @@ class SamplerSettings(Settings):
     adaptive_decay: float = setting(
         0.9,
         "Adaptive P memory",
-        "How long what was drawn before counts: 0 not at all, 0.99 about a hundred tokens.",
+        "How long previously sampled tokens count: 0 is not at all, 0.99 is about a hundred tokens.",
         **within(0.0, 0.99, step=0.01),
         group=_SPECIAL,
         advanced=True,
@@ -293,7 +296,7 @@ class SamplerSettings(Settings):
     order: tuple[str, ...] = setting(
         tuple(name for name, _ in SAMPLER_STEP_NAMES),
         "Order of the steps",
-        "Steps are applied from top to bottom; missing ones keep their usual place.",
+        "Steps are applied from top to bottom. Missing steps keep their default place.",
         choices=SAMPLER_STEP_NAMES,
         group=_ORDER,
         advanced=True,
@@ -301,7 +304,7 @@ class SamplerSettings(Settings):
     seed: int | None = setting(
         None,
         "Seed",
-        "The same seed and settings give the same reply; empty draws a new one each time.",
+        "The same seed and settings give the same reply. If empty, each reply gets a random seed.",
         low=0,
         high=(1 << 63) - 1,
         group=_VARIETY,

@@ -17,39 +17,41 @@ class SpeculationSettings(Settings):
     method: str = setting(
         "none",
         "Drafting",
-        "Who guesses: nobody, the text so far, a smaller model with the same vocabulary, or the head for "
-        "multi-token prediction that some models come with.",
+        "What drafts tokens: nothing, repeats in the text, a smaller model with the same vocabulary, or the "
+        "head for multi-token prediction that some models come with.",
         choices=(
             ("none", "None"), ("ngram", "Repeats in the text"), ("model", "Draft model"),
             ("mtp", "The model's own head"),
         ),
     )  # fmt: skip
-    draft_model: str = setting("", "Draft model", "The smaller model's file or folder.", neutral="")
+    draft_model: str = setting("", "Draft model", "The file or folder of the smaller model.", neutral="")
     draft_tokens: int = setting(
-        5, "Draft length", "The most tokens guessed at a time.", low=1, high=7, step=1, unit="tokens"
+        5,
+        "Draft length",
+        "The maximum number of tokens drafted at a time.",
+        low=1,
+        high=7,
+        step=1,
+        unit="tokens",
     )
     adaptive: bool = setting(
         True,
         "Adapt to success",
-        "Guesses fewer tokens while few are right, and pauses while drafting is slower than plain writing.",
+        "Draft fewer tokens while few are accepted, and pause while drafting slows down writing.",
     )
     ngram_min: int = setting(
         1,
         "Shortest match",
-        "How many of the last tokens must have occurred before.",
+        "The number of last tokens that must have occurred before.",
         **within(1, 5, step=1),
         advanced=True,
     )
     ngram_max: int = setting(
-        5,
-        "Longest match",
-        "The longest match that is looked for first.",
-        **within(1, 5, step=1),
-        advanced=True,
+        5, "Longest match", "The longest match to look for first.", **within(1, 5, step=1), advanced=True
     )
     ngram_prompt: bool = setting(
         True,
-        "Guess from the prompt",
-        "Repeats of the prompt are guessed too, not only the reply's own.",
+        "Draft from the prompt",
+        "Draft repeats of the prompt too, not only those of the reply.",
         advanced=True,
     )

@@ -14,7 +14,7 @@ class StopSettings(Settings):
     max_tokens: int = setting(
         2048,
         "Max tokens",
-        "The longest reply in tokens; 0 goes on until the context is full.",
+        "The maximum length of a reply in tokens. With 0 it can continue until the context is full.",
         **within(0, 1 << 20, step=64, slider_high=8192),
         neutral=0,
         unit="tokens",
@@ -22,28 +22,28 @@ class StopSettings(Settings):
     min_tokens: int = setting(
         0,
         "Min tokens",
-        "The model's own end-of-turn tokens cannot be sampled before this many tokens.",
+        "The number of tokens before which the model's end-of-turn tokens cannot be sampled.",
         **within(0, 1 << 20, step=1, slider_high=1024),
         neutral=0,
         unit="tokens",
         advanced=True,
     )
     stop_strings: tuple[str, ...] = setting(
-        (), "Stop strings", "The reply ends before any of these texts.", multiline=True
+        (), "Stop strings", "End the reply before any of these texts.", multiline=True
     )
     stop_regex: str = setting(
-        "", "Stop expression", "The reply ends where this regular expression first matches.", neutral=""
+        "", "Stop expression", "End the reply where this regular expression first matches.", neutral=""
     )
     stop_token_ids: tuple[int, ...] = setting(
-        (), "Stop token ids", "The reply ends at any of these token ids.", low=0, advanced=True
+        (), "Stop token ids", "End the reply at any of these token ids.", low=0, advanced=True
     )
     keep_stop: bool = setting(
-        False, "Keep the stop text", "The text that ended the reply stays at its end.", neutral=False
+        False, "Keep the stop text", "Keep the text that ended the reply.", neutral=False
     )
     time_limit: float = setting(
         0.0,
         "Time limit",
-        "The longest time a reply may take, counted from its first token.",
+        "The maximum time for a reply, counted from its first token.",
         **within(0.0, 86400.0, step=1.0, slider_high=600.0),
         neutral=0.0,
         unit="seconds",
@@ -51,7 +51,7 @@ class StopSettings(Settings):
     loop_window: int = setting(
         0,
         "Loop window",
-        "The reply ends when its last this many tokens repeat one passage over and over.",
+        "The number of last tokens to check for one passage repeated over and over, which ends the reply.",
         **within(0, 1 << 16, step=8, slider_high=512),
         neutral=0,
         unit="tokens",
@@ -59,13 +59,13 @@ class StopSettings(Settings):
     loop_repeats: int = setting(
         4,
         "Loop repeats",
-        "How often at least the passage must fill the loop window.",
+        "The minimum number of times that the passage must occur in the loop window.",
         **within(2, 1000, step=1, slider_high=20),
         advanced=True,
     )
     when_full: str = setting(
         "drop_oldest",
         "When the context is full",
-        "What happens when conversation and reply no longer fit.",
-        choices=(("drop_oldest", "Drop the oldest turns"), ("stop", "Stop and say so")),
+        "What to do when the chat and the reply no longer fit in the context.",
+        choices=(("drop_oldest", "Drop the oldest messages"), ("stop", "Stop the reply")),
     )

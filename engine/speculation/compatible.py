@@ -59,8 +59,8 @@ def _of_tokenizer(tokenizer: Tokenizer) -> Vocabulary:
 def _problem(target: Vocabulary, draft: Vocabulary) -> str:
     if target.kind != draft.kind:
         return (
-            f"The draft model's tokens are of another kind ({draft.kind or 'unknown'}) than the model's "
-            f"({target.kind or 'unknown'}); choose a smaller model of the same family."
+            f"The draft model has a different kind of tokens ({draft.kind or 'unknown'}) from the "
+            f"model ({target.kind or 'unknown'}); choose a smaller model of the same family."
         )
     theirs = draft.texts
     different = next(

@@ -66,8 +66,8 @@ def _open(path: Path) -> Checkpoint:
         return _open_folder(path)
     if not path.is_file():
         raise ModelNotFound(
-            f"There is no file or folder {path}; give a .gguf file or a folder with config.json and "
-            "safetensors files."
+            f"There is no file or folder {path}; give a .gguf file or a folder with config.json "
+            "and safetensors files."
         )
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
@@ -77,8 +77,8 @@ def _open(path: Path) -> Checkpoint:
     if suffix == ".gguf" or _begins_with_magic(path):
         return GgufFile(path)
     raise UnsupportedModel(
-        f"{path.name} is no model file that can be read; give a .gguf file or a folder with safetensors "
-        "files."
+        f"{path.name} is not a model file that can be read; give a .gguf file or a folder with "
+        "safetensors files."
     )
 
 

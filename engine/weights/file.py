@@ -61,7 +61,7 @@ class ModelFile:
         try:
             # Opening a named pipe would block.
             if self.path.exists() and not self.path.is_file():
-                raise ModelNotFound(f"{self.path} is no plain file; a model file was expected.")
+                raise ModelNotFound(f"{self.path} is not a plain file; a model file was expected.")
             return io.FileIO(self.path, "rb")
         except (OSError, ValueError) as error:  # ValueError: a null character in the name
             raise ModelNotFound(

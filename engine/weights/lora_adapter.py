@@ -101,8 +101,9 @@ def _sides(folder: Path, tensors: list[FileTensor]) -> dict[str, tuple[FileTenso
         match = _NAME.fullmatch(tensor.name)
         if match is None or len(tensor.shape) != 2 or tensor.type not in _PLAIN:
             raise UnsupportedModel(
-                f"{folder.name}: the tensor {tensor.name} of type {tensor.type} and shape {tensor.shape} is "
-                "no LoRA matrix of a plain linear module; choose another adapter."
+                f"{folder.name}: the tensor {tensor.name} of type {tensor.type} and shape "
+                f"{tensor.shape} is not a LoRA matrix of a plain linear module; choose another "
+                "adapter."
             )
         down, up = found.get(match["module"], (None, None))
         found[match["module"]] = (tensor, up) if match["side"] == "A" else (down, tensor)

@@ -59,7 +59,7 @@ def test_added_twice_and_removed_without_a_trace(home, capsys, monkeypatch) -> N
     (home / "applications" / "other.desktop").write_text("not ours", encoding="utf-8")
     before = files(home)
     assert main(["--install-desktop-entry"]) == 0
-    assert "is in the applications menu now" in capsys.readouterr().out
+    assert "was added to the applications menu" in capsys.readouterr().out
     made = files(home)
     assert main(["--install-desktop-entry"]) == 0
     assert files(home) == made
@@ -126,7 +126,7 @@ def test_a_folder_that_cannot_be_written_is_reported_in_one_sentence(home, capsy
     assert main(["--install-desktop-entry"]) == 1
     reported = capsys.readouterr().err
     assert reported.count("\n") == 1
-    assert "cannot be put into the applications menu" in reported
+    assert "cannot be added to the applications menu" in reported
     assert str(home) in reported
 
 
@@ -134,16 +134,16 @@ def test_the_application_of_macos(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setattr(sys, "platform", "darwin")
     for _ in range(2):
-        assert "is among the applications" in menu_entry.install()
+        assert "was added to the applications" in menu_entry.install()
     contents = tmp_path / "Applications" / "Inglenook.app" / "Contents"
     with (contents / "Info.plist").open("rb") as file:
         assert plistlib.load(file) == macos.information()
     assert (contents / "MacOS" / "inglenook").stat().st_mode & 0o111
     assert (contents / "Resources" / "inglenook.icns").read_bytes()[:4] == b"icns"
-    assert "no longer" in menu_entry.uninstall()
+    assert "was removed" in menu_entry.uninstall()
     assert not menu_entry.installed()
     contents.mkdir(parents=True)
-    with pytest.raises(menu_entry.EntryError, match="was not made by this program"):
+    with pytest.raises(menu_entry.EntryError, match="was not created by Inglenook"):
         menu_entry.uninstall()
     assert shlex.split(macos.script(ODD).splitlines()[-1])[1:-1] == list(ODD.command)
 

@@ -47,7 +47,7 @@ def test_it_starts_and_ends(tmp_path) -> None:
 def test_an_unhandled_error_is_one_sentence_and_in_the_log(tmp_path) -> None:
     done = run(["--data", str(tmp_path)], deed="1 // 0")
     assert done.returncode == 0
-    assert "banner: Something went wrong inside Inglenook (ZeroDivisionError)" in done.stdout
+    assert "banner: Something went wrong in Inglenook (ZeroDivisionError)" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     log = (tmp_path / "logs" / "inglenook.log").read_text(encoding="utf-8")
     assert "Traceback" in log
@@ -56,7 +56,7 @@ def test_an_unhandled_error_is_one_sentence_and_in_the_log(tmp_path) -> None:
 
 def test_an_error_on_another_thread_is_shown_in_the_window(tmp_path) -> None:
     done = run(["--data", str(tmp_path)], deed="__import__('threading').Thread(target=lambda: [][0]).start()")
-    assert "banner: Something went wrong inside Inglenook (IndexError)" in done.stdout
+    assert "banner: Something went wrong in Inglenook (IndexError)" in done.stdout
 
 
 def test_qt_s_own_warnings_go_into_the_log(tmp_path) -> None:

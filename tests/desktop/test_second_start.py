@@ -85,5 +85,5 @@ def test_a_start_without_an_answer_says_so(tmp_path, qapp, monkeypatch) -> None:
     finally:
         lock.unlock()
     assert len(reported) == 1
-    assert f"does not answer (process {os.getpid()})" in reported[0]
+    assert f"does not respond (process {os.getpid()})" in reported[0]
     assert not (tmp_path / "logs").exists()  # those of the program that is open are left alone

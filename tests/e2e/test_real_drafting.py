@@ -64,7 +64,7 @@ def test_drafting_changes_only_the_speed(hand, tmp_path, starter_path) -> None:
     ):
         hand.session.set_settings(settings)
         assert ask(hand) == plain
-        assert "of drafts kept" in hand.items()[-1].footer
+        assert "of drafts accepted" in hand.items()[-1].footer
         assert "per pass" in hand.window.chat.status.drafting.text()
         assert hand.window.model_settings.drafting.figures.kept.isVisibleTo(
             hand.window.model_settings.drafting
@@ -80,7 +80,7 @@ def test_a_loaded_model_does_not_draft_for_itself(hand, starter_path) -> None:
     hand.press(Qt.Key.Key_Return)
     assert hand.texts() == []
     assert hand.window.chat.composer.text() == QUESTION
-    hand.click("Switch drafting off", hand.window.chat.banner)
+    hand.click("Turn off drafting", hand.window.chat.banner)
     hand.box.setFocus()
     hand.press(Qt.Key.Key_Return)
     assert wait_for_reply(hand)

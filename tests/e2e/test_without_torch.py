@@ -1,4 +1,4 @@
-"""The processor's path and the window need no torch: an installation may leave it out."""
+"""The processor's path and the window need no torch: an installation may remove it."""
 
 from __future__ import annotations
 

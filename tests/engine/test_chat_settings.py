@@ -100,7 +100,7 @@ def test_a_constraint_goes_on_where_the_reply_stands():
     state = whole[:3]
     more = ask(chat, [*CHAT, assistant(state)], 60, constraint=schema, continue_last=True)[0]
     assert set(json.loads(state + more)) <= {1, 2}
-    with pytest.raises(BadSetting, match="does not fit the format"):
+    with pytest.raises(BadSetting, match="does not match the format"):
         ask(chat, [*CHAT, assistant("Well,")], constraint=schema, continue_last=True)
 
 

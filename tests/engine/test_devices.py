@@ -152,7 +152,8 @@ def test_a_context_that_is_too_long_for_the_gpu(machine, path: Path, monkeypatch
     weights = first.generator.model.resident_bytes  # of the reference, which stands for the GPU
     there.really[0,] = weights + MB // 4
     with pytest.raises(
-        NotEnoughMemory, match=r"leaves too little memory beside its weights\. .* are free on NVIDIA L4"
+        NotEnoughMemory,
+        match=r"leaves too little memory after loading its weights\. .* are free on NVIDIA L4",
     ):
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
     # The model that leaves gives its weights and its cache back, and then there is room.

@@ -131,7 +131,7 @@ def test_without_tools_nothing_changes() -> None:
     ],
 )
 def test_a_choice_that_is_no_tool_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(BadSetting, match=r"must be called, but"):
+    with pytest.raises(BadSetting, match=r"is required, but"):
         ask(fake_chat(CALL), **fields)
 
 

@@ -24,6 +24,7 @@ from desktop.items.row_changes import bring_to
 from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import NOTEBOOK, ConversationSummary
+from engine.words import ngettext
 
 __all__ = [
     "CHAT",
@@ -235,7 +236,8 @@ class ChatListModel(RowsModel[ChatListRow]):
             return folder.name
         if role == Qt.ItemDataRole.AccessibleTextRole:
             state = "open" if row.number in self._open else "closed"
-            return f"Folder {folder.name}, {count} {'chat' if count == 1 else 'chats'}, {state}"
+            chats = ngettext("{n} chat", "{n} chats", count)
+            return f"Folder {folder.name}, {chats}, {state}"
         return {FOLDER_ROLE: row.number, OPEN_ROLE: row.number in self._open, COUNT_ROLE: count}.get(role)
 
     def _arrange(self) -> None:

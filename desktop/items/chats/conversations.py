@@ -31,7 +31,7 @@ GROUP_ROLE = int(Qt.ItemDataRole.UserRole) + 2
 UPDATED_ROLE = int(Qt.ItemDataRole.UserRole) + 3
 """The time of the latest change in seconds since 1970."""
 
-UNTITLED, NEW_NOTEBOOK = "New conversation", "New notebook"
+UNTITLED, NEW_NOTEBOOK = "New chat", "New notebook"
 """The names of a conversation and of a notebook without a title."""
 _MONTHS = (
     "January",

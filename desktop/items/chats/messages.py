@@ -95,7 +95,7 @@ class MessagesModel(RowsModel[MessageItem]):
         """Show another conversation. Raises ValueError when two messages have the same id."""
         fresh = list(items)
         if len({item.id for item in fresh}) != len(fresh):
-            raise ValueError("Two messages of one conversation have the same id; ids must be unique.")
+            raise ValueError("Two messages of one chat have the same id; ids must be unique.")
         self.beginResetModel()
         self._rows = fresh
         self._number()
@@ -104,7 +104,7 @@ class MessagesModel(RowsModel[MessageItem]):
     def append(self, item: MessageItem) -> None:
         """Add a message at the end. Raises ValueError when its id is already here."""
         if item.id in self._places:
-            raise ValueError(f"Message {item.id} is already in the conversation; use replace() to change it.")
+            raise ValueError(f"Message {item.id} is already in the chat; use replace() to change it.")
         self._places[item.id] = len(self._rows)
         self.insert_rows(len(self._rows), [item])
 
@@ -112,7 +112,7 @@ class MessagesModel(RowsModel[MessageItem]):
         """Replace the message `message_id` by `item`, whose id may differ: another version of it."""
         row = self._places[message_id]
         if item.id != message_id and item.id in self._places:
-            raise ValueError(f"Message {item.id} is already in the conversation at another place.")
+            raise ValueError(f"Message {item.id} is already in the chat at another place.")
         del self._places[message_id]
         self._rows[row] = item
         self._places[item.id] = row

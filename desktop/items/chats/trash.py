@@ -12,6 +12,7 @@ from desktop.items.chats.conversations import ID_ROLE, UNTITLED
 from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.records import ConversationSummary
 from desktop.store.conversations.trash import DAY_S
+from engine.words import ngettext
 
 __all__ = ["NOTE_ROLE", "TrashModel", "since_words"]
 
@@ -27,9 +28,9 @@ def since_words(moment: float, now: float, keep_days: int) -> str:
         return gone
     left = max(0, math.ceil((moment + keep_days * DAY_S - now) / DAY_S))
     return (
-        f"{gone}, {left:,} {'day' if left == 1 else 'days'} left"
+        ngettext("{gone}, {n} day left", "{gone}, {n} days left", left, gone=gone)
         if left
-        else f"{gone}, goes at the next start"
+        else f"{gone}, deleted at the next start"
     )
 
 

@@ -15,7 +15,7 @@ __all__ = ["device_choices", "device_fields", "device_note", "device_value"]
 AUTOMATIC, PROCESSOR, REFERENCE = (
     ("auto", "Automatic"),
     ("cpu", "Processor (CPU)"),
-    ("reference", "Reference (exact and slow)"),
+    ("reference", "Reference (exact but slow)"),
 )
 ANY_GPU = "cuda"
 _GB = 1e9
@@ -77,7 +77,7 @@ def device_note(usable: Usable | None, current: str) -> tuple[str, bool]:
     there = {str(gpu.index) for gpu in usable.gpus}
     reason = f"{usable.reason} " if usable.reason else ""
     if backend == ANY_GPU and (not there or not set(numbers) <= there):
-        return f"{reason}The chosen GPU cannot be used: choose another device.", True
+        return f"{reason}The chosen GPU cannot be used. Choose another device.", True
     if not there:
         return f"{reason}Models run on the processor.", False
     free = ", ".join(

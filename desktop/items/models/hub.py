@@ -32,12 +32,12 @@ def model_lines(model: HubModel) -> tuple[str, str]:
 def choice_lines(choice: HubChoice) -> tuple[str, str]:
     """A choice's name with the recommendation, and its size with whether it fits."""
     if not choice.fits_disk:
-        verdict = "not enough room on the disk"
+        verdict = "not enough disk space"
     else:
         verdict = (
-            f"fits, takes about {size_text(choice.memory_bytes)}"
+            f"fits, needs about {size_text(choice.memory_bytes)}"
             if choice.fits_memory
-            else "too large for memory"
+            else "too large for this computer's memory"
         )
     return (
         f"{choice.title}  ★ recommended" if choice.recommended else choice.title,

@@ -28,13 +28,12 @@ NAME, MEMORY, SPEED, SIZE, QUANTISATION, BITS, CONTEXT, ARCHITECTURE, FORMAT, TE
     range(len(COLUMNS))
 )
 HEADER_HELP = {
-    MEMORY: "What weights, one context and work space take together, beside the free memory; from the "
-    "headers "
-    "alone.",
-    SPEED: "Measured in earlier replies, or (≈) estimated; long chats are slower.",
-    BITS: "Bits for each weight, over all tensors.",
-    CONTEXT: "Tokens the model can see at once.",
-    TEMPLATE: "Whether the model brings its own chat template. One without is a base model, for notebooks.",
+    MEMORY: "Memory needed for weights, one context and work space, compared with free memory. Estimated "
+    "from the file headers.",
+    SPEED: "Measured in earlier replies, or estimated (≈). Long chats are slower.",
+    BITS: "Average bits per weight.",
+    CONTEXT: "The number of tokens that the model can process at once.",
+    TEMPLATE: "Whether the model has a chat template. A model without one is a base model, for notebooks.",
 }
 ENTRY_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The row's `ModelEntry`."""
@@ -75,7 +74,7 @@ class _Row:
         texts = [""] * len(COLUMNS)
         texts[NAME], texts[WHERE] = entry.name, self.source
         if info is None:
-            texts[MEMORY] = "Cannot be used"
+            texts[MEMORY] = "Unusable"
         else:
             texts[MEMORY], texts[SPEED] = fit_text(self.fit), speed_text(self.fit)
             texts[SIZE], texts[QUANTISATION] = size_text(info.size), info.quantisation
@@ -93,7 +92,7 @@ class _Row:
     @property
     def source(self) -> str:
         """Where it was found."""
-        return self.entry.source or "Opened before"
+        return self.entry.source or "Recently opened"
 
     def key(self, column: int) -> tuple[float, str, str]:
         """The sort key of a column: a number or a text, then the name."""
@@ -271,9 +270,7 @@ class LibraryModel(QAbstractTableModel):
             )
         if role == Qt.ItemDataRole.AccessibleTextRole:
             return (
-                f"{COLUMNS[column]}: {row.texts[column] or 'not known'}"
-                if column != NAME
-                else row.texts[NAME]
+                f"{COLUMNS[column]}: {row.texts[column] or 'unknown'}" if column != NAME else row.texts[NAME]
             )
         return None
 

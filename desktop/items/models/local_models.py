@@ -101,7 +101,7 @@ def count_text(parameters: int) -> str:
 def template_text(info: ModelInfo, given: bool = False) -> str:
     """The chat template in use: the user's if one is `given`, the model's own, or the fallback."""
     if given:
-        return "yours, in place of the model's own" if info.has_chat_template else "yours; the model has none"
+        return "yours, instead of the model's own" if info.has_chat_template else "yours; the model has none"
     if info.has_chat_template:
         return "the model's own"
-    return f"none; the general form {_FALLBACKS.get(info.fallback_template, _FALLBACKS['plain'])} is used"
+    return f"none; the general template {_FALLBACKS.get(info.fallback_template, _FALLBACKS['plain'])} is used"

@@ -28,8 +28,8 @@ FEWEST, MOST = 2, 8
 """How many replies can be compared."""
 _SEEDS = 1 << 63
 _DRAWN_BITS = 31
-_OTHER_MODEL = "Not written: another model was loaded meanwhile."
-_NO_MODEL = "Not written: the model was unloaded."
+_OTHER_MODEL = "Not generated: another model was loaded."
+_NO_MODEL = "Not generated: the model was unloaded."
 
 
 @dataclass(eq=False)
@@ -119,8 +119,8 @@ class ComparisonService(QObject):
         sampler = self._session.settings(SamplerSettings)
         if sampler.temperature == 0 or sampler.top_k == 1:
             self._session.notice.emit(
-                "With these settings the likeliest token is always taken, so all replies would be the same: "
-                "raise the temperature or top-k first, or compare other settings.",
+                "With these settings the most likely token is always chosen, so all replies would be "
+                "the same. Raise the temperature or Top K first, or compare other settings.",
                 "warning",
             )
             return []
@@ -144,13 +144,13 @@ class ComparisonService(QObject):
             return False
         model = session.model
         if not answered or not settings or model is None:
-            session.notice.emit("There is nothing to answer yet: write a message first.", "warning")
+            session.notice.emit("There is nothing to reply to yet. Write a message first.", "warning")
             return False
         columns = [Column(each, waits=True) for each in self._resolved(settings, model)]
         if session.local_only and any(split_address(each.settings.model) for each in columns):
             session.server_refused.emit(
-                "This chat stays on this computer, so models of servers cannot be compared in it: choose "
-                "models on this computer."
+                "This chat stays on this computer, so models on servers cannot be compared in it. "
+                "Choose models on this computer."
             )
             return False
         comparison = Comparison(session.conversation, answered, author, columns)
@@ -158,7 +158,9 @@ class ComparisonService(QObject):
         if now and not self._begin(comparison, now, beside=False):
             return False
         if not now and session.state != "idle":
-            session.notice.emit("A reply is still being written: stop it with Esc or wait.", "warning")
+            session.notice.emit(
+                "A reply is still being written. Wait for it, or press Esc to stop it.", "warning"
+            )
             return False
         self._open[comparison.conversation] = comparison
         self.opened.emit(comparison.conversation)
@@ -177,7 +179,7 @@ class ComparisonService(QObject):
             return False
         replies = [each for each in siblings if each.role == "assistant"][-MOST:]
         if len(replies) < FEWEST:
-            session.notice.emit("This reply has one version only.", "info")
+            session.notice.emit("This reply has only one version.", "info")
             return False
         columns = [Column(ColumnSettings(label=_label_of(each)), each.id) for each in replies]
         self._open[session.conversation] = Comparison(session.conversation, answered, author, columns)
@@ -191,7 +193,7 @@ class ComparisonService(QObject):
         if column.message:
             self._engine.stop_reply(column.message)
         elif column.waits:
-            column.waits, column.words = False, "Not written: stopped by you."
+            column.waits, column.words = False, "Not generated: stopped by you."
             self.changed.emit(conversation)
 
     def has_failed(self, column: Column) -> bool:
@@ -270,7 +272,7 @@ class ComparisonService(QObject):
         )
         if not messages:
             for column in columns:
-                column.waits, column.words = False, "Not written: it could not be begun."
+                column.waits, column.words = False, "Not generated: it could not be started."
             return False
         for column, message in zip(columns, messages, strict=True):
             column.message, column.waits, column.words = message, False, ""
@@ -311,11 +313,11 @@ class ComparisonService(QObject):
                 name = model_name(column.settings.model)
                 own = any(self._engine.state_of(each.message) != "idle" for each in comparison.columns)
                 if column.settings.model == self._loading:
-                    words = f"{name} is being loaded."
+                    words = f"Loading {name}."
                 elif own:
-                    words = f"Waits for {name}, which is loaded when the replies beside it have ended."
+                    words = f"Waiting for {name}, which is loaded when the other replies are complete."
                 else:
-                    words = f"Waits for {name}, which is loaded when no other reply runs."
+                    words = f"Waiting for {name}, which is loaded when no other reply is being written."
                 if words != column.words:
                     column.words = words
                     self.changed.emit(conversation)
@@ -349,7 +351,7 @@ class ComparisonService(QObject):
             self._give_up(_OTHER_MODEL)
         elif self._loading and engine.state in ("idle", "no_model"):
             self._loading = ""
-            self._give_up("Not written: loading its model was stopped.")
+            self._give_up("Not generated: loading its model was cancelled.")
         if engine.state == "no_model" and not self._loading:
             self._go_on()  # another model may load where one could not
         self._say_why()
@@ -375,7 +377,7 @@ class ComparisonService(QObject):
     def _on_load_failed(self, path: str, sentence: str, _details: str) -> None:
         if path == self._loading:
             self._loading = ""
-            self._give_up(f"Not written: {sentence}", path)
+            self._give_up(f"Not generated: {sentence}", path)
 
 
 def _label_of(message: StoredMessage) -> str:

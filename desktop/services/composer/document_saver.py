@@ -60,8 +60,8 @@ class DocumentSaver(QObject):
             if not self._reported:
                 self._reported = True
                 self.trouble.emit(
-                    "What you are writing cannot be saved now. It stays here, and is saved as soon as "
-                    "there is room."
+                    "Your text cannot be saved now. It stays here and is saved as soon as there is "
+                    "disk space."
                 )
             return
         self._timer.stop()

@@ -62,8 +62,7 @@ class DraftAttachments(QObject):
             if left_out:
                 names = ", ".join(f"“{name}”" for name in left_out)
                 self._session.notice.emit(
-                    f"Too long to be kept for the next start, attached only until Inglenook ends: {names}.",
-                    "info",
+                    f"Too large to be saved with the draft, so attached only until you quit: {names}.", "info"
                 )
             self._set_holding(self.holding | {conversation} if now else self.holding - {conversation})
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from desktop.store.attachments.message_format import Attachment, cut, cut_inside, join, lines_of
 from engine.core import ChatRequest, ChatSource, Message, PromptSize
+from engine.words import ngettext
 
 __all__ = ["fitted", "over_text", "shortened", "size_of"]
 
@@ -43,7 +44,7 @@ def over_text(size: PromptSize) -> str:
     """By how much a prompt is too long: "1 token", "1,234 tokens", "about 120,000 tokens"."""
     if not size.exact:
         return f"about {float(f'{size.over:.2g}'):,.0f} tokens"
-    return f"{size.over:,} {'token' if size.over == 1 else 'tokens'}"
+    return ngettext("{n} token", "{n} tokens", size.over)
 
 
 def fitted(

@@ -176,9 +176,7 @@ class MessageQueue(QObject):
             return
         self._held.add(waiting.conversation_id)  # if it is refused, it waits for the user
         if cut:
-            self._session.notice.emit(
-                "The files of the waiting message were cut to their beginnings, so that it fits.", "info"
-            )
+            self._session.notice.emit("The files of the queued message were trimmed so that it fits.", "info")
         self._send(waiting)
         self._go_on()
         self.changed.emit()

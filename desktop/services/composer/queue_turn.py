@@ -94,6 +94,7 @@ class QueueTurn(QObject):
             held = tuple(attachment for _, attachment in files)
             self._ask(fitted(request, held, waiting.text[place:]), waiting)
         else:
-            helps = "make it shorter" + ("" if answer.prompt > answer.context else ", or send it as it is")
-            sentence = f"The waiting message is {over_text(answer)} too long for the context: {helps}."
+            over = f"The queued message is {over_text(answer)} too long for the context."
+            helps = "Shorten it." if answer.prompt > answer.context else "Shorten it, or send it anyway."
+            sentence = f"{over} {helps}"
             self.too_long.emit(self._whole, sentence)

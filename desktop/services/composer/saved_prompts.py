@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from desktop.store.database.database import Database, StoreError
 from desktop.store.settings.saved_prompts import Prompt, PromptStore, read_prompts, write_prompts
+from engine.words import ngettext
 
 __all__ = ["SavedPromptService"]
 
@@ -53,8 +54,14 @@ class SavedPromptService(QObject):
     def write(self, path: Path) -> None:
         """Write all prompts to a file."""
         if self._tried(lambda: write_prompts(path, self.prompts())):
-            what = "The prompt was" if len(self.prompts()) == 1 else f"{len(self.prompts())} prompts were"
-            self.notice.emit(f"{what} written to {path.name}.", "info")
+            count = len(self.prompts())
+            words = ngettext(
+                "{n} prompt was exported to {file}.",
+                "{n} prompts were exported to {file}.",
+                count,
+                file=path.name,
+            )
+            self.notice.emit(words, "info")
 
     def read(self, path: Path) -> None:
         """Add the prompts in a file, except those that exist already with the same name and text."""
@@ -66,7 +73,7 @@ class SavedPromptService(QObject):
         if self._tried(lambda: self._put_all(new)):
             self._renew()
             self.notice.emit(
-                f"{len(new)} of {len(found)} prompts in {path.name} were new and are added.", "info"
+                f"{len(new)} of {len(found)} prompts in {path.name} were new and were added.", "info"
             )
 
     def _put_all(self, prompts: Iterable[Prompt]) -> None:

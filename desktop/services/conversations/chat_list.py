@@ -123,7 +123,9 @@ class ChatList(QObject):
         """
         kept = [number for number in ids if number < FIRST_TEMPORARY]
         if len(kept) < len(ids):
-            self.session.notice.emit("A temporary chat cannot be in a folder: keep it first.", "warning")
+            self.session.notice.emit(
+                "A temporary chat cannot be moved to a folder. Save it first.", "warning"
+            )
         self.session.stores.kept.move(kept, folder_id)
         for number in kept if unpin else ():
             self.session.stores.kept.pin(number, False)

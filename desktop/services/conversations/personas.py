@@ -83,7 +83,7 @@ class PersonaService(QObject):
         self._session.push_undo("delete persona", lambda: self._undelete(persona.id))
         self._announce()
         self.notice.emit(
-            f"The persona “{persona.name}” was deleted; its chats go on without it.", "info", True
+            f"The persona “{persona.name}” was deleted. Its chats continue without it.", "info", True
         )
         return True
 

@@ -90,7 +90,7 @@ class ModelHost:
         loaded model. There is memory for one model only: the old one is released before the new weights.
         """
         self.needs_reload = False
-        yield Loading("Reading the headers", 0, 1)
+        yield Loading("Reading the model's headers", 0, 1)
         self._describe(path)
         if stop.is_set():
             return None
@@ -114,7 +114,7 @@ class ModelHost:
         device. Raises `EngineError` if no model is loaded.
         """
         if self._source is None:
-            raise EngineError("No model is loaded: open one, then send again.")
+            raise EngineError("No model is loaded. Open one, then send again.")
         self.needs_reload = False
         events = self._source.stream(request, stop)
         if isinstance(events, Generator):
@@ -124,7 +124,7 @@ class ModelHost:
     def ask(self, work: AskModel, stop: threading.Event) -> Generator[Any, None, Any]:
         """What `work` does with the loaded model. Raises `EngineError` if none is loaded."""
         if self._source is None:
-            raise EngineError("No model is loaded: open one first.")
+            raise EngineError("No model is loaded. Open one first.")
         return work(self._source, stop)
 
     def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:

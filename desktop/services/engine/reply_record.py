@@ -9,6 +9,7 @@ from typing import Any
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.records import StoredMessage
 from engine.core import Done, Stats
+from engine.words import ngettext
 
 __all__ = [
     "LABEL", "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record",
@@ -30,7 +31,7 @@ _TRIGGERED = {
     "stop_token": ("finished", "stopped at {}"),
     "stop_string": ("stopped at a stop string", "stopped at “{}”"),
     "stop_regex": ("stopped at the stop expression", "stopped at “{}”, which the stop expression matches"),
-    "loop": ("stopped because it went round in circles", "stopped because it repeated “{}”"),
+    "loop": ("stopped because the text was repeating itself", "stopped because it repeated “{}”"),
 }
 """Words for reasons with a trigger: without it, and with it."""
 _TRIGGER_CHARACTERS = 40
@@ -84,18 +85,18 @@ def short(text: str) -> str:
 
 def avoided_text(count: int) -> str:
     """That the reply went back because banned strings had come up; empty when none had."""
-    return (
-        "" if count <= 0 else "1 banned phrase avoided" if count == 1 else f"{count:,} banned phrases avoided"
-    )
+    return ngettext("{n} banned phrase avoided", "{n} banned phrases avoided", count) if count > 0 else ""
 
 
 def drafting_text(stats: Stats) -> str:
-    """What drafting brought, for example "2.4 tokens per pass, 71 % of drafts kept"; empty when nothing
+    """What drafting brought, for example "2.4 tokens per pass, 71 % of drafts accepted"; empty when nothing
     was drafted.
     """
     if not stats.drafted_tokens:
         return ""
-    return f"{stats.tokens_per_pass:.1f} tokens per pass, {100 * stats.acceptance_rate:.0f} % of drafts kept"
+    return (
+        f"{stats.tokens_per_pass:.1f} tokens per pass, {100 * stats.acceptance_rate:.0f} % of drafts accepted"
+    )
 
 
 def footer(saved: Mapping[str, Any]) -> str:
@@ -105,7 +106,7 @@ def footer(saved: Mapping[str, Any]) -> str:
     stats = stats_of(saved)
     parts = [str(saved.get(LABEL, ""))]
     if stats is not None and stats.new_tokens:
-        parts.append("1 token" if stats.new_tokens == 1 else f"{stats.new_tokens:,} tokens")
+        parts.append(ngettext("{n} token", "{n} tokens", stats.new_tokens))
     if stats is not None and stats.decode_tokens_per_second > 0:
         parts.append(f"{stats.decode_tokens_per_second:.1f} tok/s")
     parts.append(reason_text(saved))
@@ -121,7 +122,7 @@ def notice(message: StoredMessage) -> str:
     """
     saved = message.stats
     if message.state == "stopped" and not saved.keys() - {"opened"}:
-        return "Inglenook ended while this reply was being written; what had arrived is kept."
+        return "Inglenook ended while this reply was being written. The text written so far was saved."
     parts = []
     trimmed, tokens = saved.get("trimmed", 0), saved.get("trimmed_tokens", 0)
     if isinstance(trimmed, int) and isinstance(tokens, int):
@@ -135,16 +136,18 @@ def trimmed_text(count: int, tokens: int = 0) -> str:
     empty for nothing.
     """
     if tokens > 0:
-        what = (
-            "first token of the document was"
-            if tokens == 1
-            else f"first {tokens:,} tokens of the document were"
+        return ngettext(
+            "The context was full: the first token of the document was not read.",
+            "The context was full: the first {n} tokens of the document were not read.",
+            tokens,
         )
-        return f"The context was full: the {what} not read."
     if count <= 0:
         return ""
-    what = "the oldest message was" if count == 1 else f"the {count} oldest messages were"
-    return f"The context was full: {what} not read for this reply."
+    return ngettext(
+        "The context was full: the oldest message was not read for this reply.",
+        "The context was full: the {n} oldest messages were not read for this reply.",
+        count,
+    )
 
 
 def message_item(message: StoredMessage) -> MessageItem:

@@ -70,12 +70,10 @@ class _Crossing(NamedTuple):
     waits: bool
 
 
-UNEXPECTED = (
-    "Something went wrong inside Inglenook: {kind}. Your conversations are safe; please report the details."
-)
+UNEXPECTED = "Something went wrong in Inglenook ({kind}). Your chats are safe. Please report the details."
 NO_MEMORY = (
-    "There was not enough memory to go on. Your chats and settings are as they were: end other programs, "
-    "or choose a shorter context or a smaller model, and load the model again."
+    "There was not enough memory to continue. Your chats and settings are safe. Close other "
+    "programs, or choose a shorter context or a smaller model, then reload the model."
 )
 CLOSE_TIMEOUT_S = 20.0
 SHORTEST_MS, SLOWEST_MS = 30, 250

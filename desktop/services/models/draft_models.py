@@ -23,7 +23,7 @@ DraftProblem = Callable[[Path, Path], str]
 Like `engine.speculation.compatible`.
 """
 
-ITSELF = "This is the loaded model itself: a draft model has to be a smaller one."
+ITSELF = "This is the loaded model itself. A draft model must be smaller."
 
 
 def draft_problem(target: Path, draft: Path) -> str:

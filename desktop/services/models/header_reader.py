@@ -57,8 +57,8 @@ class HeaderReader:
             log.warning("the process that reads headers failed at %s: %s", path, error)
             self.helper.stop()
             sentence = (
-                f"{path.name} cannot be read: reading its headers ended the process that did; get the file "
-                "again."
+                f"{path.name} cannot be read: the process that read its headers crashed. Download "
+                "the file again."
             )
             raise BadCheckpoint(sentence) from error
 

@@ -238,7 +238,7 @@ class HubService(QObject):
         if key in self._jobs:
             return
         before = self._downloads.get(key)
-        waiting = "Waiting for the download before it" if self._jobs else "Starting"
+        waiting = "Waiting for the previous download" if self._jobs else "Starting"
         self._downloads[key] = Fetching(
             choice, "waiting", before.done if before else 0, choice.bytes, waiting
         )

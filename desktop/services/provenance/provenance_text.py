@@ -15,6 +15,7 @@ from desktop.settings import PANES
 from engine.core import Rendered
 from engine.settings import AdapterSettings, SamplerSettings, Settings, setting_info
 from engine.units import size_text
+from engine.words import ngettext
 
 __all__ = [
     "SettingRow",
@@ -63,14 +64,17 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
     if stats is not None:
         cached = f", {stats.cached_tokens:,} of them from the cache" if stats.cached_tokens else ""
         rows += [
-            ("Prompt", f"{stats.prompt_tokens:,} tokens{cached}"),
-            ("Reply", f"{stats.new_tokens:,} tokens"),
+            ("Prompt", ngettext("{n} token", "{n} tokens", stats.prompt_tokens) + cached),
+            ("Reply", ngettext("{n} token", "{n} tokens", stats.new_tokens)),
             ("Seed", f"{stats.seed}{_drawn(reply)}" if not reply.server or stats.seed else ""),
             (
                 "Reading the prompt",
                 _speed(stats.prefill_tokens, stats.prefill_seconds, stats.prefill_tokens_per_second),
             ),
-            ("First token after", f"{stats.first_token_seconds:.2f} s" if stats.first_token_seconds else ""),
+            (
+                "Time to first token",
+                f"{stats.first_token_seconds:.2f} s" if stats.first_token_seconds else "",
+            ),
             (
                 "Writing",
                 _speed(max(0, stats.new_tokens - 1), stats.decode_seconds, stats.decode_tokens_per_second),
@@ -88,13 +92,13 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
 def prompt_words(prompt: Rendered | None) -> str:
     """The length of a prompt, and what is special about it."""
     if prompt is None:
-        return "The prompt of this reply was not kept."
+        return "The prompt of this reply was not saved."
     special = {id for id, _, control in prompt.vocabulary if control}
     words = f"{len(prompt.ids):,} tokens, {sum(id in special for id in prompt.ids):,} of them control tokens"
     if prompt.given:
-        words += f"; the last {prompt.given:,} are the beginning of the reply"
+        words += f"; the last {prompt.given:,} are the start of the reply"
     if prompt.heal:
-        words += "; the last one was chosen again"
+        words += "; the last one was sampled again"
     return f"{words}."
 
 
@@ -187,12 +191,13 @@ def _place(model: Any) -> str:
     if model.get("where"):
         return str(model["where"])
     place = "the reference backend" if model.get("backend") == "reference" else "the processor (CPU)"
-    return f"{place}, {model['threads']} threads" if model.get("threads") else place
+    threads = model.get("threads")
+    return ngettext("{place}, {n} thread", "{place}, {n} threads", threads, place=place) if threads else place
 
 
 def _drawn(reply: ReplyProvenance) -> str:
     values = reply.settings(SamplerSettings)
-    return ", drawn at random" if values and values.get("seed") is None else ", as set" if values else ""
+    return ", random" if values and values.get("seed") is None else ", set by you" if values else ""
 
 
 def _speed(tokens: int, seconds: float, rate: float) -> str:

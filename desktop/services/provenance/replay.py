@@ -30,6 +30,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
+from engine.words import ngettext
 
 __all__ = ["Compared", "Replay", "doubts", "replay_request", "why_not"]
 
@@ -56,11 +57,11 @@ class Compared(NamedTuple):
     def sentence(self) -> str:
         """The result as a sentence for the user."""
         if self.identical:
-            return f"Identical, {_tokens(self.total)}."
+            return ngettext("Identical: {n} token.", "Identical: {n} tokens.", self.total)
         place = (
-            f"The first {_tokens(self.same)} are identical"
+            ngettext("The first token is identical", "The first {n} tokens are identical", self.same)
             if self.same
-            else "The first token differs already"
+            else "The first token already differs"
         )
         there = f"the reply has “{self.there}”" if self.there else "the reply ends"
         here = f"the replay writes “{self.here}”" if self.here else "the replay ends"
@@ -146,21 +147,21 @@ def why_not(reply: ReplyProvenance, model: ModelInfo | None, busy: bool) -> str:
         return "This reply is still being written."
     if reply.server:
         return (
-            f"{reply.server} wrote this reply. Only a reply that was written on this computer can be written "
-            "again token by token."
+            f"{reply.server} wrote this reply. Only replies written on this computer can be replayed "
+            "token by token."
         )
     if reply.provenance is None or reply.provenance.prompt is None or stats_of(reply.message.stats) is None:
-        return "What this reply was made from was not kept, so it cannot be made again."
+        return "The data needed to repeat this reply was not saved, so it cannot be replayed."
     if not reply.expected or -1 in reply.expected:
-        return "The tokens of this reply are not known, so there is nothing to compare with."
+        return "The tokens of this reply were not saved, so there is nothing to compare with."
     try:
         replay_request(reply)
     except (BadSetting, TypeError) as error:
-        return f"A setting of this reply is not understood any more: {error}"
+        return f"A setting of this reply is no longer valid: {error}"
     if model is None:
         return "Load the model first."
     if model.host:
-        return "A model of a server cannot do this: load the model that wrote the reply."
+        return "A model on a server cannot do this. Load the model that wrote the reply."
     return "Wait until the engine is free." if busy else ""
 
 
@@ -173,16 +174,16 @@ def doubts(
     was, found = reply.model, list[str]()
     if was.get("identity") != identity:
         found.append(
-            f"The loaded model is {model.name}, whose files are others than those of "
-            f"“{was.get('name', 'the model')}” then."
+            f"The loaded model is {model.name}, whose files differ from those of "
+            f"“{was.get('name', 'the model')}” at the time."
         )
     if (was.get("backend"), was.get("where")) != (model.backend, model.where):
         found.append(
-            f"It ran on {_place(was.get('backend'), was.get('where'))}; now "
+            f"The reply was computed on {_place(was.get('backend'), was.get('where'))}; now "
             f"{_place(model.backend, model.where)} is used."
         )
     if was.get("threads") != model.threads and not model.where:
-        found.append(f"It was computed by {was.get('threads')} threads; now there are {model.threads}.")
+        found.append(f"The number of threads was {was.get('threads')} and is now {model.threads}.")
     for cls, now in zip((LoadSettings, CacheSettings), loaded, strict=True):
         then, present = reply.settings(cls), now.to_json()
         names = [name for name in present if name in _MATTERING[cls] and then.get(name) != present[name]]
@@ -193,21 +194,18 @@ def doubts(
             )
     if reply.provenance.facts.get("engine") != version():
         found.append(
-            f"It was written by version {reply.provenance.facts.get('engine') or 'unknown'}; "
-            f"this is {version()}."
+            f"The reply was written by version {reply.provenance.facts.get('engine') or 'unknown'}; "
+            f"this is version {version()}."
         )
     if reply.provenance.prompt is not None and not reply.provenance.prompt.exact:
-        found.append(
-            "A part of its prompt was in the cache since an earlier session, and how that was read is not "
-            "known."
-        )
+        found.append("A part of its prompt was cached in an earlier session, and how it was read is unknown.")
     sampler = reply.settings(SamplerSettings)
     if (
         reply.settings(SpeculationSettings).get("method") in ("model", "mtp")
         and sampler.get("seed") is None
         and sampler.get("temperature", 0) > 0
     ):
-        found.append("It was drafted without a fixed seed, so that the guesses followed the clock.")
+        found.append("The drafts were sampled without a fixed seed, so they depended on timing.")
     return found
 
 
@@ -229,7 +227,7 @@ def _place(backend: object, where: object) -> str:
 
 
 def _tokens(count: int) -> str:
-    return "1 token" if count == 1 else f"{count:,} tokens"
+    return ngettext("{n} token", "{n} tokens", count)
 
 
 def _replayed(
@@ -247,7 +245,7 @@ def _replayed(
             if isinstance(event, Loading):
                 yield event.stage, event.done, event.total
             elif isinstance(event, Prefill):
-                yield "Reading the prompt as it was read then", event.done, event.total
+                yield "Reading the prompt as it was read originally", event.done, event.total
             elif isinstance(event, Text):
                 wrong = _first_other(event.tokens, expected[same:])
                 if wrong is not None:
@@ -256,7 +254,7 @@ def _replayed(
                         same, len(expected), "".join(pieces[same : same + 1]), event.tokens[wrong].text
                     )
                 same += len(event.tokens)
-                yield "Writing the reply again", same, len(expected)
+                yield "Generating the reply again", same, len(expected)
     if stop.is_set():
         return None
     return Compared(same, len(expected), "".join(pieces[same : same + 1]))

@@ -171,7 +171,7 @@ class ProviderService(QObject):
         def listed(stop: threading.Event) -> Generator[str, None, tuple[ListedModel, ...]]:
             from engine.remote.client import Client
 
-            yield "Asking for its models"
+            yield "Listing its models"
             client = Client(asked.provider, key_of(provider).get())
             return tuple(
                 ListedModel(each.name, each.context_length) for each in client.models(stop, LIST_SECONDS)
@@ -180,7 +180,7 @@ class ProviderService(QObject):
         def take(models: tuple[ListedModel, ...]) -> None:
             self.models.set_models(provider, models)
             if not models:
-                self._trouble[provider] = "The server lists no models; type the name of one to test it."
+                self._trouble[provider] = "The server lists no models. Type a model's name to test it."
 
         self._ask(provider, listed, take)
 

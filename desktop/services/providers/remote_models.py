@@ -102,8 +102,8 @@ class RemoteModels:
         server = self.servers.get(provider)
         if server is None:
             raise ModelNotFound(
-                f"The server “{provider}” is not among your servers any more: add it again in the model "
-                "library, or choose another model."
+                f"The server “{provider}” is no longer in your list of servers. Add it again in the "
+                "model library, or choose another model."
             )
         return server
 
@@ -120,7 +120,7 @@ class RemoteModels:
         found = server.capabilities.get(model)
         models: tuple[RemoteModel, ...] = ()
         if found is None:
-            yield Loading(f"Asking {server.provider.name} for its models", 0, 0)
+            yield Loading(f"Listing the models of {server.provider.name}", 0, 0)
             with contextlib.suppress(RemoteError):  # some list none, and the model may answer all the same
                 models = Client(server.provider, key).models(stop, LIST_SECONDS)
                 self.set_models(

@@ -24,11 +24,11 @@ def branch_trouble(model: ModelInfo | None, state: str, trace: TokenTrace) -> tu
     if lacks := model.why_not("continue"):
         return lacks, stops
     if state != "idle":
-        return "A reply is being written: wait for it, or stop it, to continue from here.", stops
+        return "To continue from here, wait for the reply being written, or stop it.", stops
     if not trace.model:
-        return "Several models wrote this reply, so it cannot be continued from its middle.", stops
+        return "Several models wrote this reply, so it cannot be continued from the middle.", stops
     if trace.model != model_key(model):
         writer = trace.model.split(" · ", 1)[0]
         name = f"“{writer}”" if writer != model.name else f"another “{writer}”"
-        return f"This reply was written by {name}: load that model to continue from here.", stops
+        return f"This reply was written by {name}. Load that model to continue from here.", stops
     return "", stops

@@ -350,7 +350,7 @@ class ChatSession(SessionSignals):
 
     @Slot()
     def _on_saved_again(self) -> None:
-        self.notice.emit("Everything is saved again.", "info")
+        self.notice.emit("Saving works again, and everything is saved.", "info")
 
     @Slot(str, str)
     def _on_engine_failed(self, sentence: str, details: str) -> None:

@@ -14,6 +14,7 @@ from desktop.services.system.debounce import debounce
 from engine.core import ChatRequest, ChatSource, Foreseen, Stats
 from engine.errors import EngineError
 from engine.settings import ConstraintSettings, GuidanceSettings, Settings, StopSettings, ThinkingSettings
+from engine.words import ngettext
 
 __all__ = ["ContextMeter", "Measured", "cost_words"]
 
@@ -61,7 +62,7 @@ class Measured(NamedTuple):
 
 def cost_words(tokens: int, rate: float) -> str:
     """For example "about 3,120 tokens, about 4 s"; without the time if no speed was measured."""
-    words = "about 1 token" if tokens == 1 else f"about {tokens:,} tokens"
+    words = ngettext("about {n} token", "about {n} tokens", tokens)
     if rate <= 0:
         return words
     seconds = tokens / rate
@@ -107,7 +108,7 @@ class ContextMeter(QObject):
     def edit_words(self, message: int) -> str:
         """What editing a message costs; "" while it is not known."""
         tokens = self.measured.cost_of_editing(message)
-        return f"Editing this re-reads {cost_words(tokens, self.measured.rate)}" if tokens else ""
+        return f"Editing this rereads {cost_words(tokens, self.measured.rate)}" if tokens else ""
 
     @Slot()
     def prompt_changed(self) -> None:

@@ -17,6 +17,7 @@ from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStor
 from desktop.store.conversations.titles import set_model_title
 from desktop.store.database.database import StoreError
 from desktop.store.settings.preferences import Preferences
+from engine.words import ngettext
 
 __all__ = ["Conversations"]
 
@@ -108,7 +109,8 @@ class Conversations:
             return False
         if before in self._runner.conversations:
             self._signals.notice.emit(
-                "A reply is still being written here: stop it with Esc or wait, then keep the chat.",
+                "A reply is still being written in this chat. Wait for it, or press Esc to stop it, "
+                "then save the chat.",
                 "warning",
             )
             return False
@@ -171,7 +173,7 @@ class Conversations:
             for number in ids:
                 self._stores.of(number).delete(number)
         self._visible.listed.remove_all(ids)
-        what = "delete conversation" if len(ids) == 1 else f"delete {len(ids):,} conversations"
+        what = ngettext("delete chat", "delete {n} chats", len(ids))
         self.undo_stack.push(what, lambda: self._restore_conversations(tuple(ids)))
         return self._leave_deleted()
 
@@ -208,7 +210,7 @@ class Conversations:
         for number in discarded:
             self._runner.engine.stop_reply(number)
         if discarded:
-            what = "delete version" if len(discarded) == 1 else f"delete {len(discarded)} versions"
+            what = ngettext("delete version", "delete {n} versions", len(discarded))
             self.undo_stack.push(what, lambda: self._restore_versions(tuple(discarded), message_id))
         self._visible.show_path()
         return True
@@ -304,9 +306,7 @@ class Conversations:
         except StoreError as error:
             if not is_temporary(message_id):
                 raise
-            raise StoreError(
-                "That message was in a temporary chat, which was left and is forgotten."
-            ) from error
+            raise StoreError("That message was in a temporary chat that has been discarded.") from error
         store.undelete_message(message_id)
         if store.get(conversation_id).deleted:
             self._stores.of(conversation_id).restore(conversation_id)

@@ -54,8 +54,8 @@ class DraftCheck(QObject):
             return ""
         if not drafting.draft_model:
             return (
-                "Drafting with a draft model is on, but no draft model is chosen: choose one, or switch "
-                "drafting off."
+                "Drafting with a draft model is on, but no draft model is chosen. Choose one, or "
+                "turn off drafting."
             )
         problem = self.models.answer(drafting.draft_model)
         name = model_name(drafting.draft_model)

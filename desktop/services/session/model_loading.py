@@ -134,7 +134,7 @@ class ModelLoading(QObject):
         model = self._engine.model
         if cls in MODEL_SETTINGS and model is not None and not (model.host or self._reported_outdated):
             self._reported_outdated = True
-            self._signals.notice.emit("This takes effect when the model is loaded again.", "info")
+            self._signals.notice.emit("This takes effect when the model is reloaded.", "info")
 
     def _use(self, info: ModelInfo | None) -> None:
         if info is None:

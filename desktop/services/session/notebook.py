@@ -87,7 +87,7 @@ class Notebook:
         said = "" if message.state == "running" else item.notice
         # who was writing is not known: it may have been the user
         if message.state == "stopped" and not message.stats:
-            said = "Inglenook ended while this was being written; what had been saved is here."
+            said = "Inglenook ended while this was being written. The text written so far was saved."
         return Document(message.id, item.text, stretch=(start, end), footer=item.footer, notice=said)
 
     def _stored(self, context: ConversationContext) -> StoredMessage:
@@ -141,7 +141,7 @@ class Notebook:
         self._runner.unsaved.save()
         if self._runner.unsaved.find(self._stored(context).id) is not None:
             self._signals.notice.emit(
-                "The last stretch is not saved yet: make room on the disk, then write on.", "error"
+                "The last generated text is not saved yet. Free some disk space, then continue.", "error"
             )
             return False
         context.store.set_text(self._stored(context).id, head + tail, settled=False)

@@ -31,12 +31,14 @@ from engine.settings import StopSettings
 __all__ = ["Asked", "Turns"]
 
 _REFUSALS = {
-    "no_model": "No model is loaded: open one first, then {verb} again. Your text is kept.",
-    "loading": "The model is still loading: {verb} again when it is ready. Your text is kept.",
-    "stopping": "The last task is still being stopped: {verb} again in a moment. Your text is kept.",
-    "waiting": "A reply is still waiting for its turn: stop it with Esc or wait. Your text is kept.",
-    "prefill": "A reply is still being prepared: stop it with Esc or wait. Your text is kept.",
-    "answering": "A reply is still being written: stop it with Esc or wait. Your text is kept.",
+    "no_model": "No model is loaded. Open one, then try again. Your text is kept.",
+    "loading": "The model is still loading. Try again when it is ready. Your text is kept.",
+    "stopping": "The last task is still stopping. Try again in a moment. Your text is kept.",
+    "waiting": (
+        "A reply is still waiting for its turn. Wait for it, or press Esc to stop it. Your text is kept."
+    ),
+    "prefill": "A reply is still being prepared. Wait for it, or press Esc to stop it. Your text is kept.",
+    "answering": ("A reply is still being written. Wait for it, or press Esc to stop it. Your text is kept."),
 }
 
 
@@ -170,7 +172,7 @@ class Turns:
         items = self._visible.messages.items()
         if not items or items[-1].id != message_id or items[-1].role != "assistant":
             self._signals.notice.emit(
-                "Only the last reply can be continued: regenerate this one, or delete what follows it.",
+                "Only the last reply can be continued. Regenerate this one, or delete the messages after it.",
                 "warning",
             )
             return False
@@ -185,7 +187,7 @@ class Turns:
         """A new reply beside this one that begins with `text`, whose exact token ids are `ids`."""
         if message_id not in [item.id for item in self._visible.messages.items() if item.role == "assistant"]:
             self._signals.notice.emit(
-                "Only a reply that is shown can be continued from its middle.", "warning"
+                "Only a reply that is shown can be continued from the middle.", "warning"
             )
             return False
         context = self._visible.context
@@ -203,7 +205,7 @@ class Turns:
         context = self._visible.context
         message = context.store.message(message_id)
         if self._runner.growing(message_id) is not None:
-            self._signals.notice.emit("This reply is still being written: stop it before editing.", "warning")
+            self._signals.notice.emit("This reply is still being written. Stop it before editing.", "warning")
             return False
         answer = answer and message.role == "user"
         if not answer and text == message.text:
@@ -218,8 +220,8 @@ class Turns:
         if not is_last:
             what = "reply" if message.role == "assistant" else "message"
             self._signals.notice.emit(
-                f"What followed is kept with the earlier version of the {what}: the arrows below it lead "
-                "there.",
+                f"The messages after it are kept with the earlier version of the {what}. Use the "
+                "arrows below it to go there.",
                 "info",
             )
         return True
@@ -233,8 +235,8 @@ class Turns:
             return False
         if state == "idle" and loaded is not None and not context.may_use(loaded):
             self._signals.server_refused.emit(
-                f"This chat stays on this computer, so nothing was sent to {loaded.host}: choose a model on "
-                "this computer. Your text is kept."
+                f"This chat stays on this computer, so nothing was sent to {loaded.host}. Choose a "
+                "model on this computer. Your text is kept."
             )
             return False
         if state == "idle" and context.id:
@@ -243,7 +245,7 @@ class Turns:
                 self._signals.draft_refused.emit(f"{trouble} Your text is kept.")
             return not trouble
         sentence = _REFUSALS.get(state, _REFUSALS["stopping"])
-        self.refused = (state, sentence.format(verb="try" if context.is_notebook else "send"))
+        self.refused = (state, sentence)
         self._signals.notice.emit(self.refused[1], "warning")
         return False
 

@@ -117,7 +117,7 @@ class VisibleChat:
     def _report_unusable(self, context: ConversationContext) -> None:
         for problem in context.unusable:
             self._signals.notice.emit(
-                f"A setting of this conversation was replaced by its default: {problem}", "warning"
+                f"A setting of this chat was reset to its default: {problem}", "warning"
             )
 
     # -- its place
@@ -133,7 +133,7 @@ class VisibleChat:
     def _emit_place(self, before: ConversationContext, entering: bool = False) -> None:
         now, signals = self.context, self._signals
         for problem in now.left_out if now.left_out != before.left_out else ():
-            signals.notice.emit(f"A setting of a folder was left out: {problem}", "warning")
+            signals.notice.emit(f"A setting of a folder was ignored: {problem}", "warning")
         if now.persona != before.persona:
             signals.persona_changed.emit(now.persona)
         if entering or now.prompt != before.prompt:

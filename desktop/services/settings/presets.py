@@ -104,7 +104,7 @@ class PresetService(QObject):
         self._session.presets_edited()
         self._session.push_undo("delete preset", lambda: self._restore(found))
         self.changed.emit()
-        self.notice.emit(f"The preset “{name}” was deleted; this chat keeps its values.", "info", True)
+        self.notice.emit(f"The preset “{name}” was deleted. This chat keeps its values.", "info", True)
         return True
 
     def import_file(self, path: Path) -> bool:
@@ -140,16 +140,16 @@ class PresetService(QObject):
     def _may_be(self, name: str) -> bool:
         """Whether the user can have a preset of this name; if not, a notice says why."""
         if any(preset.built_in and preset.name.casefold() == name.casefold() for preset in self.presets()):
-            self.notice.emit(
-                f"“{name}” is one of the program's own presets: choose another name.", "warning", False
-            )
+            self.notice.emit(f"“{name}” is a built-in preset. Choose another name.", "warning", False)
             return False
         return True
 
     def _taken(self, name: str) -> bool:
         taken = any(preset.name.casefold() == name.casefold() for preset in self.presets())
         if taken:
-            self.notice.emit(f"There is a preset “{name}” already: choose another name.", "warning", False)
+            self.notice.emit(
+                f"A preset named “{name}” already exists. Choose another name.", "warning", False
+            )
         return taken
 
     def _tried(self, act: Callable[[], None]) -> bool:
@@ -177,4 +177,4 @@ def _left_out(names: tuple[str, ...]) -> str:
     if not names:
         return ""
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f" Not known here and left out: {', '.join(names[:_MOST_NAMES])}{more}."
+    return f" Unknown settings were ignored: {', '.join(names[:_MOST_NAMES])}{more}."

@@ -175,8 +175,7 @@ def _checked(copies: Backups, stop: threading.Event) -> _Answer:
     except (OSError, StoreError) as error:
         return _Answer("checked", None, str(error))
     words = (
-        "The file with your conversations is damaged ({}): start the program again, and what can be read "
-        "is saved."
+        "The file with your chats is damaged ({}). Restart Inglenook to recover everything that can be read."
     )
     return _Answer("checked", None, words.format(damage) if damage else "")
 

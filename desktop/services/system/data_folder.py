@@ -90,11 +90,11 @@ class DataFolder(QObject):
                 several = self._session.writing > 1
                 self._session.stop_all()
                 what = (
-                    "The replies that were being written are"
+                    "The replies being written were stopped."
                     if several
-                    else "The reply that was being written is"
+                    else "The reply being written was stopped."
                 )
-                return f"{what} stopped now: choose the folder again."
+                return f"{what} Choose the folder again."
             try:
                 private_folder(folder)
                 self._save_shown(path)
@@ -115,7 +115,7 @@ class DataFolder(QObject):
         """The program ends without asking: save everything where it was, unless another file is there."""
         self.look()
         if self.gone and not self.given_up and self.is_free and (sentence := self.save_in(self.folder)):
-            log.error("cannot save the conversations: %s", sentence)
+            log.error("cannot save the chats: %s", sentence)
 
     def close(self) -> bool:
         """Stop checking."""

@@ -18,6 +18,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Behaviour
 from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.database.database import StoreError
+from engine.words import ngettext
 
 __all__ = ["BusNotifier", "Notifier", "ReplyWatch"]
 
@@ -186,10 +187,11 @@ class ReplyWatch(QObject):
             return
         if state == "stopped":
             return  # by the user
-        where = (
-            f" in “{title}”" if title else ""
-        )  # in the title, because the text below may be parsed as markup
-        what = f"The reply{where} ended early" if state == "failed" else f"The reply{where} is ready"
+        # the chat's title stands in the title, because the text below may be parsed as markup
+        if state == "failed":
+            what = f"The reply in “{title}” ended early" if title else "The reply ended early"
+        else:
+            what = f"The reply in “{title}” is ready" if title else "The reply is ready"
         if self._notifier is None:
             self._notifier = self._make()
         self._notifier.show(
@@ -204,4 +206,4 @@ def _span(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     if minutes:
         return f"{minutes} min {rest} s"
-    return f"{rest} seconds"
+    return ngettext("{n} second", "{n} seconds", rest)

@@ -47,8 +47,8 @@ class AlreadyOpen(StoreError):
 
     def __init__(self, folder: Path, process: int) -> None:
         super().__init__(
-            f"Inglenook is already open with the data in {folder}: use that window, or start with another "
-            "--data folder."
+            f"Inglenook is already open with the data in {folder}. Use that window, or start with "
+            "another --data folder."
         )
         self.folder, self.process = folder, process
 
@@ -92,7 +92,7 @@ def take_lock(folder: Path) -> QLockFile:
     if not lock.tryLock(0):
         if lock.error() != QLockFile.LockError.LockFailedError:
             raise StoreError(
-                f"Nothing can be written in the data folder {folder}: make it writable, or start with "
+                f"The data folder {folder} is not writable. Change its permissions, or start with "
                 "another --data folder."
             )
         found: object = lock.getLockInfo()  # (process, host, program), whatever the stubs say
@@ -253,7 +253,7 @@ def _no_answer(found: AlreadyOpen) -> str:
     number = f" (process {found.process})" if found.process else ""
     return (
         f"Inglenook is already open with the data in {found.folder}, but its window does not "
-        f"answer{number}: wait until it does, end that program, or start with another --data folder."
+        f"respond{number}. Wait, end that program, or start with another --data folder."
     )
 
 

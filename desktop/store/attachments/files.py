@@ -48,25 +48,27 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
     try:
         size = path.stat().st_size
         if path.is_dir():
-            raise Unreadable(f"“{path.name}” is a folder: choose the files in it that matter.")
+            raise Unreadable(f"“{path.name}” is a folder. Choose files in it instead.")
         with path.open("rb") as file:
             head = file.read(1024)
             if head.lstrip()[:5] == b"%PDF-":
                 return _pdf(path, size, stop)
             if size > MOST_BYTES:
-                raise Unreadable(f"“{path.name}” has {size / 1e6:,.0f} MB, but up to "
-                    f"{MOST_BYTES / 1e6:,.0f} MB of text "
-                    "can be attached: attach the part that matters.")  # fmt: skip
+                raise Unreadable(
+                    f"“{path.name}” has {size / 1000000.0:,.0f} MB, but at most "
+                    f"{MOST_BYTES / 1000000.0:,.0f} MB of text can be attached. Attach the "
+                    "relevant part."
+                )
             data = head + file.read(MOST_BYTES)
     except OSError as error:
         raise Unreadable(f"“{path.name}” cannot be read: {error.strerror or error}.") from error
     text = decoded(data)
     if text is None:
         raise Unreadable(
-            f"“{path.name}” is not a text file: text, code, Markdown, CSV and PDF files can be attached."
+            f"“{path.name}” is not a text file. You can attach text, code, Markdown, CSV and PDF files."
         )
     if not text.strip():
-        raise Unreadable(f"“{path.name}” is empty: there is nothing in it that a model could read.")
+        raise Unreadable(f"“{path.name}” is empty.")
     return Attachment(one_line(path.name), _clean(text))
 
 
@@ -134,29 +136,27 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
     """The text of a PDF's pages, within the limits on pages, characters, time and memory."""
     if size > MOST_PDF_BYTES:
         raise Unreadable(
-            f"“{path.name}” has {size / 1e6:,.0f} MB, but PDF files of up to {MOST_PDF_BYTES / 1e6:,.0f} MB "
-            "can be attached."
+            f"“{path.name}” has {size / 1000000.0:,.0f} MB, but PDF files can have at most "
+            f"{MOST_PDF_BYTES / 1000000.0:,.0f} MB. Attach a smaller file."
         )
     broken = (
-        f"“{path.name}” is damaged: its PDF pages cannot be read. Save it again in the program it comes "
-        "from, then attach it again."
+        f"“{path.name}” is damaged: its pages cannot be read. Save it again in the program that "
+        "created it, then attach it again."
     )
     answer = _ask_reader(path, stop)
     if answer is None:
         raise Unreadable(
-            f"“{path.name}” was not read to its end: it was stopped, or its pages take too long or too much "
-            "memory to read."
+            f"“{path.name}” was not read completely: reading was stopped, or took too long or too "
+            "much memory."
         )
     if answer.get("trouble") == "locked":
-        raise Unreadable(f"“{path.name}” is encrypted: save a copy without a password, then attach that.")
+        raise Unreadable(f"“{path.name}” is encrypted. Save a copy without a password, then attach the copy.")
     if "pages" not in answer:
         raise Unreadable(broken)
     pages, total = [str(page) for page in answer["pages"]], int(answer["total"])
     text = "\n\n".join(page for page in pages if page)
     if not text.strip():
-        raise Unreadable(
-            f"“{path.name}” has no text: its pages are pictures. Run text recognition (OCR) over it first."
-        )
+        raise Unreadable(f"“{path.name}” contains only images. Run text recognition (OCR) on it first.")
     note = f"first {len(pages):,} of {total:,} pages" if len(pages) < total else ""
     if answer.get("cut"):
         note = f"first {len(text):,} characters"

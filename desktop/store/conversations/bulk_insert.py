@@ -231,7 +231,7 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
         (conversation_id,),
     ).fetchone()
     if head is None:
-        raise missing("conversation", conversation_id)
+        raise missing("chat", conversation_id)
     keys = _message_keys(database, conversation_id)
     messages = tuple(_record(row, keys) for row in database.execute(
         "SELECT id, parent_id, role, text, state, created_at, stats, deleted, shown_child, data, raw, "

@@ -100,7 +100,7 @@ class ConversationStore:
             (conversation_id,),
         ).fetchone()
         if row is None:
-            raise missing("conversation", conversation_id)
+            raise missing("chat", conversation_id)
         return ConversationSummary._make(row)
 
     def get(self, conversation_id: int) -> Conversation:
@@ -111,7 +111,7 @@ class ConversationStore:
             (conversation_id,),
         ).fetchone()
         if row is None:
-            raise missing("conversation", conversation_id)
+            raise missing("chat", conversation_id)
         (number, title, created, updated, deleted, settings, prompt, model_path, folder, pinned, persona,
          inherits, cast, kind, local_only) = row  # fmt: skip
         return Conversation(
@@ -137,7 +137,7 @@ class ConversationStore:
                 (conversation_id,),
             ).rowcount
             if not changed:
-                raise StoreError("This conversation is being deleted for good and cannot be brought back.")
+                raise StoreError("This chat is being deleted permanently and cannot be restored.")
 
     def set_settings(self, conversation_id: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace the values that this conversation changes."""
@@ -377,7 +377,7 @@ class ConversationStore:
             f"UPDATE conversations SET {assignment} WHERE id = ?", (*values, conversation_id)
         ).rowcount
         if not changed:
-            raise missing("conversation", conversation_id)
+            raise missing("chat", conversation_id)
 
     def _touch(self, conversation_id: int, now: float) -> None:
         self._database.execute("UPDATE conversations SET updated_at = ? WHERE id = ?", (now, conversation_id))

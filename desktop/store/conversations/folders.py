@@ -114,7 +114,7 @@ class FolderStore:
             self.get(folder_id)
             inside = self._inside(folder_id)
             if parent_id in inside:
-                raise StoreError(f"The folder {self.get(folder_id).name} cannot be put into itself.")
+                raise StoreError(f"The folder {self.get(folder_id).name} cannot be moved into itself.")
             depth = max(len(self.above(number)) for number in inside) - len(self.above(folder_id)) + 1
             self._check_depth(parent_id, depth)
             siblings = [number for number in self._siblings(parent_id) if number != folder_id]
@@ -215,7 +215,9 @@ class FolderStore:
 
     def _check_depth(self, parent_id: int | None, added: int) -> None:
         if len(self.above(parent_id)) + added > DEEPEST:
-            raise StoreError(f"Folders can be at most {DEEPEST} deep: put this one further up.")
+            raise StoreError(
+                f"Folders can be nested at most {DEEPEST} levels deep. Move this one further up."
+            )
 
 
 _COLUMNS = "id, parent_id, name, position, settings, system_prompt"

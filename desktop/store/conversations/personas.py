@@ -84,7 +84,8 @@ class PersonaStore:
         """Replace the picture; empty removes it. Raises `StoreError` for more than 256 KiB."""
         if len(data) > LARGEST_IMAGE:
             raise StoreError(
-                f"The picture has {len(data):,} bytes, at most {LARGEST_IMAGE:,} are kept: make it smaller."
+                f"The picture has {len(data):,} bytes, but at most {LARGEST_IMAGE:,} are allowed. "
+                "Choose a smaller one."
             )
         self._set(persona_id, "image = ?", data)
 

@@ -72,8 +72,8 @@ def data_folder(folder: Path | None = None) -> Path:
         private_folder(place)
     except OSError as error:
         raise StoreError(
-            f"The data folder {place} cannot be made ({error.strerror}): choose another one with "
-            f"{DATA_VARIABLE} or make room there."
+            f"The data folder {place} cannot be created ({error.strerror}). Choose another one with "
+            f"{DATA_VARIABLE}, or free some disk space."
         ) from error
     return place
 
@@ -147,7 +147,7 @@ class Database:
         for example if `path` exists.
         """
         if path.exists():
-            raise StoreError(f"There are conversations in {path.parent} already: choose an empty folder.")
+            raise StoreError(f"{path.parent} already contains chats. Choose an empty folder.")
         part = path.with_name(path.name + ".moved")
         try:
             private_folder(path.parent)
@@ -155,11 +155,11 @@ class Database:
             with translated(path), contextlib.closing(sqlite3.connect(private_file(part))) as copy:
                 self._connection.backup(copy)
             if damage := check_file(part):
-                raise Damaged(f"The file with your conversations cannot be read any more ({damage}).")
+                raise Damaged(f"The file with your chats can no longer be read ({damage}).")
             os.replace(part, path)
         except OSError as error:
             raise StoreError(
-                f"Nothing can be saved in {path.parent} ({error.strerror}): choose another folder."
+                f"Nothing can be saved in {path.parent} ({error.strerror}). Choose another folder."
             ) from error
         finally:
             for suffix in ("", "-wal", "-shm", *MARKER_SUFFIXES):
@@ -322,8 +322,8 @@ def _migrate(
     names = [step.__name__ for step in migrations]
     if applied != names[: len(applied)]:
         raise StoreError(
-            f"The conversations in {path} were written by a newer version of Inglenook (step "
-            f"{applied[-1]!r} is unknown here): update Inglenook, or choose another data folder with "
+            f"The chats in {path} were saved by a newer version of Inglenook (step {applied[-1]!r} "
+            "is unknown to this one). Update Inglenook, or choose another data folder with "
             f"{DATA_VARIABLE}."
         )
     pending = list(migrations[len(applied) :])

@@ -34,9 +34,9 @@ class Gone(StoreError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"The file with your conversations is no longer in {path.parent}: the folder was removed, "
-            "moved, replaced or unmounted. Nothing can be saved until it is there again, or you choose "
-            "another folder."
+            f"The file with your chats is no longer in {path.parent}: the folder was removed, moved, "
+            "replaced or unmounted. Nothing can be saved until it is back or you choose another "
+            "folder."
         )
 
 
@@ -46,7 +46,7 @@ class Damaged(StoreError):
 
 def missing(what: str, number: int) -> StoreError:
     """The error for an id that is not in the database."""
-    return StoreError(f"There is no {what} number {number}; it may have been removed by another window.")
+    return StoreError(f"There is no {what} number {number}. It may have been deleted in another window.")
 
 
 class Rows(sqlite3.Cursor):
@@ -95,24 +95,25 @@ def is_damage(error: BaseException | None) -> bool:
 
 def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     if isinstance(error, sqlite3.IntegrityError):
-        return StoreError(f"This change does not fit the saved conversations ({error}); nothing was written.")
+        return StoreError(f"This change conflicts with the saved chats ({error}). Nothing was saved.")
     if is_damage(error):
         request_check(path)
         return Damaged(
-            f"The file {path} with your conversations is damaged ({error}): start the program again, and "
-            "what can be read is saved."
+            f"The file {path} with your chats is damaged ({error}). Restart Inglenook to recover "
+            "everything that can be read."
         )
     if _is_full(error, path):
         return DiskFull(
-            f"There is no room to save the conversations in {path}: make room there, then it is saved."
+            f"There is not enough disk space to save your chats in {path}. Free some space, and they "
+            "will be saved."
         )
     if _code(error) == sqlite3.SQLITE_READONLY:
         return StoreError(
-            f"The conversations in {path} can be read, but nothing can be saved: the disk or the file is "
-            "read-only. Make it writable, then everything is saved."
+            f"The chats in {path} can be read but not saved, because the disk or the file is "
+            "read-only. Make it writable, and everything will be saved."
         )
     return StoreError(
-        f"The conversations in {path} cannot be read or written ({error}); check free space and permissions."
+        f"The chats in {path} cannot be read or saved ({error}). Check free space and permissions."
     )
 
 

@@ -37,9 +37,9 @@ def _recover(damaged: Path, database: Database) -> str:
     """Fill the new `database` from the damaged file; returns a sentence for the user."""
     from desktop.store.database.recovery import recover  # hardly any start needs it
 
-    kept = f"The file with your conversations was damaged; it is kept as {damaged.name} in {damaged.parent}"
+    kept = f"The file with your chats was damaged; it is kept as {damaged.name} in {damaged.parent}"
     try:
         return f"{kept}. {recover(damaged, database).sentence}"
     except StoreError as error:
         log.error("nothing was recovered from %s: %s", damaged, error)
-        return f"{kept}, and a new one was begun, because nothing could be read from it ({error})"
+        return f"{kept}, and a new one was started, because nothing could be read from it ({error})"

@@ -21,6 +21,7 @@ from desktop.store.database.errors import StoreError
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.page_reader import Value, index_records, leaf_rows
 from desktop.store.database.recovery_tables import Table, content_tables, label
+from engine.words import ngettext
 
 __all__ = ["Recovery", "recover"]
 
@@ -56,18 +57,15 @@ class Recovery(NamedTuple):
     def sentence(self) -> str:
         """The result as a sentence for the user."""
         if not any(self.rows.values()):
-            return "Nothing could be read from it, so that a new one was begun."
-        chats = f"{self.conversations:,} conversation{'s' * (self.conversations != 1)}"
-        saved = (
-            f"{chats} with {self.messages:,} message{'s' * (self.messages != 1)} could be read from it and "
-            "are here."
-        )
+            return "Nothing could be recovered, so a new file was started."
+        chats = ngettext("{n} chat", "{n} chats", self.conversations)
+        messages = ngettext("{n} message", "{n} messages", self.messages)
+        saved = f"Recovered {chats} with {messages}."
         if not self.lost:
-            return f"{saved} Everything in it could be read."
+            return f"{saved} Nothing is missing."
         missing = ", ".join(map(label, self.lost))
         return (
-            f"{saved} What was on its damaged pages may be missing from: {missing}. An earlier copy may "
-            "have it."
+            f"{saved} Content on damaged pages may be missing from: {missing}. An earlier backup may have it."
         )
 
 
@@ -377,5 +375,5 @@ def _make_conversations(database: Database, table: str) -> None:
         title = auto_title(first_text[0]) if first_text else ""
         database.execute(
             "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
-            (number, title or "Recovered conversation", first or now, last or now),
+            (number, title or "Recovered chat", first or now, last or now),
         )

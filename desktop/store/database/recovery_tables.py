@@ -27,9 +27,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "BLOB": (bytes,),
 }
 _WORDS = {
-    "personas": "personas", "drafts": "drafts", "draft_files": "files of drafts", "prompts": "saved prompts",
+    "personas": "personas", "drafts": "drafts", "draft_files": "files attached to drafts",
+    "prompts": "saved prompts",
     "queued_messages": "queued messages", "message_tokens": "tokens of replies",
-    "message_origins": "origins of replies", "imports": "record of imported conversations",
+    "message_origins": "details of replies", "imports": "record of imported chats",
     "imported_messages": "record of imported messages",
 }  # fmt: skip
 

@@ -50,9 +50,7 @@ class Preferences:
                 cls, saved.get(cls.__name__) if isinstance(saved, dict) else None
             )
             self._saved[cls.__name__] = values
-            self.notices += tuple(
-                f"A saved default was replaced by the built-in one: {problem}" for problem in problems
-            )
+            self.notices += tuple(f"A saved default was reset: {problem}" for problem in problems)
         saved_keys = self._data.get("shortcuts")
         entries = (
             list(saved_keys.items())
@@ -63,7 +61,7 @@ class Preferences:
         )
         broken = [name for name, its in entries if _keys(its) is None]
         self.notices += tuple(
-            f"The saved keys of “{name}” cannot be read; the usual ones are used." for name in broken
+            f"The saved keys for “{name}” cannot be read. The default keys are used." for name in broken
         )
 
     def settings(self, cls: type[S]) -> S:
@@ -274,7 +272,8 @@ class Preferences:
             return {}
         except OSError as error:
             raise StoreError(
-                f"The preferences in {self.path} cannot be read ({error.strerror}); check its permissions."
+                f"The preferences in {self.path} cannot be read ({error.strerror}). Check the file's "
+                "permissions."
             ) from error
         except ValueError:  # not JSON, or not UTF-8
             data = None
@@ -282,8 +281,7 @@ class Preferences:
             return data
         target = set_aside(self.path)
         self.notices = (
-            f"The preferences file was damaged; it is kept as {target.name}, and all settings have their "
-            "defaults.",
+            f"The preferences file was damaged. It is kept as {target.name}, and all settings were reset.",
         )
         return {}
 
@@ -321,8 +319,8 @@ class Preferences:
             write_whole(self.path, json.dumps(self._data, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
             raise StoreError(
-                f"The preferences cannot be saved in {self.path} ({error.strerror}); check space and "
-                "permissions."
+                f"The preferences cannot be saved in {self.path} ({error.strerror}). Check free "
+                "space and permissions."
             ) from error
 
 

@@ -95,7 +95,7 @@ def write_preset(path: Path, preset: Preset) -> None:
         write_whole(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise StoreError(
-            f"The preset cannot be saved as {path} ({error.strerror}); choose another place."
+            f"The preset cannot be saved as {path} ({error.strerror}). Choose another place."
         ) from error
 
 
@@ -115,7 +115,7 @@ def read_preset(path: Path) -> tuple[Preset, tuple[str, ...]]:
     except (ValueError, RecursionError):  # not JSON, or not UTF-8
         data = None
     if not isinstance(data, dict):
-        raise StoreError(f"The file {path.name} is no preset: it must be a JSON object of sampler settings.")
+        raise StoreError(f"{path.name} is not a preset: it must be a JSON object of sampler settings.")
     return _parse(data, path.stem)
 
 
@@ -126,8 +126,8 @@ def _parse(data: dict[str, Any], name: str, built_in: bool = False) -> tuple[Pre
         version, settings = data.get("version"), data.get("settings")
         if not isinstance(version, int) or version > VERSION:
             raise StoreError(
-                f"The preset {name} was written by a newer version of Inglenook: update Inglenook, then "
-                "import it again."
+                f"The preset {name} was saved by a newer version of Inglenook. Update Inglenook, "
+                "then import it again."
             )
         if not isinstance(settings, dict):
             raise StoreError(f"The preset {name} is damaged: it has no settings.")
@@ -135,7 +135,7 @@ def _parse(data: dict[str, Any], name: str, built_in: bool = False) -> tuple[Pre
         return Preset(name, _plain(good), built_in), tuple(key for key in settings if key not in good)
     values, unknown = foreign_settings(data)
     if not values:
-        raise StoreError(f"The file {name} is no preset: none of its names is a sampler setting.")
+        raise StoreError(f"{name} is not a preset: it contains no sampler settings.")
     return Preset(name, _plain(values), built_in), unknown
 
 

@@ -69,13 +69,13 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
-            raise StoreError(f"{path.name} is too large for a file of prompts.")
+            raise StoreError(f"{path.name} is too large for a prompts file.")
         found = json.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise StoreError(f"{path.name} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise StoreError(
-            f"{path.name} is not JSON; a file of prompts is, with a name and a text for each."
+            f"{path.name} is not a prompts file: expected a JSON list of prompts with “name” and “text”."
         ) from error
     entries = found.get("prompts") if isinstance(found, dict) else found
     prompts = (
@@ -85,7 +85,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     )
     if not prompts:
         raise StoreError(
-            f"There are no prompts in {path.name}: expected a list of entries with “name” and “text”."
+            f"{path.name} contains no prompts: expected a JSON list of prompts with “name” and “text”."
         )
     return tuple(prompts)
 

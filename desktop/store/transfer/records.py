@@ -108,12 +108,13 @@ class Broken:
 class LeftOut:
     """Something readable without a counterpart here, as a sentence without its full stop.
 
-    `count` is the number of chats (or of whatever `of` names) that it concerns.
+    `count` is the number of chats (or of what `one` and `many` name) that it concerns.
     """
 
     what: str
     count: int
-    of: str = "chat"
+    one: str = "{n} chat"
+    many: str = "{n} chats"
 
 
 Event = Progress | Imported | Broken | LeftOut

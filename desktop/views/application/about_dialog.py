@@ -28,8 +28,8 @@ from desktop.views.widgets.text_label import text_label
 __all__ = ["AboutDialog", "about_text", "components", "licence"]
 
 _TEXT = (
-    "A chat with language models that run on your own machine. Nothing you write leaves it, "
-    "unless you choose a model of a server."
+    "Chat with language models that run on your own computer. Nothing you write leaves it unless you "
+    "choose a model on a server."
 )
 _GENERAL = ("OSI Approved", "Other/Proprietary License")
 _LONGEST = 60
@@ -50,11 +50,11 @@ def about_text() -> str:
     """What the program is, its licences, how to replace Qt, and where a package has the licences' texts."""
     inside = getattr(sys, "_MEIPASS", None)  # Of a program that PyInstaller made.
     if inside is None:
-        qt = "they are separate packages of this Python environment, and you may put others in their place."
+        qt = "they are separate packages in this Python environment, and you may replace them."
     else:
         qt = (
-            f"they are separate libraries in {Path(inside) / 'PySide6'}, and you may put others in their "
-            f"place. The texts of all licences are in {Path(inside) / 'licences'}."
+            f"they are separate libraries in {Path(inside) / 'PySide6'}, and you may replace them. "
+            f"The texts of all licences are in {Path(inside) / 'licences'}."
         )
     return f"{_TEXT}\n\nLicence: Apache-2.0. Qt and PySide6 are used under the LGPL-3.0: {qt}"
 

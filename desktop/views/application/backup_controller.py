@@ -79,7 +79,8 @@ class BackupController(QObject):
     def _restore(self, path: Path, when: str) -> None:
         if self._transfer.busy:
             self._show_notice(
-                "An import or export still runs: wait for it or cancel it, then restore again.", "warning"
+                "An import or export is still running. Wait for it or cancel it, then restore again.",
+                "warning",
             )
             return
         self._when = when
@@ -95,9 +96,9 @@ class BackupController(QObject):
     def _on_restored(self, aside: str) -> None:
         if self.dialog is not None:
             self.dialog.accept()
-        words = f"The chats are as they were: {self._when}."
+        words = f"Your chats were restored from the backup of {self._when}."
         self._chat.banner.show_notice(
-            f"{words} Those of before are kept as {aside}." if aside else words,
+            f"{words} The previous chats are kept in the file {aside}." if aside else words,
             "warning",
             offer=("Show the file", lambda: self._shower.show(self._backups.copies.path.with_name(aside)))
             if aside

@@ -22,6 +22,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
+from engine.words import ngettext
 
 __all__ = ["BackupDialog", "when_text"]
 
@@ -54,7 +55,7 @@ class BackupDialog(QDialog):
         self.words.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
         self.list = QListWidget()
         self.list.setProperty("tone", "order")
-        self.list.setAccessibleName("Backups, latest first")
+        self.list.setAccessibleName("Backups, newest first")
         self.list.itemActivated.connect(self._ask)
         self.list.currentRowChanged.connect(self._show_choice)
         self.make, self.restore, self.close_button = (
@@ -77,19 +78,22 @@ class BackupDialog(QDialog):
         self.make.setEnabled(True)
         self.list.clear()
         for row in rows:
-            count = (
-                "cannot be read" if row.chats < 0 else "1 chat" if row.chats == 1 else f"{row.chats:,} chats"
-            )
+            count = "unreadable" if row.chats < 0 else ngettext("{n} chat", "{n} chats", row.chats)
             item = QListWidgetItem(f"{when_text(row.backup.made_at)}\n{count} · {size_text(row.backup.size)}")
             item.setData(Qt.ItemDataRole.UserRole, (str(row.backup.path), when_text(row.backup.made_at)))
             if row.chats < 0:
                 item.setFlags(item.flags() & ~Qt.ItemFlag.ItemIsEnabled)
             self.list.addItem(item)
         self.words.setText(
-            "Copies of all chats, made by themselves. Restoring one keeps the present chats in a file "
-            "beside it."
+            (
+                "Inglenook backs up all chats automatically. When you restore a backup, the current "
+                "chats are kept in a separate file."
+            )
             if rows
-            else "There is no backup yet: one is made a minute after the start, and then at most every hour."
+            else (
+                "There are no backups yet. The first one is made a minute after the start, then at most "
+                "one every hour."
+            )
         )
         self.list.setVisible(bool(rows))
         if rows:
@@ -104,13 +108,13 @@ class BackupDialog(QDialog):
 
     def show_restoring(self) -> None:
         """A backup is being restored."""
-        self.words.setText("The copy is checked and put in place…")
+        self.words.setText("Checking and restoring the backup…")
         self.restore.setEnabled(False)
         self.make.setEnabled(False)
 
     def _make(self) -> None:
         self.make.setEnabled(False)
-        self.words.setText("Making a copy…")
+        self.words.setText("Backing up…")
         self.make_requested.emit()
 
     def _show_choice(self, row: int) -> None:
@@ -125,13 +129,13 @@ class BackupDialog(QDialog):
         box = QMessageBox(
             QMessageBox.Icon.Question,
             "Restore from a backup",
-            f"Bring back the chats as they were: {when}?",
+            f"Restore the chats from the backup of {when}?",
             parent=self,
         )
         box.setObjectName("restoreQuestion")
         box.setInformativeText(
-            "What was written since then is not in the copy: it is kept in a file beside. A reply that "
-            "runs is stopped."
+            "Changes made since then are not in the backup. The current chats are kept in a separate "
+            "file. Any reply being written is stopped."
         )
         agree = box.addButton("Restore", QMessageBox.ButtonRole.AcceptRole)
         box.addButton(QMessageBox.StandardButton.Cancel)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["LOG_FILE", "ApplicationController", "make_notifier"]
 
 LOG_FILE = "logs/inglenook.log"
-CRASHED = "The last run of Inglenook ended in a crash. What was written until then is saved."
-NOT_LOADED = " The model was not loaded automatically this time, in case it was the reason."
+CRASHED = "Inglenook crashed the last time it ran. Everything written until then was saved."
+NOT_LOADED = " The model was not loaded automatically this time, in case it caused the crash."
 CUT_OFF = (
-    "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then is "
-    "saved."
+    "Inglenook ended unexpectedly the last time it ran, and the cause is unknown. Everything written "
+    "until then was saved."
 )
 
 

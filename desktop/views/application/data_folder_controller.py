@@ -102,7 +102,7 @@ class DataFolderController(QObject):
         if not self._place.gone or self._place.given_up:
             return True
         self._leaving = True
-        self._ask("The file with your conversations is still missing. If you quit now, they may be lost.")
+        self._ask("The file with your chats is still missing. If you quit now, they may be lost.")
         return False
 
     @flow
@@ -144,11 +144,11 @@ class DataFolderController(QObject):
         box.setIcon(QMessageBox.Icon.Warning)
         box.setWindowTitle("Your chats cannot be saved")
         box.setText(sentence)
-        box.setInformativeText("Everything is still in memory, and can be saved somewhere else.")
+        box.setInformativeText("Everything is still in memory and can be saved in another folder.")
         return box
 
     async def _chosen_folder(self) -> Path | None:
-        dialog = QFileDialog(self._window, "Save the conversations in", QDir.homePath())
+        dialog = QFileDialog(self._window, "Save the chats in", QDir.homePath())
         dialog.setObjectName("dataTo")
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setOption(QFileDialog.Option.ShowDirsOnly)
@@ -164,7 +164,7 @@ class DataFolderController(QObject):
         self._leaving = False
         if not self._place.gone:
             return
-        words = f"Nothing is saved: the file with your conversations is no longer in {self._place.folder}."
+        words = f"Nothing is being saved: the file with your chats is no longer in {self._place.folder}."
         self._chat.banner.show_notice(words, "error", offer=("Save…", lambda: self._ask(words)))
 
     @Slot()
@@ -177,7 +177,7 @@ class DataFolderController(QObject):
     def _on_back(self) -> None:
         self._end_box()
         self._leaving = False
-        self._chat.show_notice("The data folder is there again, and everything is saved.", "info")
+        self._chat.show_notice("The data folder is back, and everything is saved.", "info")
 
     @Slot(object)
     def _on_moved(self, folder: Path) -> None:
@@ -185,8 +185,8 @@ class DataFolderController(QObject):
         words = f"Everything is saved in {folder} from now on."
         if folder != self._place.opened_in:
             words += (
-                f" Next time, start Inglenook with --data {folder}, or it looks for your chats in "
-                f"{self._place.opened_in}."
+                f" Next time, start Inglenook with --data {folder}; otherwise it looks for your "
+                f"chats in {self._place.opened_in}."
             )
         self._chat.banner.show_notice(words, "warning" if folder != self._place.opened_in else "info")
         if self._leaving:

@@ -17,10 +17,10 @@ from desktop.views.widgets.text_label import set_styled, text_label
 __all__ = ["MenuEntryDialog"]
 
 _ABSENT = (
-    "Inglenook is not in the applications menu. Put it there to start it with a click, and to open models "
-    "and exported chats with a double click in the file manager."
+    "Inglenook is not in the applications menu. Add it to start it from there and to open models and "
+    "exported chats with a double click in the file manager."
 )
-_PRESENT = "Inglenook is in the applications menu. Put it there again after it was moved, or take it out."
+_PRESENT = "Inglenook is in the applications menu. Add it again if it was moved, or remove it."
 
 
 def _outcome(action: Callable[[], str]) -> tuple[bool, str]:
@@ -43,7 +43,7 @@ class MenuEntryDialog(QDialog):
         self.put = QPushButton()
         self.put.setDefault(True)
         self.put.clicked.connect(lambda: self._do(menu_entry.install))
-        self.take = QPushButton("Take it out")
+        self.take = QPushButton("Remove")
         self.take.setAutoDefault(False)
         self.take.clicked.connect(lambda: self._do(menu_entry.uninstall))
         self.shut = QPushButton("Close")
@@ -58,7 +58,7 @@ class MenuEntryDialog(QDialog):
         """Check whether it is there."""
         present = menu_entry.installed()
         self.words.setText(_PRESENT if present else _ABSENT)
-        self.put.setText("Put it there again" if present else "Put it there")
+        self.put.setText("Add again" if present else "Add")
         self.take.setVisible(present)
         self._say("", "")
 

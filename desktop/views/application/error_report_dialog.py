@@ -16,8 +16,9 @@ from desktop.views.widgets.text_label import text_label
 __all__ = ["ErrorReportDialog"]
 
 _PROMISE = (
-    "This is the whole report: versions, the model's name, the last lines of the log, and nothing that was "
-    "written in a chat. It is not sent anywhere: copy it, and paste it where you report the error."
+    "This is the whole report: versions, the model's name and the last lines of the log, but no text "
+    "from your chats. It is not sent anywhere. To report the error, copy it and paste it into your "
+    "report."
 )
 
 

@@ -36,6 +36,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.theme import tokens
+from engine.words import ngettext
 
 __all__ = ["LogWindow"]
 
@@ -61,15 +62,15 @@ class LogWindow(QDialog):
         self.setWindowFlag(Qt.WindowType.WindowMaximizeButtonHint)
         self.setSizeGripEnabled(True)
         self.level = QComboBox()
-        self.level.setAccessibleName("Least level of the entries that are shown")
+        self.level.setAccessibleName("Lowest level of entries to show")
         for words, _ in _CHOICES:
             self.level.addItem(words)
         self.level.setCurrentIndex(1)
         self.level.currentIndexChanged.connect(self._show_all)
         self.words = QLineEdit()
         self.words.setProperty("tone", "search")
-        self.words.setPlaceholderText("Only entries with these words")
-        self.words.setAccessibleName("Only entries with these words")
+        self.words.setPlaceholderText("Filter entries")
+        self.words.setAccessibleName("Filter entries")
         self.words.setClearButtonEnabled(True)
         self.words.textChanged.connect(self._show_all)
         self.text = QPlainTextEdit()
@@ -85,7 +86,7 @@ class LogWindow(QDialog):
         )
         self.count = text_label(tone="muted")
         self.copy = QPushButton("Copy")
-        self.copy.setToolTip("Copy what is selected, or else all that is shown")
+        self.copy.setToolTip("Copy the selected entries, or all entries shown if none is selected")
         self.copy.clicked.connect(self._copy)
         self.folder = QPushButton("Open folder")
         self.folder.clicked.connect(lambda: open_folder(path))
@@ -166,9 +167,9 @@ class LogWindow(QDialog):
         self.text.setExtraSelections(marks)
 
     def _show_count(self) -> None:
-        words = "1 entry" if self._shown == 1 else f"{self._shown:,} entries"
+        words = ngettext("{n} entry", "{n} entries", self._shown)
         if not self._shown:
-            words = "Nothing like this in the log" if self._entries else "Nothing was written yet"
+            words = "No matching entries" if self._entries else "The log is empty"
         self.count.setText(words)
         self.copy.setEnabled(self._shown > 0)
 

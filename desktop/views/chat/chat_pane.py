@@ -31,8 +31,8 @@ from engine.settings import Settings, SpeculationSettings
 
 __all__ = ["ChatPane"]
 
-SWITCH_OFF = "Switch drafting off"
-RELOAD = "Load the model again"
+SWITCH_OFF = "Turn off drafting"
+RELOAD = "Reload the model"
 NOTEBOOK = "New notebook"
 CHOOSE = "Choose a model"
 BUSY = ("waiting", "prefill", "answering", "stopping")
@@ -253,6 +253,7 @@ class ChatPane(QWidget):
             "stop": self._session.stop,
             "find": self.transcript.finding.open,
             "tokens": self.tokens.toggle,
+            "reading": self.transcript.reading.toggle,
             "copy_reply": self.copy_last,
             "regenerate": self.regenerate_last,
             "continue": self.continue_last,
@@ -286,9 +287,9 @@ class ChatPane(QWidget):
         others = self._session.messages.item(message).variant_count - 1
         if self._session.delete_message(message):
             words = (
-                "This version was deleted; another one is shown."
+                "The version was deleted, and another one is shown."
                 if others
-                else "Message deleted, with what followed it."
+                else "The message and everything after it were deleted."
             )
             self.banner.show_notice(words, "info", undo=True)
 
@@ -296,7 +297,9 @@ class ChatPane(QWidget):
         """Continue from a message in a new chat."""
         if self._session.fork(message):
             self.banner.show_notice(
-                "This is a new chat that goes on from there; the other one is unchanged.", "info", undo=True
+                "This new chat continues from that message. The original chat is unchanged.",
+                "info",
+                undo=True,
             )
 
     def fork_last(self) -> None:

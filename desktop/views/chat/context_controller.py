@@ -42,7 +42,7 @@ class ContextController(QObject):
         super().__init__(parent)
         self._session, self._meter, self._chat, self._parent = session, meter, chat, parent
         self.bar = ContextBar()
-        self.button = IconButton("chart", "Figures of this chat")
+        self.button = IconButton("chart", "Chat statistics")
         self.button.setObjectName("statusTool")
         self.button.clicked.connect(self.open_figures)
         self.figures: StatsDialog | None = None

@@ -22,18 +22,18 @@ def lines(now: Measured) -> list[tuple[str, str]]:
     if now.trouble:
         return [("", now.trouble)]
     if not now.length and now.exact:
-        return [("", "Load a model to see how full its context is.")]
+        return [("", "Load a model to see how much of its context is used.")]
     all_about = "" if now.exact else "about "
     about = "about " if now.about else all_about
     found = [
-        ("Context", f"{now.length:,} tokens" if now.length else "the server does not say how long it is"),
+        ("Context", f"{now.length:,} tokens" if now.length else "length not stated by the server"),
         ("System prompt", f"{all_about}{now.system:,}"),
         ("Messages", f"{all_about}{now.messages:,}"),
         ("Draft", f"{about}{now.draft:,}"),
         *([("Free", f"{all_about}{max(0, now.length - now.used):,}")] if now.length else []),
-        ("Cached", f"{min(now.cached, now.used):,}") if now.exact else ("Tokens", "estimated, not counted"),
+        ("Cached", f"{min(now.cached, now.used):,}") if now.exact else ("Tokens", "estimated"),
         (
-            "The next message reads",
+            "Read by the next message",
             cost_words(now.next_read, now.rate).removeprefix("about ") if now.next_read else "nothing",
         ),
     ]

@@ -16,7 +16,7 @@ from desktop.views.widgets.text_label import text_label
 __all__ = ["LocalOnlyStrip"]
 
 _WORDS = "This computer only"
-_MORE = "Nothing of this chat is sent to a server: only models on this computer answer here."
+_MORE = "Nothing in this chat is sent to a server. Only models on this computer can reply."
 
 
 class LocalOnlyStrip(QFrame):
@@ -32,7 +32,7 @@ class LocalOnlyStrip(QFrame):
         self.setToolTip(_MORE)
         self.text = text_label(f"<b>{_WORDS}.</b> {_MORE}", wraps=True)
         self.allow = QPushButton("Allow servers")
-        self.allow.setToolTip("Let models of servers answer in this chat too, if you choose one")
+        self.allow.setToolTip("Let models on servers reply in this chat if you choose one")
         fill(QHBoxLayout(self), (self.text, 1), self.allow, margins=(14, 5, 10, 5), spacing=8)
         self.hide()
         action.setCheckable(True)

@@ -46,7 +46,7 @@ class ReplyDetailsController(QObject):
         if replies:
             self.open(replies[-1])
         else:
-            self.notice.emit("There is no reply in this chat yet.", "info")
+            self.notice.emit("This chat has no replies yet.", "info")
 
     def open(self, message: int) -> None:
         """Show the details of a reply."""
@@ -66,7 +66,7 @@ class ReplyDetailsController(QObject):
         dialog.finished.connect(self._closed)
         if reply.path and not reply.hash:
             being = self._provenance.compute_hash(reply)
-            dialog.show_hash("being computed" if being else "not known: the files are gone or are others now")
+            dialog.show_hash("computing…" if being else "unknown: the files were removed or changed")
         self._look_again()
         dialog.open()
 
@@ -87,10 +87,10 @@ class ReplyDetailsController(QObject):
             return
         different = doubts(reply, model, self._session.loaded_with, self._provenance.identity_of_loaded())
         ready = (
-            "The reply can be written again from its exact prompt, with its settings and seed, and "
-            "compared token by token."
+            "The reply can be generated again from its exact prompt, settings and seed, and compared "
+            "token by token."
         )
-        self.dialog.show_replay("It may differ. " + " ".join(different) if different else ready, True)
+        self.dialog.show_replay("The replay may differ. " + " ".join(different) if different else ready, True)
 
     @Slot()
     def _begin(self) -> None:
@@ -147,13 +147,13 @@ class ReplyDetailsController(QObject):
             return
         fresh = self._provenance.of(reply.message.id)
         self.dialog.reply = fresh
-        self.dialog.show_hash(fresh.hash or "not known: the files could not be read, or are others now")
+        self.dialog.show_hash(fresh.hash or "unknown: the files could not be read or have changed")
 
     @Slot(str, object, object)
     def _on_hashing(self, path: str, done: int, total: int) -> None:
         reply = self._reply()
         if reply is not None and self.dialog is not None and reply.path == path and not reply.hash and total:
-            self.dialog.show_hash(f"being computed, {100 * done // total} %")
+            self.dialog.show_hash(f"computing, {100 * done // total} %")
 
     @Slot()
     def _closed(self) -> None:

@@ -49,8 +49,8 @@ class _Prompt(QPlainTextEdit):
         self._reply = reply
         self.setReadOnly(True)
         self.setProperty("tone", "field")
-        self.setAccessibleName("The exact prompt")
-        self.setPlaceholderText("The prompt of this reply was not kept.")
+        self.setAccessibleName("Exact prompt")
+        self.setPlaceholderText("The prompt of this reply was not saved.")
         self.setTabChangesFocus(True)
         self.write()
 
@@ -81,7 +81,7 @@ class _Settings(QWidget):
         super().__init__()
         self.tree = QTreeWidget()
         self.tree.setObjectName("originSettings")
-        self.tree.setAccessibleName("Settings in force")
+        self.tree.setAccessibleName("Settings used")
         self.tree.setHeaderLabels(["Setting", "Value", "Default"])
         self.tree.setRootIsDecorated(False)
         self.tree.setIndentation(0)
@@ -89,7 +89,7 @@ class _Settings(QWidget):
         self.tree.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.tree.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.tree.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.only = QCheckBox("Only what differs from the defaults")
+        self.only = QCheckBox("Show only changed settings")
         self.only.toggled.connect(self._filter)
         rows, pane = setting_rows(reply), ""
         bold = QFont(self.font())
@@ -119,8 +119,8 @@ class _Settings(QWidget):
                 column, min(header.sectionSize(column) + 12, self.fontMetrics().averageCharWidth() * 34)
             )
         self.changed = sum(bool(row.default) for row in rows)
-        words = f"{len(rows)} settings, {self.changed} of them not at their default."
-        words = words if rows else "The settings of this reply were not kept."
+        words = f"{self.changed} of {len(rows)} settings were changed from their defaults."
+        words = words if rows else "The settings of this reply were not saved."
         fill(QVBoxLayout(self), _label(words, "muted"), (self.tree, 1), self.only, margins=(0, 10, 0, 0))
         self.only.setEnabled(bool(rows))
 
@@ -152,7 +152,7 @@ class ReplyDetailsDialog(QDialog):
         self.reply = reply
         self._running = False
         self.setObjectName("originDialog")
-        self.setWindowTitle("What produced this reply")
+        self.setWindowTitle("Reply details")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._values: dict[str, QLabel] = {}
         prompt = reply.provenance.prompt if reply.provenance is not None else None
@@ -192,7 +192,10 @@ class ReplyDetailsDialog(QDialog):
             grid.addWidget(_label(title, "muted"), row, 0, top)
             grid.addWidget(value, row, 1, top)
         if self.reply.provenance is None:
-            words = "More was not kept of this reply: it was imported, or written by an earlier version."
+            words = (
+                "No further details were saved: the reply was imported or written by an earlier version "
+                "of Inglenook."
+            )
             grid.addWidget(_label(words, "muted"), grid.rowCount(), 0, 1, 2)
         grid.setRowStretch(grid.rowCount(), 1)
         scroll = VerticalScrollArea(body)
@@ -211,7 +214,7 @@ class ReplyDetailsDialog(QDialog):
         self.bar.hide()
         self.replay = QPushButton("Replay")
         self.replay.setToolTip(
-            "Write the reply again from its exact prompt with its settings and seed, and compare every token."
+            "Generate the reply again from its exact prompt, settings and seed, and compare every token."
         )
         self.replay.clicked.connect(
             lambda: (self.stop_requested if self._running else self.replay_requested).emit()
@@ -223,7 +226,7 @@ class ReplyDetailsDialog(QDialog):
 
     def _buttons(self) -> QHBoxLayout:
         self.copy = QPushButton("Copy as JSON")
-        self.copy.setToolTip("All of this, with the ids of every token, for a file or a report.")
+        self.copy.setToolTip("Copy all details, including every token id, for a file or a report.")
         self.copy.clicked.connect(self.copy_requested)
         close = QPushButton("Close")
         close.setDefault(True)

@@ -26,6 +26,7 @@ from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["StatsDialog", "StatsPlot", "nice_top"]
 
@@ -41,7 +42,7 @@ class _Curve:
 _CURVES = (
     _Curve("Tokens per second", lambda reply: reply.speed or None, lambda value: f"{value:,.1f}"),
     _Curve("Time to the first token", lambda reply: reply.first or None, lambda value: f"{value:.2f}\u00a0s"),
-    _Curve("Drafts kept", lambda reply: reply.kept, lambda value: f"{100 * value:.0f} %", 1.0),
+    _Curve("Accepted drafts", lambda reply: reply.kept, lambda value: f"{100 * value:.0f} %", 1.0),
 )
 
 
@@ -105,7 +106,11 @@ class StatsPlot(QWidget):
     def _describe(self) -> None:
         words = self.words(self._at) if self._at >= 0 else ""
         count = len(self._replies)
-        self.setAccessibleName(f"Figures of {count} replies" if count else "No figures yet")
+        self.setAccessibleName(
+            ngettext("Statistics of {n} reply", "Statistics of {n} replies", count)
+            if count
+            else "No statistics yet"
+        )
         self.setAccessibleDescription(words)
         self.described.emit(words)
 
@@ -151,7 +156,7 @@ class StatsPlot(QWidget):
         muted = self.palette().color(QPalette.ColorRole.PlaceholderText)
         if not self._replies:
             painter.setPen(muted)
-            text = "The figures come with the first reply of this chat."
+            text = "Statistics appear after the first reply in this chat."
             flags = int(Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap)
             painter.drawText(self.rect().adjusted(12, 12, -12, -12), flags, isolated(text))
         else:
@@ -187,7 +192,7 @@ class StatsPlot(QWidget):
         ]
         if not points:
             painter.drawText(
-                area, int(Qt.AlignmentFlag.AlignCenter), "Nothing was drafted" if curve.top else "Not known"
+                area, int(Qt.AlignmentFlag.AlignCenter), "No drafted tokens" if curve.top else "Unknown"
             )
             return
         if self._at >= 0:
@@ -261,7 +266,7 @@ class StatsDialog(QDialog):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("figuresDialog")
-        self.setWindowTitle("Figures of this chat")
+        self.setWindowTitle("Chat statistics")
         self.plot = StatsPlot()
         self.words = text_label(tone="muted", wraps=True, plain=True)
         self.words.setMinimumHeight(2 * self.words.fontMetrics().lineSpacing())
@@ -283,5 +288,9 @@ class StatsDialog(QDialog):
 
     def _describe(self, words: str) -> None:
         self.words.setText(
-            words or "Point at a reply to see its figures; a double click, or Enter, shows the reply."
+            words
+            or (
+                "Point at a reply to see its statistics. Double-click it or press Enter to show it in "
+                "the chat."
+            )
         )

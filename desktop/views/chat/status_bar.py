@@ -41,7 +41,7 @@ class StatusBar(QWidget):
         self.prompt = self._figure("Speed of reading the prompt")
         self.reply = self._figure("Speed of writing the reply")
         self.drafting = self._figure(
-            "Tokens for each pass of the model, and how many of the drafted tokens were kept"
+            "Tokens per pass of the model, and the share of drafted tokens that were accepted"
         )
         self.context = self._figure("Tokens in the context")
         self._by_importance = (self.context, self.reply, self.drafting, self.reason, self.prompt)
@@ -111,7 +111,7 @@ class StatusBar(QWidget):
         self._write(self.reply, f"reply {reply:,.1f} tok/s" if reply else "")
         self._write(
             self.drafting,
-            f"{drafts.tokens_per_pass:.1f} per pass, {100 * drafts.acceptance_rate:.0f} % kept"
+            f"{drafts.tokens_per_pass:.1f} per pass, {100 * drafts.acceptance_rate:.0f} % accepted"
             if drafts
             else "",
         )

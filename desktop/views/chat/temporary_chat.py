@@ -18,10 +18,7 @@ from desktop.views.widgets.text_label import text_label
 __all__ = ["TemporaryStrip"]
 
 _WORDS = "Temporary chat: not saved"
-_MORE = (
-    "Nothing of this chat is written to the disk. It is forgotten when another chat is opened or the "
-    "program ends."
-)
+_MORE = "Nothing in this chat is saved to disk. It is discarded when you open another chat or quit."
 
 
 class TemporaryStrip(QFrame):
@@ -43,7 +40,7 @@ class TemporaryStrip(QFrame):
         self.text.setAccessibleDescription(_MORE)
         self.keep = QPushButton("Keep")
         self.keep.setAccessibleName("Keep this chat")
-        self.keep.setToolTip("Save this chat, with all that is in it, among the others")
+        self.keep.setToolTip("Save this chat with all its messages")
         fill(QHBoxLayout(self), self._picture, (self.text, 1), self.keep, margins=(14, 5, 10, 5), spacing=8)
         self._draw()
         self.hide()
@@ -76,7 +73,7 @@ class TemporaryStrip(QFrame):
             composer.set_text(text)
             composer.set_opening(opening)
             self._move_unsent(before, self._session.conversation)
-            self._session.notice.emit("The chat is kept now.", "info")
+            self._session.notice.emit("The chat is saved.", "info")
 
     def _show(self, _conversation: int) -> None:
         shown = self._session.temporary

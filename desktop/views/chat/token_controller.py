@@ -37,7 +37,7 @@ class TokenController(QObject):
         shown, model = self._session.settings(Appearance).token_colours != "off", self._session.model
         self.choose("off" if shown else self._last)
         if not shown and model is not None and (lacks := model.why_not("probabilities")):
-            self._session.notice.emit(f"{lacks} Replies of other models show theirs.", "info")
+            self._session.notice.emit(f"{lacks} Replies from other models show theirs.", "info")
 
     def choose(self, mode: str) -> None:
         """Colour tokens by "probability" or "entropy", or show replies as usual ("off")."""

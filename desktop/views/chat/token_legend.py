@@ -16,8 +16,8 @@ __all__ = ["TokenLegend"]
 _MODES = (("off", "Off"), (PROBABILITY, "Probability"), (ENTROPY, "Entropy"))
 _ENDS = {PROBABILITY: ("100 %", "0 %"), ENTROPY: ("0", f"{MOST_ENTROPY:.0f}+ nats")}
 _MEANINGS = {
-    PROBABILITY: "The stronger the colour, the less likely the model held the token that was written.",
-    ENTROPY: "The stronger the colour, the less sure the model was of what comes here.",
+    PROBABILITY: "The stronger the colour, the less likely the model considered this token.",
+    ENTROPY: "The stronger the colour, the less certain the model was about the next token.",
 }
 
 
@@ -73,7 +73,7 @@ class TokenLegend(QFrame):
         self._title = text_label("Tokens", "muted")
         self.scale = _Scale()
         self._marks = text_label("dotted: drafted", "muted")
-        self._marks.setToolTip("A drafter proposed these tokens and the model kept them.")
+        self._marks.setToolTip("These tokens were drafted and then accepted by the model.")
         self._group = QButtonGroup(self)
         line = fill(QHBoxLayout(self), self._title, margins=(14, 3, 14, 3), spacing=4)
         self.buttons: dict[str, QToolButton] = {}
@@ -82,7 +82,7 @@ class TokenLegend(QFrame):
             button.setText(words)
             button.setCheckable(True)
             button.setAccessibleName(f"Token colours: {words}")
-            button.setToolTip(_MEANINGS.get(mode, "Show replies as usual (Ctrl+Shift+T)"))
+            button.setToolTip(_MEANINGS.get(mode, "Turn off token colours (Ctrl+Shift+T)"))
             button.clicked.connect(self._clicked)
             self._group.addButton(button)
             line.addWidget(button)

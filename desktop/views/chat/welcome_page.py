@@ -26,7 +26,8 @@ from desktop.views.widgets.text_label import text_label
 __all__ = ["BASE_MODEL", "WelcomePage", "starter_labels"]
 
 OTHER_WAYS = (
-    "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
+    "Or open your own model: a GGUF file or a folder of safetensors files. You can also drag it onto "
+    "this window."
 )
 COLUMN = 520
 """The page's widest column, in pixels at the usual text size."""
@@ -34,10 +35,10 @@ USUAL_LINE = 16
 """The height of a line in pixels at the usual text size."""
 MOST_FOUND = 3
 """The number of local models offered here; the library has all of them."""
-BEGIN = "Write below, or start with one of these."
+BEGIN = "Write a message below, or start with one of these."
 BASE_MODEL = (
-    "This is a base model. It has no chat template: it can continue a text, but it was not trained to "
-    "answer, so replies in a chat may make no sense. Write with it in a notebook."
+    "This is a base model without a chat template. It can continue a text, but it was not trained to "
+    "answer questions, so its replies in a chat may make no sense. Use it in a notebook."
 )
 EXAMPLES = (
     "Explain how a rainbow forms",
@@ -136,8 +137,8 @@ class _FirstRun(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.text = _label(
-            "Inglenook runs a language model inside this window. Nothing you write leaves your machine, "
-            "unless you choose a model of a server.",
+            "Inglenook runs language models on your own computer. Nothing you write leaves it unless "
+            "you choose a model on a server.",
             "muted",
         )
         self.trouble = _label("", "danger")
@@ -147,7 +148,7 @@ class _FirstRun(QWidget):
         self.download.clicked.connect(self.download_requested)
         inside = starter_inside()
         self.progress = _ActivityBar(
-            "Copy of the starter model" if inside else "Download of the starter model"
+            "Copying the starter model" if inside else "Downloading the starter model"
         )
         self.progress.hide()
         self.cancel = QPushButton("Cancel" if inside else "Cancel download")
@@ -155,7 +156,7 @@ class _FirstRun(QWidget):
         self.cancel.hide()
         open_file, open_folder = QPushButton("Open model file…"), QPushButton("Open model folder…")
         self.library = QPushButton("Model library…")
-        self.library.setToolTip("Models on this computer, and those to download")
+        self.library.setToolTip("Browse the models on this computer and download new ones")
         open_file.clicked.connect(self.open_file_requested)
         open_folder.clicked.connect(self.open_folder_requested)
         layout = fill(QVBoxLayout(self), self.text, spacing=10)
@@ -206,10 +207,15 @@ class _Ready(QWidget):
     def show_model(self, name: str, base: bool, host: str, stays: bool) -> None:
         """Show what the model can do, as `WelcomePage.show_ready`: a base model writes in notebooks."""
         ready = (
-            f"{name} is ready on {host or 'this computer'}{', where your messages are sent' if host else ''}."
+            f"{name} is ready. Your messages are sent to {host}."
+            if host
+            else f"{name} is ready on this computer."
         )
         if host and stays:
-            ready = f"{name} is on {host}, and this chat stays on this computer: choose a model that is here."
+            ready = (
+                f"{name} runs on {host}, but this chat stays on this computer. Choose a model on this "
+                "computer."
+            )
         self.text.setText(BASE_MODEL if base else f"{ready} {BEGIN}")
         self.notebook.setVisible(base)
         for button in self._examples:
@@ -242,7 +248,7 @@ class WelcomePage(QWidget):
         self.title = _label("Welcome to Inglenook")
         self._enlarge_title()
         self.first_run, self.ready, self.loading = _FirstRun(), _Ready(), QWidget()
-        self.loading_bar = _ActivityBar("Loading of the model")
+        self.loading_bar = _ActivityBar("Loading the model")
         fill(QVBoxLayout(self.loading), self.loading_bar, 1)
         self._column = column = QWidget()
         self._fit_column()
@@ -298,7 +304,7 @@ class WelcomePage(QWidget):
 
     def show_loading(self, sentence: str, done: int, total: int) -> None:
         """Show that a model is being loaded."""
-        self.title.setText("Getting the model ready")
+        self.title.setText("Preparing the model")
         self.loading_bar.show_progress(sentence, done, total)
         self._show_part(self.loading)
 
@@ -306,7 +312,7 @@ class WelcomePage(QWidget):
         """Show that a model is loaded; a `base` model has no chat template; one of a server has a `host`,
         which gets nothing of a chat that `stays` on this computer.
         """
-        self.title.setText("A model for notebooks" if base else "What is on your mind?")
+        self.title.setText("This model is for notebooks" if base else "What is on your mind?")
         self.ready.show_model(model_name, base, host, stays)
         self._show_part(self.ready)
 
@@ -331,7 +337,7 @@ class WelcomePage(QWidget):
     def _label_download(self) -> None:
         """Show the longest text that fits on the button."""
         button = self.first_run.download
-        retry = "Try again" if starter_inside() else "Try the download again"
+        retry = "Retry" if starter_inside() else "Retry the download"
         labels = starter_labels() if self.first_run.trouble.isHidden() else (retry,)
         button.setAccessibleName(labels[0])
         for words in labels:

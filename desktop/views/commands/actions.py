@@ -46,7 +46,7 @@ class Command(NamedTuple):
 
 
 def _chats_only(why_not: WhyNot = always) -> WhyNot:
-    return lambda session: "A notebook has no use for this." if session.notebook else why_not(session)
+    return lambda session: "This is not available in a notebook." if session.notebook else why_not(session)
 
 
 def _no_model(session: ChatSession) -> str:
@@ -58,12 +58,12 @@ def _no_chat(session: ChatSession) -> str:
 
 
 def _saved(session: ChatSession) -> str:
-    return "" if session.temporary else "This chat is saved already."
+    return "" if session.temporary else "This chat is already saved."
 
 
 def _nothing_runs(session: ChatSession) -> str:
     # While nothing runs, Esc belongs to the focused widget: it clears a selection or ends an edit.
-    return "" if session.state not in ("no_model", "idle") else "Nothing runs now."
+    return "" if session.state not in ("no_model", "idle") else "No reply is being written."
 
 
 def _no_message(session: ChatSession) -> str:
@@ -127,7 +127,7 @@ def _nothing_to_answer(session: ChatSession) -> str:
 def _one_version(reply: MessageItem | None) -> str:
     if reply is None:
         return "This chat does not end with a reply."
-    return "" if reply.variant_count > 1 else "The last reply has one version only."
+    return "" if reply.variant_count > 1 else "The last reply has only one version."
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -140,13 +140,13 @@ COMMANDS: tuple[Command, ...] = (
     Command("", "File"),
     Command("library", "File", "Model library…", ("Ctrl+Shift+M",),
             words="models download manage browse hub"),
-    Command("servers", "File", "Models of a server…",
+    Command("servers", "File", "Models on servers…",
             words="remote provider openai api vllm ollama llama.cpp lm studio sglang"),
     Command("open_file", "File", "Open model file…", ("Ctrl+O",), words="gguf load"),
     Command("open_folder", "File", "Open model folder…", words="safetensors load"),
     Command("starter", "File", starter_words()),
     Command("unload", "File", "Unload the model", why_not=_no_model, words="eject free memory close model"),
-    Command("reload", "File", "Load the model again", why_not=_no_model, words="restart apply"),
+    Command("reload", "File", "Reload the model", why_not=_no_model, words="restart apply"),
     Command("", "File"),
     Command("import_chats", "File", "Import chats…",
             words="chatgpt claude lm studio gpt4all open webui json"),
@@ -177,7 +177,7 @@ COMMANDS: tuple[Command, ...] = (
             why_not=_no_message, slash="regenerate", words="retry again another answer redo"),
     Command("continue", "Chat", "Continue the last reply", ("Alt+Return", "Alt+Enter"),
             why_not=_cannot_continue, slash="continue", words="go on write more"),
-    Command("several", "Chat", "Write several replies", ("Ctrl+Shift+S",),
+    Command("several", "Chat", "Generate several replies", ("Ctrl+Shift+S",),
             why_not=_chats_only(_nothing_to_answer), slash="several",
             words="best of n candidates alternatives swipes choose seeds"),
     Command("compare", "Chat", "Compare replies side by side…", ("Ctrl+Shift+X",),
@@ -189,7 +189,7 @@ COMMANDS: tuple[Command, ...] = (
             why_not=_chats_only(_no_version_before), words="variant swipe back"),
     Command("next_variant", "Chat", "Next version of the last reply", ("Alt+Right",),
             why_not=_chats_only(_no_version_after), words="variant swipe forward"),
-    Command("origin", "Chat", "What produced the last reply…", ("Ctrl+I",),
+    Command("origin", "Chat", "Details of the last reply…", ("Ctrl+I",),
             why_not=_no_reply, words="prompt rendered tokens seed reproduce replay provenance details"),
     Command("", "Chat"),
     Command("attach", "Chat", "Attach files…", ("Ctrl+U",),
@@ -206,7 +206,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("persona", "Chat", "Choose a persona…", ("Ctrl+Shift+A",),
             why_not=_chats_only(), slash="persona", words="character assistant role"),
     Command("personas", "Chat", "Manage personas…", words="character assistant role edit"),
-    Command("roles", "Chat", "Roles in this chat…", ("Ctrl+Shift+R",), slash="roles"),
+    Command("roles", "Chat", "Participants…", ("Ctrl+Shift+R",), slash="roles"),
     Command("keep", "Chat", "Keep the temporary chat", why_not=_saved),
     Command("", "Chat"),
     Command("rename", "Chat", "Rename chat", ("F2",), why_not=_no_chat, words="title"),
@@ -224,10 +224,13 @@ COMMANDS: tuple[Command, ...] = (
     Command("trash", "View", "Trash", words="deleted chats bin restore recycle"),
     Command("inspector", "View", "Settings", ("Ctrl+.", "Ctrl+,"),
             words="toggle panel preferences options parameters"),
-    Command("tokens", "View", "Inspect tokens", ("Ctrl+Shift+T",), words="probabilities logits"),
-    Command("figures", "View", "Figures of this chat…", ("Ctrl+Shift+G",),
+    Command("tokens", "View", "Show token colours", ("Ctrl+Shift+T",), words="probabilities logits"),
+    Command("reading", "View", "Read messages with the caret", ("F7",),
+            why_not=_chats_only(_no_message),
+            words="screen reader caret browsing accessibility blind headings tables"),
+    Command("figures", "View", "Chat statistics…", ("Ctrl+Shift+G",),
             words="statistics speed tokens per second plot chart"),
-    Command("context", "View", "What fills the context",
+    Command("context", "View", "Show context usage",
             why_not=_chats_only(), words="window meter tokens used"),
     Command("", "View"),
     Command("larger", "View", "Larger text", ("Ctrl++", "Ctrl+="), words="zoom in font bigger"),
@@ -248,27 +251,27 @@ COMMANDS: tuple[Command, ...] = (
 ELSEWHERE = (
     ("Send the message", "Enter"),
     ("New line in the message", "Shift+Enter"),
-    ("Saved prompts and commands, at the start of a message", "/"),
-    ("Save an edited message without an answer", "Ctrl+Shift+Enter"),
-    ("Edit your last message, in an empty message box", "Up"),
-    ("Go from token to token, in a reply whose tokens are shown", "Arrows"),
-    ("Show what could have stood in a token's place", "Enter"),
-    ("Let the model write on, in a notebook", "Ctrl+Enter"),
-    ("Show what could have stood in a token's place, in a notebook", "Alt+Down"),
-    ("Keep the first, second, … of the replies side by side", "Ctrl+1 – Ctrl+8"),
-    ("Close the replies side by side, when none is being written", "Esc"),
-    ("Go to the beginning or the end of the conversation", "Home, End"),
-    ("Page through the conversation", "Space, Shift+Space"),
-    ("What can be done with a message, a chat or a text", "Menu, Shift+F10"),
-    ("Save an edited message; leave it as it was", "Ctrl+Enter, Esc"),
-    ("Next and previous place that was found", "Enter, Shift+Enter"),
-    ("Go from the search box into the list of chats", "Down"),
-    ("Narrow the command palette to one kind of thing", "Tab, Shift+Tab"),
-    ("Search the model library; look again for models", "Ctrl+F, F5"),
-    ("Go from control to control", "Tab, Shift+Tab"),
+    ("At the start of a message: show commands and saved prompts", "/"),
+    ("Save an edited message without a new reply", "Ctrl+Shift+Enter"),
+    ("In an empty message box: edit your last message", "Up"),
+    ("In a reply with token colours: go from token to token", "Arrows"),
+    ("Show the alternatives to a token", "Enter"),
+    ("In a notebook: let the model continue the text", "Ctrl+Enter"),
+    ("In a notebook: show the alternatives to a token", "Alt+Down"),
+    ("In a comparison: keep the first, second, … reply", "Ctrl+1 – Ctrl+8"),
+    ("Close a comparison when no reply is being written", "Esc"),
+    ("Go to the beginning or the end of the chat", "Home, End"),
+    ("Scroll the chat by a page", "Space, Shift+Space"),
+    ("Open the menu of a message, a chat or a text box", "Menu, Shift+F10"),
+    ("Save an edited message; cancel editing", "Ctrl+Enter, Esc"),
+    ("Go to the next or previous match", "Enter, Shift+Enter"),
+    ("Go from the search box to the list of chats", "Down"),
+    ("Limit the command palette to one kind of result", "Tab, Shift+Tab"),
+    ("Search the model library; look for models again", "Ctrl+F, F5"),
+    ("Go to the next or previous control", "Tab, Shift+Tab"),
     ("Open the menus", "F10, Alt"),
-    ("Open or close a folder, in the list of chats", "Right or Left"),
-    ("Choose several, or all, in the list of chats", "Shift+Arrows, Ctrl+A"),
-    ("Delete what is chosen, in the list of chats", "Delete"),
+    ("In the list of chats: open or close a folder", "Right or Left"),
+    ("In the list of chats: select several chats, or all", "Shift+Arrows, Ctrl+A"),
+    ("In the list of chats: delete the selected chats", "Delete"),
 )
 """Keys that belong to one place in the window, not to a menu: what they do, and the keys."""

@@ -94,7 +94,7 @@ class EditMenu(QObject):
         """Why one of `EDITING` cannot be done now; "" if it can."""
         box = self._box()
         if name in ("cut", "paste") and (box is None or box.isReadOnly()):
-            return "Only the text of a text box can be changed: click into one first."
+            return "Click in a text box first: only text in a text box can be changed."
         if name == "paste":
             held = QGuiApplication.clipboard().mimeData()  # None while the system has none
             return "" if held is not None and held.formats() else "The clipboard is empty."

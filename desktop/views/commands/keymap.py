@@ -64,10 +64,12 @@ def typing_trouble(keys: str) -> str:
     key = first.key()
     if bare and (key.value < Qt.Key.Key_Escape.value or key in _TYPING):
         return (
-            f"{native(keys)} is needed for writing: where there is a text box, it will write and not do this."
+            f"{native(keys)} is used for typing. In a text box it will type instead of running this command."
         )
     if any(sequence == other for standard in _EDITING for other in QKeySequence.keyBindings(standard)):
-        return f"{native(keys)} moves or deletes in text boxes: there it will go on doing that."
+        return (
+            f"{native(keys)} moves the cursor or deletes text in text boxes, where it will keep doing that."
+        )
     return ""
 
 
@@ -108,8 +110,7 @@ class Keymap(QObject):
                 for written in saved[name]:
                     if not portable(written):
                         self._note(
-                            f"“{written}” is no key that can be used for “{self._names[name]}”; it was left "
-                            "out."
+                            f"“{written}” cannot be used as a key for “{self._names[name]}” and was ignored."
                         )
         for name, keys in self._defaults.items():
             if name not in saved:
@@ -119,8 +120,8 @@ class Keymap(QObject):
     def _usable(self, key: str, name: str, owners: Mapping[str, str]) -> bool:
         if key in owners:
             self._note(
-                f"{native(key)} was saved for “{self._names[owners[key]]}” and for “{self._names[name]}”; "
-                "it stays with the first."
+                f"{native(key)} was saved for both “{self._names[owners[key]]}” and "
+                f"“{self._names[name]}”. It is used for the first."
             )
         return bool(key) and key not in owners
 

@@ -102,7 +102,7 @@ class Palette(QWidget):
             button.setObjectName("paletteSign")
             button.setCheckable(True)
             button.setAccessibleName(f"Only {kind.heading.lower()}")
-            button.setToolTip(f"Only {kind.heading.lower()}: begin with {kind.sign}")
+            button.setToolTip(f"Only {kind.heading.lower()}: start with {kind.sign}")
             button.setFocusPolicy(Qt.FocusPolicy.NoFocus)
             button.clicked.connect(
                 lambda _checked=False, name=name: self.narrow(name if name != self.kind else "")

@@ -241,10 +241,10 @@ class PaletteController(QObject):
         else:
             rows = self._everything(query)
         wants_messages = bool(query) and (kind == "message" or (not kind and len(query) >= _LEAST))
-        nothing = f"Nothing is called “{query}”." if query else "There is nothing here yet."
+        nothing = f"No results for “{query}”." if query else "Nothing to show yet."
         if kind == "message" and not query:
-            nothing = "Write words that a message contains."
-        self.palette.show_rows(rows, "Searching the messages …" if wants_messages and not rows else nothing)
+            nothing = "Type words to find in messages."
+        self.palette.show_rows(rows, "Searching messages…" if wants_messages and not rows else nothing)
         if wants_messages:
             self._later.start()
         else:
@@ -306,7 +306,7 @@ class PaletteController(QObject):
         if found:
             palette.add_rows(_section(KINDS["message"].heading, found))
         elif not palette.rows.rows:
-            palette.show_rows([], f"Nothing is called “{query}”, and no message contains it.")
+            palette.show_rows([], f"No results for “{query}”, and no message contains it.")
 
     # -- what choosing does
 

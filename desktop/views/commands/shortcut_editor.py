@@ -34,17 +34,17 @@ class ShortcutEditor(QFrame):
         self._name = self._before = ""
         self.keys = QKeySequenceEdit()
         self.keys.setMaximumSequenceLength(1)
-        self.keys.setAccessibleName("Press the new keys")
+        self.keys.setAccessibleName("Press the new key combination")
         inner = self.keys.findChild(QLineEdit)
         if inner is not None:
-            inner.setPlaceholderText("Press the new keys")
-            inner.setAccessibleName("Press the new keys")
+            inner.setPlaceholderText("Press the new key combination")
+            inner.setAccessibleName("Press the new key combination")
         self.keys.keySequenceChanged.connect(lambda _keys: self._check())
         self.keys.installEventFilter(self)
         self.use = QPushButton("Use")
         self.use.clicked.connect(self._use)
         self.remove = QPushButton("Remove")
-        self.remove.setToolTip("The command keeps its other keys")
+        self.remove.setToolTip("Remove this key; the command's other keys stay")
         self.remove.clicked.connect(self._remove)
         self.cancel = QPushButton("Cancel")
         self.cancel.clicked.connect(self._end)
@@ -76,14 +76,14 @@ class ShortcutEditor(QFrame):
         key = self.pressed
         owner = self._keymap.owner(key) if key else ""
         taken = bool(owner) and owner != self._name
-        words = [f"{native(key)} belongs to “{self._keymap.words(owner)}” now."] if taken else []
+        words = [f"{native(key)} is already used for “{self._keymap.words(owner)}”."] if taken else []
         trouble = typing_trouble(key)
         words += [trouble] if trouble else []
         if key and owner == self._name and key != self._before:
-            words.append(f"{native(key)} is a key of this command already.")
+            words.append(f"{native(key)} is already a key for this command.")
         self.note.setText(" ".join(words))
         self.note.setVisible(bool(words))
-        self.use.setText("Take it over" if taken else "Use anyway" if trouble else "Use")
+        self.use.setText("Reassign" if taken else "Use anyway" if trouble else "Use")
         self.use.setEnabled(bool(key) and key != self._before and owner != self._name)
         if words:
             announce(self.keys, " ".join(words))

@@ -43,9 +43,9 @@ class _KeyRow(QFrame):
         self.label = text_label(keymap.words(name), wraps=True, plain=True)
         self._keys = QHBoxLayout()
         self._keys.setSpacing(6)
-        self.add = IconButton("add", f"Another key for {keymap.words(name)}")
+        self.add = IconButton("add", f"Add a key for {keymap.words(name)}")
         self.add.clicked.connect(lambda: edit(self, ""))
-        self.reset = IconButton("reset", f"Usual keys for {keymap.words(name)}")
+        self.reset = IconButton("reset", f"Reset the keys for {keymap.words(name)}")
         self.reset.clicked.connect(self._reset)
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)
@@ -119,7 +119,7 @@ class ShortcutsDialog(QDialog):
         self.editor = ShortcutEditor(keymap, self)
         self.editor.done.connect(self._end_edit)
         self.editor.hide()
-        self._nothing = text_label("No command has these words or keys.", "muted")
+        self._nothing = text_label("No matching commands.", "muted")
         self._nothing.setContentsMargins(4, 12, 4, 12)
         self._nothing.hide()
         self._scroll = VerticalScrollArea(self._table())
@@ -134,7 +134,7 @@ class ShortcutsDialog(QDialog):
     def _buttons(self) -> QDialogButtonBox:
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
         self.reset_all = buttons.addButton("Reset all", QDialogButtonBox.ButtonRole.ResetRole)
-        self.reset_all.setToolTip("Give every command the keys that it comes with")
+        self.reset_all.setToolTip("Reset the keys of all commands to their defaults")
         self.reset_all.clicked.connect(self._reset_all)
         for button in buttons.buttons():
             if isinstance(button, QPushButton):
@@ -153,12 +153,7 @@ class ShortcutsDialog(QDialog):
                 self.rows[name] = _KeyRow(self.keymap, name, self._begin_edit)
             self._add_section(column, menu, [self.rows[name] for name in names], [])
         fixed = [_fixed_row(text, keys) for text, keys in ELSEWHERE]
-        self._add_section(
-            column,
-            "In single places, always the same",
-            fixed,
-            [f"{text} {keys}".lower() for text, keys in ELSEWHERE],
-        )
+        self._add_section(column, "Fixed keys", fixed, [f"{text} {keys}".lower() for text, keys in ELSEWHERE])
         column.addWidget(self._nothing)
         column.addStretch(1)
         return table

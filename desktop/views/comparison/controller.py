@@ -216,7 +216,7 @@ class ComparisonController(QObject):
         if path and (model is None or model.path != path):
             name = model_name(path)
             self._chat.banner.show_notice(
-                f"This reply was written by {name}, which is not loaded now.", "info",
+                f"This reply was written by {name}, which is not loaded.", "info",
                 offer=(f"Load {name}", lambda: self.load_requested.emit(path)),
             )  # fmt: skip
         elif discarded:

@@ -74,14 +74,14 @@ class _Row:
         self.temperature.setRange(_UNSET, info.high if info.high is not None else 100.0)
         self.temperature.setDecimals(2)
         self.temperature.setSingleStep(0.1)
-        self.temperature.setSpecialValueText("As set")
+        self.temperature.setSpecialValueText("Unchanged")
         self.temperature.setValue(_UNSET if settings.temperature is None else settings.temperature)
         self.temperature.lineEdit().setTextMargins(6, 0, 0, 0)
         self.seed = QLineEdit("" if settings.seed is None else str(settings.seed))
-        self.seed.setPlaceholderText("As set")
+        self.seed.setPlaceholderText("Unchanged")
         self.seed.setValidator(QRegularExpressionValidator(QRegularExpression(r"\d{0,18}"), self.seed))
         self.persona = _choice([(0, _AS_IN_CHAT), *offers.personas], settings.persona)
-        self.model = _choice([("", "The loaded one"), *offers.models], settings.model)
+        self.model = _choice([("", "Loaded model"), *offers.models], settings.model)
         self.remove = IconButton("trash", "Remove this reply")
 
     def fields(self) -> tuple[QWidget, ...]:
@@ -138,12 +138,12 @@ class CompareDialog(QDialog):
         self.add.setAutoDefault(False)
         self.add.clicked.connect(lambda: self.add_row(ColumnSettings()))
         hint = text_label(
-            "Replies of the loaded model are written at the same time; then the next model is loaded.",
+            "Replies from the loaded model are written at the same time. Then the next model is loaded.",
             "muted", wraps=True,
         )  # fmt: skip
         hint.setVisible(bool(offers.models))
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
-        write = self.buttons.addButton("Write the replies", QDialogButtonBox.ButtonRole.AcceptRole)
+        write = self.buttons.addButton("Generate replies", QDialogButtonBox.ButtonRole.AcceptRole)
         write.setDefault(True)
         self.buttons.accepted.connect(self._accept)
         self.buttons.rejected.connect(self.reject)

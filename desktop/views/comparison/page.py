@@ -32,6 +32,7 @@ from desktop.views.widgets.banner import announce
 from desktop.views.widgets.elided_label import ElidedLabel
 from desktop.views.widgets.icons import IconButton
 from engine.core import Stats
+from engine.words import ngettext
 
 __all__ = ["ComparisonPage"]
 
@@ -68,8 +69,10 @@ class ComparisonPage(QWidget):
         self._text_scale, self._thinking, self._unfolds = 100, tuple[Tag, ...](), True
         self.setObjectName("comparisonPage")
         self.title = ElidedLabel(bold=True)
-        self.discard = QCheckBox("Delete the others")
-        self.discard.setToolTip("Delete the other replies when one is kept; otherwise they stay as versions")
+        self.discard = QCheckBox("Delete the other replies")
+        self.discard.setToolTip(
+            "When you keep a reply, delete the others instead of keeping them as versions"
+        )
         self.discard.setMinimumWidth(24)  # in a narrow window it is its box alone
         self.stop = QPushButton("Stop all")
         self.stop.clicked.connect(self.stop_all)
@@ -175,7 +178,12 @@ class ComparisonPage(QWidget):
         message = self._read(comparison.answered)
         text = " ".join(auto_source(message.text).split()) if message is not None else ""
         text = text if len(text) <= _PROMPT_CHARACTERS else text[: _PROMPT_CHARACTERS - 1].rstrip() + "…"
-        return f"{len(comparison.columns)} replies to “{text}”" if text else "Replies side by side"
+        count = len(comparison.columns)
+        return (
+            ngettext("{n} reply to “{text}”", "{n} replies to “{text}”", count, text=text)
+            if text
+            else "Compare replies"
+        )
 
     def _show_all(self) -> None:
         for column in self.columns:
@@ -237,7 +245,7 @@ class ComparisonPage(QWidget):
         stats = self._stats.get(message)
         if stats is None or not stats.new_tokens:
             return ""
-        tokens = "1 token" if stats.new_tokens == 1 else f"{stats.new_tokens:,} tokens"
+        tokens = ngettext("{n} token", "{n} tokens", stats.new_tokens)
         speed = stats.decode_tokens_per_second
         return f"{tokens} · {speed:.1f} tok/s" if speed > 0 else tokens
 

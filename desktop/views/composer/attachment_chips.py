@@ -14,6 +14,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton, tinted
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["AttachmentChips", "count_words"]
 
@@ -22,7 +23,7 @@ _LONGEST_NAME = 26
 
 def count_words(held: Held) -> str:
     """Its number of tokens, estimates with a ~."""
-    return f"{'' if held.exact else '~'}{held.tokens:,} {'token' if held.tokens == 1 else 'tokens'}"
+    return ("" if held.exact else "~") + ngettext("{n} token", "{n} tokens", held.tokens)
 
 
 class AttachmentChips(QWidget):
@@ -40,7 +41,7 @@ class AttachmentChips(QWidget):
         self.setSizePolicy(policy)
         self._reading = QFrame(self)
         self._reading.setObjectName("chip")
-        words = text_label("Reading …", "muted")
+        words = text_label("Reading…", "muted")
         self.stop = IconButton("close", "Stop reading files")
         self.stop.clicked.connect(self.stopped)
         fill(QHBoxLayout(self._reading), words, self.stop, margins=(8, 1, 2, 1), spacing=4)
@@ -90,7 +91,7 @@ class _Chip(QFrame):
         self.face.setAutoRaise(True)
         self.face.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.face.setText(name.replace("&", "&&"))
-        self.face.setToolTip(f"{held.attachment.name}\nClick to see the text that the model gets")
+        self.face.setToolTip(f"{held.attachment.name}\nClick to preview the text that the model reads")
         self.face.setAccessibleName(f"Preview of {held.attachment.name}, {count_words(held)}")
         colour = self.palette().color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText).name()
         side = round(self.face.fontMetrics().height() * 1.05)

@@ -112,8 +112,8 @@ class AttachmentController(QObject):
 
     def _offer_pasted(self, text: str) -> None:
         self._offers.offer(
-            PASTED, f"The pasted text has {len(text):,} characters. As a file it leaves room to write.",
-            "Attach it instead", lambda: self._attach_pasted(text),
+            PASTED, f"The pasted text has {len(text):,} characters. You can attach it as a file instead.",
+            "Attach as a file", lambda: self._attach_pasted(text),
         )  # fmt: skip
 
     def _attach_pasted(self, text: str) -> None:
@@ -126,7 +126,7 @@ class AttachmentController(QObject):
         place = box_text.find(plain)
         if place < 0:
             self._chat.show_notice(
-                "The pasted text was changed meanwhile, so it stays in the message.", "info"
+                "The pasted text has been edited since, so it stays in the message.", "info"
             )
             return
         cursor = composer.box.textCursor()

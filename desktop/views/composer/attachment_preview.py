@@ -11,6 +11,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.growing_text_edit import code_font
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["AttachmentPreview"]
 
@@ -28,18 +29,18 @@ class AttachmentPreview(QDialog):
         lines = lines_of(attachment.text)
         facts = [
             words,
-            f"{lines:,} lines" if lines != 1 else "1 line",
-            f"{len(attachment.text):,} characters",
+            ngettext("{n} line", "{n} lines", lines),
+            ngettext("{n} character", "{n} characters", len(attachment.text)),
         ]
         if attachment.note:
-            facts.append(f"only the {attachment.note}")
+            facts.append(f"attached: only the {attachment.note}")
         if len(attachment.text) > _MOST_SHOWN:
-            facts.append("the beginning is shown here, the model gets all of it")
+            facts.append("only the beginning is shown here, but the model reads all of it")
         name = text_label(attachment.name, "heading", wraps=True, plain=True)
         details = text_label(", ".join(fact for fact in facts if fact), "muted", wraps=True)
         self.box = QPlainTextEdit()
         self.box.setProperty("tone", "field")
-        self.box.setAccessibleName(f"The text of {attachment.name}")
+        self.box.setAccessibleName(f"Text of {attachment.name}")
         self.box.setReadOnly(True)
         self.box.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard

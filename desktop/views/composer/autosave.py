@@ -92,7 +92,7 @@ class DraftAutosave(QObject):
         except StoreError as error:
             if not self._failed:
                 self._failed = True
-                self._session.notice.emit(f"What you are writing is not saved yet: {error}", "error")
+                self._session.notice.emit(f"Your text is not saved yet: {error}", "error")
             return
         self._dirty = self._failed = False
         known = self._known | {conversation} if holds else self._known - {conversation}

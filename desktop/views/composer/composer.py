@@ -48,9 +48,9 @@ class Composer(QWidget):
         self.box = MessageEdit()
         self.box.setAccessibleName("Message")
         self.opening_box = GrowingTextEdit("Start the reply with", least=1, most=4)
-        self.opening_box.setPlaceholderText("Start the reply with …")
+        self.opening_box.setPlaceholderText("Start the reply with…")
         self.opening_box.setAccessibleDescription(
-            "The model writes on from this text. It holds for the next message only."
+            "The model continues from this text. It applies to the next message only."
         )
         self.opening_box.installEventFilter(self)
         self.opening_box.hide()
@@ -67,7 +67,7 @@ class Composer(QWidget):
         self.button = IconButton("send", "Send message", role=QPalette.ColorRole.HighlightedText)
         self.button.setObjectName("send")
         self.attach = IconButton("attach", "Attach files")
-        self.opening_button = IconButton("opening", "Start the reply with …")
+        self.opening_button = IconButton("opening", "Start the reply with…")
         self.opening_button.setCheckable(True)
         self.prompts = IconButton("prompts", "Saved prompts")
         self.thinking = ThinkingPicker()
@@ -139,9 +139,9 @@ class Composer(QWidget):
         """ "enter": Enter sends and Shift+Enter breaks the line; "ctrl+enter": only Ctrl+Enter sends."""
         self.box.send_with = key
         self.box.setAccessibleDescription(
-            "Enter sends, Shift and Enter makes a new line."
+            "Press Enter to send, or Shift and Enter for a new line."
             if key == "enter"
-            else "Control and Enter sends, Enter makes a new line."
+            else "Press Control and Enter to send, or Enter for a new line."
         )
         self._show_state()
 
@@ -183,7 +183,7 @@ class Composer(QWidget):
         else:
             self.button.set_face("send", "Send message", f"Send ({enter})")
             self.box.setPlaceholderText(
-                "Write a message" if enter == "Enter" else "Write a message, Ctrl+Enter sends"
+                "Write a message" if enter == "Enter" else "Write a message (Ctrl+Enter to send)"
             )
         self.box.viewport().update()  # Qt shows another placeholder only with the next paint.
         self.button.setEnabled(self._answering or self._laden or bool(self.text().strip()))

@@ -25,8 +25,8 @@ from engine.settings import StopSettings, ThinkingSettings
 __all__ = ["ComposerController"]
 
 _TOO_LONG, _READING = "too long", "reading"
-_UNTIL = {"loading": "the model is loaded", "no_model": "a model is loaded"}
-"""What a message waits for in these states."""
+_UNTIL = {"loading": "Sent when the model is loaded", "no_model": "Sent when a model is loaded"}
+"""When a queued message is sent in these states."""
 _SURELY_SHORT = 1000
 """Messages of fewer bytes need not be counted."""
 
@@ -123,7 +123,7 @@ class ComposerController(QObject):
         """Send the text, and have several replies to it written."""
         if self._chat.composer.opening().strip():
             self._session.notice.emit(
-                "Several replies cannot begin with a given text: clear “Start the reply with” first.",
+                "Several replies cannot start with a given text. Clear “Start the reply with” first.",
                 "warning",
             )
             return
@@ -188,10 +188,10 @@ class ComposerController(QObject):
         if over <= 0:
             return False
         self.offers.offer(
-            _TOO_LONG, f"This message is some {over:,} tokens longer than the context: it is better cut "
-                "before it "
-                "waits.",
-            "Trim to fit", self._trim, "warning", ("Let it wait anyway", self._send_anyway),
+            _TOO_LONG,
+                f"This message is about {over:,} tokens longer than the context. Trim it before you "
+                "queue it.",
+            "Trim to fit", self._trim, "warning", ("Queue anyway", self._send_anyway),
         )  # fmt: skip
         return True
 
@@ -216,23 +216,29 @@ class ComposerController(QObject):
                 self._submit(asked[1], composer.opening())
             else:
                 self.offers.offer(
-                    _TOO_LONG, "Cut to fit: a click on a file shows what is left of it.", "", None
+                    _TOO_LONG,
+                    "The files were trimmed to fit. Click a file to see what is left of it.",
+                    "",
+                    None,
                 )
             return
         over = over_text(size)
         if self._cut:
             words = (
-                f"Even with the files cut to their beginnings it is {over} too long: remove some, or choose "
-                "a larger context length."
+                f"The message is still {over} too long after trimming its files. Remove some files, "
+                "or choose a larger context length."
             )
             self.offers.offer(_TOO_LONG, words, "", None, "warning", self._other_way(size))
             return
         drops = self._session.settings(StopSettings).when_full == "drop_oldest"
-        what = "This message" if drops else "With this message the conversation"
-        words = f"{what} is {over} too long:"
-        words += f" it has {size.prompt:,}," if size.exact else ""
-        words += f" the context holds {size.context:,}"
-        words += f" and {size.reply:,} of them are for the reply." if size.reply else "."
+        what = "This message" if drops else "The chat with this message"
+        words = f"{what} is {over} too long."
+        words += f" It has {size.prompt:,} tokens." if size.exact else ""
+        words += (
+            f" The context holds {size.context:,}, of which {size.reply:,} are reserved for the reply."
+            if size.reply
+            else f" The context holds {size.context:,}."
+        )
         self.offers.offer(_TOO_LONG, words, "Trim to fit", self._trim, "warning", self._other_way(size))
 
     def _other_way(self, size: PromptSize) -> tuple[str, Callable[[], object]] | None:
@@ -240,7 +246,7 @@ class ComposerController(QObject):
         if size.prompt <= size.context:
             return "Send anyway", self._send_anyway
         if self._session.settings(StopSettings).when_full == "stop" and self._session.messages.rowCount():
-            return "Drop the oldest turns", self._drop_oldest
+            return "Drop the oldest messages", self._drop_oldest
         return None
 
     def _drop_oldest(self) -> None:
@@ -251,7 +257,9 @@ class ComposerController(QObject):
     def _trim(self) -> None:
         composer = self._chat.composer
         if self._waits():
-            self.offers.offer(_TOO_LONG, "It is cut when the running reply is complete.", "", None)
+            self.offers.offer(
+                _TOO_LONG, "The message will be trimmed when the current reply is complete.", "", None
+            )
         if not self.files.held():
             self._writing.attachments.shorten(self.message(composer.text()), composer.opening())
             return
@@ -281,8 +289,8 @@ class ComposerController(QObject):
         cursor.select(cursor.SelectionType.Document)
         cursor.insertText(cut)
         words = (
-            f"Cut to fit: {len(whole) - len(cut):,} characters were taken from its end. Ctrl+Z brings them "
-            "back."
+            f"The message was trimmed to fit: {len(whole) - len(cut):,} characters were removed from "
+            "its end. Press Ctrl+Z to restore them."
         )
         self.offers.offer(_TOO_LONG, words, "", None)
         composer.setFocus()
@@ -298,7 +306,7 @@ class ComposerController(QObject):
 
     def _show_queue(self) -> None:
         conversation = self._session.conversation
-        until = _UNTIL.get(self._session.state, "the reply is complete")
+        until = _UNTIL.get(self._session.state, "Sent when the reply is complete")
         self.rows.show_waiting(
             self._writing.queue.waiting(conversation), self._writing.queue.is_held(conversation), until
         )
@@ -307,10 +315,10 @@ class ComposerController(QObject):
         found = self._writing.queue.remove(number)
         if found is not None:
             self._session.push_undo(
-                "removing a waiting message",
+                "removing a queued message",
                 lambda: self._put_back(found.conversation_id, found.text, found.opening),
             )
-            self._chat.banner.show_notice("The waiting message was removed.", "info", undo=True)
+            self._chat.banner.show_notice("The queued message was removed.", "info", undo=True)
 
     def _put_back(self, conversation: int, text: str, opening: str) -> None:
         if conversation != self._session.conversation:

@@ -13,6 +13,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.elided_label import ElidedLabel
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["QueueList"]
 
@@ -35,18 +36,15 @@ class QueueList(QWidget):
         self.hide()
 
     def show_waiting(
-        self, all_waiting: Sequence[Queued], held: bool, until: str = "the reply is complete"
+        self, all_waiting: Sequence[Queued], held: bool, until: str = "Sent when the reply is complete"
     ) -> None:
         """Show these messages, which are sent when `until` says; `held` ones wait for the user."""
         for row in self.rows:
             self._column.removeWidget(row)
             row.hide()
             row.deleteLater()
-        count = "1 message waits" if len(all_waiting) == 1 else f"{len(all_waiting)} messages wait"
-        self.title.setText(f"{count}: no reply is running that it could follow" if held
-            and len(all_waiting) == 1 else
-                           f"{count}: no reply is running that they could follow" if held else
-                           f"Sent when {until}")  # fmt: skip
+        count = len(all_waiting)
+        self.title.setText(ngettext("{n} queued message", "{n} queued messages", count) if held else until)
         self.rows = [_Row(waiting, sendable=held and place == 0) for place, waiting in enumerate(all_waiting)]
         for row in self.rows:
             self._column.addWidget(row)
@@ -66,11 +64,11 @@ class _Row(QFrame):
         own = " ".join(waiting.text[place:].split())
         names = ", ".join(attachment.name for _, attachment in files)
         words = own if not names else f"{own} ({names})" if own else names
-        self.text = ElidedLabel(words, "Waiting message")
+        self.text = ElidedLabel(words, "Queued message")
         self.send = QPushButton("Send")
         self.send.setToolTip("Send this message now")
-        self.edit = IconButton("edit", "Edit the waiting message")
-        self.remove = IconButton("close", "Remove the waiting message")
+        self.edit = IconButton("edit", "Edit the queued message")
+        self.remove = IconButton("close", "Remove the queued message")
         row = fill(QHBoxLayout(self), (self.text, 1), self.send, margins=(10, 2, 4, 2), spacing=2)
         self.send.setVisible(sendable)  # Only now: without a parent it would be a window for a moment.
         row.addWidget(self.edit)

@@ -132,7 +132,7 @@ class SavedPromptController(QObject):
     def _set_system(self, text: str) -> None:
         if self._session.set_system_prompt(text):
             self._session.conversation_changed.emit(self._session.conversation)  # The settings show it too.
-            self._chat.banner.show_notice("The system prompt of this chat was set.", "info")
+            self._chat.banner.show_notice("The system prompt of this chat was changed.", "info")
 
     def _presets(self) -> Sequence[str]:
         return [preset.name for preset in all_presets(self._session.preferences)]
@@ -140,7 +140,7 @@ class SavedPromptController(QObject):
     def _choose_preset(self, name: str) -> None:
         found = find_preset(self._session.preferences, name)
         if found is not None and self._session.choose_preset(found):
-            self._chat.banner.show_notice(f"The preset “{name}” is in force in this chat.", "info")
+            self._chat.banner.show_notice(f"The preset “{name}” is now used in this chat.", "info")
 
 
 def _words(prompt: Prompt) -> str:

@@ -38,12 +38,12 @@ class SavedPromptForm(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._prompt = prompt
         self.fields: dict[str, GrowingTextEdit] = {}
-        heading = text_label("What will be inserted", "muted")
+        heading = text_label("Preview", "muted")
         self.preview = QPlainTextEdit()
         self.preview.setProperty("tone", "field")
         self.preview.setReadOnly(True)
         self.preview.setTabChangesFocus(True)
-        self.preview.setAccessibleName("What will be inserted")
+        self.preview.setAccessibleName("Preview")
         column = fill(QVBoxLayout(self), self._fields(), heading, (self.preview, 1), self._buttons())
         dialog_margins(column)
         scale = self.fontMetrics().height()

@@ -27,11 +27,8 @@ from desktop.views.widgets.text_label import text_label
 
 __all__ = ["SavedPromptsWindow"]
 
-_HINT = (
-    "Places to fill in stand in double braces: {{topic}}, or {{language=English}} with what stands there "
-    "for a start."
-)
-_NONE = "There is no prompt yet. Choose “New prompt” to write the first, or import some."
+_HINT = "Write placeholders in double braces: {{topic}}, or {{language=English}} with a default value."
+_NONE = "There are no saved prompts yet. Choose “New prompt” to write one, or import some."
 _FILES = "Prompts (*.json)"
 
 
@@ -53,9 +50,9 @@ class SavedPromptsWindow(QDialog):
         self.empty = EmptyState(self.list, _NONE)
         self.name = QLineEdit()
         self.name.setAccessibleName("Name of the prompt")
-        self.name.setPlaceholderText("Name, also its slash command")
+        self.name.setPlaceholderText("Name (also the slash command)")
         self.text = GrowingTextEdit("Text of the prompt", least=9, most=18)
-        self.text.setPlaceholderText("What is written into the message")
+        self.text.setPlaceholderText("Text to insert into the message")
         self.hint = text_label(_HINT, "muted", wraps=True)
         self.notice = text_label(wraps=True)
         self.notice.hide()
@@ -81,7 +78,7 @@ class SavedPromptsWindow(QDialog):
         for button in (self.new, self.remove, self.load, self.save, self.close_button):
             button.setAutoDefault(False)
         self.insert.setProperty("tone", "primary")
-        self.insert.setToolTip("Write this prompt into the message")
+        self.insert.setToolTip("Insert this prompt into the message")
         self.new.clicked.connect(self._begin_new)
         self.remove.clicked.connect(self._remove)
         self.insert.clicked.connect(self._insert)

@@ -9,6 +9,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.views.application.data_folder_controller import DataFolderController
 from desktop.views.widgets.flows import answer, chosen_path, flow
 from engine.platform.whole_file import write_whole
+from engine.words import ngettext
 
 __all__ = ["CloseGuard"]
 
@@ -39,7 +40,7 @@ class CloseGuard(QObject):
     async def _ask(self) -> None:
         while texts := self._session.save_replies():
             self.box = box = self._question(len(texts))
-            again = box.addButton("Save again", QMessageBox.ButtonRole.AcceptRole)
+            again = box.addButton("Retry", QMessageBox.ButtonRole.AcceptRole)
             to_file = box.addButton("Save the text to a file…", QMessageBox.ButtonRole.ActionRole)
             leave = box.addButton("Quit anyway", QMessageBox.ButtonRole.DestructiveRole)
             box.addButton("Stay", QMessageBox.ButtonRole.RejectRole)
@@ -59,12 +60,13 @@ class CloseGuard(QObject):
         box.setIcon(QMessageBox.Icon.Warning)
         box.setWindowTitle("Quit Inglenook")
         box.setText(
-            "The end of a reply is not saved yet."
-            if count == 1
-            else f"The ends of {count} replies are not saved yet."
+            ngettext(
+                "The end of a reply has not been saved yet.",
+                "The ends of {n} replies have not been saved yet.",
+                count,
+            )
         )
-        lost = "what it has" if count == 1 else "what they have"
-        box.setInformativeText(f"{self._session.save_trouble} If you quit now, {lost} on screen is lost.")
+        box.setInformativeText(f"{self._session.save_trouble} If you quit now, unsaved text is lost.")
         return box
 
     async def _save_to_file(self) -> bool:
@@ -84,8 +86,8 @@ class CloseGuard(QObject):
             write_whole(path, "\n\n---\n\n".join(self._session.save_replies().values()) + "\n")
         except OSError as error:
             words = (
-                f"The text cannot be saved as {path} ({error.strerror or error}): choose another place or "
-                "make room there."
+                f"The text cannot be saved as {path} ({error.strerror or error}). Choose another "
+                "place, or free some disk space."
             )
             self._session.notice.emit(words, "error")
             return False

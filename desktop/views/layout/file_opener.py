@@ -44,7 +44,7 @@ class FileOpener(QObject):
         for path in paths:
             handler = self._handler(path)
             if handler is None:
-                self.refused.emit(f"“{path.name}” is neither a model nor a file that can be read here.")
+                self.refused.emit(f"“{path.name}” is not a model or a file that Inglenook can open.")
             else:
                 shares.setdefault(handler, []).append(path)
         for handler in self._handlers:

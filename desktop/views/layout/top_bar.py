@@ -22,7 +22,7 @@ class TopBar(QWidget):
         self.left = IconButton("sidebar", "Show or hide chats")
         self.picker = ModelPicker()
         self.temporary = IconButton("temporary", "New temporary chat")
-        self.temporary.setToolTip("New temporary chat: nothing of it is saved (Ctrl+Shift+N)")
+        self.temporary.setToolTip("New temporary chat, which is not saved (Ctrl+Shift+N)")
         self.temporary.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.right = IconButton("inspector", "Show or hide settings")
         self._line = fill(

@@ -26,19 +26,20 @@ from desktop.services.local_server.local_server import LocalServer
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import set_styled, text_label
+from engine.words import ngettext
 
 __all__ = ["LocalServerWindow"]
 
 _LOOK_MS = 1000
 _ABOUT = (
-    "Programs that speak OpenAI's or Anthropic's API can use the model that is loaded in this window; those "
-    "for Anthropic's take the address without /v1. Your own chats always come first."
+    "Programs that use OpenAI's or Anthropic's API can use the model loaded in this window. Programs for "
+    "Anthropic's API need the address without /v1. Your own chats always come first."
 )
 _OPEN = (
-    "Any computer in this network that knows the token can use the model, by this computer's name or address "
-    "in place of 127.0.0.1. What it sends and receives is not encrypted."
+    "Any computer on this network that has the token can use the model: replace 127.0.0.1 with this "
+    "computer's name or address. Requests and replies are not encrypted."
 )
-_COLUMNS = ("Program at", "Asks for", "Since", "Tokens", "Tokens/s")
+_COLUMNS = ("Program", "Request", "Since", "Tokens", "Tokens/s")
 
 
 class LocalServerWindow(QDialog):
@@ -50,18 +51,18 @@ class LocalServerWindow(QDialog):
         self.setWindowTitle("Local server")
         self.setSizeGripEnabled(True)
         self.on = QCheckBox("Let other programs use the loaded model")
-        self.network = QCheckBox("Also programs on other computers in the network")
+        self.network = QCheckBox("Allow other computers on the network")
         self.port = QSpinBox()
         self.port.setRange(0, 65535)
-        self.port.setSpecialValueText("any free one")
+        self.port.setSpecialValueText("any free port")
         self.port.setAccessibleName("Port")
         self.port.setKeyboardTracking(False)
         self.address, self.token = _shown("Address"), _shown("Token")
         self.copy_address, self.copy_token = QPushButton("Copy"), QPushButton("Copy")
-        self.copy_address.setAccessibleName("Copy the address")
-        self.copy_token.setAccessibleName("Copy the token")
+        self.copy_address.setAccessibleName("Copy address")
+        self.copy_token.setAccessibleName("Copy token")
         self.renew = QPushButton("New token")
-        self.renew.setToolTip("Replace the token; programs that use the old one are let in no more")
+        self.renew.setToolTip("Replace the token. Programs that use the old one lose access.")
         self.state = text_label(wraps=True, plain=True)
         self.warning = text_label(_OPEN, tone="warning", wraps=True, plain=True)
         self.visits = _table()
@@ -140,14 +141,15 @@ class LocalServerWindow(QDialog):
         if server.trouble:
             words, tone = server.trouble, "danger"
         elif server.changing:
-            words, tone = "One moment…", "muted"
+            words, tone = "Please wait…", "muted"
         elif not server.url:
             words, tone = "The server is off.", "muted"
         elif not visits:
-            words, tone = "The server listens. No program uses it now.", "muted"
+            words, tone = "The server is running. No program is using it.", "muted"
         else:
-            many = "1 request is" if len(visits) == 1 else f"{len(visits)} requests are"
-            words, tone = f"{many} being answered.", ""
+            count = len(visits)
+            words = ngettext("{n} request is being answered.", "{n} requests are being answered.", count)
+            tone = ""
         self.state.setText(words)
         set_styled(self.state, "tone", tone)
 
@@ -197,7 +199,7 @@ def _copy(line: QLineEdit) -> None:
 def _table() -> QTableWidget:
     table = QTableWidget(0, len(_COLUMNS))
     table.setHorizontalHeaderLabels(_COLUMNS)
-    table.setAccessibleName("Requests that are being answered")
+    table.setAccessibleName("Requests being answered")
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)

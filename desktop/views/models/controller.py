@@ -17,6 +17,7 @@ from desktop.views.widgets.file_dialogs import ask_folder, ask_open
 from desktop.views.widgets.flows import answer, flow
 from engine.remote import split_address
 from engine.units import size_text
+from engine.words import ngettext
 
 if TYPE_CHECKING:
     from desktop.views.models.library_window import LibraryWindow
@@ -124,19 +125,19 @@ class ModelController(QObject):
     @flow
     async def load(self, path: str | Path) -> None:
         """Load the model at exactly this path; ask first if that ends a reply."""
-        if await self._may_end_reply(f"Load {model_name(path)}?", "load"):
+        if await self._may_end_reply(f"Load {model_name(path)}?", "Stop and load"):
             self._session.open_model(path)
 
     @flow
     async def unload(self) -> None:
         """Release the model; ask first if that ends a reply."""
-        if await self._may_end_reply("Unload the model?", "unload"):
+        if await self._may_end_reply("Unload the model?", "Stop and unload"):
             self._session.unload_model()
 
     @flow
     async def reload(self) -> None:
         """Load the present model again; ask first if that ends a reply."""
-        if await self._may_end_reply("Load the model again?", "load"):
+        if await self._may_end_reply("Reload the model?", "Stop and reload"):
             self._session.reload_model()
 
     async def _may_end_reply(self, question: str, stop: str) -> bool:
@@ -149,13 +150,14 @@ class ModelController(QObject):
         box.setObjectName("endsReply")
         box.setTextFormat(Qt.TextFormat.PlainText)
         box.setInformativeText(
-            "A reply is being written. It would end here; what it has so far is kept."
-            if count == 1
-            else f"{count} replies are being written. They would end here; what they have so far is kept."
+            ngettext(
+                "A reply is being written. It will be stopped, and the text written so far is kept.",
+                "{n} replies are being written. They will be stopped, and the text written so far is kept.",
+                count,
+            )
         )
-        reply = "the reply" if count == 1 else "the replies"
-        button = box.addButton(f"Stop {reply} and {stop}", QMessageBox.ButtonRole.DestructiveRole)
-        box.setDefaultButton(box.addButton(f"Keep {reply}", QMessageBox.ButtonRole.RejectRole))
+        button = box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
+        box.setDefaultButton(box.addButton("Cancel", QMessageBox.ButtonRole.RejectRole))
         return await answer(box) is button
 
     @flow

@@ -28,6 +28,7 @@ from desktop.views.models.hub_token import TokenLine
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
+from engine.words import ngettext
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["HubPage"]
 
 WELCOME = (
-    "Search for a model by name, or leave the box empty for the most used ones. Nothing is sent before you "
-    "search."
+    "Search for a model by name, or leave the box empty to see the most popular ones. Nothing is "
+    "sent until you search."
 )
-OFFLINE = "You are offline by choice. Untick “Work offline” to search and download."
+OFFLINE = "You are working offline. Clear “Work offline” to search and download."
 
 
 class HubPage(QWidget):
@@ -52,20 +53,20 @@ class HubPage(QWidget):
         self._begun = False
         self.query = QLineEdit()
         self.query.setProperty("tone", "search")
-        self.query.setPlaceholderText("Search the Hugging Face hub, for example: qwen3 gguf")
-        self.query.setAccessibleName("Search the hub")
+        self.query.setPlaceholderText("Search the Hugging Face Hub, for example: qwen3 gguf")
+        self.query.setAccessibleName("Search the Hub")
         self.query.setClearButtonEnabled(True)
         self.go = QPushButton("Search")
         self.offline = QCheckBox("Work offline")
-        self.offline.setToolTip("Never connect to the hub.")
+        self.offline.setToolTip("Never connect to the Hub.")
         self.note = text_label(WELCOME, wraps=True, plain=True)
         self.found, self.choices = HubModels(self), ChoicesModel(self)
         self.results, self.options = (
-            _list("Models on the hub", self.found),
-            _list("Quantisations to choose from", self.choices),
+            _list("Models on the Hub", self.found),
+            _list("Available quantisations", self.choices),
         )
-        EmptyState(self.results, "The models that are found will be here.")
-        EmptyState(self.options, "Choose a model to see its files here.")
+        EmptyState(self.results, "Search results appear here.")
+        EmptyState(self.options, "Choose a model to see its files.")
         self.about = text_label(tone="muted", wraps=True, plain=True)
         self.about.hide()
         self.get = QPushButton("Download")
@@ -143,13 +144,14 @@ class HubPage(QWidget):
 
     def _show_found(self, query: str, models: list[HubModel]) -> None:
         self.found.set_rows(models)
-        about = f" for “{query}”" if query else ""
-        count = f"{len(models)} model{'' if len(models) == 1 else 's'}"
         if models:
-            self._say(f"{count}{about}. Choose one to see its files.")
+            found = ngettext("{n} model found.", "{n} models found.", len(models))
+            self._say(f"{found} Choose one to see its files.")
             self.results.setFocus()
+        elif query:
+            self._say(f"The Hub has no text models for “{query}” that can run here.")
         else:
-            self._say(f"The hub has no text model{about} that could run here.")
+            self._say("The Hub has no text models that can run here.")
 
     def _choose(self, index: QModelIndex) -> None:
         model = self.found.model(index.row()) if index.isValid() else None
@@ -162,12 +164,10 @@ class HubPage(QWidget):
         self.choices.set_rows(choices)
         best = self.choices.recommended()
         gated = next((model.gated for model in self.found.models() if model.id == model_id), False)
-        terms = (
-            " Its makers want their terms accepted on the model's page first, and a token here."
-            if gated
-            else ""
-        )
-        self._show_about(f"{model_id}: choose one; a larger one is better and slower.{terms}")
+        words = f"Choose a file of {model_id}. Larger files give better replies but run slower."
+        if gated:
+            words += " First accept the model author's terms on the model's page and enter a token here."
+        self._show_about(words)
         self.options.setCurrentIndex(self.choices.index(max(best, 0)))
         self._show_choice()
 
@@ -200,9 +200,7 @@ class HubPage(QWidget):
         choice = self._choice()
         self.get.setText(f"Download {choice.title}" if choice is not None else "Download")
         self.get.setEnabled(choice is not None and choice.fits_disk and not self._service.offline)
-        self.get.setToolTip(
-            "" if choice is None or choice.fits_disk else "There is not enough room on the disk."
-        )
+        self.get.setToolTip("" if choice is None or choice.fits_disk else "There is not enough disk space.")
 
     def _download(self) -> None:
         choice = self._choice()

@@ -11,9 +11,11 @@ from desktop.views.widgets.text_label import text_label
 __all__ = ["TokenLine"]
 
 _PLACES = {
-    "": "No token is kept. Most models need none.", "keyring": "A token is kept in this system's keyring.",
-    "this run": "A token is kept until Inglenook is closed.",
-    "file": "The token of Hugging Face's own tools is used.",
+    "": "No token is saved. Most models do not need one.", "keyring": (
+        "The token is saved in the system's keyring."
+    ),
+    "this run": "The token is kept until you quit Inglenook.",
+    "file": "The token saved by the Hugging Face tools is used.",
 }  # fmt: skip
 
 
@@ -28,8 +30,8 @@ class TokenLine(QWidget):
         self.field.setPlaceholderText("Token for private and gated models")
         self.field.setAccessibleName("Hugging Face token")
         self.save, self.remove = QPushButton("Keep"), QPushButton("Forget")
-        self.save.setAccessibleName("Keep the token")
-        self.remove.setAccessibleName("Forget the token")
+        self.save.setAccessibleName("Save token")
+        self.remove.setAccessibleName("Delete token")
         self.where = text_label(tone="muted", wraps=True, plain=True)
         line = fill(QHBoxLayout(), (self.field, 1), self.save, self.remove)
         fill(QVBoxLayout(self), line, self.where, margins=(0, 2, 0, 0), spacing=4)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LibraryDetails"]
 
-NOTHING = "Select a model to see what it is, whether it fits, and the settings kept for it."
+NOTHING = "Select a model to see its details, whether it fits in memory, and the settings saved for it."
 
 
 def _label(tone: str = "", wrap: bool = True) -> QLabel:
@@ -71,7 +71,7 @@ class LibraryDetails(VerticalScrollArea):
         self.show_file = QPushButton("Show in folder")
         self.show_file.clicked.connect(lambda: self.show_requested.emit(self._path()))
         self.remove = QPushButton("Remove from list")
-        self.remove.setToolTip("Its files stay where they are.")
+        self.remove.setToolTip("Remove the model from this list. Its files are not deleted.")
         self.remove.clicked.connect(lambda: self.remove_requested.emit(self._path()))
         self.kept = ModelDefaults(session)
         self.kept.changed.connect(self._show_facts)
@@ -133,9 +133,9 @@ class LibraryDetails(VerticalScrollArea):
         speed = speed_text(fit)
         measured = fit is not None and fit.measured
         self.speed.setText(
-            f"In recent replies it wrote {speed}."
+            f"Speed in recent replies: {speed}."
             if measured
-            else f"It will write about {speed.removeprefix('≈ ')}, estimated for this machine."
+            else f"Estimated speed: {speed.removeprefix('≈ ')}, from this computer's memory bandwidth."
             if speed
             else ""
         )
@@ -183,7 +183,7 @@ class LibraryDetails(VerticalScrollArea):
                 ("Context", f"{info.context_length:,} tokens"), ("Chat template", template_text(info, given)),
                 ("Licence", info.licence or "not stated"),
             ]  # fmt: skip
-        return [*facts, ("Found in", entry.source or "opened before"), ("Path", one_line(entry.path))]
+        return [*facts, ("Found in", entry.source or "recently opened"), ("Path", one_line(entry.path))]
 
     def _path(self) -> str:
         return self._entry.path if self._entry is not None else ""

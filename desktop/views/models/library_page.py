@@ -31,12 +31,13 @@ from desktop.views.models.library_details import LibraryDetails
 from desktop.views.models.library_table import LibraryTable
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["LibraryPage"]
 
 EVERYWHERE = "Everywhere"
-EMPTY = "No models were found on this computer yet. Add a folder, open a file, or get a model from the hub."
-NO_MATCH = "No model matches. Change the search, or choose Everywhere."
+EMPTY = "No models were found on this computer. Add a folder, open a file, or download a model."
+NO_MATCH = "No matching models. Change the search, or choose Everywhere."
 SEARCH_MS = 120
 _WIDE = 130
 """From this width in characters on, the details are beside the table."""
@@ -74,13 +75,13 @@ class LibraryPage(QWidget):
         self.query.setAccessibleName("Search models")
         self.query.setClearButtonEnabled(True)
         self.source = QComboBox()
-        self.source.setAccessibleName("Show models from")
+        self.source.setAccessibleName("Where to look for models")
         self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.source.addItem(EVERYWHERE)
         self.folders = QToolButton()
         self.folders.setObjectName("more")
         self.folders.setText("Folders ▾")
-        self.folders.setAccessibleName("Folders in which models are looked for")
+        self.folders.setAccessibleName("Folders to search for models")
         self.folders.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.folders.setMenu(QMenu(self))
         self.folders.menu().aboutToShow.connect(self._fill_folders)
@@ -92,7 +93,7 @@ class LibraryPage(QWidget):
         self.count = text_label(tone="muted")
         self.doing = QLabel()
         self.bar = QProgressBar()
-        self.bar.setAccessibleName("Loading of the model")
+        self.bar.setAccessibleName("Loading the model")
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
         self.stop = QPushButton("Cancel")
@@ -198,7 +199,7 @@ class LibraryPage(QWidget):
         self.query.selectAll()
 
     def _show_count(self, shown: int, all_: int) -> None:
-        models = f"{all_:,} model{'' if all_ == 1 else 's'}"
+        models = ngettext("{n} model", "{n} models", all_)
         text = models if shown == all_ else f"{shown:,} of {models}"
         self.count.setText(f"{text}, still looking…" if self._searching else text if all_ else "")
 
@@ -258,7 +259,8 @@ class LibraryPage(QWidget):
         if hidden:
             menu.addSeparator()
             menu.addAction(
-                f"Show {hidden} removed model{'' if hidden == 1 else 's'} again", self.restore_requested.emit
+                ngettext("Restore {n} removed model", "Restore {n} removed models", hidden),
+                self.restore_requested.emit,
             )
 
     # -- room

@@ -56,7 +56,7 @@ class ModelDefaults(QWidget):
         super().__init__(parent)
         self._session = session
         self._entry: ModelEntry | None = None
-        heading = text_label("Kept for this model", "subheading")
+        heading = text_label("Saved for this model", "subheading")
         heading.setIndent(0)
         self.rows: dict[str, Row] = {}
         layout = fill(QVBoxLayout(self), heading, margins=(0, 0, 0, 0), spacing=8)
@@ -71,10 +71,10 @@ class ModelDefaults(QWidget):
         self.template_file.clicked.connect(self._ask_for_template)
         layout.addWidget(self.template_file)
         self.advice = text_label(tone="muted", wraps=True)
-        self.use_advice = QPushButton("Keep these for this model")
+        self.use_advice = QPushButton("Save for this model")
         self.use_advice.clicked.connect(self._use_advice)
-        self.forget_advice = QPushButton("Forget them")
-        self.forget_advice.setAccessibleName("Forget the sampling kept for this model")
+        self.forget_advice = QPushButton("Delete")
+        self.forget_advice.setAccessibleName("Delete the sampling settings saved for this model")
         self.forget_advice.clicked.connect(lambda: self._keep_all(SamplerSettings, {}))
         layout.addWidget(self.advice)
         buttons = fill(QHBoxLayout(), self.use_advice, self.forget_advice, 1)
@@ -106,19 +106,21 @@ class ModelDefaults(QWidget):
         kept = self._session.preferences.kept(path, SamplerSettings)
         used = self._session.settings(Behaviour).makers_advice
         sentences = [
-            f"Its makers advise: {advice_text(advised)}."
+            f"The model author recommends: {advice_text(advised)}."
             if advised
-            else "Its makers advise no sampling settings."
+            else "The model author recommends no sampling settings."
         ]
         if advised:
             sentences.append(
-                "This is used when the model is loaded."
+                "These settings are used when the model is loaded."
                 if used
-                else "This is not used: it is switched off under Behaviour."
+                else (
+                    "These settings are not used, because “Use recommended sampling” is off under Behaviour."
+                )
             )
         if kept:
             sentences.append(
-                f"Sampling kept for this model, which comes first: {advice_text(list(kept.items()))}."
+                f"Saved sampling for this model, which takes precedence: {advice_text(list(kept.items()))}."
             )
         self.advice.setText(" ".join(sentences))
         self.use_advice.setVisible(bool(advised) and not used and kept != dict(advised))
@@ -146,20 +148,18 @@ class ModelDefaults(QWidget):
 
     def _ask_for_template(self) -> None:
         kinds = "Templates (*.jinja *.jinja2 *.j2 *.txt);;All files (*)"
-        ask_open(
-            self, "Take a chat template from a file", lambda chosen: self.take_template(chosen[0]), kinds
-        )
+        ask_open(self, "Choose a chat template file", lambda chosen: self.take_template(chosen[0]), kinds)
 
     def take_template(self, path: Path) -> None:
         """Use the text of a file as the model's chat template."""
         try:
             if path.stat().st_size > MAX_TEMPLATE_BYTES:
                 self.trouble.emit(
-                    f"{path.name} is too large for a chat template (more than 1 MB); choose another file."
+                    f"{path.name} is too large for a chat template (over 1 MB). Choose another file."
                 )
                 return
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError):
-            self.trouble.emit(f"{path.name} cannot be read as text; choose another file.")
+            self.trouble.emit(f"{path.name} is not a text file. Choose another file.")
             return
         self._keep(LoadSettings, "chat_template", text)

@@ -54,7 +54,7 @@ class ModelPicker(QToolButton):
         self._menu.setToolTipsVisible(True)
         self._menu.aboutToShow.connect(self.entries_requested)
         self._end_of_entries = self._menu.addSeparator()
-        self._end_of_servers = self._menu.addAction("Models of a server…", self.servers_requested.emit)
+        self._end_of_servers = self._menu.addAction("Models on servers…", self.servers_requested.emit)
         self._menu.addSeparator()
         self._menu.addAction("Model library…", self.library_requested.emit)
         self._menu.addAction("Open model file…", self.open_file_requested.emit)
@@ -83,7 +83,7 @@ class ModelPicker(QToolButton):
         """Show which model is being loaded."""
         name = next((entry.name for entry in self._shown[1] if entry.path == path), model_name(path))
         self.show_model(path, name)
-        self.setText(f"Loading {_shortened(name)} …  ▾")
+        self.setText(f"Loading {_shortened(name)}…  ▾")
         self.setToolTip(f"Loading {name}\n{_place(path)}")
         self.setAccessibleName(f"Loading model: {name}")
         self._unload.setEnabled(False)

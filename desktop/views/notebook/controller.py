@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["NotebookController"]
 
 _COUNT_MS = 900
-_NO_PROMPT = "A notebook goes to the model as it is, without a chat template: no system prompt is sent."
+_NO_PROMPT = "A notebook is sent to the model as plain text, without a chat template or system prompt."
 
 
 class NotebookController(QObject):
@@ -52,7 +52,9 @@ class NotebookController(QObject):
         self.page: NotebookPage | None = None
         self.saver = DocumentSaver(session, self)
         self.saver.trouble.connect(lambda sentence: chat.show_notice(sentence, "error"))
-        self.saver.saved_again.connect(lambda: chat.show_notice("Everything is saved again.", "info"))
+        self.saver.saved_again.connect(
+            lambda: chat.show_notice("Saving works again, and everything is saved.", "info")
+        )
         self._counted = ""
         self._count = debounce(self, self._ask_count, _COUNT_MS)
         session.conversation_changed.connect(lambda _conversation: self.show())
@@ -157,7 +159,8 @@ class NotebookController(QObject):
     def _copy(self, page: NotebookPage) -> None:
         QGuiApplication.clipboard().setText(page.written_text() or page.editor.text())
         self._chat.banner.show_notice(
-            "What was written last was copied." if page.written_text() else "The document was copied.", "info"
+            "The last generated text was copied." if page.written_text() else "The document was copied.",
+            "info",
         )
 
     def open_hit(self, hit: SearchHit, words_at: Callable[[str, int], str]) -> bool:

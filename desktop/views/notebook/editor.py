@@ -63,7 +63,9 @@ class NotebookEditor(QPlainTextEdit):
         self.setObjectName("notebookText")
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setAccessibleName("Document")
-        self.setPlaceholderText("Write the beginning of a text, then let the model write on with Ctrl+Enter.")
+        self.setPlaceholderText(
+            "Write the beginning of a text, then press Ctrl+Enter to let the model continue it."
+        )
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.document().setDocumentMargin(6)
         self.viewport().setMouseTracking(True)

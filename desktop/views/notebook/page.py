@@ -21,11 +21,12 @@ from desktop.views.notebook.tokens import NotebookTokens
 from desktop.views.notebook.toolbar import NotebookBar
 from desktop.views.transcript.style import COLUMN_WIDTH, TranscriptColours, make_style
 from engine.core import Alternative, Stats
+from engine.words import ngettext
 
 __all__ = ["NotebookPage"]
 
 _SETTLE_MS = 6000
-_HINT = "Ctrl+Enter lets the model write on from the cursor."
+_HINT = "Press Ctrl+Enter to let the model continue from the cursor."
 
 
 class NotebookPage(QWidget):
@@ -171,16 +172,17 @@ class NotebookPage(QWidget):
         if self._notice:
             self.bar.show_note(self._notice, warning=True)
         elif self._waits_for:
-            self.bar.show_note("The model is still loading; it writes on here as soon as it is ready.")
+            self.bar.show_note("The model is still loading. It will continue here as soon as it is ready.")
         elif editor.streaming:
-            self.bar.show_note("The model writes. You can scroll, select and copy meanwhile.")
+            self.bar.show_note("The model is writing. You can scroll, select and copy.")
         elif behind and self._session.state == "idle":
-            words = (
-                "1 character behind it stays and is"
-                if behind == 1
-                else f"{behind:,} characters behind it stay and are"
+            self.bar.show_note(
+                ngettext(
+                    "The model continues at the cursor. {n} character after it is kept but not read.",
+                    "The model continues at the cursor. {n} characters after it are kept but not read.",
+                    behind,
+                )
             )
-            self.bar.show_note(f"Writes on at the cursor: the {words} not read.")
         else:
             self.bar.show_note(_HINT)
 
@@ -232,7 +234,7 @@ class NotebookPage(QWidget):
             return False
         head, tail = self.editor.text_between(0, place), self.editor.text_between(place, self.editor.length)
         if not head:
-            self._notice = "Write a beginning first: the model goes on from what stands before the cursor."
+            self._notice = "Write something first: the model continues the text before the cursor."
             self._show_note()
             return False
         self.flush()

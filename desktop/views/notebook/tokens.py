@@ -36,7 +36,7 @@ class NotebookTokens(QObject):
     ) -> None:
         super().__init__(page)
         self._session, self._editor, self._page = session, editor, page
-        self.popup = TokenPopup(page, "cut the document here and write on")
+        self.popup = TokenPopup(page, "cut the document here and continue")
         self.popup.chosen.connect(self._choose)
         self.popup.closed.connect(self._back)
         self._renew = renew
@@ -75,8 +75,7 @@ class NotebookTokens(QObject):
         why_not, stops = self._why_not(trace)
         if not why_not and trace.healed(token):
             why_not = (
-                "This token was healed: it took the place of the prompt's last one, and nothing else can "
-                "stand there."
+                "This token was healed: it replaced the last token of the prompt, so it has no alternatives."
             )
         self.popup.show_token(trace.token(token), why_not, stops, editor.text_style)
         corner = editor.viewport().mapTo(self._page, area.topLeft())

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVB
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["NotebookBar"]
 
@@ -26,18 +27,18 @@ class NotebookBar(QFrame):
         super().__init__()
         self.setObjectName("notebookBar")
         self.setAccessibleName("Writing")
-        self.write_button = QPushButton("Write on")
+        self.write_button = QPushButton("Continue")
         self.write_button.setProperty("tone", "primary")
-        self.write_button.setToolTip("Let the model write on (Ctrl+Enter)")
+        self.write_button.setToolTip("Continue the text (Ctrl+Enter)")
         self.write_button.clicked.connect(self.write)
         self.stop_button = QPushButton("Stop")
         self.stop_button.setToolTip("Stop writing (Esc)")
         self.stop_button.clicked.connect(self.stop)
-        self.undo_button = IconButton("undo", "Undo writing")
-        self.undo_button.setToolTip("Undo writing: take the last written stretch back (Ctrl+Z)")
+        self.undo_button = IconButton("undo", "Undo")
+        self.undo_button.setToolTip("Undo the last generated text (Ctrl+Z)")
         self.undo_button.clicked.connect(self.undo)
-        self.again_button = IconButton("regenerate", "Write again")
-        self.again_button.setToolTip("Write again: another stretch in the place of the last one (Ctrl+R)")
+        self.again_button = IconButton("regenerate", "Regenerate")
+        self.again_button.setToolTip("Replace the last generated text with a new one (Ctrl+R)")
         self.again_button.clicked.connect(self.again)
         self.figures = text_label(tone="muted")
         self.note = text_label(tone="muted", wraps=True)
@@ -73,12 +74,12 @@ class NotebookBar(QFrame):
         words = (
             f"{tokens:,} / {context:,} tokens"
             if tokens and context
-            else f"{tokens:,} tokens"
+            else ngettext("{n} token", "{n} tokens", tokens)
             if tokens
             else ""
         )
         self.figures.setText(words)
-        self.figures.setToolTip("Tokens of the document, and what the context holds" if words else "")
+        self.figures.setToolTip("Tokens in the document and in the context" if words else "")
         self.figures.setAccessibleName(f"Document: {words}" if words else "Document")
 
     def show_note(self, text: str, warning: bool = False) -> None:

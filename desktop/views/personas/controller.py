@@ -116,13 +116,13 @@ class PersonaController(QObject):
             self._chat.banner.hide_offer(self._offered)
         elif not (split_address(model) or Path(model).exists()):
             sentence = (
-                f"The model of {persona.name} is not at {model} any more: choose another one under Manage "
-                "personas."
+                f"The model of {persona.name} is no longer at {model}. Choose another one under "
+                "Manage personas."
             )
             self._chat.banner.show_notice(sentence, "warning")
         else:
             name = model_name(model)
-            sentence = f"{persona.name} is meant to be answered by {name}, which is not loaded."
+            sentence = f"{persona.name} uses the model {name}, which is not loaded."
             self._offered = f"Load {name}"
             self._chat.banner.show_notice(
                 sentence, "warning", offer=(self._offered, lambda: self._models.open(Path(model)))

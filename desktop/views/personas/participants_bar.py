@@ -32,7 +32,7 @@ class ParticipantsBar(QWidget):
     def __init__(self, draw: Draw) -> None:
         super().__init__()
         self._draw = draw
-        self.setAccessibleName("Roles in this chat")
+        self.setAccessibleName("Participants")
         self._flow = FlowLayout(self, 6)
         self._participants: tuple[SceneParticipant, ...] = ()
         self.buttons: list[QPushButton] = []
@@ -66,13 +66,13 @@ class ParticipantsBar(QWidget):
             self._flow.removeWidget(self.user)
             self._flow.addWidget(button)
             self._flow.addWidget(self.user)
-        self.title.setText("Who answers?" if by_hand else "Let speak:")
+        self.title.setText("Who replies?" if by_hand else "Next to reply:")
         for button, participant in zip(self.buttons, participants, strict=False):
             button.setText(f" {_short(participant.name)}")  # The space separates the text from the picture.
-            button.setToolTip(f"Let {participant.name} speak now, to what you have written" + (
-                "; answers next" if participant.name == next_name else ""))  # fmt: skip
+            button.setToolTip(f"Let {participant.name} reply now" + (
+                f". {participant.name} replies next." if participant.name == next_name else ""))  # fmt: skip
             button.setAccessibleName(
-                f"Let {participant.name} speak" + (", answers next" if participant.name == next_name else "")
+                f"Let {participant.name} reply" + (", next to reply" if participant.name == next_name else "")
             )
             set_styled(button, "next", participant.name == next_name)
         for place, button in enumerate(self.buttons):
@@ -93,11 +93,11 @@ class ParticipantsBar(QWidget):
             self._menu.addAction(action)
         if own:
             self._menu.addSeparator()
-        self._menu.addAction("Roles in this chat…", self.edit_requested.emit)
+        self._menu.addAction("Participants…", self.edit_requested.emit)
         shown = _short(user) if user else "You"
         self.user.setText(f"You: {shown} ▾" if user else f"{shown} ▾")
-        self.user.setToolTip("The name you write as, and who takes part")
-        self.user.setAccessibleName(f"You write as {user}" if user else "You, and who takes part")
+        self.user.setToolTip("Choose the name you write as, or edit the participants")
+        self.user.setAccessibleName(f"You write as {user}" if user else "You and the other participants")
 
     def set_busy(self, busy: bool) -> None:
         """Disable the buttons while a reply is written."""

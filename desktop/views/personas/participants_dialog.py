@@ -42,11 +42,11 @@ from desktop.views.widgets.text_label import text_label
 __all__ = ["ParticipantsDialog"]
 
 Draw = Callable[[int, str, int], QPixmap]
-_TURNS = (("turn", "Each in turn"), ("named", "Whoever was named last"), ("hand", "Whom I choose"))
-_HINT = "This many more replies follow automatically before it is your turn; Esc ends them."
+_TURNS = (("turn", "In turn"), ("named", "The one mentioned last"), ("hand", "The one I choose"))
+_HINT = "The number of further replies before it is your turn. Press Esc to stop them."
 _NOTHING = (
-    "Nobody takes part yet: the model answers as itself. Add personas, or others with a name and a few "
-    "words about them."
+    "There are no participants yet, so the model replies as itself. Add personas, or other "
+    "participants with a name and a short description."
 )
 
 
@@ -62,7 +62,7 @@ class ParticipantsDialog(QDialog):
         super().__init__(parent)
         self._draw, self._personas = draw, {persona.id: persona for persona in personas}
         self._kept, self._participants = cast, list(cast.participants)
-        self.setWindowTitle("Roles in this chat")
+        self.setWindowTitle("Participants")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._make_list()
         self._make_fields(cast)
@@ -79,20 +79,17 @@ class ParticipantsDialog(QDialog):
     def _make_list(self) -> None:
         self.list = QListWidget()
         self.list.setProperty("tone", "order")
-        self.list.setAccessibleName("Who takes part, in the order of their turns")
+        self.list.setAccessibleName("Participants, in the order of their turns")
         self.list.setMinimumHeight(5 * self.fontMetrics().height())
         self.list.currentRowChanged.connect(self._show_current)
         self.add = QPushButton("Add")
-        self.add.setAccessibleName("Add somebody")
+        self.add.setAccessibleName("Add participant")
         self.add.setAutoDefault(False)
         self.menu = QMenu(self.add)
         self.menu.aboutToShow.connect(self._fill_menu)
         self.add.setMenu(self.menu)
-        self.up, self.down = (
-            IconButton("chevron-up", "Earlier in the order"),
-            IconButton("chevron-down", "Later in the order"),
-        )
-        self.remove = IconButton("trash", "Remove from the chat")
+        self.up, self.down = (IconButton("chevron-up", "Move up"), IconButton("chevron-down", "Move down"))
+        self.remove = IconButton("trash", "Remove participant")
         self.up.clicked.connect(partial(self._move, -1))
         self.down.clicked.connect(partial(self._move, 1))
         self.remove.clicked.connect(self._remove)
@@ -107,15 +104,15 @@ class ParticipantsDialog(QDialog):
         self.own = QLineEdit(", ".join(cast.own))
         self.own.setAccessibleName("Your names")
         self.own.setPlaceholderText("User")
-        self.own.setToolTip("The names you write as, with commas between them")
+        self.own.setToolTip("The names you write as, separated by commas")
         self.turn = QComboBox()
-        self.turn.setAccessibleName("Who answers")
+        self.turn.setAccessibleName("Who replies")
         for value, words in _TURNS:
             self.turn.addItem(words, value)
         self.turn.setCurrentIndex(self.turn.findData(cast.turn))
         self.turn.currentIndexChanged.connect(self._show_turn)
         self.automatic = QSpinBox()
-        self.automatic.setAccessibleName("Further replies without you")
+        self.automatic.setAccessibleName("Replies before your turn")
         self.automatic.setRange(0, MOST_AUTOMATIC)
         self.automatic.setValue(cast.automatic)
         self.automatic.lineEdit().setTextMargins(6, 0, 6, 0)
@@ -130,8 +127,8 @@ class ParticipantsDialog(QDialog):
         form.addRow("Name", self.name)
         form.addRow("About", self.about)
         form.addRow("Your names", self.own)
-        form.addRow("Who answers", self.turn)
-        form.addRow("Further replies", self.automatic)
+        form.addRow("Who replies", self.turn)
+        form.addRow("Replies before your turn", self.automatic)
         hint = text_label(_HINT, "muted", wraps=True)
         self.nothing = text_label(_NOTHING, "muted", wraps=True)
         column = fill(QVBoxLayout(self), self.nothing, (self.list, 100), tools, form, hint, self.trouble)
@@ -157,7 +154,7 @@ class ParticipantsDialog(QDialog):
 
     def add_other(self) -> None:
         """Add a participant who is not a persona."""
-        self._append(Participant(self._free("Somebody")))
+        self._append(Participant(self._free("Participant")))
         self.name.setFocus()
         self.name.selectAll()
 
@@ -182,7 +179,7 @@ class ParticipantsDialog(QDialog):
                 ).setIconVisibleInMenu(True)
         if self.menu.actions():
             self.menu.addSeparator()
-        self.menu.addAction("Somebody else…", self.add_other)
+        self.menu.addAction("Another participant…", self.add_other)
 
     def _move(self, step: int) -> None:
         row = self.list.currentRow()
@@ -219,7 +216,7 @@ class ParticipantsDialog(QDialog):
         names = [participant.name.casefold() for participant in self._participants]
         own = {name.casefold() for name in self.cast().own}
         if "" in names:
-            return "Somebody has no name: write one, or remove the entry."
+            return "A participant has no name. Enter one, or remove the participant."
         twice = next(
             (
                 self._participants[place].name
@@ -229,7 +226,7 @@ class ParticipantsDialog(QDialog):
             "",
         )
         return (
-            f"Two are called {twice}: the model could not tell them apart. Give one of them another name."
+            (f"Two participants are named {twice}, so the model cannot tell them apart. Rename one of them.")
             if twice
             else ""
         )
@@ -258,13 +255,13 @@ class ParticipantsDialog(QDialog):
         persona = self._personas.get(found.persona)
         self.name.setText(self._shown(found) if there else "")
         self.name.setReadOnly(persona is not None)
-        self.name.setToolTip("A persona is renamed under Manage personas" if persona is not None else "")
+        self.name.setToolTip("To rename a persona, choose Manage personas" if persona is not None else "")
         with QSignalBlocker(self.about):
             self.about.show_text(found.description)
         placeholder = (
-            "Added to the persona's own prompt"
+            "Added to the persona's system prompt"
             if persona is not None
-            else "Who this is, how it speaks, what it wants"
+            else "Who this is, how they speak, what they want"
         )
         self.about.setPlaceholderText(placeholder)
         self._form.setRowVisible(self.name, there)

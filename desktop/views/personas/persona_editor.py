@@ -60,7 +60,7 @@ class PersonaEditor(QWidget):
         self.drop_picture.clicked.connect(lambda: self._set_picture(b""))
         self.prompt = GrowingTextEdit("System prompt", least=5, most=14)
         self.prompt.setPlaceholderText(
-            "Who it is and how it writes, for example: You are Ada, a patient teacher of mathematics."
+            "Describe the persona and its style, for example: You are Ada, a patient maths teacher."
         )
         self.preset, self.model = self._combo("Sampler preset"), self._combo("Model")
         self._arrange()
@@ -97,10 +97,10 @@ class PersonaEditor(QWidget):
     def show_choices(self, presets: Iterable[str], models: Iterable[ModelEntry]) -> None:
         """Set the choices; the present choice stays."""
         preset, model = self.preset.currentData() or "", self.model.currentData() or ""
-        self._fill(self.preset, "As it is in the chat", [(name, name) for name in presets])
+        self._fill(self.preset, "Same as the chat", [(name, name) for name in presets])
         self._fill(
             self.model,
-            "Whichever is loaded",
+            "Any loaded model",
             [(entry.name, entry.path) for entry in models if not entry.trouble],
         )
         self._pick_both(preset, model)

@@ -44,7 +44,7 @@ class PersonaPicker(QToolButton):
         self._menu.aboutToShow.connect(self.entries_requested)
         self._group = QActionGroup(self)
         self._end = self._menu.addSeparator()
-        self._menu.addAction("Roles in this chat…", self.participants_requested.emit)
+        self._menu.addAction("Participants…", self.participants_requested.emit)
         self._menu.addAction("Manage personas…", self.manage_requested.emit)
         self.setMenu(self._menu)
         self.show_persona(None)
@@ -68,7 +68,7 @@ class PersonaPicker(QToolButton):
             words = "1 role" if self._roles == 1 else f"{self._roles} roles"
             self.setText(f" {self._roles}")
             self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-            self.setToolTip("Named roles take part in this chat")
+            self.setToolTip("Participants in this chat")
             self.setAccessibleName(f"{words} in this chat")
             self._paint()
             return
@@ -78,7 +78,7 @@ class PersonaPicker(QToolButton):
         self.setText(f" {short}".replace("&", "&&") if short else "")
         style = Qt.ToolButtonStyle
         self.setToolButtonStyle(style.ToolButtonTextBesideIcon if name else style.ToolButtonIconOnly)
-        self.setToolTip(f"{name} answers in this chat" if name else "Choose a persona for this chat")
+        self.setToolTip(f"{name} replies in this chat" if name else "Choose a persona for this chat")
         self.setAccessibleName(f"Persona: {name}" if name else "Choose a persona")
         self._paint()
 

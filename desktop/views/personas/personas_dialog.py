@@ -38,10 +38,10 @@ _PAUSE_MS = 600
 _NARROW = 76
 """In fewer average characters than this, the list is above the editor."""
 _WORDS = (
-    "A persona has a name, a picture, a system prompt, a sampler preset and a model, and can answer in any "
-    "chat."
+    "A persona has a name, a picture, a system prompt, a sampler preset and a model. It can reply in "
+    "any chat."
 )
-_NONE = "There is no persona yet. Choose “New persona” to make the first."
+_NONE = "There are no personas yet. Choose “New persona” to create one."
 _NAME = "New persona"
 
 

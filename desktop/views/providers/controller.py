@@ -22,7 +22,7 @@ from engine.settings import ThinkingSettings
 
 __all__ = ["ServersController"]
 
-_THIS, _ALL = "does not take this setting", "takes none of these settings"
+_THIS, _ALL = "does not support this setting", "supports none of these settings"
 
 
 class ServersController(QObject):

@@ -27,8 +27,11 @@ from engine.remote import MOST_WAIT, PRESETS, Provider
 
 __all__ = ["ProviderDialog"]
 
-_ABOUT = "A server that speaks OpenAI's API, on this computer or elsewhere."
-_KEEPS = {"keyring": "Leave empty to keep the key in the keyring", "this run": "Leave empty to keep the key"}
+_ABOUT = "A server with OpenAI's API, on this computer or elsewhere."
+_KEEPS = {
+    "keyring": "Leave empty to keep the key in the keyring",
+    "this run": ("Leave empty to keep the saved key"),
+}
 _MOST_CONTEXT = 1 << 24
 
 
@@ -47,12 +50,12 @@ class ProviderDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.kind = _combo()
         self.name, self.address, self.key = QLineEdit(), QLineEdit(), QLineEdit()
-        self.in_keyring = QCheckBox("Keep the key in the system's keyring")
-        self.forget_key = QCheckBox("Remove the key that is kept")
-        self.unencrypted = QCheckBox("Send messages and the key unencrypted (http)")
+        self.in_keyring = QCheckBox("Save the key in the system's keyring")
+        self.forget_key = QCheckBox("Delete the saved key")
+        self.unencrypted = QCheckBox("Allow an unencrypted connection (http) for messages and the key")
         self.context = QSpinBox()
         self.model, self.wait = QLineEdit(), QSpinBox()
-        self.counts = QCheckBox("Let the server count the tokens of a message while I write it")
+        self.counts = QCheckBox("Let the server count tokens while I write a message")
         self.headers = QPlainTextEdit()
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
@@ -78,10 +81,10 @@ class ProviderDialog(QDialog):
         self.address.setPlaceholderText("https://HOST/v1")
         self.address.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self.key.setEchoMode(QLineEdit.EchoMode.Password)
-        self.key.setPlaceholderText(_KEEPS.get(self._key_place, "Only if the server asks for one"))
+        self.key.setPlaceholderText(_KEEPS.get(self._key_place, "Only if the server requires one"))
         self.context.setRange(0, _MOST_CONTEXT)
         self.context.setSingleStep(1024)
-        self.context.setSpecialValueText("as the server says")
+        self.context.setSpecialValueText("set by the server")
         self.context.setSuffix(" tokens")
         self.context.setGroupSeparatorShown(True)
         self.model.setPlaceholderText("The first that the server lists")
@@ -90,12 +93,13 @@ class ProviderDialog(QDialog):
         self.wait.setSingleStep(30)
         self.wait.setSpecialValueText("as long as it takes")
         self.wait.setSuffix(" s")
-        self.wait.setToolTip("How long a reply may not begin, or not go on, before it is given up")
-        self.in_keyring.setToolTip("Otherwise the key is kept until Inglenook is closed")
+        self.wait.setToolTip("How long to wait for a reply to begin, or to continue, before giving up")
+        self.in_keyring.setToolTip("Otherwise the key is kept until you quit Inglenook")
         self.counts.setToolTip(
-            "What you write is sent to be counted before you send it. Otherwise tokens are estimated."
+            "Your text is sent to the server for counting before you send the message. Otherwise "
+            "tokens are estimated."
         )
-        self.headers.setPlaceholderText("Name: value, one header a line")
+        self.headers.setPlaceholderText("Name: value, one header per line")
         self.headers.setTabChangesFocus(True)
         self.headers.setProperty("tone", "field")
         self.headers.setFixedHeight(4 * self.fontMetrics().lineSpacing())
@@ -162,7 +166,9 @@ class ProviderDialog(QDialog):
             if line.strip():
                 name, colon, value = line.partition(":")
                 if not colon:
-                    raise BadSetting(f"The header “{line.strip()[:40]}” has no colon; write Name: value.")
+                    raise BadSetting(
+                        f"The header “{line.strip()[:40]}” has no colon. Write it as Name: value."
+                    )
                 headers.append((name.strip(), value.strip()))
         values = Provider(
             self._provider.id if self._provider is not None else "new", self.name.text(), self.address.text(),
@@ -195,7 +201,7 @@ class ProviderDialog(QDialog):
         forgets = self.forget_key.isChecked()
         moves = bool(self._key_place) and self.in_keyring.isChecked() != (self._key_place == "keyring")
         if moves and not typed and not forgets:
-            self.trouble.setText("Type the key again to keep it in another place.")
+            self.trouble.setText("Enter the key again to store it in another place.")
             self.trouble.show()
             return
         key = typed if typed else "" if forgets else None

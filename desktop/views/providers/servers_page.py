@@ -36,11 +36,14 @@ from engine.remote import Provider, model_address
 
 __all__ = ["ServersPage"]
 
-_NONE = "Add a server that runs models: vLLM, llama.cpp, Ollama, LM Studio, or one on the internet."
-_UNTESTED = "What a model can do there is found out by a few small requests: “Test”, or its first use."
+_NONE = "Add a server that runs models, such as vLLM, llama.cpp, Ollama, LM Studio or an online service."
+_UNTESTED = (
+    "A few small requests find out what the model supports on this server, when you choose “Test” or "
+    "first use it."
+)
 _KEYS = {
-    "": "No key is kept.", "keyring": "The key is in the system's keyring.",
-    "this run": "The key is kept until Inglenook is closed.",
+    "": "No key is saved.", "keyring": "The key is saved in the system's keyring.",
+    "this run": "The key is kept until you quit Inglenook.",
 }  # fmt: skip
 
 
@@ -62,20 +65,20 @@ class ServersPage(QWidget):
         self.add, self.change, self.remove = (
             QPushButton("Add…"), QPushButton("Change…"), QPushButton("Remove"),
         )  # fmt: skip
-        for button, name in ((self.add, "Add a server"), (self.change, "Change the server"),
-                             (self.remove, "Remove the server")):  # fmt: skip
+        for button, name in ((self.add, "Add a server"), (self.change, "Edit server"),
+                             (self.remove, "Remove server")):  # fmt: skip
             button.setAccessibleName(name)
         self.about = text_label(wraps=True, plain=True)
         self.query = QLineEdit()
         self.query.setProperty("tone", "search")
         self.query.setClearButtonEnabled(True)
-        self.query.setPlaceholderText("Filter the models, or type the name of one")
-        self.query.setAccessibleName("Filter the models, or type the name of one")
+        self.query.setPlaceholderText("Filter the models, or type a model's name")
+        self.query.setAccessibleName("Filter the models, or type a model's name")
         self.refresh, self.test, self.use = (
             QPushButton("List models"), QPushButton("Test"), QPushButton("Use"),
         )  # fmt: skip
         self.use.setProperty("tone", "primary")
-        self.test.setToolTip("Find out what the model can do there, by a few small requests")
+        self.test.setToolTip("Send a few small requests to find out what the model supports")
         self.state = text_label(wraps=True, plain=True)
         self.findings = _table()
         self._arrange()
@@ -184,9 +187,9 @@ class ServersPage(QWidget):
         if server is None:
             self._no_models.say("")
         elif not listed:
-            self._no_models.say("“List models” asks the server for them.")
+            self._no_models.say("Choose “List models” to get the list from the server.")
         else:
-            self._no_models.say("No listed model has this name. “Use” tries it all the same.")
+            self._no_models.say("No listed model has this name. Choose “Use” to try it anyway.")
         self._show_model()
 
     def _row_name(self) -> str:
@@ -267,9 +270,9 @@ class ServersPage(QWidget):
         box = QMessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, self.window())
         box.setObjectName("removeServer")
         box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText("Its key is deleted too. Your chats stay as they are.")
-        button = box.addButton("Remove the server", QMessageBox.ButtonRole.DestructiveRole)
-        box.setDefaultButton(box.addButton("Keep the server", QMessageBox.ButtonRole.RejectRole))
+        box.setInformativeText("Its key is deleted too. Your chats are not changed.")
+        button = box.addButton("Remove server", QMessageBox.ButtonRole.DestructiveRole)
+        box.setDefaultButton(box.addButton("Keep server", QMessageBox.ButtonRole.RejectRole))
         if await answer(box) is button:
             self._service.remove(server.provider.id)
 
@@ -314,7 +317,7 @@ def _list(name: str) -> QListWidget:
 def _table() -> QTreeWidget:
     table = QTreeWidget()
     table.setObjectName("serverFindings")
-    table.setAccessibleName("What the model can do on this server")
+    table.setAccessibleName("What the model supports on this server")
     table.setHeaderLabels(["What", "Found"])
     table.setRootIsDecorated(False)
     table.setIndentation(0)

@@ -19,23 +19,23 @@ _LABELS = {
     "json_schema": "JSON schema",
     "regex": "Regular expression",
     "grammar": "Lark grammar",
-    "choices": "The choices, one a line",
+    "choices": "Choices, one per line",
 }
 _NO_LABEL = "Pattern"
 _PLACEHOLDERS = {
-    "none": "Replies are free.",
-    "json": "Any JSON; it needs no pattern.",
+    "none": "Replies are not constrained.",
+    "json": "Any JSON value. No pattern is needed.",
     "json_schema": '{\n  "type": "object",\n  "properties": {"name": {"type": "string"}},\n'
     '  "required": ["name"]\n}',
     "regex": r"[A-Z][a-z]+( [A-Z][a-z]+)*",
     "grammar": 'start: "yes" | "no"',
     "choices": "yes\nno\nperhaps",
 }
-_EMPTY = "Write it here or insert an example; until then replies stay as they were."
+_EMPTY = "Enter a pattern or insert an example. Until then, replies are not affected."
 _MISSING = (
-    "This format has no text: write one or insert an example, else no reply can be written; or choose Free."
+    "This format needs a text before replies can be written. Enter one, insert an example, or choose Free."
 )
-_UNTIL = "Until this is right, replies stay as they were."
+_UNTIL = "Replies are not affected until this is corrected."
 _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "json_schema": (
         ("A person", """{
@@ -53,7 +53,7 @@ _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
   "minItems": 1,
   "maxItems": 10
 }"""),
-        ("A judgement with its reason", """{
+        ("A judgement and the reason for it", """{
   "type": "object",
   "properties": {
     "reason": {"type": "string"},
@@ -99,7 +99,7 @@ class ConstraintFields(ValidatedFields):
         assert isinstance(editor, TextEditor)
         self._editor = editor
         editor.box.use_code_font()
-        self.examples = QPushButton("Insert an example")
+        self.examples = QPushButton("Insert example")
         self.examples.setProperty("tone", "quiet")
         self._menu = QMenu(self.examples)
         self.examples.setMenu(self._menu)

@@ -191,7 +191,7 @@ class SettingsController(QObject):
 
     def _save_defaults(self) -> None:
         if self._session.save_as_defaults():
-            self.notice.emit("New chats will start with these settings.", "info", False)
+            self.notice.emit("New chats will use these settings.", "info", False)
 
     # -- what is remembered
 

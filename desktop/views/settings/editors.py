@@ -97,4 +97,4 @@ def make_editor(info: SettingInfo, kind: Any) -> Editor:
     if many:
         lines = FolderListEditor if info.folders else LinesEditor
         return lines(info) if typing.get_args(kind)[0] is str else IdsEditor(info)
-    raise TypeError(f"{info.label} has the type {kind}, for which there is no editor.")
+    raise TypeError(f"{info.label} has the type {kind}, which has no editor.")

@@ -16,7 +16,7 @@ class FolderListEditor(LinesEditor):
     def __init__(self, info: SettingInfo) -> None:
         super().__init__(info)
         self._escaped = True
-        self.box.setPlaceholderText("none; one on each line, for example: /models/pirate = 0.8")
+        self.box.setPlaceholderText("None. One per line, for example: /models/pirate = 0.8")
         self.add = QPushButton("Add a folder…")
         self.add.setAccessibleName(f"{info.label}: add a folder")
         self.add.clicked.connect(self._choose)
@@ -26,7 +26,7 @@ class FolderListEditor(LinesEditor):
 
     @Slot()
     def _choose(self) -> None:
-        ask_folder(self, "Choose the folder of an adapter", lambda chosen: self.add_folder(str(chosen[0])))
+        ask_folder(self, "Choose an adapter's folder", lambda chosen: self.add_folder(str(chosen[0])))
 
     def add_folder(self, folder: str) -> None:
         """Append a folder to the list."""

@@ -26,10 +26,10 @@ PRESET = "preset "
 _NAMED = ("folder ", "persona ")
 """The prefixes of other sources with a name."""
 _WORDS = {
-    "conversation": ("this chat", "Set in this conversation"),
+    "conversation": ("this chat", "Set in this chat"),
     "folder": ("this folder", "Set in this folder"),
-    "model": ("this model", "Kept for this model"),
-    "makers": ("makers", "From the model's makers"),
+    "model": ("this model", "Saved for this model"),
+    "makers": ("makers", "Recommended by the model author"),
     "saved default": ("saved", "Your saved default"),
     "default": ("", "The program's default"),
 }
@@ -182,7 +182,7 @@ class Row(QWidget):
                 if under != "default"
                 else below
             )
-        go_back = f"Click to use {below} in this chat." if placed else f"Click to go back to {below}."
+        go_back = f"Click to use {below} in this chat." if placed else f"Click to reset to {below}."
         self.reset.set_face("reset", f"Reset {self.info.label.lower()} to {below}", f"{where}. {go_back}")
         listed = levels_words(self.info, levels)
         present, *others = listed.split("\n")
@@ -231,7 +231,7 @@ class Row(QWidget):
             others = " ".join(
                 dict.fromkeys(each for each in self.words.split() if any(word in each for word in words))
             )
-            places = (self.info.help, choices, f"Other words: {others}" if others else "")
+            places = (self.info.help, choices, f"Also found as: {others}" if others else "")
             elsewhere = next(
                 (text for place in places if (text := excerpt(place, words, self.palette()))), ""
             )

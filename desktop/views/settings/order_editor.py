@@ -160,16 +160,16 @@ class OrderEditor(Editor):
         self._context: Settings | None = None
         self.list = _Rows()
         self.list.setAccessibleName(info.label)
-        self.list.setAccessibleDescription("Alt+Up and Alt+Down move the chosen row.")
+        self.list.setAccessibleDescription("Press Alt+Up or Alt+Down to move the selected row.")
         self.list.moved.connect(self._emit_edit)
         self.up = self._button(
-            "chevron-up", "Move the chosen step up", "Alt+Up", lambda: self.list.move_current(-1)
+            "chevron-up", "Move the selected step up", "Alt+Up", lambda: self.list.move_current(-1)
         )
         self.down = self._button(
-            "chevron-down", "Move the chosen step down", "Alt+Down", lambda: self.list.move_current(1)
+            "chevron-down", "Move the selected step down", "Alt+Down", lambda: self.list.move_current(1)
         )
         self.list.currentRowChanged.connect(self._enable)
-        hint = text_label("Drag a row, or choose it and press Alt+Up or Alt+Down.", "muted", wraps=True)
+        hint = text_label("Drag a row, or select it and press Alt+Up or Alt+Down.", "muted", wraps=True)
         head = fill(QHBoxLayout(), (hint, 1), self.up, self.down, spacing=2)
         fill(QVBoxLayout(self), head, self.list, margins=(0, 0, 0, 0), spacing=4)
 

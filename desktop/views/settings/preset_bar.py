@@ -37,7 +37,7 @@ class PresetBar(QWidget):
         self._service = service
         self.combo = QComboBox()
         self.combo.setAccessibleName("Preset")
-        self.combo.setPlaceholderText("Own values")
+        self.combo.setPlaceholderText("Custom values")
         self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.combo.setMinimumContentsLength(8)
         self.combo.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -64,8 +64,8 @@ class PresetBar(QWidget):
             menu, "Delete", lambda: self._service.delete(self.combo.currentText())
         )
         menu.addSeparator()
-        self._action(menu, "Import a file…", self._import)
-        self._action(menu, "Export as a file…", self._export)
+        self._action(menu, "Import from a file…", self._import)
+        self._action(menu, "Export to a file…", self._export)
         return menu
 
     def _action(self, menu: QMenu, text: str, act: Callable[[], object]) -> QAction:
@@ -93,9 +93,7 @@ class PresetBar(QWidget):
             else -1
         )
         self.state.setText("changed" if changed else "")
-        self.combo.setAccessibleDescription(
-            f"{name}, changed since" if changed else name or "None of the presets"
-        )
+        self.combo.setAccessibleDescription(f"{name}, changed since" if changed else name or "No preset")
         mine = any(preset.name == name and not preset.built_in for preset in presets)
         self.update_action.setText(f"Save the changes to “{name}”" if mine else "Save the changes")
         self.update_action.setEnabled(mine and changed)

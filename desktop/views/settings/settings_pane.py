@@ -69,7 +69,7 @@ class Inspector(QWidget):
         self.prompt_field = SystemPromptField("chat")
         self.prompt = self.prompt_field.box
         self.prompt_field.changed.connect(self.system_prompt_changed)
-        self._nothing = text_label("No setting has these words.", "muted")
+        self._nothing = text_label("No matching settings.", "muted")
         self._nothing.setContentsMargins(8, 8, 6, 8)
         self._nothing.hide()
         body = QWidget()
@@ -92,7 +92,7 @@ class Inspector(QWidget):
         self.query.setAccessibleName("Search settings")
         self.query.setClearButtonEnabled(True)
         self.query.textChanged.connect(self._search)
-        self.back = IconButton("close", "Back to the conversation")
+        self.back = IconButton("close", "Back to the chat")
         self.back.clicked.connect(self.escaped)
         self.back.hide()
         return fill(QHBoxLayout(), (self.query, 1), self.back, margins=(20, 10, 18, 0))
@@ -100,10 +100,10 @@ class Inspector(QWidget):
     def _foot(self) -> QHBoxLayout:
         self.advanced = QCheckBox("Advanced")
         self.advanced.setAccessibleName("Show advanced settings")
-        self.advanced.setToolTip("Show every setting in all panes, also those that are seldom changed.")
+        self.advanced.setToolTip("Show every setting in all panes, including those that are rarely changed.")
         self.advanced.clicked.connect(self.advanced_changed)
         self.save = QPushButton("Save as defaults")
-        self.save.setToolTip("New chats start with these settings.")
+        self.save.setToolTip("Use these settings for new chats.")
         self.save.clicked.connect(self._save)
         return fill(QHBoxLayout(), self.advanced, 1, self.save, margins=(20, 0, 18, 0))
 

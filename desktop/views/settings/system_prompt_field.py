@@ -10,10 +10,11 @@ from desktop.views.settings.form_row import Source, source_words
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["SystemPromptField"]
 
-_EXAMPLE = "How the model should behave, for example: You are a patient teacher."
+_EXAMPLE = "Tell the model how to behave, for example: You are a patient teacher."
 
 
 class SystemPromptField(QWidget):
@@ -64,8 +65,8 @@ class SystemPromptField(QWidget):
 
     def show_size(self, tokens: int, about: bool = False) -> None:
         """Show how many tokens the effective prompt has; 0 if that is unknown or there is none."""
-        self._count.setText(f"{'~' if about else ''}{tokens:,} {'token' if tokens == 1 else 'tokens'}")
-        self._count.setToolTip("What the system prompt takes of the context")
+        self._count.setText(("~" if about else "") + ngettext("{n} token", "{n} tokens", tokens))
+        self._count.setToolTip("Tokens of the context used by the system prompt")
         self._count.setVisible(tokens > 0)
 
     def set_unused(self, sentence: str) -> None:
@@ -96,18 +97,18 @@ class SystemPromptField(QWidget):
         )
         self._where.show_text(short)
         self._where.setToolTip(phrase)
-        below = f"that of the {self._source}" if self._inherited else "none"
+        below = f"the one of the {self._source}" if self._inherited else "none"
         used = not self._unused.text()
         self.reset.setVisible(used and ((own and bool(self._inherited)) or refused))
         self.reset.set_face(
             "reset",
             f"Reset the system prompt to {below}",
-            f"Set in this {self._what}. Click to go back to {below}.",
+            f"Set in this {self._what}. Click to reset to {below}.",
         )
         self.none.setVisible(used and self._can_refuse and (refused or inherited))
         self.none.setChecked(refused)
         self.box.setToolTip(
-            f"{phrase}: write here to have another one in this {self._what}." if inherited else ""
+            f"{phrase}. Type here to use another one in this {self._what}." if inherited else ""
         )
         self.box.setAccessibleDescription(
             f"{phrase}: {self._inherited}" if inherited else "No system prompt is sent." if refused else ""

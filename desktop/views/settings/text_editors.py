@@ -98,7 +98,7 @@ class IdsEditor(LineEditor):
     """Token ids, separated by commas or spaces."""
 
     def __init__(self, info: SettingInfo) -> None:
-        super().__init__(info, r"[\d,;\s]*", "none, or for example 2, 32000")
+        super().__init__(info, r"[\d,;\s]*", "None, or for example: 2, 32000")
 
     def parse(self, text: str) -> tuple[int, ...]:
         return tuple(int(number) for number in re.findall(r"\d+", text))
@@ -137,7 +137,7 @@ class LinesEditor(Editor):
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
         self.box = GrowingTextEdit(info.label)
-        self.box.setPlaceholderText("one on each line; \\n is a line break")
+        self.box.setPlaceholderText("One per line; \\n is a line break")
         self._escaped = info.escaped
         self._emitted: tuple[str, ...] = ()
         fill(QVBoxLayout(self), self.box, margins=(0, 0, 0, 0))

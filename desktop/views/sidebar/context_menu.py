@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QMenu
 
 from desktop.items.chats.chat_list import FOLDER, ChatListModel
 from desktop.views.sidebar.requests import ChatListRequests
+from engine.words import ngettext
 
 __all__ = ["fill_menu"]
 
@@ -37,8 +38,8 @@ def _for_chats(menu: QMenu, ask: ChatListRequests, chats: list[int], pinned: boo
     if len(chats) == 1:
         menu.addAction("Open", partial(ask.open.emit, chats[0]))
         menu.addAction("Rename\tF2", partial(ask.begin_rename.emit, chats[0]))
-    words = "Unpin" if pinned else "Pin"
-    menu.addAction(_of(words, chats), partial(ask.pin.emit, chats, not pinned))
+    words = ("Unpin", "Unpin {n} chats") if pinned else ("Pin", "Pin {n} chats")
+    menu.addAction(ngettext(*words, len(chats)), partial(ask.pin.emit, chats, not pinned))
 
 
 def _folders_into(menu: QMenu, ask: ChatListRequests, model: ChatListModel, chats: list[int]) -> None:
@@ -52,13 +53,11 @@ def _folders_into(menu: QMenu, ask: ChatListRequests, model: ChatListModel, chat
 
 
 def _below_folders(menu: QMenu, ask: ChatListRequests, chats: list[int]) -> None:
-    menu.addAction(_of("Export", chats) + "…", partial(ask.export.emit, chats))
+    menu.addAction(ngettext("Export…", "Export {n} chats…", len(chats)), partial(ask.export.emit, chats))
     menu.addSeparator()
-    menu.addAction(_of("Delete", chats) + "\tDel", partial(ask.delete.emit, chats))
-
-
-def _of(words: str, chats: list[int]) -> str:
-    return words if len(chats) == 1 else f"{words} {len(chats):,} chats"
+    menu.addAction(
+        ngettext("Delete", "Delete {n} chats", len(chats)) + "\tDel", partial(ask.delete.emit, chats)
+    )
 
 
 def _depth(model: ChatListModel, folder_id: int) -> int:
@@ -71,7 +70,7 @@ def _depth(model: ChatListModel, folder_id: int) -> int:
 def _for_folder(menu: QMenu, ask: ChatListRequests, number: int, shown: bool) -> None:
     menu.addAction("Close" if shown else "Open", partial(ask.open_folder.emit, number, not shown))
     menu.addAction("Rename\tF2", partial(ask.begin_rename_folder.emit, number))
-    menu.addAction("New folder in it", partial(ask.new_folder.emit, number))
+    menu.addAction("New subfolder", partial(ask.new_folder.emit, number))
     menu.addAction("Settings and prompt…", partial(ask.edit_folder.emit, number))
     menu.addSeparator()
     menu.addAction("Move up", partial(ask.step_folder.emit, number, -1))

@@ -18,6 +18,7 @@ from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.layout.panes import LEFT, Panes
 from desktop.views.sidebar.sidebar import Sidebar
+from engine.words import ngettext
 
 if TYPE_CHECKING:
     from desktop.views.sidebar.folder_dialog import FolderDialog
@@ -137,9 +138,9 @@ class SidebarController(QObject):
         """Move chats to the trash; this can be undone."""
         if list(ids) == [self._session.conversation] and self._session.temporary:
             if self._session.delete_conversation(self._session.conversation):
-                self._chat.banner.show_notice("The temporary chat is forgotten.", "info")
+                self._chat.banner.show_notice("The temporary chat was discarded.", "info")
         elif ids and self._session.delete_conversations(tuple(ids)):
-            words = "Chat deleted." if len(ids) == 1 else f"{len(ids):,} chats deleted."
+            words = ngettext("The chat was deleted.", "{n} chats were deleted.", len(ids))
             self._chat.banner.show_notice(words, "info", undo=True)
 
     def toggle_pin(self) -> None:
@@ -179,15 +180,16 @@ class SidebarController(QObject):
         if not count:
             self._removed(found.name, self._chat_list.remove_folder(folder))
             return
-        chats = "One chat is" if count == 1 else f"{count:,} chats are"
         box = self._question(
             f"Remove the folder “{found.name}”?",
-            f"{chats} in it. What becomes of {'it' if count == 1 else 'them'}?",
+            ngettext(
+                "It contains {n} chat. Keep the chat, or move it to the trash?",
+                "It contains {n} chats. Keep the chats, or move them to the trash?",
+                count,
+            ),
         )
-        keep = box.addButton(
-            "Keep the chats" if count > 1 else "Keep the chat", QMessageBox.ButtonRole.AcceptRole
-        )
-        throw = box.addButton("Move to the trash", QMessageBox.ButtonRole.DestructiveRole)
+        keep = box.addButton(ngettext("Keep chat", "Keep chats", count), QMessageBox.ButtonRole.AcceptRole)
+        throw = box.addButton("Move to trash", QMessageBox.ButtonRole.DestructiveRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
         keep.clicked.connect(lambda: self._removed(found.name, self._chat_list.remove_folder(folder)))
         throw.clicked.connect(
@@ -264,25 +266,25 @@ class SidebarController(QObject):
 
     def _restore(self, ids: Sequence[int]) -> None:
         if self._chat_list.restore(ids):
-            words = (
-                "The chat is back in the list."
-                if len(ids) == 1
-                else f"{len(ids):,} chats are back in the list."
-            )
+            words = ngettext("The chat was restored.", "{n} chats were restored.", len(ids))
             self._chat.banner.show_notice(words, "info")
 
     def _delete_for_good(self, ids: Sequence[int]) -> None:
-        what = "this chat" if len(ids) == 1 else f"these {len(ids):,} chats"
-        self._ask_to_delete(f"Delete {what} for good?", lambda: self._chat_list.delete_for_good(ids))
+        question = ngettext("Permanently delete this chat?", "Permanently delete {n} chats?", len(ids))
+        self._ask_to_delete(question, lambda: self._chat_list.delete_for_good(ids))
 
     def _empty(self) -> None:
         count = self._sidebar.trash.model.rowCount()
-        what = "the chat" if count == 1 else f"all {count:,} chats"
-        self._ask_to_delete(f"Delete {what} in the trash for good?", self._chat_list.empty_trash)
+        question = ngettext(
+            "Permanently delete the chat in the trash?",
+            "Permanently delete all {n} chats in the trash?",
+            count,
+        )
+        self._ask_to_delete(question, self._chat_list.empty_trash)
 
     def _ask_to_delete(self, question: str, act: Callable[[], None]) -> None:
         box = self._question(question, "This cannot be undone.")
-        button = box.addButton("Delete for good", QMessageBox.ButtonRole.DestructiveRole)
+        button = box.addButton("Delete permanently", QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton(QMessageBox.StandardButton.Cancel))
         button.clicked.connect(act)
         box.open()

@@ -27,8 +27,8 @@ __all__ = ["FolderDialog"]
 
 _PAUSE_MS = 600
 _WORDS = (
-    "What is set here holds for every chat in this folder and in the folders inside it. A persona and the "
-    "chat itself come first."
+    "These settings apply to every chat in this folder and its subfolders. Settings of a persona or "
+    "of the chat itself take precedence."
 )
 
 
@@ -110,5 +110,5 @@ class FolderDialog(SavingDialog):
 
     def _failed(self, sentence: str) -> None:
         self.banner.show_notice(
-            f"{sentence} What you changed stays here.", "error", offer=("Save again", self.settings.save)
+            f"{sentence} Your changes are still here.", "error", offer=("Retry", self.settings.save)
         )

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from desktop.items.chats.search_hits import SearchHitsModel
 from desktop.views.sidebar.search_results import SearchResults
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["SearchPage"]
 
@@ -38,16 +39,17 @@ class SearchPage(QWidget):
     def show_state(self, query: str, running: bool, more: bool = False) -> None:
         """Show how far the search is."""
         found = self.hits.rowCount() > 0
-        counted = f"{_count(self.hits.messages, 'message')} in {_count(self.hits.chats, 'chat')}"
+        counted = ngettext(
+            "{n} message in {chats}",
+            "{n} messages in {chats}",
+            self.hits.messages,
+            chats=ngettext("{n} chat", "{n} chats", self.hits.chats),
+        )
         if running:
-            words = f"{counted}, searching on…" if found else "Searching…"
+            words = f"{counted}, still searching…" if found else "Searching…"
         else:
             words = counted if found else f"No chat contains “{query}”."
         self.state.setText(words)
         self.more.setVisible(more)
         self.list.setVisible(found)
         self._column.setAlignment(self.state, Qt.AlignmentFlag(0) if found else Qt.AlignmentFlag.AlignTop)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -14,6 +14,7 @@ from desktop.views.sidebar.search_page import SearchPage
 from desktop.views.sidebar.trash_page import TrashPage
 from desktop.views.widgets.icons import IconButton, tinted
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["Sidebar"]
 
@@ -45,7 +46,7 @@ class Sidebar(QWidget):
         self.search = SearchPage()
         self.results, self.hits = self.search.list, self.search.hits
         self.trash = TrashPage()
-        self.nothing = text_label("Your chats will be here.", "muted", wraps=True, plain=True)
+        self.nothing = text_label("Your chats will appear here.", "muted", wraps=True, plain=True)
         self.nothing.setContentsMargins(10, 10, 10, 10)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
         self.trash_button = QPushButton()
@@ -74,7 +75,7 @@ class Sidebar(QWidget):
         self.new_folder = IconButton("new-folder", "New folder")
         self.new_folder.setToolTip("New folder (Ctrl+Shift+N)")
         self.new_folder.clicked.connect(lambda: self.list.requests.new_folder.emit(0))
-        self.back = IconButton("close", "Back to the conversation")
+        self.back = IconButton("close", "Back to the chat")
         self.back.clicked.connect(self.escaped)
         self.back.hide()
         self.query = QLineEdit()
@@ -119,7 +120,7 @@ class Sidebar(QWidget):
         """Show how many chats are in the trash."""
         self.trash_button.setText(f"  Trash  ({count:,})" if count else "  Trash")
         self.trash_button.setAccessibleName(
-            f"Trash, {count:,} {'chat' if count == 1 else 'chats'}" if count else "Trash, empty"
+            ngettext("Trash, {n} chat", "Trash, {n} chats", count) if count else "Trash, empty"
         )
 
     def begin_rename(self, conversation: int) -> None:

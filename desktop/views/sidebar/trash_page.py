@@ -28,7 +28,7 @@ from desktop.views.widgets.text_label import text_label
 __all__ = ["TrashPage"]
 
 Index = QModelIndex | QPersistentModelIndex
-EMPTY = "The trash is empty. Chats that you delete are kept here for a while."
+EMPTY = "The trash is empty. Deleted chats are kept here for a while."
 
 
 class _Painter(QStyledItemDelegate):
@@ -87,7 +87,7 @@ class _List(QListView):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addAction("Restore", self._page.restore)
         menu.addSeparator()
-        menu.addAction("Delete for good…\tDel", self._page.delete)
+        menu.addAction("Delete permanently…\tDel", self._page.delete)
         return menu
 
 
@@ -103,22 +103,22 @@ class TrashPage(QWidget):
         super().__init__(parent)
         self.setAccessibleName("Trash")
         self.model = TrashModel(self)
-        self.back = IconButton("chevron-left", "Back to the chats")
+        self.back = IconButton("chevron-left", "Back to chats")
         self.back.clicked.connect(self.left)
         self.title = text_label("Trash", "heading")
         self.empty = QPushButton("Empty")
         self.empty.setProperty("tone", "quiet")
-        self.empty.setAccessibleName("Empty the trash")
+        self.empty.setAccessibleName("Empty trash")
         self.empty.clicked.connect(self.empty_requested)
         self.list = _List(self, self.model)
         self.nothing = text_label(EMPTY, "muted", wraps=True)
         self.nothing.setContentsMargins(10, 6, 10, 6)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
         self.restore_button = QPushButton("Restore")
-        self.restore_button.setAccessibleName("Restore the chosen chats")
+        self.restore_button.setAccessibleName("Restore the selected chats")
         self.restore_button.clicked.connect(self.restore)
         self.delete_button = QPushButton("Delete…")
-        self.delete_button.setAccessibleName("Delete the chosen chats for good")
+        self.delete_button.setAccessibleName("Permanently delete the selected chats")
         self.delete_button.clicked.connect(self.delete)
         self._arrange()
         self.list.selectionModel().selectionChanged.connect(self._chosen_changed)

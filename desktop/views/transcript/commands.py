@@ -85,16 +85,16 @@ def _add_message_actions(menu: QMenu, parts: TranscriptParts, item: MessageItem)
     if item.role == "assistant":
         add("Regenerate the reply", "regenerate")
         add("Continue the reply", "continue", last and still)
-        add("What produced this reply", "origin")
+        add("Reply details", "origin")
     if item.role in ("assistant", "user"):
-        add("Write several replies", "several")
+        add("Generate several replies", "several")
         add("Compare replies…", "compare")
     if item.variant_count > 1:
         shown = f"{item.variant_index + 1} of {item.variant_count}"
-        add(f"Previous version ({shown} is shown)", "previous", item.variant_index > 0 and still)
+        add(f"Previous version ({shown})", "previous", item.variant_index > 0 and still)
         add("Next version", "next", item.variant_index < item.variant_count - 1 and still)
         if item.role == "assistant":
-            add("Compare the versions", "versions")
+            add("Compare versions", "versions")
     add("Fork from here", "fork")
     if "delete" in parts.view.offered:
         menu.addSeparator()

@@ -27,21 +27,21 @@ class FindBar(QFrame):
         self.setAccessibleName("Find in this chat")
         self.box = QLineEdit(self)
         self.box.setPlaceholderText("Find in this chat")
-        self.box.setAccessibleName("Words to find in this chat")
+        self.box.setAccessibleName("Text to find in this chat")
         self.box.setMinimumWidth(self.fontMetrics().averageCharWidth() * 18)
         self.box.textChanged.connect(self.changed)
         self.count = QLabel(self)
         self.count.setProperty("tone", "muted")
         self.count.setMinimumWidth(self.fontMetrics().horizontalAdvance("1,234 of 1,234"))
         self.count.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.previous = IconButton("chevron-up", "Previous place", self)
-        self.previous.setToolTip("Previous place (Shift+Enter)")
+        self.previous = IconButton("chevron-up", "Previous match", self)
+        self.previous.setToolTip("Previous match (Shift+Enter)")
         self.previous.clicked.connect(lambda: self.moved.emit(-1))
-        self.next = IconButton("chevron-down", "Next place", self)
-        self.next.setToolTip("Next place (Enter)")
+        self.next = IconButton("chevron-down", "Next match", self)
+        self.next.setToolTip("Next match (Enter)")
         self.next.clicked.connect(lambda: self.moved.emit(1))
-        self.shut = IconButton("close", "Close the search", self)
-        self.shut.setToolTip("Close the search (Esc)")
+        self.shut = IconButton("close", "Close search", self)
+        self.shut.setToolTip("Close search (Esc)")
         self.shut.clicked.connect(self.closed)
         fill(
             QHBoxLayout(self),
@@ -76,16 +76,10 @@ class FindBar(QFrame):
         query.
         """
         words = (
-            f"{at:,} of {count:,}"
-            if at
-            else f"{count:,} found"
-            if count
-            else "Nothing found"
-            if asked
-            else ""
+            f"{at:,} of {count:,}" if at else f"{count:,} found" if count else "No matches" if asked else ""
         )
         self.count.setText(words)
-        self.count.setAccessibleName(words or "Nothing looked for")
+        self.count.setAccessibleName(words or "No search text")
         self.previous.setEnabled(count > 0)
         self.next.setEnabled(count > 0)
 

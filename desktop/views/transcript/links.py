@@ -58,7 +58,7 @@ class LinkDialog(QMessageBox):
             self.setDefaultButton(self.addButton(QMessageBox.StandardButton.Cancel))
         else:
             self.setIcon(QMessageBox.Icon.Information)
-            self.setText("Only web and mail links are opened. This one is neither.")
+            self.setText("This is not a web or email link, so it cannot be opened.")
             self.addButton(QMessageBox.StandardButton.Close)
 
     @classmethod

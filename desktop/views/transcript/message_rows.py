@@ -14,6 +14,7 @@ from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.intake import PAGE, PAGE_LINES, Intake, lines_end
 from desktop.views.transcript.rows import AFTER_HEADER, Row, RowKind, space_above
 from desktop.views.transcript.thinking import ThoughtTimes
+from engine.words import ngettext
 
 __all__ = ["MessageRows"]
 
@@ -184,7 +185,12 @@ class MessageRows:
         if hidden and not self.waits:
             rows.append(
                 self._keep(
-                    Row(RowKind.MORE, item, f"Show more of this message ({hidden:,} characters)", gap=0.4)
+                    Row(
+                        RowKind.MORE,
+                        item,
+                        ngettext("Show {n} more character", "Show {n} more characters", hidden),
+                        gap=0.4,
+                    )
                 )
             )
         if item.notice:

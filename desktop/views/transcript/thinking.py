@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
+from engine.words import ngettext
 
 __all__ = ["ThoughtTimes", "duration", "seconds_of"]
 
@@ -15,7 +16,7 @@ def duration(seconds: float) -> str:
     if whole < 1:
         return "less than a second"
     if whole < 60:
-        return "1 second" if whole == 1 else f"{whole} seconds"
+        return ngettext("{n} second", "{n} seconds", whole)
     minutes, rest = divmod(whole, 60)
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 

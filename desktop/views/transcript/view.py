@@ -33,6 +33,7 @@ from desktop.views.transcript.model_sync import ModelSync
 from desktop.views.transcript.mouse import Pointer
 from desktop.views.transcript.overlays import Overlays
 from desktop.views.transcript.parts import TranscriptParts
+from desktop.views.transcript.reading.reading import Reading
 from desktop.views.transcript.rendering.code_highlight import CodeColours, IdleRunner
 from desktop.views.transcript.rendering.image_loader import ImageLoader
 from desktop.views.transcript.rendering.markdown import prepare
@@ -102,7 +103,8 @@ class TranscriptView(QAbstractScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         # otherwise all text is laid out again when the bar is first needed
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
-        self.setAccessibleName("Conversation")
+        self.setAccessibleName("Chat")
+        self.setAccessibleDescription("Press F7 to read the messages with the caret.")
         self.viewport().setMouseTracking(True)
         # it paints every pixel: only then Qt copies pixels when it scrolls
         self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
@@ -128,6 +130,7 @@ class TranscriptView(QAbstractScrollArea):
         self._pointer = Pointer(parts, self.scrolling, self.inspection)
         self._editing = InlineEdit(parts, self.scrolling)
         self._overlays = Overlays(self.viewport(), self.scroll_to_end)
+        self.reading = Reading(parts)
 
     def _connected_signals(self) -> RowSignals:
         signals = RowSignals(self)
@@ -156,6 +159,7 @@ class TranscriptView(QAbstractScrollArea):
         model.text_appended.connect(self._append)
         sync.changed.connect(self.schedule)
         sync.changed.connect(self.finding.chat_changed)
+        sync.changed.connect(self.reading.changed)
         sync.renewed.connect(self._renewed)
         sync.sent.connect(self.scroll_to_end)
         sync.reset()
@@ -173,6 +177,7 @@ class TranscriptView(QAbstractScrollArea):
         self._editing.forget()
         self.inspection.close()
         self.finding.close()
+        self.reading.close()
         self.selection.clear()
         self.scrolling.reset()
         self.schedule()

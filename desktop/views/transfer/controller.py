@@ -18,6 +18,7 @@ from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.flows import flow
+from engine.words import ngettext
 
 if TYPE_CHECKING:
     from desktop.services.transfer.transfer_report import Exported, ImportReport
@@ -70,11 +71,11 @@ class TransferController(QObject):
     def export(self, ids: Sequence[int]) -> None:
         """Ask for a format and a place for these chats."""
         if not ids:
-            self._chat.show_notice("There is no chat to export yet.", "info")
+            self._chat.show_notice("There are no chats to export yet.", "info")
             return
         if self._transfer.exporting_now:
             self._chat.show_notice(
-                "An export still runs: wait for it or cancel it, then export again.", "warning"
+                "An export is still running. Wait for it or cancel it, then export again.", "warning"
             )
             return
         title = self._session.stores.of(ids[0]).get(ids[0]).title
@@ -125,12 +126,17 @@ class TransferController(QObject):
         else:
             if dialog is not None:
                 dialog.end()
-            words = "The chat was exported" if result.count == 1 else f"{result.count:,} chats were exported"
+            words = ngettext(
+                "The chat was exported to {target}.",
+                "{n} chats were exported to {target}.",
+                result.count,
+                target=result.target,
+            )
             shown = (
                 "Show the file" if result.target.is_file() else "Show the folder",
                 lambda: self._shower.show(result.target),
             )
-            self._chat.banner.show_notice(f"{words} to {result.target}.", "info", offer=shown)
+            self._chat.banner.show_notice(words, "info", offer=shown)
 
     # -- in
 
@@ -148,10 +154,10 @@ class TransferController(QObject):
 
         if self._transfer.importing_now:
             self._chat.show_notice(
-                "An import still runs: wait for it or cancel it, then import again.", "warning"
+                "An import is still running. Wait for it or cancel it, then import again.", "warning"
             )
             return
-        name = f"“{paths[0].name}”" if len(paths) == 1 else f"{len(paths):,} files"
+        name = ngettext("“{name}”", "{n} files", len(paths), name=paths[0].name)
         self.close_window()
         self.import_window = shown = ImportWindow(name, self._window)
         shown.cancel_requested.connect(self._transfer.cancel_import)

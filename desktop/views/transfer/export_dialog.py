@@ -25,20 +25,21 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.file_dialogs import ask_folder, ask_save
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["ExportDialog"]
 
 _OWN = ".inglenook.json"
 """The extension that belongs to this program: a double click imports such a file."""
 _FORMATS = (
-    ("Markdown", ".md", "Markdown", "The chat as it is shown, as plain text with headings."),
-    ("Web page", ".html", "Web page", "One HTML file that opens in every browser."),
-    (PDF, ".pdf", "PDF", "For printing and passing on."),
+    ("Markdown", ".md", "Markdown", "The chat as shown, in plain text with headings."),
+    ("Web page", ".html", "Web page", "One HTML file that opens in any browser."),
+    (PDF, ".pdf", "PDF", "For printing and sharing."),
     (
-        "JSON, without loss",
+        "Lossless JSON",
         _OWN,
         "JSON, everything",
-        "All versions of all messages, settings, dates and tokens. Can be imported again.",
+        "All versions of all messages, with settings, dates and tokens. Can be imported again.",
     ),
 )
 """Name of the format, its extension, its file dialog text, and what it is for."""
@@ -63,7 +64,7 @@ class ExportDialog(QDialog):
         self.setWindowTitle("Export chat" if len(ids) == 1 else "Export chats")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.heading = QLabel(
-            f"Export “{title or 'New conversation'}”" if len(ids) == 1 else f"Export {len(ids):,} chats"
+            ngettext("Export “{title}”", "Export {n} chats", len(ids), title=title or "New chat")
         )
         self.heading.setProperty("tone", "heading")
         self.heading.setTextFormat(Qt.TextFormat.PlainText)
@@ -99,7 +100,7 @@ class ExportDialog(QDialog):
             layout.addSpacing(4)
         self._group.button(0).setChecked(True)
         self._group.idToggled.connect(self._show_choice)
-        self.thoughts = QCheckBox("With what the model thought before it answered")
+        self.thoughts = QCheckBox("Include the model's thoughts")
         self.thoughts.setChecked(True)
         self.note = text_label(tone="muted", wraps=True)
         layout.addSpacing(4)
@@ -122,7 +123,7 @@ class ExportDialog(QDialog):
         return holder
 
     def _make_buttons(self) -> QHBoxLayout:
-        self.cancel, self.choose = QPushButton("Cancel"), QPushButton("Choose where…")
+        self.cancel, self.choose = QPushButton("Cancel"), QPushButton("Export…")
         self.choose.setDefault(True)
         self.choose.setProperty("tone", "primary")
         self.cancel.clicked.connect(self.reject)
@@ -141,9 +142,9 @@ class ExportDialog(QDialog):
         has_choice = _FORMATS[self._group.checkedId()][1] != _OWN
         self.thoughts.setEnabled(has_choice)
         several = (
-            "Each chat becomes a file of its own, in a folder."
+            "Each chat is saved as a separate file in a folder."
             if self._into_folder()
-            else "All chats go into one file."
+            else "All chats are saved in one file."
         )
         self.note.setText(several if len(self.ids) > 1 else "")
         self.note.setVisible(len(self.ids) > 1)

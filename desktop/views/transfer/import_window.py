@@ -21,30 +21,33 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
+from engine.words import ngettext
 
 __all__ = ["ImportWindow", "summary"]
 
 _ROWS = (
     ("new", "New chats"),
     ("extended", "Chats with new messages"),
-    ("known", "Already here"),
-    ("trashed", "In the trash, left there"),
-    ("broken_count", "Could not be read"),
+    ("known", "Already imported"),
+    ("trashed", "In the trash, not imported"),
+    ("broken_count", "Unreadable"),
 )
 
 
 def summary(report: ImportReport) -> str:
     """The heading of an import's result."""
     if report.trouble:
-        return "The import ended early"
+        return "The import stopped early"
     if report.cancelled:
         return "The import was cancelled"
     came = report.new + report.extended
     if not came and not report.known and not report.trashed:
         return "No chats were found"
     if not came:
-        return "All of these chats are here already" if not report.trashed else "Nothing new was found"
-    return "1 chat was imported" if came == 1 else f"{came:,} chats were imported"
+        return (
+            "All of these chats have already been imported" if not report.trashed else "Nothing new was found"
+        )
+    return ngettext("{n} chat was imported", "{n} chats were imported", came)
 
 
 class ImportWindow(QDialog):
@@ -65,7 +68,7 @@ class ImportWindow(QDialog):
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
         self.bar.setRange(0, 1000)
-        self.so_far = text_label("You can go on chatting meanwhile.", "muted", wraps=True)
+        self.so_far = text_label("You can continue chatting in the meantime.", "muted", wraps=True)
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
         self._layout = layout = QVBoxLayout(self)
@@ -108,18 +111,18 @@ class ImportWindow(QDialog):
         self.broken.setProperty("tone", "field")
         self.broken.setReadOnly(True)
         self.broken.setTabChangesFocus(True)
-        self.broken.setAccessibleName("What could not be read, with its place and the reason")
+        self.broken.setAccessibleName("Unreadable items, with their location and the reason")
         self.broken.setMinimumHeight(130)
         self.broken.hide()
         return self.broken
 
     def _make_buttons(self) -> QHBoxLayout:
         self.copy, self.show_chats, self.close_button = (
-            QPushButton("Copy the list"),
-            QPushButton("Open the chat"),
+            QPushButton("Copy list"),
+            QPushButton("Open chat"),
             QPushButton("Cancel"),
         )
-        self.copy.setToolTip("Copy what could not be read, with its place and the reason.")
+        self.copy.setToolTip("Copy the list of unreadable items, with their location and the reason.")
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.broken.toPlainText()))
         self.show_chats.clicked.connect(self._open)
         self.close_button.clicked.connect(self.reject)
@@ -132,11 +135,13 @@ class ImportWindow(QDialog):
         self.bar.setValue(round(1000 * report.share))
         came = report.new + report.extended
         parts = [
-            f"{came:,} chat{'s' * (came != 1)} so far",
-            f"{report.known:,} already here" if report.known else "",
+            ngettext("{n} chat so far", "{n} chats so far", came),
+            f"{report.known:,} already imported" if report.known else "",
         ]
-        parts.append(f"{report.broken_count:,} could not be read" if report.broken_count else "")
-        self.so_far.setText(", ".join(part for part in parts if part) + ". You can go on chatting meanwhile.")
+        parts.append(f"{report.broken_count:,} unreadable" if report.broken_count else "")
+        self.so_far.setText(
+            ", ".join(part for part in parts if part) + (". You can continue chatting in the meantime.")
+        )
 
     def show_end(self, report: ImportReport) -> None:
         """Show the result."""
@@ -145,7 +150,7 @@ class ImportWindow(QDialog):
         announce(self, summary(report))
         self.bar.hide()
         self.so_far.setVisible(report.cancelled)
-        self.so_far.setText("What was imported until then is here.")
+        self.so_far.setText("The chats imported until then are in the list of chats.")
         self.trouble.setText(report.trouble)
         self.trouble.setVisible(bool(report.trouble))
         for name, labels in self._numbers.items():
@@ -155,8 +160,7 @@ class ImportWindow(QDialog):
                 label.setVisible(bool(count))
         self.counts.setVisible(any(getattr(report, name) for name in self._numbers))
         lines_left = [
-            f"{found.what} ({found.count:,} {found.of}{'s' * (found.count != 1)})."
-            for found in report.left_out
+            f"{found.what} ({ngettext(found.one, found.many, found.count)})." for found in report.left_out
         ]
         self.left_out.setText("\n".join(lines_left))
         self.left_out.setVisible(bool(lines_left))
@@ -168,7 +172,7 @@ class ImportWindow(QDialog):
         self.copy.setVisible(bool(lines))
         self.show_chats.setVisible(bool(report.first))
         self.show_chats.setText(
-            "Open the chat" if report.new + report.extended + report.known == 1 else "Open the first chat"
+            "Open chat" if report.new + report.extended + report.known == 1 else "Open the first chat"
         )
         self.close_button.setText("Close")
         self.close_button.setDefault(True)

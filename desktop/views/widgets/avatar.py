@@ -90,13 +90,14 @@ def read_picture(path: Path) -> bytes:
     size = reader.size()
     if size.isValid() and size.width() * size.height() > _MOST_PIXELS:
         raise StoreError(
-            f"The picture {path.name} has {size.width():,} x {size.height():,} points: take a smaller one."
+            f"The picture {path.name} is too large ({size.width():,} × {size.height():,} pixels). "
+            "Choose a smaller one."
         )
     picture = reader.read()
     if picture.isNull():
         raise StoreError(
-            f"The file {path.name} is no picture that can be read ({reader.errorString()}): take a PNG, "
-            "JPEG, WebP or GIF."
+            f"{path.name} is not a readable picture ({reader.errorString()}). Choose a PNG, JPEG, "
+            "WebP or GIF file."
         )
     picture = picture.copy(_middle(picture.size()).toRect())
     if picture.width() > _SIDE:

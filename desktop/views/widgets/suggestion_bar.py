@@ -29,7 +29,7 @@ class SuggestionBar(QFrame):
         self.button, self.other = QPushButton(), QPushButton()
         self.other.setProperty("tone", "quiet")
         self._act_other: Callable[[], object] | None = None
-        self.dismiss = IconButton("close", "Dismiss the offer")
+        self.dismiss = IconButton("close", "Dismiss this suggestion")
         self._row = fill(
             QBoxLayout(QBoxLayout.Direction.LeftToRight, self), (self.words, 1), margins=(12, 5, 6, 5)
         )

@@ -26,10 +26,7 @@ from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.tensors import RawTensor
 
-_ADVICE = (
-    "Please send the report that can be copied here to the program's makers; a newer driver or another "
-    "model may help."
-)
+_ADVICE = "Please copy this report and send it to the developers; a newer driver or another model may help."
 
 
 class CudaBackend:

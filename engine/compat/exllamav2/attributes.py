@@ -31,7 +31,7 @@ class Declared:
         cls = type(self)
         found = getattr(cls, name, None)
         if isinstance(found, property) and found.fset is None:
-            raise UnknownAttribute(f"{cls.__name__}.{name} can be read, but not set; leave it as it is.")
+            raise UnknownAttribute(f"{cls.__name__}.{name} can be read but not set; do not change it.")
         if not isinstance(found, property) and not self._may_be_set(name):
             raise self._unknown(name)
         super().__setattr__(name, value)

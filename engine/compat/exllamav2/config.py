@@ -159,6 +159,6 @@ class ExLlamaV2Config(Declared):
     def _may_be_set(cls, name: str) -> bool:
         if name in FACTS:
             raise UnknownAttribute(
-                f"{cls.__name__}.{name} is read from the model's files and cannot be set; leave it as it is."
+                f"{cls.__name__}.{name} is read from the model's files and cannot be set; do not change it."
             )
         return super()._may_be_set(name)

@@ -62,8 +62,8 @@ class DraftSlot:
         path = self._key(settings)
         if settings.method == "model" and not path:
             raise BadSetting(
-                "Drafting with a draft model is chosen, but no draft model is named; choose one, or switch "
-                "drafting off."
+                "Drafting with a draft model is on, but no draft model is chosen; choose one, or "
+                "turn off drafting."
             )
         if path == self._path:
             return

@@ -90,18 +90,18 @@ class Drafters:
         if settings.method == "ngram":
             if settings.ngram_min > settings.ngram_max:
                 raise BadSetting(
-                    f"The shortest match of drafting is {settings.ngram_min} tokens, but the longest is "
-                    f"{settings.ngram_max}; make the longest at least as long."
+                    f"The shortest match for drafting is {settings.ngram_min} tokens, but the "
+                    f"longest is {settings.ngram_max}; make the longest at least as long."
                 )
             return Drafting(self._repeats(settings), self._draft_length(settings, deterministic=False))
         head = settings.method == "mtp"
         if self._draft_cache is None or isinstance(self._draft_cache.model, MtpModel) != head:
             raise BadSetting(
-                "Drafting with the model's own head is chosen, but the head is not loaded; load it, or "
-                "switch drafting off."
+                "Drafting with the model's own head is on, but the head is not loaded; load it, or turn off "
+                "drafting."
                 if head
-                else "Drafting with a draft model is chosen, but no draft model is loaded; choose one, or "
-                "switch drafting off."
+                else "Drafting with a draft model is on, but no draft model is loaded; choose one, or "
+                "turn off drafting."
             )
         # Drafts may come from any distribution that is reported with them; steps with feedback or a random
         # number of their own are left out.

@@ -67,9 +67,10 @@ class OldestFirst:
                 ids = encode(_without(messages, groups, count))
         if len(ids) > self.context_length:
             raise ContextTooLong(
-                f"The last message is too long: with the system prompt it takes {len(ids)} tokens, but the "
-                f"context holds {self.context_length} and {room} of them are for the reply; shorten it by "
-                f"{len(ids) + room - self.context_length} tokens or choose a larger context length."
+                f"The last message is too long: with the system prompt it has {len(ids)} tokens, but "
+                f"the context holds {self.context_length}, of which {room} are reserved for the "
+                f"reply; shorten it by {len(ids) + room - self.context_length} tokens or choose a "
+                "larger context length."
             )
         self._left_out = _first(messages, groups, count)
         return len(self._left_out), ids

@@ -63,7 +63,7 @@ class Prompts:
         if request.plain:
             return self._plain(request)
         if request.continue_last and (not request.messages or request.messages[-1].role != "assistant"):
-            raise BadSetting("There is no reply to continue: the last message is not the assistant's.")
+            raise BadSetting("There is no reply to continue: the last message is not from the assistant.")
         kept: Sequence[Message] = ()
 
         def encode(messages: Sequence[Message]) -> list[int]:
@@ -79,8 +79,8 @@ class Prompts:
             dropped, ids = 0, encode(request.messages)
         if len(ids) > self.context_length:
             raise ContextTooLong(
-                f"The conversation has {len(ids)} tokens, but the context holds {self.context_length}; let "
-                "the oldest turns be dropped, start a new conversation, or choose a larger context length."
+                f"The chat has {len(ids)} tokens, but the context holds {self.context_length}; drop "
+                "the oldest messages, start a new chat, or choose a larger context length."
             )
         return Prompt(dropped, ids, self._given(ids, kept, request), self._guidance(kept, request))
 
@@ -109,7 +109,7 @@ class Prompts:
         A text beyond the context loses its beginning where `stops.when_full` lets it.
         """
         if not request.messages:
-            raise BadSetting("There is no text to go on from.")
+            raise BadSetting("There is no text to continue.")
         first = self._tokenizer.encode("", add_bos=self._tokenizer.add_bos)
         text = list(request.continue_ids) or self._tokenizer.encode(
             request.messages[-1].content, special=True
@@ -123,12 +123,12 @@ class Prompts:
         elif len(text) > most:
             raise ContextTooLong(
                 f"The text has {len(text) + len(first)} tokens, but the context holds "
-                f"{self.context_length}; let its beginning be left out, shorten it, or choose a larger "
-                "context length."
+                f"{self.context_length}; shorten it, let its beginning be dropped, or choose a "
+                "larger context length."
             )
         ids = [*first, *text[cut:]]
         if not ids:
-            raise BadSetting("There is no text to go on from.")
+            raise BadSetting("There is no text to continue.")
         return self.completion(ids, request, cut)
 
     def completion(self, ids: Sequence[int], request: ChatRequest, cut: int = 0) -> Prompt:
@@ -231,7 +231,8 @@ class Prompts:
         ids = self._encode((*system, *(message for message in messages if message.role != "system")), request)
         if len(ids) > self.context_length:
             raise ContextTooLong(
-                f"With the negative prompt the conversation has {len(ids)} tokens, but the context holds "
-                f"{self.context_length}; shorten the negative prompt or choose a larger context length."
+                f"With the negative prompt the chat has {len(ids)} tokens, but the context holds "
+                f"{self.context_length}; shorten the negative prompt or choose a larger context "
+                "length."
             )
         return Guidance(tuple(ids), guidance.cfg_scale)

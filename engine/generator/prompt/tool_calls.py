@@ -35,9 +35,9 @@ def offered(request: ChatRequest) -> tuple[Tool, ...]:
         if choice == "required" and request.tools:
             return request.tools
         raise BadSetting(
-            "A tool must be called, but none is offered; offer one."
+            "A tool call is required, but there are no tools; add one."
             if choice == "required"
-            else f"The tool {choice[:100]!r} must be called, but it is not among the tools."
+            else f"A call of the tool {choice[:100]!r} is required, but it is not among the tools."
         )
     return request.tools
 

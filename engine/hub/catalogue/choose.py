@@ -110,8 +110,8 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
         unsized = next((file.name for file in files if file.size < 0), "")
         if unsized:
             raise DownloadError(
-                f"The hub does not tell the size of {unsized} in {listing.model.id}, so it cannot be "
-                "fetched safely."
+                f"The Hub does not state the size of {unsized} in {listing.model.id}, so it cannot "
+                "be downloaded safely."
             )
         needed = _memory(
             title,
@@ -294,15 +294,15 @@ def _unsupported(listing: HubFiles) -> str:
 def _nothing(listing: HubFiles) -> str:
     names = [file.name.lower() for file in listing.files]
     if kind := _unsupported(listing):
-        has = f"only weights quantised for {kind}, which this program does not read"
+        has = f"only weights quantised for {kind}, which are not supported"
     elif any(name.endswith(_PICKLED) for name in names) and not any(
         name.endswith((".gguf", ".safetensors")) for name in names
     ):
-        has = "only pickled weights, which are never read because they can run code"
+        has = "only pickled weights, which are not loaded because they can run code"
     elif any(name.endswith("adapter_model.safetensors") for name in names):
         has = "only an adapter for another model"
     elif any(name.endswith((".gguf", ".safetensors")) for name in names):
-        has = "no whole language model: parts or config.json are missing"
+        has = "an incomplete language model: parts or config.json are missing"
     else:
         has = "no weights"
     return (

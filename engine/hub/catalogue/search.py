@@ -59,8 +59,8 @@ def search_models(
     chosen = [name for name in FORMATS if name in formats]
     if sort not in SORTS or not chosen or not 1 <= limit <= MAX_LISTED:
         raise DownloadError(
-            f"A search takes 1 to {MAX_LISTED} results, an order of {', '.join(SORTS)}, and formats of "
-            f"{', '.join(FORMATS)}; it was asked for {limit}, {sort!r} and {', '.join(formats) or 'none'}."
+            f"A search needs 1 to {MAX_LISTED} results, an order of {', '.join(SORTS)}, and formats "
+            f"of {', '.join(FORMATS)}; found {limit}, {sort!r} and {', '.join(formats) or 'none'}."
         )
     web = hub_web()
     words = model_id_of(query)
@@ -117,7 +117,7 @@ def check_id(model_id: str) -> None:
         hf_hub_url(model_id, "config.json")
     except HFValidationError as error:
         raise DownloadError(
-            f"{model_id[:200]!r} is no name of a model on the hub; it should look like author/name."
+            f"{model_id[:200]!r} is not the name of a model on the Hub; it should look like author/name."
         ) from error
 
 
@@ -190,7 +190,7 @@ def _info(item: Any, about: str) -> ModelInfo:
         if not isinstance(info.id, str):
             raise TypeError("id")
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise DownloadError(f"{about} got an answer without the fields that a hub's answer has.") from error
+        raise DownloadError(f"{about}: the Hub's answer lacks expected fields.") from error
     return info
 
 
@@ -225,15 +225,15 @@ def _files(data: Any, about: str) -> HubFiles:
     info = _info(data, about)
     if not isinstance(info.sha, str) or not re.fullmatch(r"[0-9a-f]{40,64}", info.sha):
         raise DownloadError(
-            f"{about} is listed without its commit, so its files could change while they are fetched; use "
-            "another hub."
+            f"{about} is listed without its commit, so its files could change during the download; "
+            "use another hub."
         )
     files = []
     for entry in islice(info.siblings or (), MAX_FILES):
         size = entry.lfs.size if entry.lfs else entry.size
         sha256 = entry.lfs.sha256 if entry.lfs else ""
         if not isinstance(entry.rfilename, str) or not isinstance(sha256, str):
-            raise DownloadError(f"{about} got an answer without the fields that a hub's answer has.")
+            raise DownloadError(f"{about}: the Hub's answer lacks expected fields.")
         blob = entry.blob_id if isinstance(entry.blob_id, str) and not entry.lfs else ""
         files.append(
             HubFile(

@@ -43,8 +43,8 @@ def endpoint() -> str:
         usable = False
     if not usable:
         raise DownloadError(
-            f"The environment variable HF_ENDPOINT is {address!r}, which is no web address; set it to one, "
-            "or remove it."
+            f"The environment variable HF_ENDPOINT is {address!r}, which is not a web address; "
+            "correct it, or remove it."
         )
     return address
 
@@ -80,7 +80,7 @@ def get_items(web: Web, path: str, parameters: list[tuple[str, str]], about: str
         items, following = _page(web, url, about)
         if not isinstance(items, list):
             raise DownloadError(
-                f"{about} got an answer that is not a list, from {_host()}; check the address in HF_ENDPOINT."
+                f"{about}: {_host()} sent an answer that is not a list; check the address in HF_ENDPOINT."
             )
         yield from items
         if not following or not items:
@@ -101,14 +101,14 @@ def _page(web: Web, url: str, about: str) -> tuple[Any, str]:
         raise DownloadError(f"{_host()} could not be reached: {describe(error)}.") from error
     if len(body) > MAX_PAGE_BYTES:
         raise DownloadError(
-            f"{about} got an answer of more than {MAX_PAGE_BYTES >> 20} MB from {_host()}; this is no "
+            f"{about}: {_host()} sent more than {MAX_PAGE_BYTES >> 20} MB, which cannot be the "
             "answer of a hub."
         )
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise DownloadError(
-            f"{about} got an answer that is not JSON, from {_host()}; check the address in HF_ENDPOINT."
+            f"{about}: {_host()} sent an answer that is not JSON; check the address in HF_ENDPOINT."
         ) from error
     following = re.search(r'<([^<>]*)>\s*;[^,]*\brel="?next"?', link)
     return data, urllib.parse.urljoin(base, following[1]) if following else ""
@@ -122,7 +122,7 @@ def refusal(error: urllib.error.HTTPError, about: str, have: bool) -> str:
     code, kind = error.code, (error.headers.get("X-Error-Code", "") if error.headers else "")
     if kind == "GatedRepo":
         with_what = (
-            "with the account of your token" if have else "and store a token of that account in the settings"
+            "with the account of your token" if have else ("and save a token of that account in the settings")
         )
         return f"{about} is gated: accept its terms on its page at {_host()} {with_what}."
     if kind == "RevisionNotFound":
@@ -130,31 +130,33 @@ def refusal(error: urllib.error.HTTPError, about: str, have: bool) -> str:
     if kind == "EntryNotFound":
         return f"{about} no longer has that file at {_host()}; list its files again."
     if code == 401 and have and kind != "RepoNotFound":
-        return f"{_host()} does not accept your token; store a valid one in the settings, or remove it."
+        return f"{_host()} does not accept your token; save a valid one in the settings, or remove it."
     if code == 401 and have:
         return (
-            f"{about} does not exist at {_host()}, or your token may not see it; check the name and the "
-            "token."
+            f"{about} does not exist at {_host()}, or your token does not give access; check the "
+            "name and the token."
         )
     if code == 401:
         return (
-            f"{about} does not exist at {_host()}, or it is private; check the name, or store a token in "
-            "the settings."
+            f"{about} does not exist at {_host()}, or it is private; check the name, or save a token "
+            "in the settings."
         )
     if code == 403:
-        rights = "your token has no right to it" if have else "a token is needed; store one in the settings"
+        rights = (
+            "your token does not give access" if have else ("a token is needed; save one in the settings")
+        )
         return f"{about} may not be read at {_host()}: {rights}."
     if code in (404, 410):
         return f"{about} was not found at {_host()}; check the name."
     if code == 429:
         wait = int(retry_after(error))
         return (
-            f"{_host()} got too many requests from this "
+            f"{_host()} received too many requests from this "
             f"address{f'; try again in {wait} seconds' if wait else _PAUSE}."
         )
     if code >= 500:
-        return f"{_host()} has trouble of its own (it answered {code}){_PAUSE}."
-    return f"{about} could not be read: {_host()} answered {code}."
+        return f"{_host()} has a problem (status {code}){_PAUSE}."
+    return f"{about} could not be read: {_host()} returned status {code}."
 
 
 def _host() -> str:

@@ -37,7 +37,7 @@ def check_switch() -> None:
     """Raise `DownloadError` while the program's switch is on."""
     if _switched:
         raise DownloadError(
-            "The program is set to work offline; turn that off to search for and fetch models."
+            "You are working offline. Clear “Work offline” to search for and download models."
         )
 
 
@@ -46,5 +46,6 @@ def check_online() -> None:
     check_switch()
     if name := _variable():
         raise DownloadError(
-            f"The environment variable {name} asks to work offline; remove it to search for and fetch models."
+            f"The environment variable {name} turns on offline work; remove it to search for and "
+            "download models."
         )

@@ -68,7 +68,7 @@ def in_background(
                 raise event.error
             else:
                 return
-        raise DownloadError("it was stopped (the next try goes on from there)")
+        raise DownloadError("it was stopped (the next attempt continues from there)")
     finally:
         web.abort()
         thread.join(1.0)

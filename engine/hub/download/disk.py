@@ -41,5 +41,5 @@ def disk_trouble(error: OSError, folder: Path) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk of {folder} is full"
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return f"the folder {folder} cannot be written to"
+        return f"the folder {folder} is not writable"
     return f"{folder}: {error.strerror or error}"

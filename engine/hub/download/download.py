@@ -64,7 +64,7 @@ def download_model(
         web = hub_web()
         yield from in_background(web, lambda: _throttled(_work(web, choice, target)), stop)
     except DownloadError as error:
-        raise DownloadError(f"The model {name} could not be fetched: {str(error).rstrip('.')}.") from error
+        raise DownloadError(f"The model {name} could not be downloaded: {str(error).rstrip('.')}.") from error
     except OSError as error:
         raise DownloadError(f"The model {name} could not be saved: {disk_trouble(error, target)}.") from error
 
@@ -87,7 +87,8 @@ def discard_download(choice: HubChoice, target_folder: Path | None = None) -> No
             time.sleep(0.05)
         except OSError as error:
             raise DownloadError(
-                f"What came of {choice.model_id} could not be removed: {disk_trouble(error, target)}."
+                f"The partial download of {choice.model_id} could not be deleted: "
+                f"{disk_trouble(error, target)}."
             ) from error
 
 
@@ -123,7 +124,7 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
         before = 0
         for number, file in enumerate(choice.files, 1):
             part = f", file {number} of {len(choice.files)}" if len(choice.files) > 1 else ""
-            yield from _fetch_file(web, choice, file, folder, f"Fetching {choice.title}{part}", before)
+            yield from _fetch_file(web, choice, file, folder, f"Downloading {choice.title}{part}", before)
             before += file.size
         publish(folder, final)
         yield Downloaded(str(model_path(final, choice)))
@@ -213,7 +214,7 @@ def _only_one(target: Path, choice: HubChoice) -> Iterator[None]:
     with open_inside(target, path.name) as file, locked(file):
         if os.name != "nt" and not (path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())):
             # the other download has removed the file that we locked
-            raise DownloadError("another download of it is just ending; try again in a moment")
+            raise DownloadError("another download of it is about to end; try again in a moment")
         yield
         if os.name != "nt":
             path.unlink(missing_ok=True)

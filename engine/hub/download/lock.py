@@ -15,7 +15,7 @@ from engine.errors import DownloadError
 def locked(file: IO[bytes]) -> Iterator[None]:
     """Hold the lock of an open file. Raises `DownloadError` if another process or download holds it."""
     if not lock_descriptor(file.fileno(), blocking=False):
-        raise DownloadError("another download of it is under way or just ending; try again in a moment")
+        raise DownloadError("another download of it is in progress; try again when it has ended")
     try:
         yield
     finally:

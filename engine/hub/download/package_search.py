@@ -23,7 +23,7 @@ def fetch_wheel(
 
     Raises `DownloadError` with the answer of each place.
     """
-    stage = f"Fetching {title}"
+    stage = f"Downloading {title}"
     troubles: list[str] = []
     yield Downloading(f"Looking for {title}", 0, 0)
     for place in places(settings, package):

@@ -42,14 +42,12 @@ def check_names(files: Iterable[HubFile]) -> None:
             for step in steps
         ):
             raise DownloadError(
-                f"The hub names a file {file.name[:200]!r}, which is no safe file name; nothing of this "
-                "model is fetched."
+                f"The Hub lists the file {file.name[:200]!r}, which is not a safe file name; nothing "
+                "was downloaded."
             )
         local = local_name(file).casefold()
         if local in seen:
-            raise DownloadError(
-                f"The hub names the file {file.name!r} twice in one model; nothing of this model is fetched."
-            )
+            raise DownloadError(f"The Hub lists the file {file.name!r} twice; nothing was downloaded.")
         seen.add(local)
 
 
@@ -99,19 +97,19 @@ def open_inside(folder: Path, name: str) -> IO[bytes]:
     for step in name.split("/")[:-1]:
         path /= step
         if path.is_symlink():
-            raise DownloadError(f"{path} is a link to elsewhere; remove it and try again.")
+            raise DownloadError(f"{path} is a link to another place; delete it and try again.")
         path.mkdir(exist_ok=True)
     path = folder / name
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     if path.is_symlink():
-        raise DownloadError(f"{path} is a link to elsewhere; remove it and try again.")
+        raise DownloadError(f"{path} is a link to another place; delete it and try again.")
     return os.fdopen(os.open(path, flags, 0o644), "r+b")
 
 
 def prepare(folder: Path, choice: HubChoice) -> None:
     """Create the folder, or reuse a partial download; files that changed since its revision are removed."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise DownloadError(f"{folder} is not a folder of this program; remove it and try again.")
+        raise DownloadError(f"{folder} was not created by this program; delete it and try again.")
     folder.mkdir(parents=True, exist_ok=True)
     before = read_note(folder)
     if before is None:
@@ -176,7 +174,7 @@ def check_final(final: Path) -> None:
     """Raise `DownloadError` if the name is taken by something that this program did not download."""
     if final.is_symlink() or (final.exists() and read_note(final) is None):
         raise DownloadError(
-            f"{final} is there already and was not fetched by this program; move it away and try again."
+            f"{final} already exists and was not downloaded by this program; move it and try again."
         )
 
 

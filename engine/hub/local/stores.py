@@ -46,7 +46,7 @@ def hugging_face_models(cache: Path, stop: threading.Event) -> Iterator[StoredMo
         title = _repository(repository.name)
         broken = _broken_link(snapshot)
         trouble = (
-            f"The download of {title} is not complete ({broken} is missing); download it again."
+            f"The download of {title} is incomplete ({broken} is missing); download it again."
             if broken
             else ""
         )
@@ -135,7 +135,7 @@ def _model_digest(manifest: Path) -> str:
     try:
         data: Any = json.loads(manifest.read_text("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError("it is no JSON") from error
+        raise ValueError("it is not JSON") from error
     layers = data.get("layers") if isinstance(data, dict) else None
     if not isinstance(layers, list):
         raise ValueError("it lists no layers")
@@ -143,7 +143,7 @@ def _model_digest(manifest: Path) -> str:
         if isinstance(layer, dict) and layer.get("mediaType") == MODEL_LAYER:
             found = _DIGEST.fullmatch(str(layer.get("digest")))
             if found is None:  # never a path outside the folder of blobs
-                raise ValueError("its digest is none")
+                raise ValueError("its digest is invalid")
             return f"{found[1]}-{found[2]}"
     return ""
 

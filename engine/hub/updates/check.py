@@ -38,10 +38,10 @@ def check_for_update(
 def update_web(url: str) -> Web:
     """A `Web` for one task. Raises `DownloadError` while offline, and for an address without encryption."""
     if is_switched():
-        raise DownloadError("The program is set to work offline; turn that off to look for updates.")
+        raise DownloadError("You are working offline. Clear “Work offline” to check for updates.")
     parts = urllib.parse.urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _THIS_COMPUTER):
-        raise DownloadError(f"Updates come over HTTPS only, and {url} is another address.")
+        raise DownloadError(f"Updates are downloaded over HTTPS only, and {url} is not an HTTPS address.")
     cert = os.environ.get("REQUESTS_CA_BUNDLE", "") or os.environ.get("CURL_CA_BUNDLE", "")
     return Web(PipSettings(indexes=(), cert=cert.strip(), timeout=TIMEOUT_SECONDS), os.environ)
 
@@ -55,5 +55,5 @@ def _read(web: Web, url: str) -> bytes:
             error.close()
         raise DownloadError(f"The list of updates at {url} could not be read: {describe(error)}.") from error
     if len(content) > MAX_BYTES:
-        raise DownloadError(f"The list of updates at {url} is larger than it can be, so it is not used.")
+        raise DownloadError(f"The list of updates at {url} is too large, so it is not used.")
     return content

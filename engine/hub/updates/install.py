@@ -45,12 +45,12 @@ def install_update(
     """
     if version_key(update.version) <= version_key(version):
         raise DownloadError(
-            f"Inglenook {update.version} is not newer than this one ({version}): nothing was changed."
+            f"Inglenook {update.version} is not newer than this version ({version}). Nothing was changed."
         )
     name = f"Inglenook {update.version}"
     try:
         web = update_web(package.url)
-        yield from in_background(web, lambda: _work(web, package, image, f"Fetching {name}"), stop)
+        yield from in_background(web, lambda: _work(web, package, image, f"Downloading {name}"), stop)
     except DownloadError as error:
         raise DownloadError(f"{name} was not installed: {str(error).rstrip('.')}.") from error
     except OSError as error:
@@ -62,7 +62,7 @@ def roll_back(image: Path) -> None:
     try:
         os.replace(before_of(image), image)
     except FileNotFoundError as error:
-        raise DownloadError(f"There is no previous version beside {image}.") from error
+        raise DownloadError(f"There is no previous version next to {image}.") from error
     except OSError as error:
         raise DownloadError(
             f"The previous version could not be restored: {disk_trouble(error, image.parent)}."
@@ -82,7 +82,7 @@ def _work(web: Web, package: Package, image: Path, stage: str) -> Iterator[Downl
         os.fchmod(part.fileno(), image.stat().st_mode & 0o777 | 0o100)
         os.fsync(part.fileno())
         if web.stopped.is_set():
-            raise DownloadError("it was stopped (the next try goes on from there)")
+            raise DownloadError("it was stopped (the next attempt continues from there)")
         _keep(image)
         os.replace(part_path, image)
     _synced(image.parent)

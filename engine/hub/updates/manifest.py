@@ -53,7 +53,7 @@ class Update:
 def version_key(version: str) -> tuple[int, ...]:
     """Sorts versions. Raises ValueError for anything but up to four numbers."""
     if not _VERSION.fullmatch(version):
-        raise ValueError(f"{version!r} is no version")
+        raise ValueError(f"{version!r} is not a version")
     numbers = [int(part) for part in version.split(".")]
     return tuple(numbers + [0] * (4 - len(numbers)))
 
@@ -66,7 +66,7 @@ def read_manifest(content: bytes, url: str, keys: Sequence[str]) -> Update:
     head, _, payload = content.partition(b"\n")
     if not head.startswith(HEAD) or not _is_signed(head.removeprefix(HEAD).strip(), payload, keys):
         raise DownloadError(
-            f"The list of updates at {url} is not signed by the makers of this program, so it is not used."
+            f"The list of updates at {url} is not signed by the developers of Inglenook, so it is not used."
         )
     try:
         found = json.loads(payload)
@@ -75,7 +75,8 @@ def read_manifest(content: bytes, url: str, keys: Sequence[str]) -> Update:
         return Update(found["version"], str(found["published"]), str(found["notes"]), packages)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DownloadError(
-            f"The list of updates at {url} cannot be understood ({error}); a newer Inglenook may read it."
+            f"The list of updates at {url} cannot be read ({error}); a newer version of Inglenook "
+            "may read it."
         ) from error
 
 
@@ -97,8 +98,8 @@ def _is_signed(signature: bytes, payload: bytes, keys: Sequence[str]) -> bool:
 def _package(found: dict[str, object], manifest: str) -> Package:
     size, sha256 = found["bytes"], found["sha256"]
     if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
-        raise ValueError(f"{size!r} is no size")
+        raise ValueError(f"{size!r} is not a size")
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
-        raise ValueError(f"{sha256!r} is no SHA-256")
+        raise ValueError(f"{sha256!r} is not a SHA-256")
     url = urllib.parse.urljoin(manifest, str(found["file"]))
     return Package(str(found["kind"]), url, size, sha256, found.get("starter") is True)

@@ -54,12 +54,15 @@ def update_advice(kind: str, command: str = "") -> str:
     if kind == "appimage":
         return ""
     if kind == "deb":
-        return "It was installed as a Debian package: download the new one, and open it, or use apt install."
+        return (
+            "Inglenook was installed as a Debian package. Download the new package and open it, or use "
+            "apt install."
+        )
     if kind == "flatpak":
-        return "It was installed with Flatpak: run “flatpak update org.inglenook.Inglenook”."
+        return "Inglenook was installed with Flatpak. Run “flatpak update org.inglenook.Inglenook”."
     if kind == "python":
         return (
-            f"It was installed with pip: run “{command or 'python'} -m pip install --upgrade inglenook”. In "
-            "a clone, pull first, and install it again."
+            f"Inglenook was installed with pip. Run “{command or 'python'} -m pip install --upgrade "
+            "inglenook”. In a clone, pull first, then install it again."
         )
-    return "Download the new package, and put it in the place of this one: your data is in another folder."
+    return "Download the new package and replace this one with it. Your data is in another folder."

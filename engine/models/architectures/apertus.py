@@ -65,7 +65,7 @@ def _numbers(keys: Keys, name: str, layers: int) -> list[float]:
     if len(values) != layers or any(
         type(value) not in (int, float) or not abs(value) <= 1e6 for value in values
     ):
-        raise BadCheckpoint(f"The GGUF metadata: {name} is no list of {layers} numbers.")
+        raise BadCheckpoint(f"The GGUF metadata: {name} is not a list of {layers} numbers.")
     return [float(value) for value in values]
 
 

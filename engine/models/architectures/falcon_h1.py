@@ -95,7 +95,7 @@ def _factors(keys: Keys, name: str, count: int) -> tuple[float, ...]:
         or len(values) != count
         or any(type(value) not in (int, float) or not abs(value) <= _LARGEST for value in values)
     ):
-        raise BadCheckpoint(f"config.json: {name} is no list of {count} numbers; the file is damaged.")
+        raise BadCheckpoint(f"config.json: {name} is not a list of {count} numbers; the file is damaged.")
     return tuple(float(value) for value in values)
 
 

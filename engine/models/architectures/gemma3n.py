@@ -107,7 +107,7 @@ def _altup(keys: Keys, layers: int) -> AltUp:
         pattern = (_SPARSITY,) * sparse + (0.0,) * (layers - sparse)
     if len(pattern) != layers or max(pattern) == 1.0:
         raise BadCheckpoint(
-            f"config.json: activation_sparsity_pattern is no list of {layers} shares below 1; the file is "
+            f"config.json: activation_sparsity_pattern is not a list of {layers} shares below 1; the file is "
             "damaged."
         )
     return AltUp(

@@ -46,8 +46,8 @@ def from_hf(keys: Keys) -> ModelConfig:
         or keys.number("swiglu_alpha", 0.0, 1e6, 1.702) != 1.702
     ):
         raise UnsupportedModel(
-            "The model's experts have an activation of their own, which is not supported. Choose another "
-            "model."
+            "The model's experts use a separate activation function, which is not supported. Choose "
+            "another model."
         )
     shape = hf_shape(keys)
     layers, window = shape["layers"], keys.integer("sliding_window", 0, MAX_CONTEXT, 0)

@@ -103,8 +103,8 @@ def _kinds(keys: Keys) -> tuple[str, ...]:
         kinds = tuple(_PATTERN.get(letter, letter) for letter in keys.text("hybrid_override_pattern"))
     if not kinds or any(kind not in ("mamba", "attention", "mlp", "moe") for kind in kinds):
         raise BadCheckpoint(
-            "config.json does not say of each layer whether it is Mamba, attention or feed-forward; the file "
-            "is damaged."
+            "config.json does not say for each layer whether it is Mamba, attention or feed-forward; "
+            "the file is damaged."
         )
     return kinds
 
@@ -117,8 +117,8 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     widths = keys.integers("feed_forward_length", 0, 1 << 22)
     if len(heads) != len(widths) or not any(heads) or not any(widths):
         raise BadCheckpoint(
-            "The GGUF metadata does not say of each layer whether it is Mamba, attention or feed-forward; "
-            "the file is damaged."
+            "The GGUF metadata does not say for each layer whether it is Mamba, attention or "
+            "feed-forward; the file is damaged."
         )
     if keys.raw("moe_latent_size"):
         raise UnsupportedModel(_LATENT)

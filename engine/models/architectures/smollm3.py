@@ -38,7 +38,7 @@ def _nope_layers(keys: Keys, layers: int) -> frozenset[int]:
         return _every(layers, keys.integer("no_rope_layer_interval", 1, 1 << 12, _STEP))
     if not isinstance(roped, list) or len(roped) != layers or any(value not in (0, 1) for value in roped):
         raise BadCheckpoint(
-            f"config.json: no_rope_layers is no list of {layers} zeros and ones; the file is damaged."
+            f"config.json: no_rope_layers is not a list of {layers} zeros and ones; the file is damaged."
         )
     return frozenset(layer for layer, value in enumerate(roped) if not value)
 

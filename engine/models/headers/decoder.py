@@ -191,7 +191,7 @@ def gguf_windows(keys: Keys, layers: int, window: int, step: int) -> tuple[int, 
     if isinstance(pattern, list):
         if len(pattern) < layers or any(type(slides) not in (bool, int) for slides in pattern):
             raise BadCheckpoint(
-                f"attention.sliding_window_pattern is no list of {layers} flags; the file is damaged."
+                f"attention.sliding_window_pattern is not a list of {layers} flags; the file is damaged."
             )
         return tuple(window if slides else 0 for slides in pattern[:layers])
     step = keys.integer("attention.sliding_window_pattern", 0, MAX_LAYERS, step)
@@ -210,7 +210,7 @@ def hf_layer_types(
         return None
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise BadCheckpoint(
-            f"config.json: {name} is no list of {layers} kinds of layers; the file is damaged."
+            f"config.json: {name} is not a list of {layers} kinds of layers; the file is damaged."
         )
     other = [kind for kind in kinds if kind not in known]
     if other:

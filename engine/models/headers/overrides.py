@@ -112,7 +112,7 @@ class Overrides:
 
 def _need_experts(there: bool) -> None:
     if not there:
-        raise BadSetting("The model has no experts, so their number for each token cannot be set.")
+        raise BadSetting("The model has no experts, so their number per token cannot be set.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,8 @@ def _longrope(scaling: Keys, keys: Keys, plain: RopeConfig) -> RopeConfig:
         good = isinstance(values, list) and len(values) == plain.dim // 2
         if not good or not all(isinstance(v, int | float) and math.isfinite(v) and v > 0 for v in values):
             raise BadCheckpoint(
-                f"config.json: {name} of the rotary scaling is no list of {plain.dim // 2} positive numbers."
+                f"config.json: {name} of the rotary scaling is not a list of {plain.dim // 2} "
+                "positive numbers."
             )
         sets.append(tuple(float(value) for value in values))
     short, long = sets

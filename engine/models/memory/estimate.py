@@ -52,8 +52,8 @@ def chosen_context(settings: CacheSettings, model_length: int, advised: int = 0)
     """
     if settings.context_length > model_length:
         raise BadSetting(
-            f"The context length is set to {settings.context_length} tokens, but this model sees at most "
-            f"{model_length}; choose at most {model_length}, or 0 for automatic."
+            f"The context length is set to {settings.context_length} tokens, but this model supports "
+            f"at most {model_length}; choose at most {model_length}, or 0 for automatic."
         )
     return settings.context_length or min(model_length, advised or model_length, DEFAULT_CONTEXT)
 
@@ -106,14 +106,13 @@ def cache_bytes(
     alone = needed * each + min(states, LEAST_STATES) * info.state_bytes
     total = pages * each + states * info.state_bytes
     fits = total <= free
-    text = f"A context of {tokens} tokens takes {size_text(alone)}"
+    text = f"A context of {tokens} tokens needs {size_text(alone)}"
     if total > alone:
-        text += f", and up to {size_text(total)} with other conversations kept"
+        text += f", and up to {size_text(total)} with the caches of other chats"
     text += f"; {free_words(free, where)}."
     if not fits:
         text += (
-            " That is too little: choose a shorter context, a smaller cache type, or less memory for "
-            "conversations."
+            " That is not enough: choose a shorter context, a smaller cache type, or less memory for chats."
         )
     return CacheEstimate(tokens, each / PAGE_TOKENS, alone, total, free, fits, text)
 

@@ -104,15 +104,19 @@ def fit(
     parts = f"{size_text(weights)} weights, {room}"
     of_free = f"of {size_text(free)} free on {where}" if where else f"of {size_text(free)} free memory"
     sentence = {
-        "fits": f"It takes {size_text(total)} ({parts}) {of_free}.",
-        "tight": f"It fits only just: it takes {size_text(total)} ({parts}) {of_free}; close other programs "
-        "first.",
-        "on disk": f"It takes {size_text(total)} ({parts}), but {free_words(free, where)}: "
-        f"{size_text(weights - in_memory)} of its weights are read from the disk for each token, so replies "
-        "are slow.",
-        "too large": f"It takes {size_text(total)} ({parts}), but {free_words(free, where)}; choose a "
-        "smaller "
-        "quantisation or model, or a shorter context.",
+        "fits": f"It needs {size_text(total)} ({parts}) {of_free}.",
+        "tight": (
+            f"It only just fits: it needs {size_text(total)} ({parts}) {of_free}; close other programs first."
+        ),
+        "on disk": (
+            f"It needs {size_text(total)} ({parts}), but {free_words(free, where)}: "
+            f"{size_text(weights - in_memory)} of its weights are read from the disk for each token, so "
+            "replies are slow."
+        ),
+        "too large": (
+            f"It needs {size_text(total)} ({parts}), but {free_words(free, where)}; choose a smaller "
+            "quantisation or model, or a shorter context."
+        ),
     }[verdict]
     return Fit(
         weights,

@@ -165,7 +165,7 @@ def _loaded(
     )
     yield Loading("Preparing the sampler", 0, 1)
     kernels.prepare(model.config.vocab_size)  # now, so that no reply waits for it
-    yield Loading("Making room for the context", 0, 1)
+    yield Loading("Reserving memory for the context", 0, 1)
     return PagedCache(model, cache)
 
 
@@ -213,7 +213,9 @@ class _Replacement:
             self._info, self._cache, backend.name, busy=busy, free=free, where=backend.where
         )
         if not context.fits:
-            raise NotEnoughMemory(f"{name} leaves too little memory beside its weights. {context.sentence}")
+            raise NotEnoughMemory(
+                f"{name} leaves too little memory after loading its weights. {context.sentence}"
+            )
         if self._replaces is not None:
             self._replaces.close()
             self._replaces = None

@@ -188,8 +188,8 @@ def prove_again(model: Model) -> Iterator[Loading]:
     yield from model.proof(model.forward)
     if backend.notice:
         raise DeviceLost(
-            "Some of the GPU's kernels are wrong now. Load the model again: if they are still wrong, "
-            "PyTorch's own operations take their place.",
+            "Some GPU kernels now give wrong results. Reload the model: if they are still wrong, "
+            "PyTorch's own operations are used instead.",
             backend.report,
         )
 

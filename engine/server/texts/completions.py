@@ -86,14 +86,14 @@ def prompts_of(fields: Fields, name: str, most: int) -> Sequence[Prompt]:
 def completion_call(fields: Fields, model: ServedModel, bounds: Bounds) -> CompletionCall:
     """What a body asks for. Raises `ApiError`."""
     if fields.text("suffix"):
-        raise bad_request("suffix is not supported: the model only goes on from the prompt.", "suffix")
+        raise bad_request("suffix is not supported: the model only continues the prompt.", "suffix")
     prompts = prompts_of(fields, "prompt", bounds.prompts)
     most_tokens, write = parameters.most_tokens(fields, "max_tokens", 0), fields.get("max_tokens") != 0
     most_tokens = _DEFAULT_TOKENS if most_tokens is None else most_tokens
     logprobs = fields.whole("logprobs", 0, parameters.MOST_LOGPROBS)
     echo = fields.flag("echo")
     if not (write or echo):
-        raise bad_request("max_tokens is 0, which scores the prompt; set echo to true.", "max_tokens")
+        raise bad_request("max_tokens is 0, which only scores the prompt; set echo to true.", "max_tokens")
     base = ChatRequest(
         (),
         stops=parameters.stops(fields, most_tokens),

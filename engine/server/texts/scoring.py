@@ -72,7 +72,7 @@ def prompt_ids(chat: LocalChat, prompt: str | Sequence[int]) -> list[int]:
         return list(prompt)
     ids = chat.tokenizer.encode(prompt, special=True, add_bos=chat.tokenizer.add_bos)
     if not ids:
-        raise BadSetting("The prompt is empty, but a model needs at least one token to go on from.")
+        raise BadSetting("The prompt is empty, but a model needs at least one token to continue.")
     return ids
 
 

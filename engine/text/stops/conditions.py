@@ -183,8 +183,8 @@ def _as_object(condition: object) -> StopCondition:
     if isinstance(condition, str) and condition:
         return StopStrings((condition,))
     raise ValueError(
-        f"{condition!r} is no stop condition; give token ids (whole numbers from 0), texts of at least one "
-        "character, or objects such as StopRegex."
+        f"{condition!r} is not a stop condition; give token ids (whole numbers from 0), texts of at "
+        "least one character, or objects such as StopRegex."
     )
 
 

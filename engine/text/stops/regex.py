@@ -47,13 +47,11 @@ class Expression:
                 f"The stop expression {pattern!r} cannot be read: {error.msg}{place}; correct it."
             ) from None
         except (OverflowError, RecursionError, MemoryError):
-            raise BadSetting(
-                f"The stop expression {pattern[:40]!r} is too large; write it more simply."
-            ) from None
+            raise BadSetting(f"The stop expression {pattern[:40]!r} is too large; simplify it.") from None
         if self._whole.flags & regex.REVERSE:
             raise BadSetting(
-                f"The stop expression {pattern!r} searches backwards, but a reply is only read forwards; "
-                "leave out (?r)."
+                f"The stop expression {pattern!r} searches backwards, but a reply is only read "
+                "forwards; remove (?r)."
             )
         flags = self._whole.flags
         body = _open_ended(
@@ -118,7 +116,7 @@ class Expression:
             return search(text, *place, timeout=_SECONDS, **options)
         except TimeoutError:
             raise BadSetting(
-                f"The stop expression {self.pattern!r} takes too long on this reply; write it more simply."
+                f"The stop expression {self.pattern!r} takes too long on this reply; simplify it."
             ) from None
 
 
@@ -136,7 +134,7 @@ def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
         at += size
         if part in (r"\K", r"\G", "(?R", "(?0"):
             raise BadSetting(
-                f"The stop expression {pattern!r} has {part}, which cannot be used here; leave it out."
+                f"The stop expression {pattern!r} contains {part}, which is not supported; remove it."
             )
         if part[0] == "(" and part[-1] != ")":
             groups.append(len(out))

@@ -86,7 +86,7 @@ class Budget:
         """Charge a step that makes `amount` characters or items. Raises `SecurityError` over the limit."""
         self.work -= amount + 1
         if amount > self.size or self.work < 0:
-            raise _OverLimit("the template makes too much text")
+            raise _OverLimit("the template produces too much text")
         if time.perf_counter() > self.deadline:
             raise _OverLimit(f"the template runs longer than {TIME_LIMIT:g} seconds")
 
@@ -105,7 +105,7 @@ class Budget:
                 stack += value
             size += 1
             if size + len(stack) > self.size:
-                raise _OverLimit("the template makes too large a value")
+                raise _OverLimit("the template produces too large a value")
         return size
 
     def made(self, value: Any) -> Any:
@@ -250,7 +250,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """The compiled template. Raises `BadTemplate` with one sentence."""
         if len(source) > SOURCE_LIMIT:
             raise BadTemplate(
-                f"The chat template has {len(source)} characters, but at most {SOURCE_LIMIT} are accepted."
+                f"The chat template has {len(source)} characters, but at most {SOURCE_LIMIT} are allowed."
             )
         with self._lock:
             self._budget.start(0)
@@ -322,16 +322,16 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if not lazy:
             self._budget.check(*values)
         if numbers and any(isinstance(value, int) and abs(value) > INT_LIMIT for value in values[1:]):
-            raise _OverLimit(f"the template gives {name} too large a number")
+            raise _OverLimit(f"the template passes too large a number to {name}")
         if size is not None and size(*args, **kwargs) > self._budget.size:
-            raise _OverLimit(f"the template makes too much text with {name}")
+            raise _OverLimit(f"the template produces too much text with {name}")
 
 
 def _explain(what: str, error: BaseException) -> BadTemplate:
     """One sentence: the template's own message for a refusal, otherwise the line and the reason."""
     reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
     if isinstance(error, _Refusal):
-        return BadTemplate(f"The chat template refuses this conversation: {reason}.")
+        return BadTemplate(f"The chat template rejects this chat: {reason}.")
     line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else None
     for frame in traceback.extract_tb(error.__traceback__):
         line = frame.lineno if frame.filename == "<template>" else line

@@ -52,13 +52,13 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(_read_text(path))
     except RecursionError:
-        raise BadCheckpoint(f"{path.name} is nested deeper than any known file; fetch it again.") from None
+        raise BadCheckpoint(f"{path.name} is nested deeper than any known file; download it again.") from None
     except ValueError as error:
-        raise BadCheckpoint(f"{path.name} is not valid JSON ({error}); fetch the file again.") from error
+        raise BadCheckpoint(f"{path.name} is not valid JSON ({error}); download the file again.") from error
     if not isinstance(data, dict):
         raise BadCheckpoint(
-            f"{path.name} holds a JSON {type(data).__name__}, but an object was expected; fetch the file "
-            "again."
+            f"{path.name} holds a JSON {type(data).__name__}, but an object was expected; download "
+            "the file again."
         )
     return data
 
@@ -67,7 +67,8 @@ def _read_text(path: Path) -> str:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise BadCheckpoint(
-                f"{path.name} is larger than the {MOST_BYTES} bytes that can be read; fetch the file again."
+                f"{path.name} is larger than the {MOST_BYTES} bytes that can be read; download the "
+                "file again."
             )
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -75,4 +76,4 @@ def _read_text(path: Path) -> str:
             f"{path.name} cannot be read ({error.strerror or error}); look at its permissions."
         ) from error
     except UnicodeDecodeError as error:
-        raise BadCheckpoint(f"{path.name} is not UTF-8 text; fetch the file again.") from error
+        raise BadCheckpoint(f"{path.name} is not UTF-8 text; download the file again.") from error

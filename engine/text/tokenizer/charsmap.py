@@ -120,8 +120,8 @@ class Charsmap:
 
 def _broken() -> BadCheckpoint:
     return BadCheckpoint(
-        "The tokenizer's table of character replacements (precompiled_charsmap) is broken; fetch the model "
-        "again."
+        "The tokenizer's table of character replacements (precompiled_charsmap) is broken; download "
+        "the model again."
     )
 
 

@@ -63,7 +63,7 @@ def doubtful_steps(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
         *_steps(definition.get("pre_tokenizer"), _PRETOKENIZERS),
     ]
     if math.prod(map(_growth, steps)) > _MOST_GROWTH:
-        raise BadCheckpoint("The tokenizer replaces text by much longer text; fetch the model again.")
+        raise BadCheckpoint("The tokenizer replaces text by much longer text; download the model again.")
     return [step for step in steps if _is_doubtful(step)]
 
 
@@ -75,7 +75,7 @@ def expected_form() -> Iterator[None]:
     except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
         kind = type(error).__name__
         raise BadCheckpoint(
-            f"The tokenizer's files have a form that is not known ({kind}); fetch the model again."
+            f"The tokenizer's files have a form that is not known ({kind}); download the model again."
         ) from error
 
 
@@ -83,15 +83,15 @@ def _check_model(model: Mapping[str, Any]) -> None:
     vocab = model["vocab"]
     if len(vocab) > MOST_IDS:
         raise BadCheckpoint(
-            f"The tokenizer has {len(vocab)} tokens, but at most {MOST_IDS} are possible; fetch the model "
-            "again."
+            f"The tokenizer has {len(vocab)} tokens, but at most {MOST_IDS} are allowed; download "
+            "the model again."
         )
     if isinstance(vocab, dict):
         for text, number in vocab.items():
             if type(number) is not int or not 0 <= number < MOST_IDS:
                 raise BadCheckpoint(
-                    f"The tokenizer's token {text[:40]!r} has the id {str(number)[:40]}, but ids go from 0 "
-                    f"to {MOST_IDS - 1}; fetch the model again."
+                    f"The tokenizer's token {text[:40]!r} has the id {str(number)[:40]}, but ids go "
+                    f"from 0 to {MOST_IDS - 1}; download the model again."
                 )
         _check_texts(vocab)
     else:
@@ -104,14 +104,14 @@ def _check_model(model: Mapping[str, Any]) -> None:
             ):
                 raise BadCheckpoint(
                     f"The tokenizer has the token {str(entry)[:40]!r}, but a text and its score were "
-                    "expected; fetch the model again."
+                    "expected; download the model again."
                 )
         _check_texts(entry[0] for entry in vocab)
         unknown = model.get("unk_id")
         if unknown is not None and not (type(unknown) is int and 0 <= unknown < len(vocab)):
             raise BadCheckpoint(
-                f"The tokenizer's unknown token is {str(unknown)[:40]} of {len(vocab)}; fetch the model "
-                "again."
+                f"The tokenizer's unknown token is {str(unknown)[:40]} of {len(vocab)}; download the "
+                "model again."
             )
     for name in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(name) is not None:
@@ -131,18 +131,18 @@ def _check_texts(texts: Iterable[str]) -> None:
 def _check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
         raise BadCheckpoint(
-            f"The tokenizer has {what} that is no text but {str(text)[:40]!r}; fetch the model again."
+            f"The tokenizer has {what} that is not text but {str(text)[:40]!r}; download the model again."
         )
     if len(text) > _MOST_TEXT:
         raise BadCheckpoint(
-            f"The tokenizer has {what} of {len(text)} characters, but at most {_MOST_TEXT} are possible; "
-            "fetch it again."
+            f"The tokenizer has {what} of {len(text)} characters, but at most {_MOST_TEXT} are "
+            "allowed; download it again."
         )
     try:
         text.encode()
     except UnicodeEncodeError:
         raise BadCheckpoint(
-            f"The tokenizer has {what} that is no valid Unicode; fetch the model again."
+            f"The tokenizer has {what} that is not valid Unicode; download the model again."
         ) from None
 
 
@@ -156,10 +156,10 @@ def _steps(part: Any, kinds: frozenset[str]) -> Iterator[dict[str, Any]]:
         count += 1
         if count > _MOST_STEPS or depth > _MOST_DEPTH:
             raise BadCheckpoint(
-                "The tokenizer changes text in more steps than any known one; fetch the model again."
+                "The tokenizer changes text in more steps than any known one; download the model again."
             )
         if not isinstance(step, dict) or not isinstance(step.get("type"), str):
-            raise BadCheckpoint("The tokenizer has a step without a kind; fetch the model again.")
+            raise BadCheckpoint("The tokenizer has a step without a kind; download the model again.")
         if step["type"] not in kinds:
             raise UnsupportedModel(
                 f"The tokenizer changes text by {step['type'][:40]!r}, which is not supported."
@@ -167,7 +167,7 @@ def _steps(part: Any, kinds: frozenset[str]) -> Iterator[dict[str, Any]]:
         if step["type"] == "Sequence":
             inner = step.get("normalizers", step.get("pretokenizers"))
             if not isinstance(inner, list):
-                raise BadCheckpoint("The tokenizer has a sequence without steps; fetch the model again.")
+                raise BadCheckpoint("The tokenizer has a sequence without steps; download the model again.")
             waiting += [(one, depth + 1) for one in inner]
             continue
         _check_step(step)
@@ -185,15 +185,15 @@ def _check_step(step: Mapping[str, Any]) -> None:
             )
             if kind not in ("String", "Regex"):
                 raise BadCheckpoint(
-                    "The tokenizer cuts text at a pattern of an unknown kind; fetch the model again."
+                    "The tokenizer cuts text at a pattern of an unknown kind; download the model again."
                 )
             _check_text(text, "a pattern")
         elif isinstance(value, str):
             _check_text(value, "a step's text")
         elif value is not None and not isinstance(value, (bool, int)):
             raise BadCheckpoint(
-                f"The tokenizer's step {step['type']} has a {name[:40]!r} of an unknown form; fetch the "
-                "model again."
+                f"The tokenizer's step {step['type']} has a {name[:40]!r} of an unknown form; "
+                "download the model again."
             )
 
 
@@ -223,6 +223,6 @@ def _check_table(table: object) -> None:
         data = b"" if table is None else base64.b64decode(str(table), validate=True)
     except (binascii.Error, ValueError):
         raise BadCheckpoint(
-            "The tokenizer's table of character replacements is not base64; fetch the model again."
+            "The tokenizer's table of character replacements is not base64; download the model again."
         ) from None
     Charsmap(data).check()

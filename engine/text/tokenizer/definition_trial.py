@@ -68,13 +68,14 @@ def try_definition(definition: Mapping[str, Any], doubtful: Sequence[Mapping[str
     if answer != "ok":
         what = ", ".join(_shown(step) for step in doubtful)
         raise BadCheckpoint(
-            f"The tokenizer cuts or replaces text by {what}, which {answer or _HANGS}; fetch the model again."
+            f"The tokenizer cuts or replaces text by {what}, which {answer or _HANGS}; download the "
+            "model again."
         )
     _passed.add(key)
 
 
 _HANGS = "takes too long or too much memory on some texts"
-_UNREADABLE = "cannot be read"
+_UNREADABLE = "unreadable"
 _GROWS = "makes texts too long"
 
 

@@ -115,15 +115,15 @@ def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     tokens = metadata.get(_KEY + "tokens")
     if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], str):
         raise BadCheckpoint(
-            "The file has no list of tokens (tokenizer.ggml.tokens), so its text cannot be read; fetch it "
-            "again."
+            "The file has no list of tokens (tokenizer.ggml.tokens), so its text cannot be read; "
+            "download it again."
         )
     types = metadata.get(_KEY + "token_type")
     if types is None or len(types) == 0:
         return tokens, [NORMAL] * len(tokens)
     if len(types) != len(tokens):
         raise BadCheckpoint(
-            f"The file has {len(tokens)} tokens but {len(types)} token types; fetch it again."
+            f"The file has {len(tokens)} tokens but {len(types)} token types; download it again."
         )
     return tokens, [int(kind) for kind in types]
 
@@ -136,7 +136,7 @@ def _token_id(metadata: Mapping[str, Any], name: str, count: int, default: int |
         return None
     if not isinstance(value, int) or not 0 <= value < count:
         raise BadCheckpoint(
-            f"tokenizer.ggml.{name}_token_id is {value}, but the file has {count} tokens; fetch it again."
+            f"tokenizer.ggml.{name}_token_id is {value}, but the file has {count} tokens; download it again."
         )
     return value
 
@@ -233,7 +233,7 @@ def _merged(
     merges = metadata.get(_KEY + "merges")
     if not isinstance(merges, list):
         raise BadCheckpoint(
-            "The file has no list of merges (tokenizer.ggml.merges), which BPE needs; fetch it again."
+            "The file has no list of merges (tokenizer.ggml.merges), which BPE needs; download it again."
         )
     names = own_names(tokens)
     vocab = {name: i for i, name in enumerate(names)}
@@ -241,8 +241,8 @@ def _merged(
     for merge in merges:
         if not isinstance(merge, str):
             raise BadCheckpoint(
-                "The list of merges (tokenizer.ggml.merges) holds something that is no text; fetch the "
-                "file again."
+                "The list of merges (tokenizer.ggml.merges) holds something that is not text; "
+                "download the file again."
             )
         space = merge.find(" ", 1)  # the first piece may be a space
         left, right = merge[:space], merge[space + 1 :]
@@ -258,8 +258,8 @@ def _pieces(metadata: Mapping[str, Any], tokens: list[str], types: list[int], un
     scores = metadata.get(_KEY + "scores")
     if scores is None or isinstance(scores, (str, int, float)) or len(scores) != len(tokens):
         raise BadCheckpoint(
-            f"The file has {len(tokens)} tokens but not as many scores (tokenizer.ggml.scores); fetch it "
-            "again."
+            f"The file has {len(tokens)} tokens but not as many scores (tokenizer.ggml.scores); "
+            "download it again."
         )
     return Pieces(
         tokens,
@@ -279,5 +279,5 @@ def _charsmap(metadata: Mapping[str, Any]) -> bytes:
         return b"" if value is None else bytes(int(byte) & 0xFF for byte in value)
     except (TypeError, ValueError) as error:
         raise BadCheckpoint(
-            "tokenizer.ggml.precompiled_charsmap is no list of bytes; fetch the file again."
+            "tokenizer.ggml.precompiled_charsmap is not a list of bytes; download the file again."
         ) from error

@@ -96,7 +96,7 @@ def _checked(definition: dict[str, Any]) -> dict[str, Any]:
     """A tokenizer.json of a supported kind. Raises `BadCheckpoint` and `UnsupportedModel` for others."""
     model = definition.get("model")
     if not isinstance(model, dict) or not model.get("vocab"):
-        raise BadCheckpoint("tokenizer.json has no vocabulary; fetch the file again.")
+        raise BadCheckpoint("tokenizer.json has no vocabulary; download the file again.")
     kind = model.get("type") or (
         "Unigram" if isinstance(model["vocab"], list) else "BPE" if "merges" in model else "WordLevel"
     )
@@ -108,7 +108,7 @@ def _checked(definition: dict[str, Any]) -> dict[str, Any]:
     added = definition.get("added_tokens") or []
     if not isinstance(model["vocab"], expected) or not all(_is_entry(entry) for entry in added):
         raise BadCheckpoint(
-            "tokenizer.json has a vocabulary or added tokens of an unknown form; fetch the file again."
+            "tokenizer.json has a vocabulary or added tokens of an unknown form; download the file again."
         )
     definition["model"] = {**model, "type": kind}
     definition["added_tokens"] = added

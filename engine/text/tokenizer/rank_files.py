@@ -56,7 +56,7 @@ def merges_json(folder: Path) -> dict[str, Any]:
     """The definition from vocab.json and merges.txt."""
     vocab = read_json(folder / "vocab.json")
     if not vocab or not all(isinstance(i, int) and 0 <= i < MOST_IDS for i in vocab.values()):
-        raise BadCheckpoint("vocab.json holds no table of tokens and their ids; fetch the file again.")
+        raise BadCheckpoint("vocab.json holds no table of tokens and their ids; download the file again.")
     lines = read_bytes(folder / "merges.txt").decode("utf-8", "replace").splitlines()
     pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     rule = _rule(folder, "vocab.json", "gpt-2")
@@ -85,7 +85,7 @@ def tekken_json(path: Path) -> dict[str, Any]:
         or not isinstance(entries, list)
         or not isinstance(config.get("pattern"), str)
     ):
-        raise BadCheckpoint("tekken.json has no vocabulary or no pattern; fetch the file again.")
+        raise BadCheckpoint("tekken.json has no vocabulary or no pattern; download the file again.")
     try:
         count, size = int(config["default_num_special_tokens"]), int(config["default_vocab_size"])
         ranks = [base64.b64decode(entry["token_bytes"], validate=True) for entry in entries[: size - count]]
@@ -94,11 +94,11 @@ def tekken_json(path: Path) -> dict[str, Any]:
             for entry in data.get("special_tokens") or _deprecated_specials()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadCheckpoint("tekken.json has a broken entry; fetch the file again.") from error
+        raise BadCheckpoint("tekken.json has a broken entry; download the file again.") from error
     if not 0 <= count < 1 << 16 or not 0 < size < MOST_IDS:
         raise BadCheckpoint(
-            f"tekken.json claims {size} tokens, {count} of them control tokens, which cannot be; fetch the "
-            "file again."
+            f"tekken.json claims {size} tokens, {count} of them control tokens, which cannot be; "
+            "download the file again."
         )
     special = [named.get(i, f"<SPECIAL_{i}>") for i in range(count)]
     rule = replace(PRETOKENIZERS["tekken"], patterns=(config["pattern"],))
@@ -116,10 +116,10 @@ def tiktoken_json(path: Path, folder: Path) -> dict[str, Any]:
             ranks[int(rank)] = base64.b64decode(text, validate=True)
         except (ValueError, binascii.Error) as error:
             raise BadCheckpoint(
-                f"{path.name} has a line that is not a token and its rank; fetch the file again."
+                f"{path.name} has a line that is not a token and its rank; download the file again."
             ) from error
     if not ranks or not 0 <= min(ranks) <= max(ranks) < MOST_IDS:
-        raise BadCheckpoint(f"{path.name} holds no tokens, or ranks that cannot be; fetch the file again.")
+        raise BadCheckpoint(f"{path.name} holds no tokens, or ranks that cannot be; download the file again.")
     named = {"qwen": _QWEN, "llama": _LLAMA3}.get(
         str(read_json(folder / "config.json").get("model_type")), ()
     )
@@ -167,8 +167,8 @@ def read_bytes(path: Path) -> bytes:
         raise BadCheckpoint(f"The folder has no {path.name}, which its tokenizer needs; download it too.")
     if path.stat().st_size > SIZE_LIMIT:
         raise BadCheckpoint(
-            f"{path.name} has {path.stat().st_size} bytes, but a tokenizer has at most {SIZE_LIMIT}; fetch "
-            "it again."
+            f"{path.name} has {path.stat().st_size} bytes, but a tokenizer has at most {SIZE_LIMIT}; "
+            "download it again."
         )
     return path.read_bytes()
 

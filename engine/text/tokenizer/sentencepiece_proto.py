@@ -53,10 +53,10 @@ def parse_sentencepiece(data: bytes) -> SentencePieceFile:
                 _read_normalizer(model, value)
     except (IndexError, struct.error, UnicodeDecodeError, OverflowError) as error:
         raise BadCheckpoint(
-            "tokenizer.model is cut off or no SentencePiece model; fetch the file again."
+            "tokenizer.model is cut off or no SentencePiece model; download the file again."
         ) from error
     if not model.texts:
-        raise BadCheckpoint("tokenizer.model holds no tokens; fetch the file again.")
+        raise BadCheckpoint("tokenizer.model holds no tokens; download the file again.")
     return model
 
 

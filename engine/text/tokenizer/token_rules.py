@@ -126,4 +126,4 @@ def _exactly(text: str, tokenizer: Tokenizer) -> int | None:
 
 def _what_it_is(text: str, tokenizer: Tokenizer) -> str:
     count = len(tokenizer.encode(text))
-    return f"which is {count} tokens" if count > 1 else "which is no token without a space in front"
+    return f"which is {count} tokens" if count > 1 else "which is not a token without a space in front"

@@ -74,8 +74,8 @@ class Tokenizer:
         for i, text in facts.special.items():
             if self._backend.token_to_id(self._secret[text]) != i:
                 raise BadCheckpoint(
-                    f"The tokenizer's control token {text!r} has id {i}, as another token has; fetch the "
-                    "model again."
+                    f"The tokenizer's control token {text!r} has id {i}, as another token has; "
+                    "download the model again."
                 )
 
     @classmethod
@@ -159,7 +159,7 @@ class Tokenizer:
             if not is_from_library(error):
                 raise
             raise BadCheckpoint(
-                f"The model's tokenizer cannot read this text ({error}); fetch the model again."
+                f"The model's tokenizer cannot read this text ({error}); download the model again."
             ) from error
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:

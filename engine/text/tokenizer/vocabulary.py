@@ -197,8 +197,8 @@ def _pair(merge: Any) -> tuple[str, str]:
         or not all(isinstance(part, str) for part in parts)
     ):
         raise BadCheckpoint(
-            f"The tokenizer has the merge {str(merge)[:40]!r}, which is not of 2 parts; fetch the model "
-            "again."
+            f"The tokenizer has the merge {str(merge)[:40]!r}, which is not of 2 parts; download the "
+            "model again."
         )
     return parts[0], parts[1]
 

@@ -109,7 +109,7 @@ def _check_magic(cursor: Cursor) -> None:
     magic = cursor.buffer[:4]
     if magic != b"GGUF":
         raise BadCheckpoint(
-            f"{cursor.file_name} is not a GGUF file: it begins with {magic!r}, and b'GGUF' was expected."
+            f"{cursor.file_name} is not a GGUF file: it does not start with “GGUF”. Choose another file."
         )
     cursor.skip(4, "the magic")
     version = cursor.u32("the version")

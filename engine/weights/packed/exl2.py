@@ -157,8 +157,8 @@ def _order(index: FileTensor, columns: int) -> Indices | None:
     places = (numbers.view(np.uint16) if numbers.dtype.itemsize == 2 else numbers).astype(np.int64)
     if not np.array_equal(np.sort(places), np.arange(columns)):
         raise BadCheckpoint(
-            f"The tensor {index.name} is no permutation of {columns} inputs; the file is damaged. Download "
-            "it again."
+            f"The tensor {index.name} is not a permutation of {columns} inputs; the file is damaged. "
+            "Download it again."
         )
     order = np.argsort(places)
     return None if np.array_equal(order, np.arange(columns)) else order

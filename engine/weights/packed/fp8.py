@@ -177,7 +177,7 @@ def _with_scale(tensor: FileTensor, scale: FileTensor | None, block: tuple[int, 
     if shape == (-(-rows // block[0]), -(-columns // block[1])):
         return Fp8Tensor(tensor, scale, np.arange(rows) // block[0], block[1])
     raise BadCheckpoint(
-        f"The tensor {scale.name} has the shape {scale.shape}, which is no shape of scales for "
+        f"The tensor {scale.name} has the shape {scale.shape}, which is not a shape of scales for "
         f"{tensor.name} of shape {tensor.shape} in blocks of {block[0]} x {block[1]}; the folder is "
         "damaged. Download it again."
     )

@@ -48,7 +48,8 @@ def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, 
     if settings is not None:
         if not isinstance(settings, dict):
             raise BadCheckpoint(
-                f"{folder / 'config.json'}: quantization_config is no table of settings. Download it again."
+                f"{folder / 'config.json'}: quantization_config is not a table of settings. Download "
+                "it again."
             )
         return settings
     for name, method in _OWN_FILES:

@@ -18,7 +18,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     try:
         # Opening a named pipe would block.
         if path.exists() and not path.is_file():
-            raise ModelNotFound(f"{path} is no plain file; a small JSON file was expected.")
+            raise ModelNotFound(f"{path} is not a plain file; a small JSON file was expected.")
         with path.open("rb") as file:
             raw = file.read(_MAX_JSON_BYTES + 1)
     except OSError as error:

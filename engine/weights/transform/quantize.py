@@ -62,8 +62,9 @@ class QuantisedTensor:
                 x = np.ascontiguousarray(blocks[first : first + _AT_ONCE].T)
                 if not self._encode(x, out[first : first + _AT_ONCE]):
                     raise BadCheckpoint(
-                        f"The tensor {self.name} ({self._source.type}) holds a number that is not finite or "
-                        "too large to be quantised; switch quantising off, or download the model again."
+                        f"The tensor {self.name} ({self._source.type}) contains a number that is not "
+                        "finite or too large to be quantised; turn off quantisation, or download "
+                        "the model again."
                     )
         return out.reshape(-1)
 

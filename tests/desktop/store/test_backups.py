@@ -86,7 +86,7 @@ def test_the_folder_is_bounded(
 def test_no_room(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     backups = Backups(database.path)
     monkeypatch.setattr(module, "SPARE", 1 << 62)
-    with pytest.raises(DiskFull, match="no room for a copy"):
+    with pytest.raises(DiskFull, match="not enough disk space for a backup"):
         backups.make()
     assert list(backups.folder.iterdir()) == []
 
@@ -133,7 +133,7 @@ def test_a_damaged_file_is_not_copied_over_good_ones(store: ConversationStore, d
     for page in range(6, len(data) // 4096):
         data[page * 4096 : page * 4096 + 100] = b"\xa5" * 100
     database.path.write_bytes(data)
-    with pytest.raises(Damaged, match="start the program again, and what can be read is saved"):
+    with pytest.raises(Damaged, match="Restart Inglenook to recover everything"):
         backups.make(NOW + DAY)
     assert backups.list() == (good,)
     assert database.path.with_name(database.path.name + ".check").exists()
@@ -166,7 +166,7 @@ def test_a_damaged_copy_is_not_restored(store: ConversationStore, database: Data
     (tmp_path / "bad.sqlite3").write_bytes(b"no database" * 1000)
     with pytest.raises(StoreError, match="damaged"):
         prepare_restore(tmp_path / "bad.sqlite3", database.path)
-    with pytest.raises(StoreError, match="cannot be put in place"):
+    with pytest.raises(StoreError, match="cannot replace"):
         prepare_restore(tmp_path / "none.sqlite3", database.path)
     again = open_conversations(database.path)
     assert [row.title for row in ConversationStore(again).list()] == ["kept"]

@@ -134,7 +134,7 @@ def test_status_line_shows_what_drafting_brings(qtbot) -> None:
     line.resize(900, 30)
     line.show()
     line.show_stats(dataclasses.replace(STATS, passes=40, drafted_tokens=200, accepted_tokens=61), "")
-    assert line.drafting.text() == "2.5 per pass, 30 % kept"
+    assert line.drafting.text() == "2.5 per pass, 30 % accepted"
     assert line.drafting.isVisible()
     line.show_stats(STATS, "")
     assert not line.drafting.isVisible()
@@ -219,7 +219,7 @@ def test_welcome_download_with_cancel_and_retry(qtbot) -> None:
     page.end_download("There is no network.")
     assert page.first_run.trouble.text() == "There is no network."
     assert page.first_run.download.isVisible()
-    assert "again" in page.first_run.download.text()
+    assert "Retry" in page.first_run.download.text()
 
 
 def test_a_starter_inside_the_package_is_not_offered_as_a_download(qtbot, monkeypatch, tmp_path) -> None:
@@ -242,7 +242,7 @@ def test_a_starter_inside_the_package_is_not_offered_as_a_download(qtbot, monkey
     picker.show_fetching(True)
     picker.show_fetching(False)
     shown += [action.text() for action in picker.menu().actions()]
-    assert "Try again" in shown
+    assert "Retry" in shown
     page.end_download()
     assert page.first_run.download.text().startswith("Chat with the starter model")
     assert not [words for words in shown if "ownload" in words]

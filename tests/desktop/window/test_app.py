@@ -256,7 +256,7 @@ def test_settings_reach_the_request_and_show_their_source(hand) -> None:
     hand.say("warm")
     assert hand.echo.chat.requests[-1].sampler.temperature == 1.3
     assert form.row("temperature").reset.isVisible()
-    assert "this conversation" in form.row("temperature").reset.toolTip()
+    assert "this chat" in form.row("temperature").reset.toolTip()
     hand.press(Key.Key_N, CTRL)
     assert box.value() == SamplerSettings().temperature
     hand.window.navigation.open_chat(hand.session.conversations.index(1, 0).data(_id_role()))
@@ -474,7 +474,7 @@ def test_first_run_download_cancel_fail_retry_and_load(make_hand) -> None:
     hand.qtbot.waitUntil(welcome.first_run.trouble.isVisible)
     assert "no network" in welcome.first_run.trouble.text()
     fetch.error = None
-    hand.click("Try the download again")
+    hand.click("Retry the download")
     hand.wait_for("idle")
     assert fetch.calls == 3
     assert welcome.ready.isVisible()
@@ -589,7 +589,7 @@ def test_panes_hide_by_key_and_when_it_gets_narrow(hand) -> None:
     hand.press(Key.Key_B, CTRL)  # no room beside the conversation: it takes its place
     assert window.sidebar.isVisible()
     assert not window.chat.isVisible()
-    hand.click("Back to the conversation", window.sidebar)
+    hand.click("Back to the chat", window.sidebar)
     assert window.chat.isVisible()
     window.resize(1200, 700)
     assert window.sidebar.isVisible()
@@ -626,7 +626,7 @@ def test_every_control_has_an_accessible_name(hand) -> None:
 
 
 def test_an_unhandled_error_is_one_sentence_in_the_window(hand) -> None:
-    hand.desktop.show_trouble("Something went wrong inside Inglenook (KeyError).")
+    hand.desktop.show_trouble("Something went wrong in Inglenook (KeyError).")
     assert "KeyError" in banner(hand)
 
 

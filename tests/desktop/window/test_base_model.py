@@ -43,7 +43,7 @@ def shown_buttons(hand: Hand) -> list[str]:
 def test_an_empty_chat_says_so_and_offers_a_notebook(hand) -> None:
     hand.load("base.gguf")
     assert BASE_MODEL in hand.window.chat.welcome.ready.text.text()
-    assert BASE_MODEL.startswith("This is a base model.")
+    assert BASE_MODEL.startswith("This is a base model without a chat template.")
     assert not hand.window.chat.banner.isVisible()  # said once is enough
     assert shown_buttons(hand) == ["New notebook"]
     hand.click("New notebook", hand.window.chat.welcome)
@@ -102,7 +102,7 @@ def test_every_general_format_has_its_words() -> None:
     names = [*(name for name, _ in _FORMATS), "plain"]
     texts = {name: template_text(dataclasses.replace(bare, fallback_template=name)) for name in names}
     assert len(set(texts.values())) == len(texts)
-    assert texts["gemma"] == "none; the general form Gemma is used"
+    assert texts["gemma"] == "none; the general template Gemma is used"
     assert template_text(ECHO_INFO) == "the model's own"
     assert "yours" in template_text(bare, True)
     assert "yours" in template_text(ECHO_INFO, True)

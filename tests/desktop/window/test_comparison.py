@@ -232,7 +232,7 @@ def test_several_replies_cannot_begin_with_a_given_text(hand) -> None:
     hand.window.chat.composer.set_opening("Sure,")
     hand.type("plums")
     hand.press(Key.Key_S, CTRL_SHIFT)
-    assert "cannot begin with a given text" in hand.window.chat.banner.text.text()
+    assert "cannot start with a given text" in hand.window.chat.banner.text.text()
     assert hand.window.chat.composer.text() == "plums"
     assert hand.texts() == []
 
@@ -308,7 +308,7 @@ def test_columns_of_other_models_say_what_they_wait_for(hand) -> None:
     load = hand.echo.load_hold = threading.Event()
     service = hand.desktop.services.comparisons
     assert service.begin(hand.items()[-1].id, [ColumnSettings(label="One"), ColumnSettings(model=str(other))])
-    hand.qtbot.waitUntil(lambda: page(hand).columns[1].words.text() == "other is being loaded.")
+    hand.qtbot.waitUntil(lambda: page(hand).columns[1].words.text() == "Loading other.")
     first, second = page(hand).columns
     assert [column.title.text() for column in (first, second)] == ["1. One · echo", "2. other"]
     assert not second.keep.isEnabled()
@@ -319,7 +319,7 @@ def test_columns_of_other_models_say_what_they_wait_for(hand) -> None:
     assert second.keep.isEnabled()
     hand.click("Keep reply 1")
     banner = hand.window.chat.banner
-    assert banner.text.text() == "This reply was written by echo, which is not loaded now."
+    assert banner.text.text() == "This reply was written by echo, which is not loaded."
     hand.click("Load echo", banner)
     hand.qtbot.waitUntil(lambda: hand.session.model is not None and hand.session.model.name == "echo")
 
@@ -428,7 +428,7 @@ def test_a_column_that_was_not_written_is_tried_again_by_key(hand) -> None:
     written, missing = page(hand).columns
     assert not written.retry.isVisible()
     assert missing.retry.isVisible()
-    assert missing.retry.accessibleName() == "Write reply 2 again"
+    assert missing.retry.accessibleName() == "Generate reply 2 again"
     assert not missing.keep.isEnabled()
     missing.column.settings = dataclasses.replace(missing.column.settings, model="/models/x.gguf")
     missing.retry.setFocus()

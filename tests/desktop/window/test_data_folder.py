@@ -159,7 +159,7 @@ def test_a_folder_that_comes_back_is_noticed(make_hand, tmp_path: Path) -> None:
     asked(hand)
     (tmp_path / "moved away").rename(tmp_path / "data")
     hand.qtbot.waitUntil(lambda: hand.window.data_folder.box is None, timeout=5 * LOOK_MS)
-    assert "there again" in hand.window.chat.banner.text.text()
+    assert "is back" in hand.window.chat.banner.text.text()
     say(hand, "back")
     assert hand.texts()[-1] == "back"
 

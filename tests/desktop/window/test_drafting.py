@@ -59,8 +59,8 @@ def test_the_pane_shows_the_models_of_this_computer_and_one_is_chosen(hand) -> N
     assert choices.button(path(hand, "small.gguf")).isChecked()
     hand.say("a b c d e f g h i j k")
     assert hand.echo.chat.requests[-1].speculation.draft_model == path(hand, "small.gguf")
-    assert pane(hand).figures.kept.text() == "75 % of 12 drafted tokens kept"
-    assert hand.window.chat.status.drafting.text() == "3.3 per pass, 75 % kept"
+    assert pane(hand).figures.kept.text() == "75 % of 12 drafted tokens accepted"
+    assert hand.window.chat.status.drafting.text() == "3.3 per pass, 75 % accepted"
 
 
 def test_figures_move_while_the_reply_is_written(hand) -> None:
@@ -75,7 +75,7 @@ def test_figures_move_while_the_reply_is_written(hand) -> None:
     assert status.state.text() == "Answering, 1 banned phrase avoided"
     assert "tok/s" in status.reply.text()
     assert "/ 4,096 tokens" in status.context.text()
-    assert pane(hand).figures.speed.text() == "1.4× faster than without"
+    assert pane(hand).figures.speed.text() == "1.4× the speed without drafting"
     shown = status.context.text()
     hand.qtbot.waitUntil(lambda: status.context.text() != shown)
     hand.press(Key.Key_Escape)
@@ -92,7 +92,7 @@ def test_a_draft_that_does_not_fit_keeps_the_text_and_can_be_switched_off(hand) 
     hand.press(Key.Key_Return)
     assert hand.window.chat.composer.text() == "hello"
     assert "Your text is kept." in banner.text.text()
-    hand.click("Switch drafting off", banner)
+    hand.click("Turn off drafting", banner)
     assert not banner.isVisible()
     assert hand.session.settings(SpeculationSettings).method == "none"
     hand.box.setFocus()

@@ -15,7 +15,7 @@ from engine.settings import SamplerSettings
 from tests.desktop.fakes import EchoChat
 from tests.desktop.hand import Hand
 
-RELOAD = "Load the model again"
+RELOAD = "Reload the model"
 
 
 class OutOfMemoryError(RuntimeError):
@@ -41,11 +41,11 @@ def offered(hand: Hand) -> bool:
 
 
 TROUBLES = [
-    (MemoryError(), "not enough memory to go on", True),
-    (OutOfMemoryError("CUDA out of memory"), "not enough memory to go on", True),
+    (MemoryError(), "not enough memory to continue", True),
+    (OutOfMemoryError("CUDA out of memory"), "not enough memory to continue", True),
     (
         RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: not enough memory"),
-        "not enough memory to go on",
+        "not enough memory to continue",
         True,
     ),
     (
@@ -54,7 +54,7 @@ TROUBLES = [
         False,
     ),
     (DeviceLost("The GPU stopped working: load the model again."), "The GPU stopped working", False),
-    (ZeroDivisionError("division by zero"), "Something went wrong inside Inglenook: ZeroDivisionError", True),
+    (ZeroDivisionError("division by zero"), "Something went wrong in Inglenook (ZeroDivisionError)", True),
 ]
 
 

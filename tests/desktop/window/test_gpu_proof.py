@@ -114,8 +114,8 @@ def test_scores_that_are_no_numbers_end_the_reply_with_a_sentence(
         assert hand.session.model is not None
         assert banner_text(hand) == ""
         return
-    assert "Some of the GPU's kernels are wrong now. Load the model again" in item.notice
-    assert "Some of the GPU's kernels are wrong now. Load the model again" in banner_text(hand)
+    assert "Some GPU kernels now give wrong results. Reload the model" in item.notice
+    assert "Some GPU kernels now give wrong results. Reload the model" in banner_text(hand)
     assert hand.session.model is None
     text = copied(hand)
     assert REPORT in text

@@ -101,7 +101,7 @@ def test_a_local_model_takes_the_refusal_away(hand):
 def test_the_status_line_shows_no_destination_for_a_pinned_chat(hand):
     hand.use()
     assert hand.window.chat.status.destination.isVisible()
-    assert "where your messages are sent" in hand.window.chat.welcome.ready.text.text()
+    assert "Your messages are sent to" in hand.window.chat.welcome.ready.text.text()
     pin(hand)
     assert hand.window.chat.status.destination.isHidden()
     assert "this chat stays on this computer" in hand.window.chat.welcome.ready.text.text()

@@ -42,7 +42,7 @@ def test_the_header_names_the_model_that_is_being_loaded(hand) -> None:
     hand.echo.load_delay_s = 5.0
     hand.window.model_controller.open(hand.folder / "other.gguf")
     hand.wait_for("loading")
-    assert picker.text().startswith("Loading other …")
+    assert picker.text().startswith("Loading other…")
     assert picker.accessibleName() == "Loading model: other"
     hand.session.stop()
     hand.wait_for("idle", "no_model")
@@ -80,11 +80,11 @@ def test_a_reply_is_not_ended_without_a_question(hand, way: str) -> None:
     assert hand.session.state == "prefill"
     found = box(hand)
     assert found is not None
-    hand.click("Keep the reply", found)
+    hand.click("Cancel", found)
     hand.qtbot.waitUntil(lambda: box(hand) is None)
     assert hand.session.state == "prefill"
     ways[way]()
-    hand.click("Stop the reply", box(hand))
+    hand.click("Stop and ", box(hand))
     hand.wait_for("idle", "no_model")
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     expected = {"unload": "", "reload": "echo"}.get(way, "other")
@@ -98,7 +98,7 @@ def test_the_question_is_moot_when_the_reply_is_over(hand) -> None:
     hand.window.model_controller.open(hand.folder / "other.gguf")
     hand.echo.chat.hold.set()
     hand.wait_for("idle")
-    hand.click("Stop the reply", box(hand))
+    hand.click("Stop and ", box(hand))
     hand.qtbot.waitUntil(lambda: hand.session.model is not None and hand.session.model.name == "other")
     assert "stopped to" not in hand.items()[-1].footer
 
@@ -156,7 +156,7 @@ def test_writing_again_says_why_it_cannot(hand, notebook) -> None:
     hand.press(Key.Key_R, Modifier.ControlModifier)
     banner = hand.window.chat.banner
     assert banner.isVisible()
-    assert banner.text.text() == "The model is still loading: try again when it is ready. Your text is kept."
+    assert banner.text.text() == "The model is still loading. Try again when it is ready. Your text is kept."
     assert notebook.editor.text() == "Once upon a time"
     hand.echo.load_hold.set()
     hand.wait_for("idle")

@@ -87,7 +87,7 @@ def test_a_document_is_written_in_turns_undone_and_kept(hand) -> None:
     assert editor(hand).text() == "Once upon a time there was"
     write(hand, " 😀 end")
     keys(hand, "!")
-    hand.click("Undo writing")
+    hand.click("Undo")
     assert editor(hand).text() == "Once upon a time there was!"
     hand.restart()
     assert editor(hand).text() == "Once upon a time there was!"
@@ -102,7 +102,7 @@ def test_it_writes_at_the_cursor_and_what_is_behind_stays_unread(hand) -> None:
     keys(hand, "A😀 tail")
     place = len("A😀".encode("utf-16-le")) // 2
     editor(hand).put_cursor(place)
-    assert "5 characters behind it stay and are not read" in page(hand).bar.note.text()
+    assert "5 characters after it are kept but not read" in page(hand).bar.note.text()
     write(hand, " one 😀 two")
     assert hand.echo.chat.requests[-1].messages[-1].content == "A😀"
     assert editor(hand).text() == stored(hand).text == "A😀 one 😀 two tail"
@@ -159,7 +159,7 @@ def test_it_writes_again_with_another_seed_and_in_the_background(hand) -> None:
     notebook = hand.session.conversation
     editor(hand).put_cursor(2)
     hand.echo.chat.reply = " far away"
-    hand.click("Write on")
+    hand.click("Continue")
     hand.wait_for("prefill", "answering")
     keys(hand, "no key is taken")
     hand.window.navigation.new_chat()
@@ -168,13 +168,13 @@ def test_it_writes_again_with_another_seed_and_in_the_background(hand) -> None:
     hand.window.navigation.open_chat(notebook)
     assert editor(hand).text() == "Go far away left"
     assert page(hand).written_text() == " far away"
-    hand.click("Undo writing")
+    hand.click("Undo")
     assert editor(hand).text() == "Go left"
 
 
 def test_what_is_left_out_is_said_in_tokens_and_nothing_to_go_on_from_is_said(hand, monkeypatch) -> None:
     hand.press(Key.Key_Return, Modifier.ControlModifier)
-    assert "Write a beginning first" in page(hand).bar.note.text()
+    assert "Write something first" in page(hand).bar.note.text()
     assert not hand.echo.chat.requests
     before = EchoChat.stream
 
@@ -232,7 +232,7 @@ def test_the_reader_who_scrolled_away_stays_there_and_who_reads_along_follows(ha
     bar = editor(hand).verticalScrollBar()
     hand.echo.chat.hold = threading.Event()
     hand.echo.chat.reply = "\nnew words" * 40
-    hand.click("Write on")
+    hand.click("Continue")
     hand.wait_for("prefill", "answering")
     bar.setValue(20)
     hand.echo.chat.hold.set()
@@ -317,7 +317,7 @@ def test_a_document_that_was_cut_off_says_so_without_calling_it_a_reply(hand) ->
     hand.window.notebooks._refresh()
     assert (
         session.document().notice
-        == "Inglenook ended while this was being written; what had been saved is here."
+        == "Inglenook ended while this was being written. The text written so far was saved."
     )
     assert editor(hand).text() == "Half a sen"
     keys(hand, "t")

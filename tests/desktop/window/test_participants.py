@@ -63,11 +63,11 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     dialog.add_other()
     QTest.keyClicks(dialog.name, "bea")
     dialog._accept()
-    assert "Two are called bea" in dialog.trouble.text()
-    hand.click("Remove from the chat", dialog)
-    hand.click("Earlier in the order", dialog)
+    assert "Two participants are named bea" in dialog.trouble.text()
+    hand.click("Remove participant", dialog)
+    hand.click("Move up", dialog)
     assert [dialog.list.item(row).text() for row in range(dialog.list.count())] == ["Bea", "Ada"]
-    hand.click("Later in the order", dialog)
+    hand.click("Move down", dialog)
     QTest.keyClicks(dialog.own, "Cy, Di")
     dialog.automatic.setValue(1)
     dialog.buttons.button(dialog.buttons.StandardButton.Ok).click()
@@ -77,7 +77,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
         (Participant("Ada", "Loves numbers."), Participant("Bea", "", bea.id)), ("Cy", "Di"), "turn", 1
     )
     assert window.personas.picker.accessibleName() == "2 roles in this chat"
-    assert bar.buttons[0].accessibleName() == "Let Ada speak, answers next"
+    assert bar.buttons[0].accessibleName() == "Let Ada reply, next to reply"
 
     hand.say("Hello")
     qtbot.waitUntil(
@@ -108,7 +108,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     assert session.cast.user == "Di"
     assert bar.user.accessibleName() == "You write as Di"
     hand.type("And you, Bea?")
-    hand.click("Let Bea speak")
+    hand.click("Let Bea reply")
     qtbot.waitUntil(
         lambda: (
             authors(hand)[3:] == ["Di", "Bea", "Ada"] and session.state == "idle" and not session.replying_in
@@ -166,7 +166,7 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     session.set_cast(Cast(cast, turn="hand"))
     hand.say("Anybody?")
     assert (authors(hand), chat.requests) == ([""], [])
-    assert window.participants.bar.title.text() == "Who answers?"
+    assert window.participants.bar.title.text() == "Who replies?"
     choose(hand, "/next Bo")
     qtbot.waitUntil(
         lambda: authors(hand) == ["", "Bo"] and session.state == "idle" and not session.replying_in

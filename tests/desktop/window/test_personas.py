@@ -19,7 +19,7 @@ from desktop.views.widgets.avatar import face_of
 from engine.settings import SamplerSettings, StopSettings
 from tests.desktop.hand import Hand
 
-FULL = "There is no room to save the conversations: make room there, then it is saved."
+FULL = "There is not enough disk space to save your chats. Free some space, and they will be saved."
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(
     picture.save(str(tmp_path / "ada.png"))
     (tmp_path / "words.png").write_text("no picture")
     dialog.editor.take_picture(tmp_path / "words.png")
-    assert "no picture that can be read" in dialog.banner.text.text()
+    assert "is not a readable picture" in dialog.banner.text.text()
     dialog.editor.take_picture(tmp_path / "ada.png")
 
     with monkeypatch.context() as refused:  # the disk is full: all of it stays in the fields
@@ -178,7 +178,7 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     assert "From the folder Office: 0.25" not in row.toolTip()
     assert "From the folder Office" in row.toolTip()
     window.settings_controller._set(SamplerSettings, "temperature", 1.5)
-    assert "Set in this conversation: 1.5" in row.toolTip()
+    assert "Set in this chat: 1.5" in row.toolTip()
     assert "From the folder Office: 0.25" in row.toolTip()
     assert "0.25 (from the folder office)" in row.reset.toolTip().lower()
 
@@ -190,7 +190,7 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
         assert folders.get(work).settings == {"SamplerSettings": {"temperature": 0.25}}
         dialog.close()
         assert dialog.isVisible()
-    hand.click("Save again", dialog)
+    hand.click("Retry", dialog)
     assert folders.get(work).settings == {"SamplerSettings": {"temperature": 0.25, "top_p": 0.5}}
     assert session.settings(SamplerSettings).top_p == 0.5
     form.reset_requested.emit("temperature")
@@ -274,7 +274,7 @@ def test_a_temporary_chat_says_so_and_can_be_kept(hand, qtbot) -> None:
     hand.type("never on the disk")
     window.actions_by_name["delete_chat"].trigger()
     assert not strip.isVisible()
-    assert "forgotten" in window.chat.banner.text.text()
+    assert "discarded" in window.chat.banner.text.text()
     hand.restart()
     assert b"never on the disk" not in b"".join(path.read_bytes() for path in hand.folder.rglob("*.sqlite3*"))
 

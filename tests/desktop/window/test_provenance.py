@@ -53,7 +53,7 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     dialog = hand.window.reply_details.dialog
     rows = {title: label.text() for title, label in dialog._values.items()}
     assert rows["Model"] == "echo"
-    assert rows["Seed"] == "1, drawn at random"
+    assert rows["Seed"] == "1, random"
     assert rows["Ended"] == "stopped at <|im_end|>"
     expected = hashlib.sha256(b"weights").hexdigest()
     qtbot.waitUntil(lambda: dialog._values["SHA-256"].text().replace("\u200b", "") == expected)
@@ -75,7 +75,7 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     assert len(copied["reply"]["token_ids"]) == 5
 
     before = [dataclasses.astuple(item) for item in hand.items()]
-    assert replayed(hand) == "Identical, 5 tokens."
+    assert replayed(hand) == "Identical: 5 tokens."
     assert [dataclasses.astuple(item) for item in hand.items()] == before, (
         "a replay writes nothing into the chat"
     )
@@ -94,7 +94,7 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     hand.wait_for("idle")
     hand.window.chat.transcript.act("origin", hand.items()[-1].id)  # as the button below the reply does
     words = hand.window.reply_details.dialog.words.text()
-    assert words.startswith("It may differ. The loaded model is echo, whose files are others")
+    assert words.startswith("The replay may differ. The loaded model is echo, whose files differ")
     assert "quantisation while loading" in words
     assert hand.window.reply_details.dialog.reply.hash == expected, "that of then"
     hand.window.reply_details.dialog.close()
@@ -116,7 +116,7 @@ def test_the_prompt_of_a_second_reply_survives_a_restart(hand, qtbot) -> None:
     dialog.close()
     hand.load()
     hand.window.actions_by_name["origin"].trigger()
-    assert replayed(hand) == "Identical, 2 tokens."
+    assert replayed(hand) == "Identical: 2 tokens."
     hand.window.reply_details.dialog.close()
 
 
@@ -132,9 +132,9 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     now = meter.measured
     assert (now.length, now.messages, now.used, now.next_read, now.about) == (4096, 16, 22, 22, False)
     assert "Messages: 16" in clarity.bar.accessibleName()
-    assert "The next message reads: 22 tokens" in clarity.bar.toolTip()
+    assert "Read by the next message: 22 tokens" in clarity.bar.toolTip()
     first = hand.items()[0].id
-    assert meter.edit_words(first) == "Editing this re-reads about 7 tokens", (
+    assert meter.edit_words(first) == "Editing this rereads about 7 tokens", (
         "the prompt before it is not cached"
     )
     transcript = hand.window.chat.transcript
@@ -148,7 +148,7 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     QApplication.sendEvent(
         button, QHelpEvent(QEvent.Type.ToolTip, QPoint(2, 2), button.mapToGlobal(QPoint(2, 2)))
     )
-    assert "re-reads about 18 tokens" in button.toolTip()
+    assert "rereads about 18 tokens" in button.toolTip()
     clarity.show_context()
     assert clarity.bar.popup.isVisible()
     assert "Free: 4,074" in clarity.bar.popup.accessibleDescription()
@@ -161,7 +161,7 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     plot = clarity.figures.plot
     QTest.keyClick(plot, Key.Key_End)
     assert "Reply 2 of 2" in clarity.figures.words.text()
-    assert "Drafts kept: 75 %" in clarity.figures.words.text()
+    assert "Accepted drafts: 75 %" in clarity.figures.words.text()
     QTest.keyClick(plot, Key.Key_Left)
     assert "Reply 1 of 2" in plot.accessibleDescription()
     assert "Drafts" not in plot.accessibleDescription()
@@ -172,7 +172,7 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
         QTest.keyClick(plot, Key.Key_Return)
     assert chosen.args == [hand.items()[3].id]
     hand.window.navigation.new_chat()
-    assert plot.accessibleName() == "No figures yet"
+    assert plot.accessibleName() == "No statistics yet"
     clarity.figures.close()
 
 
@@ -215,12 +215,12 @@ def test_words_and_numbers() -> None:
     assert [nice_top(value) for value in (0, 0.03, 0.7, 42, 100, 101)] == [1.0, 0.05, 1.0, 50.0, 100.0, 200.0]
     assert (
         Compared(0, 2, "a", "b").sentence
-        == "The first token differs already; then the reply has “a”, and the replay writes “b”."
+        == "The first token already differs; then the reply has “a”, and the replay writes “b”."
     )
     assert Compared(2, 2, "", "c").sentence.endswith("then the reply ends, and the replay writes “c”.")
     assert fit_words((Place("Memory", 10, (2, 3)),)) == ""
     assert fit_words((Place("Memory", 10_000, (9000, 3000)),)).startswith(
-        "This will not fit: 2 kB too little."
+        "This will not fit: 2 kB more memory is needed."
     )
 
 
@@ -260,7 +260,7 @@ def test_the_starter_replays_bit_for_bit_in_the_window(qtbot, qapp, tmp_path, st
         for item in [item for item in hand.items() if item.role == "assistant"]:
             hand.window.reply_details.open(item.id)
             dialog = hand.window.reply_details.dialog
-            assert dialog.words.text().startswith("The reply can be written again")
+            assert dialog.words.text().startswith("The reply can be generated again")
             dialog.replay.click()
             qtbot.waitUntil(lambda dialog=dialog: dialog.replay.text() == "Replay", timeout=60_000)
             assert dialog.words.text().startswith("Identical, ")

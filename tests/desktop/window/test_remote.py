@@ -89,7 +89,7 @@ def test_a_server_that_cannot_be_reached_leaves_the_loaded_model(hand):
 
 def test_a_server_that_was_removed_is_named_when_its_model_is_opened(hand):
     hand.window.model_controller.load("remote:gone:echo")
-    hand.qtbot.waitUntil(lambda: "not among your servers" in hand.notice(), timeout=WAIT_MS)
+    hand.qtbot.waitUntil(lambda: "no longer in your list of servers" in hand.notice(), timeout=WAIT_MS)
 
 
 def test_loading_can_be_stopped_while_the_server_does_not_answer(hand):
@@ -211,7 +211,7 @@ def test_a_refusal_is_shown_and_the_message_kept(hand):
 
 def test_it_is_said_when_a_chat_goes_to_a_server_for_the_first_time(hand):
     hand.load()
-    hand.say("written here")
+    hand.say("used here")
     provider = hand.add()
     hand.use(provider)
     host = f"127.0.0.1:{hand.echo_server.server.port}"
@@ -230,7 +230,7 @@ def test_it_is_said_when_a_chat_goes_to_a_server_for_the_first_time(hand):
 
 def test_the_empty_page_says_where_a_model_runs(hand):
     hand.use()
-    assert f"on 127.0.0.1:{hand.echo_server.server.port}, where" in hand.window.chat.welcome.ready.text.text()
+    assert f"sent to 127.0.0.1:{hand.echo_server.server.port}." in hand.window.chat.welcome.ready.text.text()
     hand.load()
     hand.qtbot.waitUntil(lambda: "on this computer" in hand.window.chat.welcome.ready.text.text())
 

@@ -42,8 +42,8 @@ def test_settings_that_the_server_does_not_take_say_why(hand):
     assert row.isEnabled()
     hand.use()
     assert not row.isEnabled()
-    assert "Lab does not take this setting." in row.toolTip()
-    assert row.editor.accessibleDescription().startswith("Lab does not take this setting.")
+    assert "Lab does not support this setting." in row.toolTip()
+    assert row.editor.accessibleDescription().startswith("Lab does not support this setting.")
     stops = hand.window.inspector.forms[StopSettings]
     assert stops.row("max_tokens").isEnabled()
     assert stops.row("stop_strings").isEnabled()
@@ -65,7 +65,7 @@ def test_a_value_that_the_server_does_not_take_can_be_taken_back(hand):
     assert (row.isEnabled(), row.note.isHidden()) == (False, True)
     hand.session.set_settings(ConstraintSettings(banned_strings=("never",)))
     assert row.isEnabled()
-    assert row.note.text() == "Lab does not take this setting."
+    assert row.note.text() == "Lab does not support this setting."
     assert row.note.property("tone") == "muted"
     hand.session.reset_setting(ConstraintSettings, "banned_strings")
     assert (row.isEnabled(), row.note.isHidden()) == (False, True)
@@ -82,7 +82,7 @@ def test_panes_that_are_the_servers_business_say_so_once(hand):
         assert forms[cls]._why.text() == words
     assert not hand.window.model_settings.drafting.isEnabled()
     assert not hand.window.model_settings.device.isEnabled()
-    assert forms[SamplerSettings]._why.text() == "Lab takes none of these settings."
+    assert forms[SamplerSettings]._why.text() == "Lab supports none of these settings."
     assert forms[StopSettings]._why is None
     hand.load()
     hand.qtbot.waitUntil(hand.window.model_settings.drafting.isEnabled)
@@ -102,11 +102,11 @@ def test_replies_are_continued_only_where_the_server_can(hand):
     hand.use()
     hand.say("one two")
     reply = hand.items()[-1]
-    assert "begins a new reply" in disabled(hand, "continue")
-    assert "begins a new reply" in disabled(hand, "opening")
+    assert "starts a new reply" in disabled(hand, "continue")
+    assert "starts a new reply" in disabled(hand, "opening")
     asked = len(hand.echo_server.server.asked)
     assert not hand.session.continue_reply(reply.id)
-    assert "Lab begins a new reply" in hand.notice()
+    assert "Lab starts a new reply" in hand.notice()
     assert not hand.session.submit("more", opening="Begin")
     assert hand.texts() == ["one two", "one two"]
     assert len(hand.echo_server.server.asked) == asked
@@ -153,7 +153,7 @@ def test_the_context_is_marked_as_an_estimate(hand):
     shown = dict(lines(meter.measured))
     assert shown["Context"] == "4,096 tokens"
     assert shown["Messages"].startswith("about ")
-    assert shown["Tokens"] == "estimated, not counted"
+    assert shown["Tokens"] == "estimated"
     assert "Cached" not in shown
     hand.load()
     hand.qtbot.waitUntil(lambda: meter.measured.exact and meter.measured.messages > 0, timeout=WAIT_MS)
@@ -167,7 +167,7 @@ def test_a_context_of_unknown_length_is_said_to_be_so(hand):
     meter = hand.desktop.services.context_meter
     hand.qtbot.waitUntil(lambda: meter.measured.messages > 0 and not meter.measured.exact, timeout=WAIT_MS)
     shown = dict(lines(meter.measured))
-    assert shown["Context"] == "the server does not say how long it is"
+    assert shown["Context"] == "length not stated by the server"
     assert "Free" not in shown
 
 
@@ -186,7 +186,7 @@ def test_tokens_can_be_looked_at_though_the_server_tells_no_probabilities(hand):
     keys = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
     hand.press(Qt.Key.Key_T, keys)
     assert hand.texts()[-1] == "one two three"
-    assert hand.notice() == "Lab sends no probabilities of tokens. Replies of other models show theirs."
+    assert hand.notice() == "Lab sends no probabilities of tokens. Replies from other models show theirs."
     hand.window.chat.banner.hide()
     hand.press(Qt.Key.Key_T, keys)
     assert hand.notice() == ""
@@ -216,7 +216,7 @@ def test_a_persona_can_have_a_model_of_a_server(hand):
     persona = Persona(0, "Ada", model_path=f"remote:{provider.id}:echo")
     number = PersonaStore(hand.session.stores.database).save(persona).id
     hand.window.personas.choose(number)
-    assert hand.notice() == "Ada is meant to be answered by echo, which is not loaded."
+    assert hand.notice() == "Ada uses the model echo, which is not loaded."
     assert hand.echo_server.server.asked == []
     hand.click("Load echo")
     hand.qtbot.waitUntil(lambda: hand.session.model is not None and bool(hand.session.model.host))

@@ -46,7 +46,8 @@ FAULTS: dict[str, tuple[Callable[[Asked], Reply], str, str]] = {
     "not json": (lambda asked: Reply(200, {"content-type": "text/html"}, (b"<html>",)), "", "Lab"),
     "reset at once": (gone, "", "Lab"),
     "cut in the middle": (
-        lambda asked: events(chunk("One "), chunk("two"), complete=False), "One two", "what had come",
+        lambda asked: events(chunk("One "), chunk("two"), complete=False), "One two",
+        "the text received so far",
     ),
     "ended without an end": (lambda asked: events(chunk("One "), "[DONE]"), "One ", ""),
     "nonsense in the middle": (lambda asked: events(chunk("One "), "{nonsense", chunk("x")), "One ", "Lab"),
@@ -95,29 +96,33 @@ def test_a_server_that_asks_to_wait_is_asked_again(hand):
     answers = iter([json_reply({"error": {"message": "busy"}}, 429, retry_after="1")])
     hand.echo_server.script = lambda asked: next(answers, None) or hand.echo_server.stream("in the end")
     hand.send("patience")
-    hand.qtbot.waitUntil(lambda: "asks to wait" in hand.window.chat.status.state.text(), timeout=WAIT_MS)
+    hand.qtbot.waitUntil(lambda: "asks you to wait" in hand.window.chat.status.state.text(), timeout=WAIT_MS)
     hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "in the end", timeout=WAIT_MS)
     hand.wait_for("idle")
     assert hand.items()[-1].notice == ""
 
 
-@pytest.mark.parametrize("script", ["hangs", "hangs in the middle", "asks to wait"])
+@pytest.mark.parametrize("script", ["hangs", "hangs in the middle", "asks you to wait"])
 def test_stop_ends_what_hangs_at_once(hand, script):
     hand.use()
     hangs = threading.Event()
     hand.echo_server.script = {
         "hangs": lambda asked: events(hangs),
         "hangs in the middle": lambda asked: events(chunk("One "), hangs),
-        "asks to wait": lambda asked: json_reply({"error": {"message": "busy"}}, 429, retry_after="50"),
+        "asks you to wait": lambda asked: json_reply({"error": {"message": "busy"}}, 429, retry_after="50"),
     }[script]
     hand.send("go on")
-    words = {"hangs": "Waiting for Lab", "hangs in the middle": "Answering", "asks to wait": "asks to wait"}
+    words = {
+        "hangs": "Waiting for Lab",
+        "hangs in the middle": "Answering",
+        "asks you to wait": "asks you to wait",
+    }
     hand.qtbot.waitUntil(lambda: words[script] in hand.window.chat.status.state.text(), timeout=WAIT_MS)
     hand.press(Qt.Key.Key_Escape)
     hand.wait_for("idle", timeout=10_000)
     assert hand.texts() == ["go on", "One " if script == "hangs in the middle" else ""]
     assert state_of(hand) == "stopped"
-    if script != "asks to wait":
+    if script != "asks you to wait":
         assert hand.echo_server.server.closed.acquire(timeout=10)
     hand.echo_server.script = None
     hand.say("and now")

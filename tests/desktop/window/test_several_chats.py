@@ -104,7 +104,7 @@ def test_loading_a_model_asks_how_many_replies_would_end(hand) -> None:
     hand.qtbot.waitUntil(lambda: any(box.isVisible() for box in hand.window.findChildren(QMessageBox)))
     (box,) = (box for box in hand.window.findChildren(QMessageBox) if box.isVisible())
     assert box.informativeText().startswith("2 replies are being written.")
-    hand.click("Stop the replies and load", box)
+    hand.click("Stop and load", box)
     hand.qtbot.waitUntil(lambda: not hand.session.busy and hand.session.model.name == "other")
     assert writing(hand) == []
 

@@ -63,7 +63,7 @@ def test_folders_pins_and_trash(hand) -> None:
     window.sidebar.list.setFocus()
     window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(FOLDER, folder.id)))
     hand.press(Key.Key_Delete)
-    answer(hand, "Move to the trash")
+    answer(hand, "Move to trash")
     assert [title for title in chats(hand) if title] == []
     assert window.sidebar.trash_button.text().strip() == "Trash  (2)"
     hand.click("Undo", window.chat.banner)
@@ -85,8 +85,8 @@ def test_folders_pins_and_trash(hand) -> None:
     page.list.setCurrentIndex(page.model.index(0))
     QTest.keyClick(page.list, Key.Key_Delete)
     answer(hand, "Cancel")
-    hand.click("Empty the trash", page)
-    answer(hand, "Delete for good")
+    hand.click("Empty trash", page)
+    answer(hand, "Delete permanently")
     hand.qtbot.waitUntil(lambda: page.nothing.isVisible())
     QTest.keyClick(page.back, Key.Key_Escape)
     assert window.sidebar.list.isVisible()

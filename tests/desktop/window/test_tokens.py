@@ -109,7 +109,7 @@ def test_the_popup_says_what_is_known_of_a_token(hand) -> None:
     names = [button.accessibleName() for button in found.buttons]
     assert len(names) == 5
     assert names[0].startswith("“␣two”")
-    assert "written here" in names[0]
+    assert "used here" in names[0]
     assert "dropped by the sampler" in names[3]
     assert "continue from here" in names[3]
     assert [button.isEnabled() for button in found.buttons] == [False, True, True, True, True]
@@ -136,7 +136,7 @@ def test_another_token_is_clicked_and_the_reply_goes_on_from_there(hand) -> None
     hand.qtbot.waitUntil(lambda: [row.row.text for row in rows(hand)] == ["one two three1"])
     assert not popup(hand).isVisible()
     hover(hand, 1)
-    assert "A reply is being written" in popup(hand).note.text()
+    assert "wait for the reply being written" in popup(hand).note.text()
     assert not any(button.isEnabled() for button in popup(hand).buttons)
     gate.set()
     hand.wait_for("idle")
@@ -148,7 +148,7 @@ def test_another_token_is_clicked_and_the_reply_goes_on_from_there(hand) -> None
     hand.wait_for("idle")
     assert tuple(trace(hand).ids) == (*ids, id_of(" four"))
     assert trace(hand).token(2).probability == pytest.approx(chosen.other.probability)
-    hand.click("Previous variant")
+    hand.click("Previous version")
     assert [row.row.text for row in rows(hand)] == ["one two three four"]
 
 
@@ -239,7 +239,7 @@ def test_an_alternative_that_ends_the_reply_is_no_way_on(hand) -> None:
     inspect(hand)
     hover(hand, 1)
     assert [button.isEnabled() for button in popup(hand).buttons] == [False, False, True, True, True]
-    assert "it ends the reply" in other(hand, 1).accessibleName()
+    assert "ends the reply" in other(hand, 1).accessibleName()
 
 
 def test_an_edited_reply_has_no_tokens_and_what_follows_has(hand) -> None:
@@ -275,7 +275,7 @@ def test_a_continued_reply_keeps_the_tokens_it_had(hand) -> None:
     assert trace(hand).ids_before(6) == tuple(map(id_of, ("one", " two", " three", " four", " five", " six")))
     inspect(hand)
     hover(hand, 1)
-    assert "No alternatives were kept" in popup(hand).note.text()
+    assert "No alternatives were saved" in popup(hand).note.text()
 
 
 def test_a_reply_is_shown_as_tokens_while_it_is_written(hand) -> None:

@@ -47,7 +47,7 @@ def export(hand: Hand, label: str, path: Path, thoughts: bool = True) -> None:
     dialog = hand.window.transfer.export_dialog
     hand.click(label, dialog)
     dialog.thoughts.setChecked(thoughts)
-    hand.click("Choose where…", dialog)
+    hand.click("Export…", dialog)
     choose(hand, "exportTo", path)
     hand.qtbot.waitUntil(lambda: hand.window.transfer.export_dialog is None)
 
@@ -56,7 +56,7 @@ def suggested(hand: Hand, label: str) -> str:
     """The name that the file dialog offers."""
     dialog = hand.window.transfer.export_dialog
     hand.click(label, dialog)
-    hand.click("Choose where…", dialog)
+    hand.click("Export…", dialog)
     (asked,) = hand.window.findChildren(QFileDialog, "exportTo")
     name = Path(asked.selectedFiles()[0]).name
     asked.done(QFileDialog.DialogCode.Rejected)
@@ -116,7 +116,7 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     choose(hand, "importFrom", tmp_path / "a.json")
     window = hand.window.transfer.import_window
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
-    assert window.heading.text() == "All of these chats are here already"
+    assert window.heading.text() == "All of these chats have already been imported"
     hand.click("Close", window)
 
 
@@ -128,7 +128,7 @@ def test_an_export_that_cannot_be_written_says_so_and_can_go_elsewhere(hand: Han
     for label in ("Markdown", "PDF"):
         dialog.begin(label, tmp_path / "missing" / "a.md")
         hand.qtbot.waitUntil(lambda: dialog.choose.isVisible())
-        assert "choose another place" in dialog.trouble.text()
+        assert "Choose another place" in dialog.trouble.text()
     export(hand, "Markdown", tmp_path / "a.md")
     assert (tmp_path / "a.md").exists()
     assert not list(tmp_path.glob("*.part"))
@@ -162,7 +162,7 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
     assert window.heading.text() == "30 chats were imported"
     assert "conversations.json, entry 11 (byte" in window.broken.toPlainText()
-    hand.click("Copy the list", window)
+    hand.click("Copy list", window)
     assert QGuiApplication.clipboard().text() == window.broken.toPlainText()
     titles = [
         hand.session.conversations.index(row).data() for row in range(hand.session.conversations.rowCount())
@@ -210,7 +210,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     hand.say("Kept for good")
     trigger(hand, "restore_backup")
     dialog = hand.window.backups.dialog
-    hand.qtbot.waitUntil(lambda: "no backup yet" in dialog.words.text())
+    hand.qtbot.waitUntil(lambda: "no backups yet" in dialog.words.text())
     hand.click("Back up now", dialog)
     hand.qtbot.waitUntil(lambda: dialog.list.count() == 1)
     assert "1 chat · " in dialog.list.item(0).text()
@@ -222,7 +222,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     hand.click("Restore…", dialog)
     box = hand.window.findChild(QMessageBox, "restoreQuestion")
     hand.click("Restore", box)
-    hand.qtbot.waitUntil(lambda: "The chats are as they were" in banner(hand))
+    hand.qtbot.waitUntil(lambda: "Your chats were restored" in banner(hand))
     assert [row.title for row in hand.session.stores.kept.list() if row.title] == ["Kept for good"]
     assert hand.texts()[:1] == ["Kept for good"]
     hand.wait_for("idle")
@@ -266,7 +266,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.wait_for("idle")
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     assert hand.texts()[-1] == LONG  # it stays on screen
-    assert sum("no room" in sentence for sentence in reported) == 1
+    assert sum("not enough disk space" in sentence for sentence in reported) == 1
     hand.window.chat.composer.set_text("mine " * 2000)
     hand.press(Qt.Key.Key_Return)
     assert hand.box.toPlainText() == "mine " * 2000  # and so does what could not be sent
@@ -276,7 +276,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     assert hand.texts()[-1] == LONG
     room(database)
     hand.session.replies.unsaved._timer.setInterval(1)
-    hand.qtbot.waitUntil(lambda: "Everything is saved again." in reported)
+    hand.qtbot.waitUntil(lambda: "Saving works again, and everything is saved." in reported)
     assert hand.session.stores.kept.path(talk)[-1].text == LONG
     assert hand.session.stores.kept.path(talk)[-1].state == "complete"
 
@@ -298,16 +298,16 @@ def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> 
         assert hand.window.isVisible()
         return leaving.box
 
-    assert "no room" in ask().informativeText()
+    assert "not enough disk space" in ask().informativeText()
     hand.click("Stay", leaving.box)
     hand.qtbot.waitUntil(lambda: leaving.box is None)
     hand.window.close()
     first = leaving.box
-    hand.click("Save again", first)
+    hand.click("Retry", first)
     hand.qtbot.waitUntil(lambda: leaving.box not in (None, first))  # it still cannot
     hand.click("Save the text to a file…", leaving.box)
     choose(hand, "unsavedTo", tmp_path / "missing" / "reply.md")
-    hand.qtbot.waitUntil(lambda: "choose another place" in banner(hand))
+    hand.qtbot.waitUntil(lambda: "Choose another place" in banner(hand))
     assert hand.window.isVisible()
     hand.qtbot.waitUntil(lambda: not hand.window.findChildren(QFileDialog, "unsavedTo"))
     hand.window.close()
@@ -333,7 +333,7 @@ def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     hand.window.close()
     room(database)
-    hand.click("Save again", hand.window.close_guard.box)
+    hand.click("Retry", hand.window.close_guard.box)
     hand.qtbot.waitUntil(lambda: not hand.window.isVisible())
     hand.restart()
     assert hand.session.stores.kept.path(talk)[-1].text == LONG

@@ -112,7 +112,7 @@ def test_closing_the_dialog_stops_the_download(hand, qtbot) -> None:
 
 
 def test_other_installations_say_how_they_are_updated(hand, qtbot) -> None:
-    fake(hand).advised = "It was installed with pip."
+    fake(hand).advised = "Inglenook was installed with pip."
     dialog = opened(hand)
     qtbot.waitUntil(dialog.notes.isVisible)
     assert dialog.advice.isVisible()
@@ -121,7 +121,7 @@ def test_other_installations_say_how_they_are_updated(hand, qtbot) -> None:
     fake(hand).source = False
     dialog = opened(hand)
     assert "built without an address" in dialog.words.text()
-    assert dialog.advice.text() == "It was installed with pip."
+    assert dialog.advice.text() == "Inglenook was installed with pip."
     assert fake(hand).checks == 1
     dialog.reject()
 

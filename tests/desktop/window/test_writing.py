@@ -143,7 +143,7 @@ def test_files_are_pasted_dropped_chosen_removed_and_refused_in_a_sentence(hand)
     long.setText("word " * 600)
     hand.type("See: ")
     hand.box.insertFromMimeData(long)
-    hand.click("Attach it instead")
+    hand.click("Attach as a file")
     assert hand.box.toPlainText() == "See: "
     assert harness(hand).files.held()[0].attachment.name == "Pasted text.txt"
 
@@ -175,7 +175,7 @@ def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -
     send(hand)
     hand.click("Stop the reply")
     hand.wait_for("idle")
-    assert "waits" in harness(hand).rows.title.text()
+    assert harness(hand).rows.title.text() == "1 queued message"
     assert hand.texts()[-2:] == ["five", ""]
     hand.restart()
     hand.load()
@@ -218,7 +218,7 @@ def test_an_edit_without_an_answer_and_a_fork(hand) -> None:
     hand.say("second")
     hand.window.chat.edit_last_own()
     QTest.keyClicks(hand.window.focusWidget(), " try")
-    hand.click("Save without answering")
+    hand.click("Save without a reply")
     assert hand.texts() == ["first", "first", "second try"]
     assert (hand.items()[2].variant_index, hand.items()[2].variant_count) == (1, 2)
     assert hand.session.state == "idle"
@@ -351,7 +351,7 @@ def test_a_long_message_without_files_is_cut_or_sent_anyway_with_a_warning_befor
     assert "too long" in offers.words.text()
     assert not hand.items()
     hand.click("Trim to fit")
-    hand.qtbot.waitUntil(lambda: "Cut to fit" in offers.words.text() and offers.isVisible())
+    hand.qtbot.waitUntil(lambda: "trimmed to fit" in offers.words.text() and offers.isVisible())
     cut = hand.box.toPlainText()
     assert 4000 < len(cut.split()) <= 4096 - 16
     hand.press(Key.Key_Z, Held.ControlModifier)
@@ -371,7 +371,7 @@ def test_a_long_message_without_files_is_cut_or_sent_anyway_with_a_warning_befor
     send(hand)
     assert "longer than the context" in offers.words.text()
     assert not harness(hand).rows.rows
-    hand.click("Let it wait anyway")
+    hand.click("Queue anyway")
     assert len(harness(hand).rows.rows) == 1
     hand.click("Stop the reply")
     hand.wait_for("idle")
@@ -483,13 +483,13 @@ def test_a_waiting_message_is_counted_again_before_it_is_sent(hand) -> None:
     assert hand.items()[2].text[place:] == "Sum it up"
     assert 4096 - 16 - 8 < len(hand.items()[2].text.split()) <= 4096 - 16
     hand.qtbot.waitUntil(lambda: "too long" in hand.window.chat.banner.text.text())
-    assert "waits" in harness(hand).rows.title.text()
+    assert harness(hand).rows.title.text() == "1 queued message"
     assert len(hand.items()) == 4
     hand.echo.chat.reply = "done"
     hand.window.chat.banner.hide()
     hand.click("Send", harness(hand).rows)  # it would only fail: it waits on, and why is said again
     hand.qtbot.waitUntil(hand.window.chat.banner.isVisible)
-    assert hand.window.chat.banner.text.text().endswith("too long for the context: make it shorter.")
+    assert hand.window.chat.banner.text.text().endswith("too long for the context. Shorten it.")
     (row,) = queue.waiting(hand.session.conversation)
     queue.remove(row.id)
     queue.add("word " * 4089 + "end")
@@ -507,11 +507,9 @@ def test_a_full_chat_offers_to_drop_its_oldest_turns(hand) -> None:
     hand.window.chat.composer.set_text("word " * 3000)
     send(hand)
     hand.qtbot.waitUntil(offers.isVisible)
-    words = (
-        "With this message the conversation is 905 tokens too long: it has 5,001, the context holds 4,096."
-    )
+    words = "The chat with this message is 905 tokens too long. It has 5,001 tokens. The context holds 4,096."
     assert offers.words.text() == words
-    hand.click("Drop the oldest turns")
+    hand.click("Drop the oldest messages")
     hand.qtbot.waitUntil(lambda: len(hand.items()) == 4)
     assert hand.session.settings(StopSettings).when_full == "drop_oldest"
     assert hand.box.toPlainText() == ""

@@ -104,7 +104,7 @@ def test_unknown_memory_counts_as_free(there) -> None:
 
 @pytest.mark.parametrize("text", ["x", "0;1", "-1", "0,", ",1", "0 1", "100"])
 def test_numbers_of_gpus_are_validated(text: str) -> None:
-    with pytest.raises(BadSetting, match="numbers of GPUs with commas between them, such as 0 or 0,1"):
+    with pytest.raises(BadSetting, match="GPU numbers separated by commas, such as 0 or 0,1"):
         LoadSettings(gpus=text)
     for good in ("", " ", "0", "0,1", "1 , 0"):
         assert LoadSettings(gpus=good).gpus == good

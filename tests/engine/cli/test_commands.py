@@ -162,7 +162,7 @@ def test_a_device_is_chosen_once(answer, run_command, tiny, monkeypatch):
     prompt = ("logits", tiny, "--prompt", "Hi", "--context-length", 256)
     assert answer(*prompt, "--device", "reference") == answer(*prompt, *REFERENCE)
     code, _, err = run_command(*prompt, "--device", "cpu", *REFERENCE)
-    assert (code, "give one of them" in err) == (1, True)
+    assert (code, "Use only one of them" in err) == (1, True)
     code, out, err = run_command(*prompt, "--device", "cuda:0")
     assert (code, out) == (1, "")
     assert err == (
@@ -320,7 +320,7 @@ def test_run_with_everything_that_shapes_a_reply(answer, run_command, tiny, tmp_
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--drafting", "model"), "no draft model is named"),
+        (("--drafting", "model"), "no draft model is chosen"),
         (("--drafting", "model", "--draft-model", "nowhere.gguf"), "nowhere.gguf"),
         (("--format", "regex", "--pattern", "(("), "expression"),
         (("--format", "json_schema", "--pattern", "{"), "JSON"),
@@ -531,7 +531,7 @@ def test_the_peer_reads_gguf_only(run_command, tmp_path, monkeypatch):
     monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: object())
     code, _, err = run_command("bench", write_folder(tmp_path / "tiny"), "--vs", "llama.cpp")
     assert code == 1
-    assert "llama.cpp reads GGUF files only" in err
+    assert "llama.cpp reads only GGUF files" in err
 
 
 def test_bench_without_the_peer(run_command, tiny, monkeypatch):

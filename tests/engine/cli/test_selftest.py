@@ -62,7 +62,7 @@ def test_the_processor(run: Run) -> None:
     assert "rms_norm of heads" in out
     assert out.splitlines()[-1] == "6 checks, 0 failed"
     code, out = run("--device", "cpu", "--only", "no such thing")
-    assert (code, out) == (1, "nothing was checked: no case has such a name\n")
+    assert (code, out) == (1, "nothing was checked: no check has a matching name\n")
 
 
 def test_a_gpu_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def write(seed: int, count: int, constraint: ConstraintSettings, **more: Any) ->
 
 def needed(constraint: ConstraintSettings) -> int:
     with pytest.raises(
-        BadSetting, match=r"The shortest reply in the format .* has \d+ tokens, but a reply may have 1;"
+        BadSetting, match=r"The shortest reply in this format has \d+ tokens, but a reply may have 1;"
     ) as reported:
         write(0, 1, constraint)
     return int(re.findall(r"\d+", str(reported.value))[0])
@@ -135,9 +135,7 @@ def test_a_context_that_is_nearly_full() -> None:
         generator, _ = make(context=len(START) + room - 1)
         reply = stream(generator, START, WARM, StopSettings(max_tokens=0), constraint=constraint, seed=1)
         if room < least:
-            with pytest.raises(
-                BadSetting, match=f"the context has room for {room}; shorten the conversation"
-            ):
+            with pytest.raises(BadSetting, match=f"the context has room for {room}; shorten the chat"):
                 list(reply)
         else:
             json.loads("".join(event.text for event in reply if isinstance(event, Text)))

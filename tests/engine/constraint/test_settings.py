@@ -39,11 +39,12 @@ FINE = [
     ("choices", "yes\nno"),
 ]
 WRONG = [
-    ("json_schema", "", "There is no text for the JSON schema; write it, or choose another format."),
+    ("json_schema", "", "There is no text for the JSON schema; enter it, or choose another format."),
     (
         "json_schema",
         '{"a":\n 1,}',
-        "The JSON schema is no JSON at line 2, column 4: expecting property name enclosed in double quotes.",
+        "The JSON schema is not valid JSON at line 2, column 4: expecting property name enclosed in double "
+        "quotes.",
     ),
     (
         "json_schema",
@@ -64,20 +65,20 @@ WRONG = [
     (
         "json_schema",
         '{"if": {}, "then": {}}',
-        'uses "if", "then", which cannot be enforced while a reply is written; leave it out.',
+        'uses "if", "then", which cannot be enforced while a reply is written; remove it.',
     ),
     ("json_schema", '{"oneOf": [{"type": "string"}, {"minLength": 3}]}', 'cannot be enforced; use "anyOf".'),
     (
         "json_schema",
         '{"$ref": "http://x.y/z"}',
-        'refers to another document with "$ref", which is not fetched; put it under "$defs".',
+        'refers to another document with "$ref", which is not loaded; put it under "$defs".',
     ),
     (
         "json_schema",
         '{"type": "integer", "minimum": 5, "maximum": 3}',
         "minimum (5) is greater than maximum (3).",
     ),
-    ("json_schema", '{"minimum": NaN}', "NaN is no number in JSON"),
+    ("json_schema", '{"minimum": NaN}', "NaN is not a JSON number"),
     ("json_schema", '{"minimum": 1e999}', "The JSON schema cannot be written as JSON"),
     ("json_schema", '{"minimum": ' + "1" * 5000 + "}", "The JSON schema has a number that cannot be used"),
     ("json_schema", "[" * 100_000, "The JSON schema is nested too deeply"),
@@ -101,7 +102,7 @@ WRONG = [
     ),
     ("regex", "a\\", "The regular expression ends in the middle of an escape"),
     ("regex", "a\\b", "The regular expression has \\b, or ^ or $ elsewhere than at its ends"),
-    ("regex", "a" * 200_001, "The regular expression has 200,001 characters; at most 200,000 are possible."),
+    ("regex", "a" * 200_001, "The regular expression has 200,001 characters; at most 200,000 are allowed."),
     ("grammar", 'start: a\na: "x" b', 'The grammar is not valid at line 2, column 4: unknown name: "b".'),
     ("grammar", 'start: "a', "The grammar is not valid at line 1, column"),
     (
@@ -117,8 +118,8 @@ WRONG = [
         "start: a0\n" + "".join(f"a{i}: a{i + 1}\n" for i in range(9000)),
         "The grammar has more than 2,000 rules",
     ),
-    ("choices", " \n\n", "There are no choices for the reply; write one a line."),
-    ("yaml", "a: b", "'yaml' is no format of a reply"),
+    ("choices", " \n\n", "There are no choices for the reply; write one per line."),
+    ("yaml", "a: b", "'yaml' is not a reply format"),
 ]
 
 
@@ -181,11 +182,11 @@ def test_a_beginning_that_the_format_does_not_allow() -> None:
     for format, pattern in (("json", ""), ("regex", "a+"), ("choices", "yes\nno"), ("grammar", 'start: "a"')):
         with pytest.raises(
             BadSetting,
-            match=r"^The reply is to begin with 'sure', which its format does not allow; change one of "
+            match=r"^The reply must start with 'sure', which its format does not allow; change one of "
             r"them\.$",
         ):
             make_filters(ConstraintSettings(format=format, pattern=pattern, begin_with="sure"), TOKENIZER)
-    with pytest.raises(BadSetting, match="no tokens for the characters"):
+    with pytest.raises(BadSetting, match="no tokens for characters"):
         make_filters(ConstraintSettings(begin_with="漢"), TOKENIZER)
 
 

@@ -131,7 +131,7 @@ def test_two_rows_share_what_the_cache_holds():
     assert events[-1].stats.new_tokens == 512 - 300 + 1
     table = generator.cache.table
     assert table.free + table.idle == table.page_count
-    with pytest.raises(ContextTooLong, match="more than the cache holds of both"):
+    with pytest.raises(ContextTooLong, match="more than the cache holds"):
         stream(generator, list(PROMPT) + list(range(20, 120)) * 3, guidance=Guidance(other, 1.5))
 
 

@@ -129,7 +129,7 @@ def test_a_reply_that_is_continued_goes_on_in_its_form():
     text, _, _ = write([*START, *state], WARM, 50, seed=2, constraint=constraint, given=len(state))
     assert re.fullmatch("c[0-9]{2}", text)
     generator, _ = make()
-    with pytest.raises(BadSetting, match="does not fit the format"):
+    with pytest.raises(BadSetting, match="does not match the format"):
         list(
             stream(
                 generator,

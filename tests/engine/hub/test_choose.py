@@ -163,7 +163,7 @@ def test_both_formats_in_one_repository() -> None:
         (["config.json", "pytorch_model.bin"], {}, "only pickled weights"),
         (["README.md"], {}, "has no weights"),
         (["adapter_config.json", "adapter_model.safetensors"], {}, "only an adapter"),
-        (["unet/model.safetensors", "model_index.json"], {}, "no whole language model"),
+        (["unet/model.safetensors", "model_index.json"], {}, "an incomplete language model"),
         (["config.json", "model.safetensors"], {"quantisation": "bitsandbytes"},
         "quantised for bitsandbytes"),
         (["config.json", "model.safetensors"], {"tags": ("mlx", "4-bit")}, "quantised for MLX"),
@@ -254,7 +254,7 @@ def test_only_sixteen_bits_are_better_than_nothing() -> None:
 
 
 def test_a_missing_size_is_reported() -> None:
-    with pytest.raises(DownloadError, match=r"does not tell the size of m-Q4_0\.gguf"):
+    with pytest.raises(DownloadError, match=r"does not state the size of m-Q4_0\.gguf"):
         choices([("m-Q4_0.gguf", -1)])
 
 
@@ -266,10 +266,10 @@ def test_a_missing_size_is_reported() -> None:
      "~/../m.gguf"],
 )  # fmt: skip
 def test_names_that_lead_elsewhere(name: str) -> None:
-    with pytest.raises(DownloadError, match=r"is no safe file name; nothing of this model is fetched\.$"):
+    with pytest.raises(DownloadError, match=r"is not a safe file name; nothing was downloaded\.$"):
         check_names([HubFile(name, 1)])
     if name.endswith(".gguf"):
-        with pytest.raises(DownloadError, match="no safe file name"):
+        with pytest.raises(DownloadError, match="not a safe file name"):
             choices([name])
 
 

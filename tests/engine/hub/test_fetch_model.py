@@ -143,7 +143,7 @@ def test_fresh(hub: Hub, tmp_path: Path, model: str, opened: str) -> None:
     assert {event.total for event in progress} == {choice.bytes}
     assert [event.done for event in progress] == sorted(event.done for event in progress)
     assert progress[-1].done == choice.bytes
-    assert progress[0].stage.startswith(f"Fetching {choice.title}, file 1 of ")
+    assert progress[0].stage.startswith(f"Downloading {choice.title}, file 1 of ")
     asked = [urllib.parse.unquote(asked.path) for asked in hub.asked if "/resolve/" in asked.path]
     assert asked == [f"/{model}/resolve/{choice.revision}/{file.name}" for file in choice.files if file.size]
     assert unfinished_downloads(folder) == []
@@ -205,7 +205,7 @@ def test_a_foreign_folder_is_left_alone(hub: Hub, tmp_path: Path) -> None:
     mine = final_folder(tmp_path, choice)
     mine.mkdir()
     (mine / "diary.txt").write_text("dear")
-    with pytest.raises(DownloadError, match="was not fetched by this program; move it away"):
+    with pytest.raises(DownloadError, match="was not downloaded by this program; move it"):
         fetch(choice, tmp_path)
     assert content(mine) == {"diary.txt": b"dear"}
     assert hub.ranges_asked(choice.files[0].name) == []
@@ -321,10 +321,10 @@ def test_going_offline_ends_a_running_download(hub: Hub, tmp_path: Path) -> None
     events = download_model(choice, tmp_path)
     next(events)
     set_offline(True)
-    with pytest.raises(DownloadError, match="set to work offline"):
+    with pytest.raises(DownloadError, match="working offline"):
         list(events)
     before = len(hub.asked)
-    with pytest.raises(DownloadError, match="set to work offline"):
+    with pytest.raises(DownloadError, match="working offline"):
         fetch(choice, tmp_path)
     assert len(hub.asked) == before
 
@@ -332,7 +332,7 @@ def test_going_offline_ends_a_running_download(hub: Hub, tmp_path: Path) -> None
 def test_discarding_leaves_nothing(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "DISCARD_SECONDS", 0.1)
     choice = chosen()
-    with running(hub, choice, tmp_path, 50_000), pytest.raises(DownloadError, match="under way"):
+    with running(hub, choice, tmp_path, 50_000), pytest.raises(DownloadError, match="in progress"):
         discard_download(choice, tmp_path)
     assert len(unfinished_downloads(tmp_path)) == 1
     discard_download(choice, tmp_path)
@@ -366,7 +366,7 @@ def test_one_at_a_time(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     with (
         running(hub, choice, tmp_path, 10_000),
-        pytest.raises(DownloadError, match="another download of it is under way"),
+        pytest.raises(DownloadError, match="another download of it is in progress"),
     ):
         fetch(choice, tmp_path)
 
@@ -378,7 +378,9 @@ def test_wrong_content(hub: Hub, tmp_path: Path, name: str) -> None:
     """One byte differs, in a large or a small file: it is neither published nor kept."""
     choice = chosen("a/gguf" if "gguf" in name else "a/folder")
     hub.spoil = lambda file, data: data[:5] + bytes([data[5] ^ 1]) + data[6:] if file == name else data
-    assert f"{name}: what came is not the file that its server announced" in refusal(choice, tmp_path)
+    assert f"{name}: the download does not match the size or hash that the server announced" in refusal(
+        choice, tmp_path
+    )
     hub.spoil = lambda file, data: data
     fetch(choice, tmp_path)
     assert content(final_folder(tmp_path, choice)) == expected(choice)
@@ -405,7 +407,7 @@ def test_the_commit_is_pinned(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     paused(hub, choice, tmp_path)
     hub.repos["a/gguf"] = Repo({name: drawn(len(data)) for name, data in GGUF.items()}, commit="c" * 40)
-    assert "could not be fetched: it has no such revision" in refusal(choice, tmp_path)
+    assert "could not be downloaded: it has no such revision" in refusal(choice, tmp_path)
 
 
 def test_resuming_at_a_newer_commit_keeps_unchanged_files(hub: Hub, tmp_path: Path) -> None:
@@ -464,7 +466,7 @@ def test_temporary_errors_are_retried(hub: Hub, tmp_path: Path) -> None:
 def test_permanent_errors_are_reported(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     hub.statuses = [(503, {})] * 50
-    assert "has trouble of its own (it answered 503)" in refusal(choice, tmp_path)
+    assert "has a problem (status 503)" in refusal(choice, tmp_path)
     assert 50 - len(hub.statuses) == transfer_module.TRIES
 
 
@@ -487,11 +489,11 @@ def test_redirects_do_not_carry_the_token(hub: Hub, tmp_path: Path) -> None:
 )
 def test_names_that_leave_the_folder(hub: Hub, tmp_path: Path, name: str) -> None:
     hub.repos["a/gguf"] = Repo({name: b"x" * 100})
-    with pytest.raises(DownloadError, match="no safe file name"):
+    with pytest.raises(DownloadError, match="not a safe file name"):
         model_choices("a/gguf")
     good = chosen("a/folder")
     bad = dataclasses.replace(good, files=(dataclasses.replace(good.files[0], name=name), *good.files[1:]))
-    assert "no safe file name" in refusal(bad, tmp_path / "models")
+    assert "not a safe file name" in refusal(bad, tmp_path / "models")
     assert os.listdir(tmp_path) == []
 
 
@@ -513,7 +515,7 @@ def test_links_are_not_followed(hub: Hub, tmp_path: Path, where: str) -> None:
             (part / f"{choice.files[1].name}.part").symlink_to(outside / "own")
         else:
             (part / "additional_chat_templates").symlink_to(outside)
-    assert "remove it and try again" in refusal(choice, models)
+    assert "delete it and try again" in refusal(choice, models)
     discard_download(choice, models)
     assert content(outside) == {"own": b"own"}
     assert os.listdir(models) == []

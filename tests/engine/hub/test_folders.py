@@ -84,7 +84,7 @@ def test_a_model_in_two_places_is_listed_once(tmp_path: Path) -> None:
 def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     (model,) = found(Place("Your folders", tmp_path / "usb"))
     assert model.title == "usb"
-    assert "is not there or cannot be read" in model.trouble
+    assert "is missing or cannot be read" in model.trouble
 
 
 def test_a_folder_that_cannot_be_read_hides_no_others(
@@ -147,7 +147,7 @@ def test_an_incomplete_download_in_the_cache_is_reported(tmp_path: Path) -> None
     (model,) = found(Place("Cache", tmp_path, "hugging face"))
     assert (
         model.trouble
-        == "The download of org/half is not complete (model-00002-of-00002.safetensors is missing); "
+        == "The download of org/half is incomplete (model-00002-of-00002.safetensors is missing); "
         "download it again."
     )
 

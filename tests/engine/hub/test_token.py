@@ -184,7 +184,7 @@ def test_the_environment_asks_to_be_offline(
 def test_the_switch_also_applies_to_the_starter_model(tmp_path: Path) -> None:
     set_offline(True)
     assert is_offline()
-    with pytest.raises(DownloadError, match="set to work offline"):
+    with pytest.raises(DownloadError, match="working offline"):
         list(fetch_starter(tmp_path))
     set_offline(False)
     assert not is_offline()

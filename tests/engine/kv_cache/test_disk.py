@@ -148,7 +148,7 @@ def test_foreign_files(tmp_path: Path, good: Path, monkeypatch: pytest.MonkeyPat
     ):
         path = tmp_path / str(number)
         path.write_bytes(text)
-        with pytest.raises(Unusable, match="no file of cached pages"):
+        with pytest.raises(Unusable, match="not a file of cached pages"):
             PageFile(path, "me", PAGE_BYTES, STATE_BYTES)
     monkeypatch.setattr(disk, "VERSION", "3")
     with pytest.raises(Unusable, match="version"):

@@ -153,7 +153,7 @@ def test_too_little_room_raises_one_sentence_and_changes_nothing() -> None:
     lease = table.open([9999])
     lease.reserve(1)
     with pytest.raises(
-        ContextTooLong, match=r"^This conversation needs 2 more cache pages .* only 1 of 3 can be had.*\.$"
+        ContextTooLong, match=r"^This chat needs 2 more cache pages .* only 1 of 3 are available.*\.$"
     ):
         lease.reserve(3 * P)
     assert (len(lease.pages), table.free) == (1, 1)

@@ -68,7 +68,7 @@ def test_bad_gguf_metadata(
 HF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     "no architecture": ({"architectures": None}, BadCheckpoint, "architectures is None"),
     "unknown architecture": ({"architectures": ["MambaForCausalLM"]}, UnsupportedModel,
-    "'MambaForCausalLM'.*a later one may.*`inglenook-engine info --json` lists"),
+    "'MambaForCausalLM'.*A later version may.*`inglenook-engine info --json` lists"),
     "another family": ({"architectures": ["GPT2LMHeadModel"]}, BadCheckpoint, "has no n_embd"),
     "no width": ({"hidden_size": None}, BadCheckpoint, "config.json has no hidden_size"),
     "layers 2.0": ({"num_hidden_layers": 2.0}, BadCheckpoint,
@@ -116,7 +116,7 @@ def test_missing_head_and_unknown_gguf_architecture(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"llama", b"mamba", 1))
     with pytest.raises(
         UnsupportedModel,
-        match=r"m\.gguf has the architecture 'mamba'.*a later one may.*`inglenook-engine info --json` lists",
+        match=r"m\.gguf has the architecture 'mamba'.*A later version may.*`inglenook-engine info --json`",
     ):
         describe(path)
     assert all(architecture.gguf or architecture.hf for architecture in ARCHITECTURES)
@@ -218,7 +218,7 @@ def test_a_system_without_memory_for_the_cache(tmp_path: Path, monkeypatch: pyte
         raise MemoryError
 
     monkeypatch.setattr(model.backend, "new_cache", refuse)
-    with pytest.raises(NotEnoughMemory, match="no room for a context of 512 tokens"):
+    with pytest.raises(NotEnoughMemory, match="not enough memory for a context of 512 tokens"):
         model.new_cache(512)
     with pytest.raises(BadSetting, match="0 tokens"):
         model.new_cache(0)

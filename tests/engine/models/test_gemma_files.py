@@ -175,7 +175,7 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
         opened(num_kv_shared_layers=8)
     with pytest.raises(BadCheckpoint, match="heads of different sizes"):
         opened(per_layer_config={"2": {"head_dim": 24}, "4": {"head_dim": 32}})
-    with pytest.raises(BadCheckpoint, match=r"the headers call for \(16, 64\)"):
+    with pytest.raises(BadCheckpoint, match=r"the headers state \(16, 64\)"):
         opened(hidden_size_per_layer_input=16)
     opened(use_bidirectional_attention="vision")
     with pytest.raises(BadCheckpoint, match="activation_sparsity_pattern"):

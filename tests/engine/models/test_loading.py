@@ -345,7 +345,8 @@ def test_too_little_memory_leaves_the_running_chat(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
     with pytest.raises(
         NotEnoughMemory,
-        match=r"m\.gguf leaves too little memory beside its weights\. A context of 1048576 tokens takes",
+        match=r"m\.gguf leaves too little memory after loading its weights\. A context of "
+        r"1048576 tokens needs",
     ):
         finished(open_chat(path, REFERENCE, CacheSettings(context_length=1 << 20), replaces=present))
     free = 1000
@@ -377,14 +378,14 @@ def test_the_memory_of_the_running_model_counts_as_free(
         except StopIteration as end:
             end.value.close()
             break
-    assert stages[0] == ("Reading the headers", False)
+    assert stages[0] == ("Reading the model's headers", False)
     assert stages[1] == ("Loading the weights", True)
 
 
 def test_stopping_before_the_weights_leaves_the_running_chat(tmp_path: Path, present: Present) -> None:
     stop = threading.Event()
     loading = open_chat(write_gguf(tmp_path / "m.gguf"), REFERENCE, CacheSettings(), stop, present)
-    assert next(loading).stage == "Reading the headers"
+    assert next(loading).stage == "Reading the model's headers"
     stop.set()
     with pytest.raises(Cancelled):
         next(loading)

@@ -137,7 +137,7 @@ def test_missing_files_and_tensors(tmp_path: Path) -> None:
             {"x.lora_A.weight": np.ones((2, 3), np.float32), "x.lora_B.weight": np.ones((5, 3), np.float32)},
             "have the shapes",
         ),
-        ({"x.lora_embedding_A": np.ones((2, 3), np.float32)}, "no LoRA matrix"),
+        ({"x.lora_embedding_A": np.ones((2, 3), np.float32)}, "not a LoRA matrix"),
         ({}, "no LoRA matrices"),
     ):
         save_file(tensors, file)

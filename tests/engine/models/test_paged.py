@@ -79,7 +79,7 @@ def test_context_length():
     assert chosen_context(CacheSettings(), 2048) == 2048
     assert chosen_context(CacheSettings(), 131072) == 8192
     assert chosen_context(CacheSettings(context_length=131072), 131072) == 131072
-    with pytest.raises(BadSetting, match="16384 tokens, but this model sees at most 8192"):
+    with pytest.raises(BadSetting, match="16384 tokens, but this model supports at most 8192"):
         chosen_context(CacheSettings(context_length=16384), 8192)
 
 
@@ -138,7 +138,7 @@ def test_memory_for_several_sequences():
     leases = [cache.open([1]) for _ in range(2)]
     for first, lease in enumerate(leases, 1):
         read(cache, lease, [first] * cache.growth(0, 0))
-    with pytest.raises(ContextTooLong, match="can be had"):
+    with pytest.raises(ContextTooLong, match="are available"):
         cache.run(leases[0], [5])
     leases[1].close()
     read(cache, leases[0], [1] * 1024)

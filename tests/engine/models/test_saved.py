@@ -150,8 +150,8 @@ def test_a_foreign_file_in_its_place(tmp_path: Path) -> None:
     cache = new_cache()
     notice = restore_cache(cache, "me", mine.parent)
     assert notice == (
-        "The saved cache of the conversations was left aside: it was written for another model, cache type "
-        "or version; the conversations will be read again."
+        "The saved cache of your chats was not used: it was written for another model, cache type "
+        "or version. The chats will be read again."
     )
     assert run(cache, A) == 0
     assert save_cache(cache, "me", mine.parent) == ""
@@ -167,7 +167,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     for damaged in (whole[:100], whole[:-1], b"", b"\0" * len(whole), whole[:900] + b"\xff" + whole[901:]):
         file.write_bytes(damaged)
         cache = new_cache()
-        assert "left aside" in restore_cache(cache, "me", tmp_path)
+        assert "was not used" in restore_cache(cache, "me", tmp_path)
         assert run(cache, A) == 0
 
 
@@ -235,7 +235,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(list(tmp_path.iterdir())) == fits
         if not fits:
             assert notice.endswith(
-                "it takes 6.14 kB, but 268 MB of disk space are free; the conversations will be read again."
+                "it needs 6.14 kB, but only 268 MB of disk space is free. The chats will be read again."
             )
 
 
@@ -243,7 +243,7 @@ def test_closing_never_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     cache = new_cache()
     run(cache, A)
     (tmp_path / "file").write_text("in the way")
-    assert save_cache(cache, "me", tmp_path / "file").startswith("The conversations' cache was not saved (")
+    assert save_cache(cache, "me", tmp_path / "file").startswith("The cache of your chats was not saved (")
 
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")

@@ -68,7 +68,7 @@ def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     chat = RemoteChat(Provider("lab", "Lab", f"http://127.0.0.1:{port}"), "m", KNOWN)
-    with pytest.raises(RemoteError, match=r"refuses the connection: no server listens there; start it\."):
+    with pytest.raises(RemoteError, match=r"refused the connection: no server is running there; start it\."):
         list(chat.stream(asking(), threading.Event()))
 
 
@@ -88,14 +88,14 @@ ANSWERS = (
     (json_reply({}, 404), "has nothing at this address. Check it"),
     (json_reply({"error": "pay first"}, 402), "asks for payment: pay first"),
     (json_reply({"error": {"message": "slow down"}}, 429), "requests: slow down. Try again later."),
-    (json_reply({}, 429, retry_after="3600"), "It can be tried again in 60 min."),
-    (json_reply({"error": {"message": "boom"}}, 500), "has a fault (status 500): boom"),
-    (json_reply({"error": {"message": "upstream"}}, 503), "has a fault (status 503): upstream"),
+    (json_reply({}, 429, retry_after="3600"), "Try again in 60 min."),
+    (json_reply({"error": {"message": "boom"}}, 500), "reports an error (status 500): boom"),
+    (json_reply({"error": {"message": "upstream"}}, 503), "reports an error (status 503): upstream"),
     (json_reply({"detail": [{"loc": ["body", "top_k"], "msg": "big"}]}, 422), "(status 422): top_k: big"),
-    (json_reply({"choices": []}), "something that is no reply"),
-    (json_reply("hello"), "something that is no reply"),
-    (Reply(200, {"content-type": "text/html"}, (b"<html>Welcome</html>",)), "answers with a web page"),
-    (Reply(502, {"content-type": "text/html"}, (b"<html>Bad</html>",)), "has a fault (status 502). Try"),
+    (json_reply({"choices": []}), "something that is not a reply"),
+    (json_reply("hello"), "something that is not a reply"),
+    (Reply(200, {"content-type": "text/html"}, (b"<html>Welcome</html>",)), "sent a web page"),
+    (Reply(502, {"content-type": "text/html"}, (b"<html>Bad</html>",)), "reports an error (status 502). Try"),
 )
 
 
@@ -123,7 +123,7 @@ def test_the_key_is_not_sent_on(server: FakeServer) -> None:
         other.routes[CHAT] = lambda asked: events(says("stolen"), END)
         text, sentence = sentence_of(server)
         assert text == ""
-        assert f"sends requests on to {target}, and the key is not sent to another place" in sentence
+        assert f"redirects requests to {target}, and the key is not sent to another address" in sentence
         assert other.asked == []
 
 
@@ -134,12 +134,12 @@ def test_a_redirect_on_the_same_host_is_followed(server: FakeServer) -> None:
     assert [e.text for e in found if isinstance(e, Text)] == ["Hi"]
     assert [asked.headers["authorization"] for asked in server.asked] == [f"Bearer {KEY}"] * 2
     server.routes[f"{CHAT}/"] = server.routes[CHAT]
-    assert "again and again" in sentence_of(server)[1]
+    assert "itself repeatedly" in sentence_of(server)[1]
 
 
 def test_a_post_is_not_made_a_get(server: FakeServer) -> None:
     server.routes[CHAT] = lambda asked: Reply(302, {"location": "/elsewhere", "content-length": "0"})
-    assert "sends requests on to" in sentence_of(server)[1]
+    assert "redirects requests to" in sentence_of(server)[1]
     assert [asked.method for asked in server.asked] == ["POST"]
 
 
@@ -148,7 +148,7 @@ def test_a_cut_stream(server: FakeServer, chunked: bool) -> None:
     server.routes[CHAT] = lambda asked: events(says("One"), says(" two"), chunked=chunked, complete=False)
     text, sentence = sentence_of(server)
     assert text == "One two"
-    assert "broke off before the reply was complete. What had come is kept" in sentence
+    assert "was lost before the reply was complete. The text received so far is kept" in sentence
 
 
 def test_what_was_held_back_for_a_stop_string_is_kept(server: FakeServer) -> None:
@@ -194,8 +194,8 @@ def test_waits_as_long_as_the_server_asks(server: FakeServer) -> None:
     found = list(chat.stream(asking(), threading.Event()))
     assert [e.text for e in found if isinstance(e, Text)] == ["Hi"]
     said = [e.stage for e in found if isinstance(e, Loading)]
-    assert f"Lab (127.0.0.1:{server.port}) asks to wait 12 s" in said
-    assert f"Lab (127.0.0.1:{server.port}) asks to wait 3 s" in said
+    assert f"Lab (127.0.0.1:{server.port}) asks you to wait 12 s" in said
+    assert f"Lab (127.0.0.1:{server.port}) asks you to wait 3 s" in said
     assert clock.now >= 24
 
 
@@ -203,7 +203,7 @@ def test_does_not_wait_for_ever(server: FakeServer) -> None:
     server.routes[CHAT] = lambda asked: json_reply({"error": "busy"}, 503, retry_after="1")
     chat = chat_of(server)
     Clock(chat, 1.0)
-    with pytest.raises(RemoteError, match=r"has a fault \(status 503\): busy"):
+    with pytest.raises(RemoteError, match=r"reports an error \(status 503\): busy"):
         list(chat.stream(asking(), threading.Event()))
     assert len(server.asked) == reply_module.MOST_WAITS + 1
 
@@ -214,7 +214,7 @@ def test_waiting_can_be_stopped(server: FakeServer) -> None:
     found = []
     for event in chat_of(server).stream(asking(), stop):
         found.append(event)
-        if isinstance(event, Loading) and "asks to wait" in event.stage:
+        if isinstance(event, Loading) and "asks you to wait" in event.stage:
             stop.set()
     assert isinstance(found[-1], Done)
     assert found[-1].reason == "cancelled"
@@ -431,7 +431,7 @@ def test_done_without_a_reason_is_the_end_only_where_the_server_never_says_one(
     chat = chat_of(server, replace(KNOWN, finishes=finishes))
     stream, found = chat.stream(asking(), threading.Event()), list[ChatEvent]()
     if finishes:
-        with pytest.raises(RemoteError, match="broke off before the reply was complete"):
+        with pytest.raises(RemoteError, match="was lost before the reply was complete"):
             found.extend(stream)
     else:
         found.extend(stream)
@@ -466,7 +466,7 @@ def test_a_chat_of_this_computer_is_never_sent(server: FakeServer) -> None:
 
 
 def test_unencrypted_words_need_consent() -> None:
-    with pytest.raises(BadSetting, match=r"is not encrypted: everybody on the way to example\.org"):
+    with pytest.raises(BadSetting, match=r"is not encrypted: anyone between you and example\.org"):
         RemoteChat(Provider("lab", "Lab", "http://example.org/v1"), "m", KNOWN)
     RemoteChat(Provider("lab", "Lab", "http://example.org/v1", unencrypted=True), "m", KNOWN)
 

@@ -107,7 +107,7 @@ def test_capabilities_are_kept() -> None:
         {"chat": "yes", "taken": "seed", "later": 1, "usage": True}
     ) == Capabilities(usage=True)
     assert dict(VLLM.rows())["Probabilities of tokens"] == "yes, with up to 20 alternatives"
-    assert dict(NOTHING.rows())["Continues a reply"] == "no, it begins a new one"
+    assert dict(NOTHING.rows())["Continues a reply"] == "no, it starts a new one"
 
 
 def prepared(known: Capabilities = VLLM, messages: tuple[Message, ...] = (HI,), **more: Any) -> Prepared:
@@ -173,9 +173,9 @@ def test_continuing() -> None:
     first = prepared(constraint=ConstraintSettings(begin_with="Sure"))
     assert first.begin == "Sure"
     assert (first.call.body or {})["messages"][-1] == {"role": "assistant", "content": "Sure"}
-    with pytest.raises(BadSetting, match="Lab begins a new reply instead of continuing one"):
+    with pytest.raises(BadSetting, match="Lab starts a new reply instead of continuing one"):
         body(NOTHING, begun, continue_last=True)
-    with pytest.raises(BadSetting, match="empty “The reply begins with”"):
+    with pytest.raises(BadSetting, match="clear “Start of the reply”"):
         body(NOTHING, constraint=ConstraintSettings(begin_with="Sure"))
 
 
@@ -196,7 +196,7 @@ def test_tools_are_not_left_out_silently() -> None:
     assert "parallel_tool_calls" not in found
     found = body(able, tools=tools, tool_choice="required", parallel_tool_calls=False)
     assert (found["tool_choice"], found["parallel_tool_calls"]) == ("required", False)
-    with pytest.raises(BadSetting, match="parameters of the tool 'clock' are no JSON"):
+    with pytest.raises(BadSetting, match="parameters of the tool 'clock' are not JSON"):
         body(able, tools=(Tool("clock", "", "{"),))
     call = ToolCall("call_1", "clock", "{}")
     sent = body(messages=(HI, Message("assistant", "", (call,)), Message("tool", "noon", (), "call_1")))
@@ -228,18 +228,18 @@ def test_constraints(format: str, text: str, sent: dict[str, Any]) -> None:
     constraint = ConstraintSettings(format=format, pattern=text)
     found = body(constraint=constraint)
     assert {name: found[name] for name in sent} == sent
-    with pytest.raises(BadSetting, match="Lab cannot force replies into"):
+    with pytest.raises(BadSetting, match="Lab cannot constrain replies to"):
         body(NOTHING, constraint=constraint)
 
 
 @pytest.mark.parametrize(
     ("constraint", "words"),
     [
-        (ConstraintSettings(banned_strings=("x",)), "cannot take back what it has written"),
-        (ConstraintSettings(logit_bias=("1=2",)), "does not take “Token bias”"),
-        (ConstraintSettings(banned_tokens=(1,)), "does not take “Banned token ids”"),
-        (ConstraintSettings(allowed_tokens=(1,)), "does not take “Allowed token ids”"),
-        (ConstraintSettings(format="json_schema", pattern="{"), "cannot force replies into a JSON schema"),
+        (ConstraintSettings(banned_strings=("x",)), "cannot take back words"),
+        (ConstraintSettings(logit_bias=("1=2",)), "does not support “Token bias”"),
+        (ConstraintSettings(banned_tokens=(1,)), "does not support “Banned token ids”"),
+        (ConstraintSettings(allowed_tokens=(1,)), "does not support “Allowed token ids”"),
+        (ConstraintSettings(format="json_schema", pattern="{"), "cannot constrain replies to a JSON schema"),
     ],
 )
 def test_what_decides_a_reply_is_never_left_out(constraint: ConstraintSettings, words: str) -> None:
@@ -256,7 +256,7 @@ def test_bias_by_ids() -> None:
 
 def test_why_settings_do_nothing() -> None:
     assert reason_against(SamplerSettings, "top_k", VLLM, "Lab") == ""
-    assert reason_against(SamplerSettings, "top_k", NOTHING, "Lab") == "Lab does not take this setting."
+    assert reason_against(SamplerSettings, "top_k", NOTHING, "Lab") == "Lab does not support this setting."
     assert reason_against(SpeculationSettings, "method", VLLM, "Lab") == "Drafting is up to the server."
     assert reason_against(StopSettings, "stop_regex", NOTHING, "Lab") == ""
     assert reason_against(ConstraintSettings, "banned_tokens", VLLM, "Lab") == ""

@@ -232,7 +232,7 @@ def test_nothing_left_is_one_plain_sentence(restriction: dict[str, object], temp
     tables = TokenTables(vocabulary=4, bias=((0, 2.0), (9, 1.0)))
     sampler = Sampler(dataclasses.replace(SEVERAL, temperature=temperature), 0, tables)
     with pytest.raises(
-        NothingAllowed, match=r"^Every token .* banned or not allowed; take some of the bans away\.$"
+        NothingAllowed, match=r"^Every token .* banned or not allowed; remove some of the bans\.$"
     ):
         sampler.sample(np.zeros(6, np.float32), [1, 2], **restriction)
     assert sampler.sample(np.zeros(6, np.float32), [1, 2]).id < 4  # the sampler goes on
@@ -322,7 +322,7 @@ def test_wrong_arrays_are_refused(logits: np.ndarray) -> None:
 
 @pytest.mark.parametrize("token", [4, -1])
 def test_history_outside_the_vocabulary_raises(token: int) -> None:
-    with pytest.raises(EngineError, match=f"token id {token}, but the model knows ids 0 to 3"):
+    with pytest.raises(EngineError, match=f"token id {token}, but the model's ids go from 0 to 3"):
         Sampler(dataclasses.replace(OFF, presence_penalty=1.0), 0).sample(np.zeros(4, np.float32), [1, token])
 
 

@@ -221,7 +221,7 @@ def test_localhost_is_both_addresses_with_one_port() -> None:
     finally:
         for sock in sockets:
             sock.close()
-    with pytest.raises(BadSetting, match="no address"):
+    with pytest.raises(BadSetting, match="not an address"):
         listening("not an address", 0)
 
 

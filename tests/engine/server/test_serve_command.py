@@ -77,7 +77,7 @@ def test_one_line_and_a_clean_end(tiny_folder: Path, end: str, given: tuple[str,
     ("flags", "sentence"),
     [
         (("--port", "70000"), "70000"), (("--token", ""), "token is empty"), (("--token", "a b"), "token"),
-        (("--allow-origin", "*"), "no origin"),
+        (("--allow-origin", "*"), "not an origin"),
     ],
 )  # fmt: skip
 def test_wrong_options_end_before_anything_is_loaded(

@@ -94,7 +94,7 @@ def test_another_kind_of_tokens_is_reported_as_such(target: Tokenizer) -> None:
     other = Tokenizer.from_gguf({KEY + name: value for name, value in metadata.items()})
     problem = draft_problem(target, other)
     assert problem == (
-        "The draft model's tokens are of another kind (SentencePiece) than the model's (byte-level BPE); "
+        "The draft model has a different kind of tokens (SentencePiece) from the model (byte-level BPE); "
         "choose a smaller model of the same family."
     )
 

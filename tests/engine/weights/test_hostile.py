@@ -282,7 +282,7 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
     os.mkfifo(folder / "README.md")
-    with pytest.raises(ModelNotFound, match=r"model\.safetensors is no plain file"):
+    with pytest.raises(ModelNotFound, match=r"model\.safetensors is not a plain file"):
         open_checkpoint(folder)
     (folder / "model.safetensors").unlink()
     save_file({"t": torch.zeros(2, 2)}, folder / "model.safetensors")

@@ -216,7 +216,7 @@ def test_a_device_that_is_lost(machine: FakeMachine, path: Path, settings: Any) 
     while count < 3:
         count += isinstance(next(events), Text)
     device.lost = True
-    with pytest.raises(DeviceLost, match=r"^The GPU stopped working: .*\. Restart the program"):
+    with pytest.raises(DeviceLost, match=r"^The GPU stopped working: .*\. Restart Inglenook"):
         list(events)
     chat.close()
     assert machine.taken == [0]

@@ -207,7 +207,7 @@ def test_adapters_bring_kernels_that_prove_themselves(
     machine.devices[0].broken["linear_fp32"] = zeros
     chat, _ = loaded(path)
     assert chat.info.notice == ""
-    with pytest.raises(DeviceLost, match="Load the model again") as found:
+    with pytest.raises(DeviceLost, match="Reload the model") as found:
         Reply(chat, tokens=4, adapters=adapter)
     assert "FAILED" in found.value.report
     chat.close()
@@ -342,7 +342,7 @@ def test_logits_that_are_no_numbers(machine: FakeMachine, path: Path, broken: bo
     assert checks([event for event in events if isinstance(event, Loading)]) > 1
     assert isinstance(found.value, DeviceLost if broken else NotFinite)
     assert (
-        "kernels are wrong now. Load the model again" if broken else "checked again and are right"
+        "kernels now give wrong results. Reload the model" if broken else "checked again and are right"
     ) in str(found.value)
     chat.close()
     assert machine.taken == [0]

@@ -159,8 +159,8 @@ def banner_info(stage: Stage) -> QWidget:
 @page
 def banner_warning(stage: Stage) -> QWidget:
     words = (
-        "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then "
-        "is saved."
+        "Inglenook ended unexpectedly the last time it ran, and the cause is unknown. Everything "
+        "written until then was saved."
     )
     return _banner(stage, words, "warning", offer=("Show report…", lambda: None))
 
@@ -171,7 +171,7 @@ def banner_error(stage: Stage) -> QWidget:
         "The graphics card ran out of memory: choose a shorter context or a smaller model, then load it "
         "again."
     )
-    return _banner(stage, words, "error", offer=("Load the model again", lambda: None))
+    return _banner(stage, words, "error", offer=("Reload the model", lambda: None))
 
 
 @page

@@ -48,7 +48,7 @@ def write_pdf(
     total = 2 + 2 * len(shown_path(conversation))
     title = first_words(conversation.title, 300) or "Conversation"
     made = when(conversation.created_at)
-    about = {"/Title": title, "/Creator": "Inglenook"} | ({"/Subject": f"Chat of {made}"} if made else {})
+    about = {"/Title": title, "/Creator": "Inglenook"} | ({"/Subject": f"Chat from {made}"} if made else {})
     with written_whole(path) as part:
         part.touch()  # raises an error that explains trouble with the location
         file = QFile(str(part))
@@ -91,4 +91,4 @@ def _writer(file: QFile, size: QPageSize, title: str) -> QPdfWriter:
 
 
 def _trouble(path: Path) -> StoreError:
-    return StoreError(f"The PDF cannot be written as {path}; choose another place or make room there.")
+    return StoreError(f"The PDF cannot be saved as {path}. Choose another place, or free some disk space.")

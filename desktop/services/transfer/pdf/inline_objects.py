@@ -198,7 +198,7 @@ def _put_picture(
 ) -> None:
     image = _decoded(shape.name())
     if image.isNull():
-        cursor.insertText("(a picture that cannot be read)", QTextCharFormat())
+        cursor.insertText("(unreadable picture)", QTextCharFormat())
         return
     name = f"picture:{cursor.selectionStart()}"
     document.addResource(QTextDocument.ResourceType.ImageResource.value, QUrl(name), image)

@@ -32,7 +32,7 @@ class ExportFormat:
 
 FORMATS = (
     ExportFormat("Markdown", ".md", markdown),
-    ExportFormat("JSON, without loss", ".inglenook.json", own_json),
+    ExportFormat("Lossless JSON", ".inglenook.json", own_json),
     ExportFormat("Web page", ".html", html_page),
 )
 
@@ -141,5 +141,5 @@ def written_whole(path: Path) -> Iterator[Path]:
 def _cannot_save(path: Path, error: OSError) -> StoreError:
     why = error.strerror or str(error)
     return StoreError(
-        f"The conversations cannot be saved as {path} ({why}); choose another place or make room there."
+        f"The chats cannot be exported to {path} ({why}). Choose another place, or free some disk space."
     )

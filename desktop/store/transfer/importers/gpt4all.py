@@ -89,10 +89,12 @@ def read_chat(data: bytes, note: Note) -> ConversationRecord:
     """
     stream = _Stream(data)
     if stream.take(4) != MAGIC:
-        raise Unreadable("it does not begin as a GPT4All chat does")
+        raise Unreadable("it does not start like a GPT4All chat")
     version = stream.number("i")
     if not 1 <= version <= NEWEST:
-        raise Unreadable(f"it is of version {version} of GPT4All's format; versions 1 to {NEWEST} are known")
+        raise Unreadable(
+            f"it uses version {version} of GPT4All's format; versions 1 to {NEWEST} are supported"
+        )
     made = seconds(stream.number("q"))
     key, name, _user, model = (stream.string() for _ in range(4))
     collections = [stream.string() for _ in range(stream.count("I", 4))] if version >= 3 else []
@@ -179,7 +181,7 @@ def _name(stream: _Stream) -> str:
     at = stream.at
     name = stream.string()
     if name not in _NAMES:
-        raise Unreadable(f"byte {at:,} holds no kind of message that is known")
+        raise Unreadable(f"the message at byte {at:,} has an unknown type")
     return name
 
 
@@ -227,7 +229,7 @@ def _variant(stream: _Stream, depth: int) -> Any:
         return {stream.string(): _variant(stream, depth + 1) for _ in range(count)}
     if kind == 0:
         return ""
-    raise Unreadable(f"byte {at:,} holds a value of a kind that is not known ({kind})")
+    raise Unreadable(f"the value at byte {at:,} has an unknown type ({kind})")
 
 
 def _message(item: _Item, model: str) -> MessageRecord | None:

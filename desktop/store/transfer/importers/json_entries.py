@@ -109,7 +109,7 @@ class _Reader:
         place = self._place(self._count)
         try:
             if byte not in b"{[":
-                raise _Bad("this is no JSON object", self._at)
+                raise _Bad("this is not a JSON object", self._at)
             end = yield from self._end()
             value = self._value(end)
         except _Bad as bad:
@@ -167,7 +167,7 @@ class _Reader:
                 if byte in b"}]":
                     if stack.pop() != _OPEN[byte]:
                         raise _Bad(
-                            f"a “{chr(byte)}” stands where another bracket is still open (byte "
+                            f"a “{chr(byte)}” does not match the open bracket (byte "
                             f"{self._before + place:,})",
                             place,
                         )
@@ -179,7 +179,7 @@ class _Reader:
                     place = yield from self._end_of_string(place + 1)
                     continue
                 if self._ended or len(self._buffer) - place > _LONGEST_WORD:
-                    raise _Bad(f"this is no JSON at byte {self._before + place:,}", place)
+                    raise _Bad(f"this is not valid JSON at byte {self._before + place:,}", place)
             yield from self._more()
 
     def _check_open(self, stack: bytearray, at: int, place: int) -> None:
@@ -200,13 +200,13 @@ class _Reader:
             place = found.end() if found else place
             if place < len(self._buffer) - 1 or (place < len(self._buffer) and self._buffer[place] != 0x5C):
                 if self._buffer[place] != 0x22:
-                    raise _Bad(f"a text is not closed (byte {self._before + place:,})", place)
+                    raise _Bad(f"a string is not closed (byte {self._before + place:,})", place)
                 return place + 1
             yield from self._more()
 
     def _more(self) -> Generator[int, None, None]:
         if self._ended:
-            raise _Bad("the file ends in the middle", len(self._buffer))
+            raise _Bad("the file is incomplete", len(self._buffer))
         if len(self._buffer) - self._at > self._most:
             raise _Bad(f"it is larger than {self._most >> 20} MB", len(self._buffer))
         yield from self._fill()

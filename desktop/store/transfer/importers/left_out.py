@@ -12,17 +12,17 @@ from desktop.store.transfer.records import MessageRecord
 
 __all__ = ["ARCHIVED", "RATINGS", "left_out_notes", "with_chat"]
 
-_KEPT = "kept with the chat and in its export as JSON, but not shown"
+_KEPT = "kept with the chat and in its JSON export, but not shown"
 RATINGS = f"Ratings of replies are {_KEPT}"
-ARCHIVED = "Archived chats stand among the others here"
+ARCHIVED = "Archived chats are listed with the others"
 _SENTENCES = {
     "tags": f"Tags are {_KEPT}", "archived": ARCHIVED, "is_archived": ARCHIVED,
-    "draft": f"Text that was not sent yet is {_KEPT}", "notes": f"Notes are {_KEPT}",
-    "folder_id": "Folders have only numbers in the file: their chats are in no folder here",
+    "draft": f"Unsent text is {_KEPT}", "notes": f"Notes are {_KEPT}",
+    "folder_id": "Folders have no names in the file, so their chats are not in a folder",
     "summary": f"Summaries are {_KEPT}",
     "knowledge": f"Collections of documents are named with the chat, but {_KEPT.partition(', ')[2]}",
-    "parameters": f"Sampling parameters without a setting here are {_KEPT}",
-    "hidden": f"Messages that the program itself hid are {_KEPT}",
+    "parameters": f"Sampling parameters that Inglenook does not have are {_KEPT}",
+    "hidden": f"Messages hidden by the other program are {_KEPT}",
 }  # fmt: skip
 
 

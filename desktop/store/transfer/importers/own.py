@@ -29,7 +29,7 @@ class Own:
         version = value.get("version")
         if not isinstance(version, int) or version > VERSION:
             raise Unreadable(
-                "it was written by a newer version of Inglenook: update Inglenook, then import it again"
+                "it was saved by a newer version of Inglenook: update Inglenook, then import it again"
             )
         entries = value.get("messages")
         if not isinstance(entries, list):
@@ -43,12 +43,12 @@ class Own:
             if found is None or found.key in messages:
                 note(
                     f"message {number}",
-                    "it has no key, no role or no text" if found is None else "its key was used before",
+                    "it has no key, no role or no text" if found is None else "its key is used twice",
                 )
                 lost.setdefault(text(about.get("key")), parent)
                 continue
             if parent is None and about.get("parent") is not None:
-                note(f"message {number}", "the message it answers is not there: it stands at the top now")
+                note(f"message {number}", "the message it replies to is missing, so it was placed at the top")
             messages[found.key] = found
         made = seconds(value.get("created_at"))
         key = text(value.get("key")) or chain_key(None, *(message.key for message in messages.values()))
@@ -85,7 +85,7 @@ def _known(value: Any, messages: dict[str, MessageRecord]) -> str | None:
 def _settings(value: Any, note: Note) -> dict[str, dict[str, Any]]:
     good = {clean(name): values for name, values in mapping(value).items() if isinstance(values, dict)}
     if value is not None and (not isinstance(value, dict) or len(good) < len(value)):
-        note("settings", "they are not objects of values, and were left out")
+        note("settings", "they are not JSON objects and were ignored")
     return good
 
 

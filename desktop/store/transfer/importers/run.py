@@ -31,7 +31,7 @@ _MOST_NOTES = 100
 """Damaged messages reported for one conversation; the others are only counted."""
 _HEAD = 1024
 _LONGEST = 200
-_OTHER_FILES = "Files of the archive that hold no chats (pictures, sounds, account data) were not imported"
+_OTHER_FILES = "Files without chats (pictures, sounds, account data) were not imported"
 
 
 def import_conversations(
@@ -115,14 +115,12 @@ class _Run:
                 elif self.alone or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
                     yield from self._entries(_after(head, stream), name)
         except TROUBLE as error:
-            yield from self._flaw(Broken(name, f"The file cannot be read to its end ({_short(error)})."))
+            yield from self._flaw(Broken(name, f"The file cannot be read completely ({_short(error)})."))
         if not self.stopped:
             yield from self._close()
             if self._found and self._foreign:
                 yield Broken(
-                    name,
-                    "Entries that are no conversations of a known program were passed over: "
-                    f"{self._foreign:,}.",
+                    name, f"Entries that are not chats of a known program were skipped: {self._foreign:,}."
                 )
         self.held = held if self._found else [*held, *self.held][:_MOST_NOTES]
         self._others += not self._found
@@ -132,9 +130,9 @@ class _Run:
         """The report on the whole import."""
         if not self.found_any:
             yield from self.held[:_MOST_NOTES]
-            yield Broken(name, "No conversations of a known program were found in it.")
+            yield Broken(name, "It contains no chats of a known program.")
         elif self._others:
-            yield LeftOut(_OTHER_FILES, self._others, "file")
+            yield LeftOut(_OTHER_FILES, self._others, "{n} file", "{n} files")
         for what, count in self._left_out.items():
             yield LeftOut(what, count)
         yield Progress(self.total, self.total)

@@ -84,7 +84,7 @@ def _record(
     for number, entry in enumerate(entries, start=1):
         found = _message(entry)
         if found is None:
-            note(f"message {number}", "it has no role that is known, or no text")
+            note(f"message {number}", "it has no known role or no text")
         else:
             messages.append(found)
     row = chained(messages)

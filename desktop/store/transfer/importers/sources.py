@@ -149,12 +149,14 @@ def _check_room(parts: list[tuple[SourceFile, Path]], folder: Path) -> None:
         )
         if part.size > max(_FREELY, packed * _MOST_RATIO):
             raise Unreadable(
-                f"the archive says that {packed / 1e6:,.1f} MB of it unpack to {part.size / 1e6:,.0f} MB, "
-                "which no database of chats does; unpack it yourself and import the file if you trust it"
+                f"the archive claims that {packed / 1000000.0:,.1f} MB unpack to "
+                f"{part.size / 1000000.0:,.0f} MB, which is not plausible for chats; if you trust "
+                "it, unpack it yourself and import the file"
             )
     needed, free = sum(part.size for part, _ in parts), shutil.disk_usage(folder).free
     if needed + _LEFT_FREE > free:
         raise Unreadable(
-            f"unpacking it takes {needed / 1e9:,.1f} GB, and the disk of {folder.parent} has "
-            f"{free / 1e9:,.1f} GB free; make room there, or unpack it elsewhere and import the file"
+            f"unpacking it needs {needed / 1000000000.0:,.1f} GB, but the disk of {folder.parent} "
+            f"has {free / 1000000000.0:,.1f} GB free; free some space, or unpack it elsewhere and "
+            "import the file"
         )

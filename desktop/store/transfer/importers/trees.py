@@ -51,7 +51,7 @@ def shape(
     tree = _Tree(messages, dict(skipped or {}))
     ordered = tree.ordered()
     for key in tree.nodes.keys() - {message.key for message in ordered}:
-        note(f"message {key}", "it answers itself in a circle, and so has no place in the conversation")
+        note(f"message {key}", "it replies to itself in a circle, so it has no place in the chat")
     on_path = tree.path_to(current)
     merged, renamed = _merged(ordered)
     system_prompt, merged = _without_system_prompt(merged)

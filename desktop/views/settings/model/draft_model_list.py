@@ -23,7 +23,7 @@ from engine.printable import one_line
 
 __all__ = ["CHECKING", "DraftModelList"]
 
-CHECKING = "Looking whether it fits…"
+CHECKING = "Checking whether it fits…"
 _REASON_CHARACTERS = 160
 _MOST_REFUSED = 3
 """If more models than these do not fit, they are hidden until asked for."""

@@ -26,9 +26,9 @@ __all__ = ["REPLACED", "DraftingPane"]
 REPLACED = ("method", "draft_model")
 """The settings that this pane shows instead of the form."""
 
-_NO_TARGET = "Load a model first: then the models that can draft for it are shown here."
-_HAS_HEAD = "This model comes with a head of its own that can draft for it."
-_NO_CANDIDATE = "No other model is known here: choose a smaller model of the same family."
+_NO_TARGET = "Load a model to see which models can draft for it."
+_HAS_HEAD = "This model comes with its own head for drafting."
+_NO_CANDIDATE = "No other models were found. Choose a smaller model of the same family."
 
 
 class DraftingPane(QWidget):
@@ -52,7 +52,7 @@ class DraftingPane(QWidget):
         self._model: ModelInfo | None = None
         self.method = Row(infos["method"], str)
         self.method.editor.edited.connect(lambda value: self.changed.emit("method", value))
-        self.method.rename("Drafted by")  # The pane has the setting's own name.
+        self.method.rename("Drafting method")  # The pane has the setting's own name.
         self.model = Row(infos["draft_model"], str)
         self.model.editor.hide()  # The models are below it.
         for row, name in ((self.method, "method"), (self.model, "draft_model")):

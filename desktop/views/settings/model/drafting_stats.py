@@ -17,17 +17,19 @@ _SAME = 0.03
 def speed_words(speedup: float, adaptive: bool) -> str:
     """A speed-up in words; 0 is not known yet."""
     if speedup <= 0:
-        return "Speed-up: being measured"
+        return "Speed-up: measuring…"
     if speedup >= 1 + _SAME:
         return (
-            f"{speedup:.1f}× faster than without" if speedup >= 1.1 else f"{speedup:.2f}× faster than without"
+            f"{speedup:.1f}× the speed without drafting"
+            if speedup >= 1.1
+            else (f"{speedup:.2f}× the speed without drafting")
         )
     if speedup > 1 - _SAME:
-        return "As fast as without"
+        return "Same speed as without drafting"
     return (
-        f"Paused: slower than plain writing ({speedup:.2f}×)"
+        f"Paused: slower than without drafting ({speedup:.2f}×)"
         if adaptive
-        else f"Slower than without ({speedup:.2f}×)"
+        else f"Slower than without drafting ({speedup:.2f}×)"
     )
 
 
@@ -41,7 +43,7 @@ class DraftingStats(QWidget):
         self.bar.setRange(0, 1000)
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(6)
-        self.bar.setAccessibleName("Drafts kept")
+        self.bar.setAccessibleName("Accepted drafts")
         fill(
             QVBoxLayout(self), self.per_pass, self.bar, self.kept, self.speed, margins=(0, 2, 0, 2), spacing=4
         )
@@ -60,12 +62,14 @@ class DraftingStats(QWidget):
         if stats is None or not drafted:
             known = stats is not None and stats.new_tokens > 1
             self.per_pass.setText(
-                "Nothing was drafted in the last reply." if known else "The figures come with the next reply."
+                "No tokens were drafted in the last reply."
+                if known
+                else ("Statistics appear after the next reply.")
             )
             return
-        self.per_pass.setText(f"{stats.tokens_per_pass:.1f} tokens for each pass of the model")
+        self.per_pass.setText(f"{stats.tokens_per_pass:.1f} tokens per pass of the model")
         self.bar.setValue(round(1000 * stats.acceptance_rate))
         self.kept.setText(
-            f"{100 * stats.acceptance_rate:.0f} % of {stats.drafted_tokens:,} drafted tokens kept"
+            f"{100 * stats.acceptance_rate:.0f} % of {stats.drafted_tokens:,} drafted tokens accepted"
         )
         self.speed.setText(speed_words(stats.speedup, adaptive))

@@ -31,11 +31,15 @@ def fit_words(places: Sequence[Place]) -> str:
     short = [place for place in places if place.free < 0]
     if not short:
         return ""
-    what = " and ".join(f"{size_text(-place.free)} too little on {place.name}" for place in short)
-    what = what.replace(" on Memory", "")
+    what = " and ".join(
+        f"{size_text(-place.free)} more memory is needed"
+        if place.name == "Memory"
+        else f"{size_text(-place.free)} more memory is needed on {place.name}"
+        for place in short
+    )
     return (
-        f"This will not fit: {what}. Choose a shorter context, a smaller cache type, no draft model, or a "
-        "smaller model."
+        f"This will not fit: {what}. Choose a shorter context, a smaller cache type, no draft model, "
+        "or a smaller model."
     )
 
 
@@ -139,7 +143,7 @@ class MemoryBar(QWidget):
         self._lines = QVBoxLayout()
         self._lines.setSpacing(4)
         self.warning = text_label(tone="danger", wraps=True)
-        self.words = text_label("Load a model to see what takes how much memory.", "muted", wraps=True)
+        self.words = text_label("Load a model to see how its memory is used.", "muted", wraps=True)
         self._legend = QWidget()
         grid = QGridLayout(self._legend)
         grid.setContentsMargins(0, 2, 0, 0)
@@ -202,7 +206,7 @@ class MemoryBar(QWidget):
         self.warning.setText(warning)
         self.warning.setVisible(bool(warning))
         self._legend.setVisible(bool(places))
-        self.words.setText("Load a model to see what takes how much memory.")
+        self.words.setText("Load a model to see how its memory is used.")
         self.words.setVisible(not places)
         said = "; ".join(f"{name}: {text}" for name, text in zip((*PARTS, "Free"), texts, strict=True))
         self.setAccessibleName(f"Memory. {said}. {warning}" if places else self.words.text())

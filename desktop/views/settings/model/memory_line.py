@@ -28,9 +28,9 @@ class ReloadStrip(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        words = text_label("These changes take effect when the model is loaded again.", "muted", wraps=True)
+        words = text_label("These changes take effect when the model is reloaded.", "muted", wraps=True)
         self.button = QPushButton("Reload now")
-        self.button.setToolTip("Load the model again with these settings.")
+        self.button.setToolTip("Reload the model with these settings.")
         self.button.clicked.connect(self.requested)
         fill(QHBoxLayout(self), (words, 1), self.button, margins=(0, 0, 0, 0))
         self._inside = (words, self.button)
@@ -74,11 +74,11 @@ class MemoryLine(QWidget):
 
     def _estimate(self) -> None:
         if self._info is None:
-            self._write("Load a model to see how much memory its context takes.", True)
+            self._write("Load a model to see how much memory its context needs.", True)
             return
         # A source without a cache of its own.
         if not self._info.kv_shapes and not self._info.state_bytes:
-            self._write("This model keeps no cache here.", True)
+            self._write("This model has no cache on this computer.", True)
             return
         # With a model loaded, all that these import has been imported.
         from engine.backends.choice import Usable
@@ -104,15 +104,15 @@ class MemoryLine(QWidget):
             f"free{f' on {target.where}' if target.where else ''}"
         )
         if found.total_bytes > found.context_bytes:
-            text += f". With other conversations kept, up to {size_text(found.total_bytes)}."
+            text += f". With the caches of other chats, up to {size_text(found.total_bytes)}."
         if not found.fits:
             text = (
-                f"{text.rstrip('.')}. That is more than there is: choose a shorter context or a smaller "
-                "cache type."
+                f"{text.rstrip('.')}. This does not fit in memory. Choose a shorter context or a "
+                "smaller cache type."
             )
         self._write(text, found.fits)
 
     def _write(self, text: str, good: bool) -> None:
         set_styled(self.label, "tone", "muted" if good else "danger")
         self.label.setText(text)
-        self.label.setAccessibleName(f"Memory of the context: {text}")
+        self.label.setAccessibleName(f"Memory for the context: {text}")

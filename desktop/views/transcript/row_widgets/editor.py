@@ -35,9 +35,9 @@ class EditorRow(RowWidget):
         self.box.document().blockCountChanged.connect(self._changed)
         self.box.document().documentLayout().documentSizeChanged.connect(self._changed)
         self._files = ""
-        self.keep = QPushButton("Save without answering", self)
-        self.keep.setAccessibleName("Save without answering")
-        self.keep.setToolTip("Keep the new text, and ask for no reply (Ctrl+Shift+Enter)")
+        self.keep = QPushButton("Save without a reply", self)
+        self.keep.setAccessibleName("Save without a reply")
+        self.keep.setToolTip("Save the new text without generating a reply (Ctrl+Shift+Enter)")
         self.save = QPushButton("Save", self)
         self.save.setToolTip("Save (Ctrl+Enter)")
         self.cancel = QPushButton("Cancel", self)
@@ -53,7 +53,7 @@ class EditorRow(RowWidget):
         self._column = fill(QVBoxLayout(self), (self.box, 1), buttons, spacing=6)
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
-        self.setAccessibleName("Editing the message")
+        self.setAccessibleName("Edit the message")
         asks = row.item.role == "user"
         self.keep.setVisible(asks)
         self._name_buttons(asks, short=False)
@@ -63,7 +63,7 @@ class EditorRow(RowWidget):
 
     def _name_buttons(self, asks: bool, short: bool) -> None:
         """Set their text, shortened to one word each where space is scarce."""
-        self.keep.setText("Keep" if short else "Save without answering")
+        self.keep.setText("Keep" if short else "Save without a reply")
         self.save.setText("Save" if not asks else "Send" if short else "Save && send")
 
     def begin(self, text: str) -> None:

@@ -17,14 +17,14 @@ from desktop.views.widgets.icons import IconButton
 __all__ = ["FooterRow"]
 
 _ACTIONS = (
-    ("previous", "chevron-left", "Previous variant"),
-    ("next", "chevron-right", "Next variant"),
+    ("previous", "chevron-left", "Previous version"),
+    ("next", "chevron-right", "Next version"),
     ("copy", "copy", "Copy message"),
     ("edit", "edit", "Edit message"),
-    ("regenerate", "regenerate", "Regenerate the reply; with Shift, several to choose from"),
+    ("regenerate", "regenerate", "Regenerate the reply. Hold Shift to generate several."),
     ("continue", "continue", "Continue the reply"),
-    ("fork", "fork", "Fork from here to a new chat"),
-    ("origin", "info", "What produced this reply"),
+    ("fork", "fork", "Fork from here into a new chat"),
+    ("origin", "info", "Reply details"),
     ("delete", "trash", "Delete message"),
 )
 _VARIANTS = ("previous", "next")
@@ -87,7 +87,7 @@ class FooterRow(RowWidget):
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         item = row.item
         variant = (
-            f"Variant {item.variant_index + 1} of {item.variant_count}" if item.variant_count > 1 else ""
+            f"Version {item.variant_index + 1} of {item.variant_count}" if item.variant_count > 1 else ""
         )
         self.setAccessibleName(" ".join(part for part in (item.footer, variant) if part) or "Message actions")
         for name, button in self.buttons.items():

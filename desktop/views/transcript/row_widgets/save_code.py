@@ -42,7 +42,7 @@ def write_code(path: Path, code: str) -> str:
         write_whole(path, code if code.endswith("\n") or not code else code + "\n", "\n")
     except (OSError, UnicodeEncodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return f"The code could not be saved as “{path}”: {reason}. Choose another place and save again."
+        return f"The code could not be saved as “{path}” ({reason}). Choose another place."
     return ""
 
 

@@ -120,7 +120,7 @@ class ThoughtRow(RowWidget):
         side = round(style.em * 0.9)
         self.button.setIconSize(QSize(side, side))
         self.button.setText(row.text)
-        self.button.setToolTip("Hide the thoughts" if row.open else "Show the thoughts")
+        self.button.setToolTip("Hide thoughts" if row.open else "Show thoughts")
         self.button.setAccessibleName(f"{row.text} ({'shown' if row.open else 'hidden'})")
 
     def fit(self, width: int) -> int:

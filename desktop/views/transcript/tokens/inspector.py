@@ -149,8 +149,7 @@ class TokenInspector(QObject):
         why_not, stops = self._why_not(row.trace)
         if not why_not and row.trace.healed(token):
             why_not = (
-                "This token was healed: it took the place of the prompt's last one, and nothing else can "
-                "stand there."
+                "This token was healed: it replaced the last token of the prompt, so it has no alternatives."
             )
         self.popup.show_token(row.trace.token(token), why_not, stops, self._parts.messages.style)
         self.popup.place(self._area(widget, token), self._parts.area.rect(), self._parts.messages.style)

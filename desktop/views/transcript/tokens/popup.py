@@ -41,7 +41,7 @@ class AlternativeButton(QAbstractButton):
         dropped = other.probability == 0
         final = "dropped by the sampler" if dropped else f"final {percent(other.probability)}"
         figures = f"model {percent(other.raw_probability)}, {final}"
-        action = "written here" if written else why_not or action
+        action = "used here" if written else why_not or action
         self.setAccessibleName(f"“{visible(other.text)}”: {figures}; {action}")
         self.setToolTip(
             f"Token {other.id}: {figures}" + ("" if written or why_not else f"\nClick to {action}.")
@@ -115,14 +115,14 @@ class TokenPopup(QFrame):
     chosen = Signal(object)
     closed = Signal()
 
-    def __init__(self, parent: QWidget, action: str = "continue from here as a new variant") -> None:
+    def __init__(self, parent: QWidget, action: str = "continue from here in a new version") -> None:
         """`action`: what choosing an alternative does."""
         super().__init__(parent)
         self._action = action
         self.setObjectName("tokenPopup")
         self.setAccessibleName("Token")
         self.title, self.figures, self.note = QLabel(), QLabel(), QLabel()
-        self.key = QLabel("Upper bar: model. Lower bar: after the sampler.")
+        self.key = QLabel("Upper bar: model. Lower bar: after sampling.")
         for label in (self.title, self.figures, self.key, self.note):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setWordWrap(label is not self.title)
@@ -156,13 +156,15 @@ class TokenPopup(QFrame):
         for label in (self.figures, self.key, self.note):
             label.setFont(style.small_font)
         self.figures.setText(
-            _figures(token) if known else "It was typed or edited, or comes from before tokens were kept."
+            _figures(token)
+            if known
+            else ("This text was typed or edited, or was written before tokens were saved.")
         )
         self._show_alternatives(token, why_not, stops, style)
         if not known:
             note = ""
         elif not token.alternatives:
-            note = "No alternatives were kept: the Output settings say how many are."
+            note = "No alternatives were saved. The Output settings determine how many are."
         else:
             note = why_not or f"Choose one to {self._action}."
         self.note.setText(note)
@@ -177,7 +179,7 @@ class TokenPopup(QFrame):
         lines.setSpacing(0)
         self.buttons = []
         for other in token.alternatives:
-            reason = why_not or ("it ends the reply" if other.id in stops else "")
+            reason = why_not or ("ends the reply" if other.id in stops else "")
             button = AlternativeButton(other, other.id == token.id, reason, style, body, self._action)
             button.clicked.connect(self._clicked)
             lines.addWidget(button)

@@ -81,7 +81,8 @@ class TokenRow(DocumentRow):
         self._astral += [place for place, sign in enumerate(text[start:], start) if ord(sign) > 0xFFFF]
         self._text, self._trace = text, row.trace
         self.setAccessibleDescription(
-            "Tokens of the reply: arrow keys go from token to token, Enter shows what could have stood there."
+            "Tokens of the reply. Use the arrow keys to go from token to token, and Enter to show a "
+            "token's alternatives."
         )
 
     def _set_text(self, text: str, style: Style) -> None:

@@ -126,8 +126,7 @@ class Driver:
 def lost(what: str) -> DeviceLost:
     """The exception for a GPU that failed with the message `what`. A process cannot recover such a device."""
     return DeviceLost(
-        f"The GPU stopped working: {what}. Restart the program and load the model again, or load it on "
-        "the CPU."
+        f"The GPU stopped working: {what}. Restart Inglenook and reload the model, or load it on the CPU."
     )
 
 

@@ -57,7 +57,7 @@ def shown(chat_list: ChatListModel) -> list[str]:
 
 
 def test_pinned_then_folders_then_dates(chat_list: ChatListModel) -> None:
-    dated = ["Today", "One", "Previous 7 days", "New conversation"]
+    dated = ["Today", "One", "Previous 7 days", "New chat"]
     assert shown(chat_list) == ["Pinned", "Four", "Folders", "F7", "F9", *dated]
     chat_list.set_open_folders({7, 8})
     assert shown(chat_list) == ["Pinned", "Four", "Folders", "F7", "  F8", "    Three", "  Two", "F9", *dated]
@@ -187,7 +187,7 @@ def test_a_later_time_may_change_the_date_without_a_move(
         lambda first, _last: reported.append(chat_list.index(first.row()).data(ID_ROLE))
     )
     chats.put(ConversationSummary(1, "Uno", NOON + 5, None, False))
-    assert shown(chat_list)[-4:] == ["Today", "Uno", "Previous 7 days", "New conversation"]
+    assert shown(chat_list)[-4:] == ["Today", "Uno", "Previous 7 days", "New chat"]
     assert reported == [1]  # and no other row is painted again
     chats.put(ConversationSummary(5, "Five", NOON - 3 * DAY + 5, None, False))
     assert shown(chat_list)[-2:] == ["Previous 7 days", "Five"]

@@ -72,9 +72,9 @@ def test_roles(model: ConversationsModel) -> None:
         "Yesterday",
         moment(2026, 3, 14),
     ]
-    assert model.data(second) == "New conversation"
+    assert model.data(second) == "New chat"
     assert model.data(second, Qt.ItemDataRole.EditRole) == ""
-    assert model.data(second, Qt.ItemDataRole.AccessibleTextRole) == "New conversation"
+    assert model.data(second, Qt.ItemDataRole.AccessibleTextRole) == "New chat"
     assert model.data(second, Qt.ItemDataRole.DecorationRole) is None
     assert model.rowCount(first) == 0
     assert model.data(model.index(5)) is None

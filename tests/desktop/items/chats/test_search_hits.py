@@ -72,7 +72,7 @@ def test_a_snippet_starts_shortly_before_its_first_word(qtbot: QtBot) -> None:
     ("days", "keep", "words"),
     [(0.1, 30, "Today, 30 days left"), (1.5, 30, "Yesterday, 29 days left"),
     (29.5, 30, "29 days ago, 1 day left"), (5, 0, "5 days ago"),
-     (31, 30, "31 days ago, goes at the next start")],
+     (31, 30, "31 days ago, deleted at the next start")],
 )  # fmt: skip
 def test_the_time_in_the_trash(days: float, keep: int, words: str) -> None:
     assert since_words(0.0, days * DAY, keep) == words

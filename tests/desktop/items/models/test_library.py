@@ -54,7 +54,7 @@ def test_texts(library: LibraryModel) -> None:
         {"/m/b.gguf": judged(2_500_000_000), "/m/c.gguf": judged(9_000_000_000, "too large", 0.123)}
     )
     assert texts(library) == ["A", "b", "broken", "c"]
-    assert texts(library, "Memory") == ["", "Fits, 2.5 GB", "Cannot be used", "Too large, 9 GB"]
+    assert texts(library, "Memory") == ["", "Fits, 2.5 GB", "Unusable", "Too large, 9 GB"]
     assert texts(library, "Speed") == ["", "≈ 12 tokens/s", "", "≈ 0.12 tokens/s"]
     assert texts(library, "Size") == ["10 MB", "2 GB", "", "562 kB"]
     assert texts(library, "Quantisation") == ["", "Q4_K_M", "", ""]
@@ -66,7 +66,7 @@ def test_texts(library: LibraryModel) -> None:
     assert broken.data(Qt.ItemDataRole.ToolTipRole) == "It ends too early."
     assert broken.data(TONE_ROLE) == "danger"
     assert library.index(1, 1).data(Qt.ItemDataRole.AccessibleTextRole) == "Memory: Fits, 2.5 GB"
-    assert library.index(0, 4).data(Qt.ItemDataRole.AccessibleTextRole) == "Quantisation: not known"
+    assert library.index(0, 4).data(Qt.ItemDataRole.AccessibleTextRole) == "Quantisation: unknown"
     assert speed_text(judged(1, speed=1234.0)) == "≈ 1,200 tokens/s"
     assert speed_text(dataclasses.replace(judged(1, speed=31.4), measured=True)) == "31 tokens/s"
     assert fit_text(judged(9_000_000_000, "on disk", 0.0)) == "Partly on disk, 9 GB"
@@ -157,14 +157,14 @@ def test_lines_of_the_hub() -> None:
     choice = HubChoice(
         "org/m", "a" * 40, "Q4_K_M", "gguf", (), 4_900_000_000, 5_900_000_000, recommended=True
     )
-    assert choice_lines(choice) == ("Q4_K_M  ★ recommended", "4.9 GB to download · fits, takes about 5.9 GB")
+    assert choice_lines(choice) == ("Q4_K_M  ★ recommended", "4.9 GB to download · fits, needs about 5.9 GB")
     assert (
         choice_lines(dataclasses.replace(choice, fits_memory=False))[1]
-        == "4.9 GB to download · too large for memory"
+        == "4.9 GB to download · too large for this computer's memory"
     )
     assert (
         choice_lines(dataclasses.replace(choice, fits_disk=False))[1]
-        == "4.9 GB to download · not enough room on the disk"
+        == "4.9 GB to download · not enough disk space"
     )
 
 

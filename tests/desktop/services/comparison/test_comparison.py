@@ -262,10 +262,10 @@ def test_models_are_loaded_one_after_another(compared: Compared) -> None:
     first, loaded, third, fourth = compared.comparison.columns
     assert loaded.message
     assert [each.message for each in (first, third, fourth)] == [0, 0, 0]
-    assert first.words == "Waits for second, which is loaded when the replies beside it have ended."
+    assert first.words == "Waiting for second, which is loaded when the other replies are complete."
     gate.set()
-    compared.wait(lambda: first.words == "second is being loaded.")
-    assert third.words == "Waits for x, which is loaded when no other reply runs."
+    compared.wait(lambda: first.words == "Loading second.")
+    assert third.words == "Waiting for x, which is loaded when no other reply is being written."
     load.set()
     compared.until_written()
     assert [path.name for path in harness.echo.opened] == ["echo.gguf", "second.gguf", "x.gguf"]
@@ -286,7 +286,7 @@ def test_a_model_that_cannot_be_loaded_costs_its_own_columns(compared: Compared)
     assert compared.service.begin(harness.ids()[0], columns)
     compared.until_written()
     missing, loaded, other = compared.comparison.columns
-    assert missing.words.startswith("Not written: There is no model at /models/missing.gguf")
+    assert missing.words.startswith("Not generated: There is no model at /models/missing.gguf")
     assert not missing.message
     assert loaded.message
     assert other.message
@@ -354,7 +354,7 @@ def test_a_failed_load_that_leaves_no_model_goes_on_with_the_next(compared: Comp
     compared.session.replies.engine.load_failed.connect(failed)
     gate.set()
     compared.until_written()
-    assert broken.words.startswith("Not written: ")
+    assert broken.words.startswith("Not generated: ")
     assert other.message
     assert compared.session.model is not None
     assert compared.session.model.name == "x"
@@ -374,7 +374,7 @@ def test_a_column_that_waits_for_its_model_can_be_stopped(compared: Compared, ho
         compared.service.stop_all(session.conversation)
     else:
         session.stop()
-    assert waits.words == "Not written: stopped by you."
+    assert waits.words == "Not generated: stopped by you."
     assert (session.state == "stopping") == (how != "column")
     gate.set()
     compared.until_written()
@@ -389,10 +389,10 @@ def test_stopping_the_load_leaves_what_waits_for_it(compared: Compared) -> None:
         harness.ids()[0], [ColumnSettings(), ColumnSettings(model="/models/x.gguf")]
     )
     waits = compared.comparison.columns[1]
-    compared.wait(lambda: waits.words == "x is being loaded.")
+    compared.wait(lambda: waits.words == "Loading x.")
     session.stop()
     compared.wait(lambda: session.state == "no_model")
-    assert waits.words.startswith("Not written: ")
+    assert waits.words.startswith("Not generated: ")
     assert not waits.waits
 
 
@@ -407,13 +407,13 @@ def test_a_model_that_the_user_loads_meanwhile_stays(compared: Compared, moment:
     waits = compared.comparison.columns[1]
     if moment == "during":
         gate.set()
-        compared.wait(lambda: waits.words == "x is being loaded.")
+        compared.wait(lambda: waits.words == "Loading x.")
     session.open_model("/models/mine.gguf")
     gate.set()
     load.set()
     compared.wait(lambda: session.model is not None and session.model.name == "mine")
     compared.until_written()
-    assert waits.words == "Not written: another model was loaded meanwhile."
+    assert waits.words == "Not generated: another model was loaded."
     assert session.model is not None
     assert session.model.name == "mine"
 
@@ -426,7 +426,7 @@ def test_unloading_the_model_leaves_what_waits(compared: Compared) -> None:
     )
     session.unload_model()
     compared.wait(lambda: session.state == "no_model")
-    assert compared.comparison.columns[1].words == "Not written: the model was unloaded."
+    assert compared.comparison.columns[1].words == "Not generated: the model was unloaded."
 
 
 def test_a_model_waits_for_the_replies_of_other_chats(compared: Compared) -> None:
@@ -442,7 +442,9 @@ def test_a_model_waits_for_the_replies_of_other_chats(compared: Compared) -> Non
         harness.ids()[0], [ColumnSettings(), ColumnSettings(model="/models/x.gguf")]
     )
     waits = compared.comparison.columns[1]
-    compared.wait(lambda: waits.words == "Waits for x, which is loaded when no other reply runs.")
+    compared.wait(
+        lambda: waits.words == "Waiting for x, which is loaded when no other reply is being written."
+    )
     assert len(harness.echo.opened) == 1
     gate.set()
     compared.until_written()
@@ -495,7 +497,7 @@ def test_versions_that_exist_are_put_side_by_side(compared: Compared) -> None:
     harness, session = compared.harness, compared.session
     only = harness.ids()[1]
     assert not compared.service.show_versions(only)
-    assert harness.notices()[-1] == "This reply has one version only."
+    assert harness.notices()[-1] == "This reply has only one version."
     assert compared.service.write_several(only, 8)
     compared.until_written()
     eight = [column.message for column in compared.comparison.columns]
@@ -514,7 +516,7 @@ def test_without_a_model_or_a_message_nothing_begins(harness: Harness) -> None:
     assert harness.texts() == []
     message = harness.store.add_message(harness.session.conversation, None, "user", "text")
     assert not service.begin(message.id, [ColumnSettings(), ColumnSettings()])
-    assert "nothing to answer" in harness.notices()[-1]
+    assert "nothing to reply to" in harness.notices()[-1]
 
 
 def test_another_file_closes_all(compared: Compared) -> None:

@@ -86,7 +86,7 @@ def test_moving_folders_can_be_undone(harness: Harness, chat_list: ChatList) -> 
     assert [folder.id for folder in chat_list.rows.folders()] == [first, second]
     assert chat_list.move_folder(second, first)
     assert not chat_list.move_folder(first, second)
-    assert "cannot be put into itself" in harness.notices()[-1]
+    assert "cannot be moved into itself" in harness.notices()[-1]
 
 
 def test_the_trash_is_emptied_in_steps(harness: Harness, chat_list: ChatList) -> None:
@@ -107,7 +107,7 @@ def test_the_trash_is_emptied_in_steps(harness: Harness, chat_list: ChatList) ->
 def test_one_undo_restores_several_deleted_chats(harness: Harness, chat_list: ChatList) -> None:
     ids = [chat(harness, f"chat {number}") for number in range(3)]
     assert harness.session.delete_conversations(ids)
-    assert harness.said["undo_available"][-1] == (True, "delete 3 conversations")
+    assert harness.said["undo_available"][-1] == (True, "delete 3 chats")
     assert harness.session.undo()
     assert {row.id for row in harness.session.conversations.summaries()} >= set(ids)
 

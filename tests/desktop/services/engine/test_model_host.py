@@ -109,7 +109,9 @@ def test_stopped_at_any_event(slot: ModelHost, tmp_path: Path) -> None:
         assert finish(loading) is None
         stages.append((stage, slot.info is not None))
     assert [kept for _, kept in stages] == sorted((kept for _, kept in stages), reverse=True)
-    assert all(kept == (stage in ("Reading the headers", "Starting the engine")) for stage, kept in stages)
+    assert all(
+        kept == (stage in ("Reading the model's headers", "Starting the engine")) for stage, kept in stages
+    )
     assert {kept for _, kept in stages} == {True, False}
 
 
@@ -133,7 +135,7 @@ def test_a_panic_while_a_model_is_loaded_asks_for_a_fresh_start(qtbot: QtBot) ->
         pass
 
     def open_chat(*_: object) -> Generator[Loading, None, Any]:
-        yield Loading("Reading the headers", 0, 1)
+        yield Loading("Reading the model's headers", 0, 1)
         raise Panic
 
     slot = ModelHost(open_chat, EchoApi().describe)

@@ -173,7 +173,7 @@ def test_a_bug_is_reported_with_its_traceback_and_logged(
         qtbot.waitUntil(lambda: listener.ended(number))
     kind, _, sentence, details = listener.seen[-1]
     assert kind == "failed"
-    assert sentence.startswith("Something went wrong inside Inglenook")
+    assert sentence.startswith("Something went wrong in Inglenook")
     assert "ZeroDivisionError" in sentence
     assert "in the middle of a kernel" in details
     assert "in generate" in details

@@ -56,7 +56,7 @@ class FakeHub(HubApi):
         for step in range(self.had.get(choice.title, 0) + 1, 11):
             while self.gate is not None and not self.gate.acquire(timeout=0.005):
                 if stop.is_set():
-                    raise DownloadError("it was stopped (the next try goes on from there)")
+                    raise DownloadError("it was stopped (the next attempt continues from there)")
             if self.error is not None:
                 raise self.error
             self.had[choice.title] = step

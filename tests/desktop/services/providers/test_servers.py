@@ -126,5 +126,5 @@ class TestRemoteModels:
             "a", "127.0.0.1:8000", 9, True,
         )  # fmt: skip
         assert describe(Path("remote:lab:unknown")).has_chat_template
-        with pytest.raises(ModelNotFound, match="not among your servers"):
+        with pytest.raises(ModelNotFound, match="no longer in your list of servers"):
             describe(Path("remote:gone:a"))

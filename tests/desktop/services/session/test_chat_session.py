@@ -22,7 +22,7 @@ def test_loading_a_model(harness: Harness) -> None:
     harness.load("/models/one.gguf")
     assert harness.states() == ["loading", "idle"]
     assert [stage for stage, _, _ in harness.said["progress"]] == [
-        "Reading the headers",
+        "Reading the model's headers",
         "Loading weights",
         "Loading weights",
     ]
@@ -44,7 +44,7 @@ def test_loading_a_model(harness: Harness) -> None:
     ("failure", "text", "details"),
     [
         (NotEnoughMemory("The model needs 9 GB, but 4 GB are free: choose a smaller one."), "needs 9 GB", ""),
-        (OSError("bad sector"), "Something went wrong inside Inglenook", "bad sector"),
+        (OSError("bad sector"), "Something went wrong in Inglenook", "bad sector"),
     ],
 )
 def test_a_model_that_does_not_load(harness: Harness, failure: Exception, text: str, details: str) -> None:
@@ -140,7 +140,7 @@ def test_closing_cancels_a_load(harness: Harness) -> None:
 def test_settings_of_the_model_take_effect_at_the_next_load(talking: Harness) -> None:
     talking.session.set_settings(CacheSettings(context_length=1024))
     talking.session.set_settings(CacheSettings(context_length=2048))
-    assert talking.notices() == ["This takes effect when the model is loaded again."]
+    assert talking.notices() == ["This takes effect when the model is reloaded."]
     talking.session.reload_model()
     talking.until_idle()
     assert talking.echo.settings[-1][1] == CacheSettings(context_length=2048)
@@ -165,7 +165,7 @@ def test_the_sidebar_follows_the_session(talking: Harness) -> None:
         model = talking.session.conversations
         return [str(model.data(model.index(row))) for row in range(model.rowCount())]
 
-    assert rows() == ["New conversation"]
+    assert rows() == ["New chat"]
     talking.ask("apples")
     first = talking.session.conversation
     talking.session.new_conversation()
@@ -181,10 +181,10 @@ def test_the_sidebar_follows_the_session(talking: Harness) -> None:
     assert rows() == ["pears"]
     assert talking.texts() == ["pears", "pears"]
     talking.session.delete_conversation(talking.session.conversation)
-    assert rows() == ["New conversation"]
+    assert rows() == ["New chat"]
     talking.session.undo()
     talking.session.undo()
-    assert sorted(rows()) == ["Fruit", "New conversation", "pears"]
+    assert sorted(rows()) == ["Fruit", "New chat", "pears"]
     assert talking.session.title == "Fruit"
 
 
@@ -289,7 +289,7 @@ def test_a_bad_saved_setting_is_reported_and_replaced(harness: Harness) -> None:
 
 def test_an_error_of_the_store_is_a_notice(talking: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not talking.session.open_conversation(999)
-    assert "no conversation number 999" in talking.notices()[-1]
+    assert "no chat number 999" in talking.notices()[-1]
     assert not talking.session.delete_message(999)
     assert not talking.session.open_message(999)
 

@@ -51,7 +51,7 @@ def stored(
         ),
         (
             Done("max_tokens", "", Stats(new_tokens=25, passes=10, drafted_tokens=40, accepted_tokens=14)),
-            "25 tokens · stopped at the token limit · 2.4 tokens per pass, 35 % of drafts kept",
+            "25 tokens · stopped at the token limit · 2.4 tokens per pass, 35 % of drafts accepted",
         ),
     ],
 )

@@ -109,7 +109,7 @@ def test_figures_of_a_running_reply(talking: Harness) -> None:
     assert all(isinstance(stats, Stats) for stats in reported)
     assert reported[-1].acceptance_rate == 0.75
     footer = talking.session.messages.items()[-1].footer
-    assert "3.3 tokens per pass, 75 % of drafts kept" in footer
+    assert "3.3 tokens per pass, 75 % of drafts accepted" in footer
 
 
 def test_figures_of_a_running_reply_are_shown_when_its_chat_is_opened(talking: Harness) -> None:

@@ -32,7 +32,7 @@ def test_a_temporary_chat_is_not_listed_and_forgotten_when_left(talking) -> None
     with pytest.raises(StoreError):
         talking.stores.temporary.get(temporary)
     session.undo()
-    assert "forgotten" in talking.notices()[-1]
+    assert "discarded" in talking.notices()[-1]
 
 
 def test_a_running_reply_keeps_a_temporary_chat_until_its_end(talking) -> None:

@@ -359,7 +359,7 @@ def test_an_error_after_text(talking: Harness) -> None:
 def test_a_bug_in_the_engine(talking: Harness) -> None:
     talking.chat.error = IndexError("page 7 of 4")
     talking.ask("hello")
-    assert "Something went wrong inside Inglenook" in talking.session.messages.items()[1].notice
+    assert "Something went wrong in Inglenook" in talking.session.messages.items()[1].notice
     assert "page 7 of 4" in talking.session.error_details
     assert "Something went wrong" in talking.notices()[-1]
     talking.chat.error = None

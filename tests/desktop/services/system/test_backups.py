@@ -35,8 +35,8 @@ def test_the_schedule(talking, monkeypatch) -> None:
     harness.qtbot.waitUntil(lambda: bool(reported))
     assert service.close()
     assert reported == [
-        "The file with your conversations is damaged (a page is bad): start the program again, and what "
-        "can be read is saved."
+        "The file with your chats is damaged (a page is bad). Restart Inglenook to recover everything that "
+        "can be read."
     ]
     assert len(made) == 1
     assert service.copies.list() == ()
@@ -69,7 +69,5 @@ def test_damage_met_while_running_has_the_file_checked_at_the_next_start(talking
         file.seek(4096)
         file.write(b"\xa5" * (path.stat().st_size - 4096))
     harness.session.new_conversation()
-    assert any(
-        "damaged" in sentence and "start the program again" in sentence for sentence in harness.notices()
-    )
+    assert any("damaged" in sentence and "Restart Inglenook" in sentence for sentence in harness.notices())
     assert check_requested(path)

@@ -126,7 +126,7 @@ def test_a_hanging_program_is_reported_with_its_process_id(tmp_path, qapp) -> No
     with socket.socket(socket.AF_UNIX) as hung:
         hung.bind(socket_name(tmp_path))
         hung.listen()
-        with pytest.raises(StoreError, match=r"does not answer \(process 4711\)"):
+        with pytest.raises(StoreError, match=r"does not respond \(process 4711\)"):
             hand_over(AlreadyOpen(tmp_path, FOUND), Request(), wait_s=0.3)
 
 

@@ -161,7 +161,7 @@ def test_odd_text_is_printed(qapp: QGuiApplication, tmp_path: Path) -> None:
     odd += "![p](data:image/png;base64,AAAA)\n$\\frac{1}{$\n\n$$\n"
     reader = printed(tmp_path / "a.pdf", odd, odd, "", "", title="\ud800 \u202e مرحبا")
     assert len(reader.outline) == 2
-    assert "a picture that cannot be read" in " ".join(lines(reader, 0))
+    assert "unreadable picture" in " ".join(lines(reader, 0))
     assert len(printed(tmp_path / "b.pdf").pages) == 1
 
 
@@ -181,7 +181,7 @@ def test_a_full_disk_leaves_the_existing_file(qapp: QGuiApplication, tmp_path: P
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * (tmp_path / "b.pdf").stat().st_size), limits[1]))
     try:
-        with pytest.raises(StoreError, match="choose another place or make room there"):
+        with pytest.raises(StoreError, match="Choose another place, or free some disk space"):
             printed(tmp_path / "a.pdf", "Q", REPLY * 4)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -72,7 +72,7 @@ def test_an_import_without_room_ends_with_a_sentence(harness, tmp_path, monkeypa
         [written(tmp_path / "a.json", [chatgpt(number, "x" * 50_000) for number in range(9)])]
     )
     harness.qtbot.waitUntil(lambda: bool(ended))
-    assert "no room" in ended[0].trouble
+    assert "not enough disk space" in ended[0].trouble
     assert harness.store.list(deleted=True) == ()
     assert all(not row.title.startswith("Sky") for row in harness.store.list())
     assert service.close()

@@ -77,7 +77,7 @@ def test_binary_data_is_refused_with_a_sentence(tmp_path) -> None:
         "noise.bin": (bytes(range(256)) * 40, "not a text file"),
         "empty.txt": (b"  \n", "is empty"),
         "broken.pdf": (b"%PDF-1.7\nnothing that follows is right", "is damaged"),
-        "big.log": (b"x" * (9 << 20), "attach the part that matters"),
+        "big.log": (b"x" * (9 << 20), "Attach the relevant part"),
     }
     for name, (data, words) in cases.items():
         (tmp_path / name).write_bytes(data)
@@ -124,7 +124,7 @@ def test_a_pdf_is_read_page_by_page_and_its_problems_are_reported(tmp_path, monk
     monkeypatch.setattr("desktop.store.attachments.files.MOST_PAGES", 1)
     assert read_attachment(path, stop) == Attachment("paper.pdf", "First page", "first 1 of 3 pages")
     path.write_bytes(pdf("", ""))
-    with pytest.raises(Unreadable, match="pages are pictures"):
+    with pytest.raises(Unreadable, match="contains only images"):
         read_attachment(path, stop)
     from pypdf import PdfReader, PdfWriter
 
@@ -154,11 +154,11 @@ def test_reading_a_hard_pdf_ends_on_request_or_after_a_time(tmp_path, monkeypatc
     (tmp_path / "sleeper").chmod(0o755)
     stop = threading.Event()
     threading.Timer(0.1, stop.set).start()
-    with pytest.raises(Unreadable, match="was stopped, or its pages take too long"):
+    with pytest.raises(Unreadable, match="was stopped, or took too long"):
         read_attachment(path, stop)
     monkeypatch.setattr("desktop.store.attachments.files.MOST_PDF_S", 0.0)
     monkeypatch.setattr("desktop.store.attachments.files._GRACE_S", 0.1)
-    with pytest.raises(Unreadable, match="was stopped, or its pages take too long"):
+    with pytest.raises(Unreadable, match="was stopped, or took too long"):
         read_attachment(path, threading.Event())
 
 

@@ -225,7 +225,7 @@ def test_everything_in_a_record_comes_back(database: Database, store: Conversati
     )
     assert (plain.messages[0].raw, plain.messages[0].tokens, plain.messages[0].deleted) == (None, b"", False)
     assert database.execute("SELECT count(*) FROM imported_messages WHERE raw IS NOT NULL").fetchone()[0] == 1
-    with pytest.raises(StoreError, match="There is no conversation number 99; it may have been removed"):
+    with pytest.raises(StoreError, match=r"There is no chat number 99\. It may have been deleted"):
         read_whole(database, 99)
     assert conversation_ids(database) == (number + 1,)
     assert conversation_ids(database, deleted=True) == (number, number + 1)

@@ -55,7 +55,7 @@ def test_a_folder_cannot_be_moved_into_itself(folders: FolderStore) -> None:
     inner = folders.create("Inner", folders.create("Middle", outer.id).id)
     before = shape(folders)
     for place in (outer.id, inner.id):
-        with pytest.raises(StoreError, match="Outer cannot be put into itself"):
+        with pytest.raises(StoreError, match="Outer cannot be moved into itself"):
             folders.move(outer.id, place)
     with pytest.raises(StoreError, match="no folder number 99"):
         folders.move(outer.id, 99)
@@ -68,12 +68,12 @@ def test_depth_is_bounded(folders: FolderStore) -> None:
     number = None
     for _ in range(DEEPEST):
         number = folders.create("F", number).id
-    with pytest.raises(StoreError, match="at most 32 deep"):
+    with pytest.raises(StoreError, match="at most 32 levels deep"):
         folders.create("too deep", number)
     pair = folders.create("pair")
     folders.create("in it", pair.id)
     above = folders.all()[DEEPEST - 2].id
-    with pytest.raises(StoreError, match="at most 32 deep"):
+    with pytest.raises(StoreError, match="at most 32 levels deep"):
         folders.move(pair.id, above)
     folders.move(pair.id, folders.all()[DEEPEST - 3].id)
 
@@ -123,7 +123,7 @@ def test_conversations_move_together_or_not_at_all(store: ConversationStore, fol
         (None, False),
     ]
     assert store.summary(talks[0]) == next(row for row in store.list() if row.id == talks[0])
-    with pytest.raises(StoreError, match="no conversation number 99"):
+    with pytest.raises(StoreError, match="no chat number 99"):
         store.move([talks[0], 99], None)
     with pytest.raises(StoreError, match="no folder number 99"):
         store.move(talks, 99)
@@ -186,7 +186,7 @@ def test_personas(database: Database) -> None:
     assert personas.get(adam.id).system_prompt == "second"
     personas.set_image(adam.id, b"\x89PNG")
     assert (personas.image(adam.id), personas.image(zoe.id)) == (b"\x89PNG", b"")
-    with pytest.raises(StoreError, match="make it smaller"):
+    with pytest.raises(StoreError, match="Choose a smaller one"):
         personas.set_image(adam.id, bytes(LARGEST_IMAGE + 1))
     personas.delete(zoe.id)
     assert [persona.name for persona in personas.list()] == ["Adam"]
@@ -227,5 +227,5 @@ def test_drafts_survive(database: Database, store: ConversationStore) -> None:
         frozenset(),
         frozenset(),
     )
-    with pytest.raises(StoreError, match="does not fit"):
+    with pytest.raises(StoreError, match="conflicts with the saved chats"):
         drafts.put(99, "for nobody")

@@ -60,7 +60,7 @@ def test_an_interrupted_deletion_is_completed_next_time(store: ConversationStore
     next(delete_for_good(database, talk))
     assert 0 < count(database, "messages") < 700
     assert store.list(deleted=True) == ()
-    with pytest.raises(StoreError, match="deleted for good"):
+    with pytest.raises(StoreError, match="deleted permanently"):
         store.restore(talk)
     list(empty_trash(database, 30 * DAY_S))
     assert (count(database, "messages"), count(database, "conversations")) == (0, 0)
@@ -122,7 +122,7 @@ def test_a_temporary_conversation_can_be_kept(database: Database) -> None:
     )
     assert [hit.conversation_id for hit in stores.kept.search("another")] == [made.id]
     assert store.list() == ()
-    with pytest.raises(StoreError, match="no conversation"):
+    with pytest.raises(StoreError, match="no chat"):
         stores.keep(talk)
     assert two.id >= FIRST_TEMPORARY
     stores.close()

@@ -101,7 +101,7 @@ def test_a_newer_file_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     open_conversations(path, (*MIGRATIONS, add_a_colour)).close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"newer version of Inglenook.*add_a_colour.*update"):
+    with pytest.raises(StoreError, match=r"newer version of Inglenook.*add_a_colour.*Update"):
         open_conversations(path)
     assert path.read_bytes() == before
 
@@ -122,7 +122,7 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, harm: str) -> None:
     database = open_conversations(path)
     titles = {row.title for row in ConversationStore(database).list()}
     assert (not titles) if harm == "text" else 0 < len(titles) < 200
-    assert all(title.startswith("Question") or title == "Recovered conversation" for title in titles)
+    assert all(title.startswith("Question") or title == "Recovered chat" for title in titles)
     assert len(database.notices) == 1
     assert "damaged" in database.notices[0]
     kept = [file for file in tmp_path.iterdir() if ".damaged-" in file.name]
@@ -133,7 +133,7 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, harm: str) -> None:
 
 def test_a_folder_in_the_way_raises_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.sqlite3").mkdir()
-    with pytest.raises(StoreError, match=r"cannot be read or written .*check"):
+    with pytest.raises(StoreError, match=r"cannot be read or saved .*Check"):
         open_conversations(tmp_path / "a.sqlite3")
 
 
@@ -175,7 +175,7 @@ def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_folder(tmp_path / "given") == tmp_path / "given"
     assert (tmp_path / "given").is_dir()
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreError, match="cannot be made"):
+    with pytest.raises(StoreError, match="cannot be created"):
         data_folder(tmp_path / "file" / "below")
     monkeypatch.delenv("INGLENOOK_DATA")
     assert data_folder().name == "inglenook"

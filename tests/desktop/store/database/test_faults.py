@@ -146,8 +146,8 @@ def test_a_start_on_a_read_only_disk_is_refused_with_a_sentence(tmp_path: Path) 
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         said = run(READ_ONLY_START, folder).splitlines()
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    words = "make it writable, or start with another --data folder."
-    assert said == [f"Nothing can be written in the data folder {folder}: {words}", "1"]
+    words = "Change its permissions, or start with another --data folder."
+    assert said == [f"The data folder {folder} is not writable. {words}", "1"]
 
 
 def test_a_disk_that_turns_read_only_refuses_with_a_sentence(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_disk_that_turns_read_only_refuses_with_a_sentence(tmp_path: Path) -> 
     store = ConversationStore(database)
     talk = store.create("Talk").id
     database.execute("PRAGMA query_only = ON")
-    with pytest.raises(StoreError, match=r"can be read, but nothing can be saved.*read-only"):
+    with pytest.raises(StoreError, match=r"can be read but not saved.*read-only"):
         store.add_message(talk, None, "user", "words")
     assert store.path(talk) == ()
     assert store.get(talk).title == "Talk"

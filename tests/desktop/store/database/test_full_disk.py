@@ -51,7 +51,7 @@ def test_every_write_is_complete_or_not_done(store: ConversationStore, database:
     for write in writes:
         full(database)
         before = state(database)
-        with pytest.raises(DiskFull, match="make room there, then it is saved"):
+        with pytest.raises(DiskFull, match="and they will be saved"):
             write()
         assert state(database) == before
         assert store.message(question.id).text == "question"  # reading still works

@@ -100,7 +100,7 @@ def test_some_bad_pages(tmp_path: Path, whole: tuple[Path, Texts], seed: int) ->
     kept = next(file for file in tmp_path.iterdir() if ".damaged-" in file.name)
     assert kept.read_bytes() == before
     assert (
-        f"{len(ConversationStore(database).list())} conversations with {messages} messages could be read"
+        f"Recovered {len(ConversationStore(database).list())} chats with {messages} messages"
         in database.notices[0]
     )
     database.close()
@@ -221,7 +221,7 @@ def test_a_large_file_is_checked_on_request(
     damaged(whole[0], path, [leaf])
     database = open_conversations(path)  # not read on opening, and so not noticed
     assert database.notices == ()
-    with pytest.raises(Damaged, match="start the program again"):
+    with pytest.raises(Damaged, match="Restart Inglenook"):
         database.execute("SELECT text FROM messages").fetchall()
     assert check_file(path, lambda: True) == ""
     assert check_file(path) != ""

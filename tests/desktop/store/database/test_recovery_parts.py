@@ -54,14 +54,14 @@ def test_every_id_around_bad_ones_is_read_once(bad: set[int], asked: int) -> Non
 
 
 def test_the_report() -> None:
-    assert Recovery({}, ()).sentence == "Nothing could be read from it, so that a new one was begun."
+    assert Recovery({}, ()).sentence == "Nothing could be recovered, so a new file was started."
     assert (Recovery({}, ()).conversations, Recovery({}, ()).messages, Recovery({}, ()).gaps) == (0, 0, False)
     assert Recovery({"conversations": 1, "messages": 1}, ()).sentence == (
-        "1 conversation with 1 message could be read from it and are here. Everything in it could be read."
+        "Recovered 1 chat with 1 message. Nothing is missing."
     )
     assert Recovery({"conversations": 1000, "messages": 0}, ("draft_files", "some_table")).sentence == (
-        "1,000 conversations with 0 messages could be read from it and are here. What was on its damaged "
-        "pages may be missing from: files of drafts, some table. An earlier copy may have it."
+        "Recovered 1,000 chats with 0 messages. Content on damaged "
+        "pages may be missing from: files attached to drafts, some table. An earlier backup may have it."
     )
     assert label("folders") == "folders"
 

@@ -132,7 +132,7 @@ def test_one_damaged_page_of_any_index_loses_nothing(tmp_path: Path, whole: tupl
             broken(whole[0], tmp_path / "a.sqlite3", page, count=64)
             database = open_conversations(tmp_path / "a.sqlite3")
             assert tables_of(database) == whole[1], index
-            assert "Everything in it could be read" in database.notices[0], index
+            assert "Nothing is missing" in database.notices[0], index
             database.close()
 
 
@@ -297,9 +297,10 @@ def test_references_across_conversations_and_cycles_are_repaired(tmp_path: Path)
         5: None,
         6: 5,
     }
-    assert fresh.execute(
-        "SELECT id FROM conversations WHERE title = 'Recovered conversation'"
-    ).fetchall() == [(40,), (41,)]
+    assert fresh.execute("SELECT id FROM conversations WHERE title = 'Recovered chat'").fetchall() == [
+        (40,),
+        (41,),
+    ]
     assert fresh.execute("SELECT text FROM queued_messages").fetchall() == [("waits",)]
     assert fresh.execute("SELECT text FROM drafts").fetchall() == [("unsent",)]
     # a note without its chat would keep it from coming again

@@ -74,12 +74,12 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("{", "no preset"), ("[1]", "no preset"), ("", "no preset"), ("3", "no preset"),
-        ("[" * 100_000, "no preset"),
-        ('{"a": 1}', "none of its names"), ('{"name": "x", "do_sample": true}', "none of its names"),
+        ("{", "not a preset"), ("[1]", "not a preset"), ("", "not a preset"), ("3", "not a preset"),
+        ("[" * 100_000, "not a preset"),
+        ('{"a": 1}', "no sampler settings"), ('{"name": "x", "do_sample": true}', "no sampler settings"),
         (json.dumps({"format": FORMAT, "version": 2, "settings": {}}), "newer version"),
         (json.dumps({"format": FORMAT, "version": 1, "settings": [1]}), "damaged"),
-        ("{" + " " * (1 << 20) + "}", "no preset"),
+        ("{" + " " * (1 << 20) + "}", "not a preset"),
     ],
 )  # fmt: skip
 def test_an_invalid_file_is_refused_with_a_sentence(tmp_path: Path, content: str, match: str) -> None:
@@ -89,7 +89,7 @@ def test_an_invalid_file_is_refused_with_a_sentence(tmp_path: Path, content: str
 
 def test_binary_data_and_a_missing_file(tmp_path: Path) -> None:
     (tmp_path / "raw.json").write_bytes(b"\xff\xfe\x00{")
-    with pytest.raises(StoreError, match="no preset"):
+    with pytest.raises(StoreError, match="not a preset"):
         read_preset(tmp_path / "raw.json")
     with pytest.raises(StoreError, match="cannot be read"):
         read_preset(tmp_path / "gone.json")

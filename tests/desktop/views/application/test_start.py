@@ -72,7 +72,7 @@ def test_the_log_is_shown_as_it_grows(diagnostics, hand, qtbot) -> None:
     assert QGuiApplication.clipboard().text() == window.text.toPlainText()
     assert "Pelicans" in QGuiApplication.clipboard().text()
     window.words.setText("nowhere to be found")
-    assert window.count.text() == "Nothing like this in the log"
+    assert window.count.text() == "No matching entries"
     assert not window.copy.isEnabled()
     window.words.clear()
     window.level.setCurrentIndex(0)
@@ -98,7 +98,7 @@ def test_an_error_report_contains_no_chat_text(diagnostics, hand, monkeypatch) -
     except KeyError as error:
         diagnostics._on_exception(KeyError, error, error.__traceback__)
     trace = f"Traceback\n  File {hand.folder}/x.py\nKeyError: 'something'"
-    hand.desktop.show_trouble("Something went wrong inside Inglenook (KeyError).", trace)
+    hand.desktop.show_trouble("Something went wrong in Inglenook (KeyError).", trace)
     banner = hand.window.chat.banner
     assert banner.isVisible()
     hand.click("Show report")
@@ -131,7 +131,7 @@ def test_a_crash_of_the_last_run_is_reported_and_its_model_not_loaded(hand) -> N
     hand.restart(last_run="Fatal Python error: Segmentation fault")
     banner = hand.window.chat.banner
     hand.qtbot.waitUntil(banner.isVisible)
-    assert "ended in a crash" in banner.text.text()
+    assert "crashed the last time" in banner.text.text()
     assert "not loaded automatically" in banner.text.text()
     assert hand.session.state == "no_model"
     assert len(hand.echo.opened) == 1
@@ -139,7 +139,7 @@ def test_a_crash_of_the_last_run_is_reported_and_its_model_not_loaded(hand) -> N
     assert "Segmentation fault" in dialog(hand, ErrorReportDialog).text.toPlainText()
     hand.restart(last_run="")
     hand.qtbot.waitUntil(hand.window.chat.banner.isVisible)
-    assert "without a trace" in hand.window.chat.banner.text.text()
+    assert "the cause is unknown" in hand.window.chat.banner.text.text()
     hand.wait_for("idle")
     assert len(hand.echo.opened) == 2
     hand.click("Dismiss", hand.window.chat.banner)
@@ -245,10 +245,10 @@ def test_the_menu_s_entry_is_made_and_removed_in_the_window(hand, monkeypatch) -
     def put() -> str:
         time.sleep(0.02)
         present[0] = True
-        return "Inglenook is in the applications menu now."
+        return "Inglenook was added to the applications menu."
 
     def take() -> str:
-        raise menu_entry.EntryError("It may not be taken out: make sure that you may write there.")
+        raise menu_entry.EntryError("It may not be removed. Check the permissions.")
 
     monkeypatch.setattr(menu_entry, "installed", lambda: present[0])
     monkeypatch.setattr(menu_entry, "install", put)
@@ -257,11 +257,11 @@ def test_the_menu_s_entry_is_made_and_removed_in_the_window(hand, monkeypatch) -
     entry = hand.window.application_controller.entry_dialog
     assert "is not in the applications menu" in entry.words.text()
     shown = [button.text() for button in entry.findChildren(QAbstractButton) if button.isVisible()]
-    assert shown == ["Put it there", "Close"]
-    hand.click("Put it there", entry)
-    hand.qtbot.waitUntil(lambda: "menu now" in entry.outcome.text())
-    assert entry.put.text() == "Put it there again"
-    hand.click("Take it out", entry)
-    hand.qtbot.waitUntil(lambda: "make sure that you may write" in entry.outcome.text())
+    assert shown == ["Add", "Close"]
+    hand.click("Add", entry)
+    hand.qtbot.waitUntil(lambda: "was added" in entry.outcome.text())
+    assert entry.put.text() == "Add again"
+    hand.click("Remove", entry)
+    hand.qtbot.waitUntil(lambda: "Check the permissions" in entry.outcome.text())
     hand.click("Close", entry)
     assert not entry.isVisible()

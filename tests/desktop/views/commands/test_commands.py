@@ -58,7 +58,7 @@ def test_a_notebook_disables_what_is_for_chats_only(hand) -> None:
     hand.session.new_notebook()
     for name in ("attach", "opening", "prompts", "persona", "fork", "previous_variant", "context"):
         assert not actions[name].isEnabled()
-        assert actions[name].toolTip() == states.why_not(name) == "A notebook has no use for this."
+        assert actions[name].toolTip() == states.why_not(name) == "This is not available in a notebook."
     hand.window.navigation.new_chat()
     assert actions["attach"].isEnabled()
     assert states.why_not("fork") == "This chat has no messages yet."

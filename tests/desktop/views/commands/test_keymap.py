@@ -74,7 +74,7 @@ def test_invalid_saved_keys_are_dropped_with_a_notice(tmp_path) -> None:
     keymap = Keymap(read, TABLE)
     assert (keymap.keys("one"), keymap.keys("two"), keymap.keys("three")) == (("Ctrl+J",), ("Ctrl+U",), ())
     reported = " ".join(read.notices)
-    for part in ("Blurb+7", "“One” and for “Two”", "“three”"):
+    for part in ("Blurb+7", "both “One” and “Two”", "“three”"):
         assert part in reported
     assert len(read.notices) == 3
     keymap.set_keys("three", ["F8"])
@@ -144,11 +144,11 @@ def test_keys_changed_in_the_list_apply_at_once_and_after_a_restart(qtbot, qapp,
         assert all(row.isHidden() for row in dialog.rows.values())
         dialog.query.clear()
 
-        hand.click("Another key for Delete chat", dialog)
+        hand.click("Add a key for Delete chat", dialog)
         assert dialog.editor.keys.hasFocus()
         QTest.keyClick(dialog.editor.keys, Key.Key_B, CTRL)
         assert "“Chats”" in dialog.editor.note.text()
-        hand.click("Take it over", dialog)
+        hand.click("Reassign", dialog)
         assert [button.text() for button in chips(dialog, "delete_chat")] == [native("Ctrl+B")]
         assert chips(dialog, "sidebar") == []
         assert hand.window.top_bar.left.toolTip() == "Chats"
@@ -156,12 +156,12 @@ def test_keys_changed_in_the_list_apply_at_once_and_after_a_restart(qtbot, qapp,
         assert actions["delete_chat"].shortcuts() == [QKeySequence("Ctrl+B")]
         assert actions["sidebar"].shortcuts() == []
 
-        hand.click("Another key for Chats", dialog)
+        hand.click("Add a key for Chats", dialog)
         QTest.keyClick(dialog.editor.keys, Key.Key_X, ALT)
         hand.click("Use", dialog)
-        hand.click("Another key for Quit", dialog)
+        hand.click("Add a key for Quit", dialog)
         QTest.keyClick(dialog.editor.keys, Key.Key_Q)
-        assert "needed for writing" in dialog.editor.note.text()
+        assert "used for typing" in dialog.editor.note.text()
         assert hand.button("Use anyway", dialog).isEnabled()
         hand.click("Cancel", dialog)
         hand.click(f"{native('Ctrl+N')}: change", dialog)
@@ -179,7 +179,7 @@ def test_keys_changed_in_the_list_apply_at_once_and_after_a_restart(qtbot, qapp,
         assert hand.window.sidebar.isHidden() is not before
 
         dialog = dialog_of(hand)
-        hand.click("Usual keys for Chats", dialog)
+        hand.click("Reset the keys for Chats", dialog)
         assert keymap.keys("sidebar") == ("Ctrl+B",)
         assert keymap.keys("delete_chat") == ()
         hand.click("Reset all", dialog)

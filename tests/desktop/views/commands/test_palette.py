@@ -102,7 +102,7 @@ def test_actions_show_their_keys_and_why_they_are_disabled(hand, palette) -> Non
         if command.text and command.name not in ("palette", "undo", "starter"):
             assert command.text in entries
     assert entries["Regenerate the last reply"].keys == "Ctrl+R"
-    assert entries["Stop"].trouble == "Nothing runs now."
+    assert entries["Stop"].trouble == "No reply is being written."
     write(palette, "> previous version")
     assert "one version" in palette.rows.rows[0].match.entry.trouble
     hand.press(Key.Key_Return)

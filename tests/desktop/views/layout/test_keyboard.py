@@ -268,8 +268,8 @@ def test_the_menu_key_reaches_what_can_be_done_with_a_message(hand) -> None:
         "Continue the reply",
     ]
     assert texts[6:] == [
-        "What produced this reply",
-        "Write several replies",
+        "Reply details",
+        "Generate several replies",
         "Compare replies…",
         "Fork from here",
         "Delete message",

@@ -93,12 +93,12 @@ def test_trouble_and_change_are_said(window: LocalServerWindow, server: Server) 
     assert window.state.property("tone") == "danger"
     server.trouble, server.changing = "", True
     server.changed.emit()
-    assert window.state.text() == "One moment…"
+    assert window.state.text() == "Please wait…"
 
 
 def test_who_uses_it_and_ending_one(window: LocalServerWindow, server: Server) -> None:
     server.change(LocalServerSettings(on=True))
-    assert window.state.text() == "The server listens. No program uses it now."
+    assert window.state.text() == "The server is running. No program is using it."
     one = Visit(7, "127.0.0.1", "/v1/chat/completions", 3.4, 0, 0.0)
     other = Visit(9, "10.0.0.2", "/v1/completions", 12.0, 1234, 56.78)
     server.who = (one, other)

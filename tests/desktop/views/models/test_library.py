@@ -147,8 +147,8 @@ def test_models_are_found_estimated_and_described(deck: Deck) -> None:
     deck.select("m1")
     details = deck.window.local.details
     assert details.name.text().replace("\u200b", "") == "m1"
-    assert details.memory.text().startswith("It takes ")
-    assert "estimated" in details.speed.text()
+    assert details.memory.text().startswith("It needs ")
+    assert details.speed.text().startswith("Estimated")
     assert deck.window.local.count.text() == "3 models"
     assert deck.shelf.measured == 1
 
@@ -161,7 +161,7 @@ def test_search_and_source(deck: Deck) -> None:
     QTest.keyClicks(local.query, "zzz")
     deck.until_shown()
     assert local.nothing.isVisible()
-    assert local.nothing.text().startswith("No model matches")
+    assert local.nothing.text().startswith("No matching models")
     local.query.clear()
     local.source.setCurrentText("Ollama")
     local.source.activated.emit(local.source.currentIndex())
@@ -271,8 +271,8 @@ def test_remove_from_the_list_and_restore(deck: Deck) -> None:
     deck.until_shown("m0", "m2")
     assert Path(deck.path("m1")).exists()
     deck.window.local.folders.menu().aboutToShow.emit()
-    (again,) = [action for action in deck.window.local.folders.menu().actions() if "again" in action.text()]
-    assert again.text() == "Show 1 removed model again"
+    (again,) = [action for action in deck.window.local.folders.menu().actions() if "removed" in action.text()]
+    assert again.text() == "Restore 1 removed model"
     again.trigger()
     deck.until_shown("m0", "m1", "m2")
 
@@ -292,12 +292,14 @@ def test_kept_settings(deck: Deck) -> None:
     deck.select("m1")
     assert kept.isVisible()
     assert (
-        kept.advice.text()
-        == "Its makers advise: temperature 0.6, top K 20. This is used when the model is loaded."
+        kept.advice.text() == "The model author recommends: temperature 0.6, top K 20. "
+        "These settings are used when the model is loaded."
     )
     assert not kept.use_advice.isVisible()
     deck.session.set_settings(Behaviour(makers_advice=False))
-    assert kept.advice.text().endswith("This is not used: it is switched off under Behaviour.")
+    assert kept.advice.text().endswith(
+        "These settings are not used, because “Use recommended sampling” is off under Behaviour."
+    )
     kept.use_advice.click()
     assert not kept.use_advice.isVisible()
     assert deck.session.preferences.kept(deck.path("m1"), SamplerSettings) == {
@@ -315,7 +317,7 @@ def test_kept_settings(deck: Deck) -> None:
     kept.rows["dtype"].reset.click()
     assert deck.session.settings_for(deck.path("m1"), CacheSettings) == CacheSettings()
     deck.select("m2")
-    assert kept.advice.text() == "Its makers advise no sampling settings."
+    assert kept.advice.text() == "The model author recommends no sampling settings."
 
 
 def test_a_template_from_a_file(deck: Deck, tmp_path: Path) -> None:
@@ -330,7 +332,7 @@ def test_a_template_from_a_file(deck: Deck, tmp_path: Path) -> None:
     assert kept.rows["chat_template"].editor.value().startswith("{{ messages")
     (tmp_path / "bad.jinja").write_bytes(b"\xff\xfe\x00")
     kept.take_template(tmp_path / "bad.jinja")
-    assert deck.window.trouble.text() == "bad.jinja cannot be read as text; choose another file."
+    assert deck.window.trouble.text() == "bad.jinja is not a text file. Choose another file."
     (tmp_path / "big.jinja").write_bytes(b" " * 2_000_000)
     kept.take_template(tmp_path / "big.jinja")
     assert "too large" in deck.window.trouble.text()
@@ -399,9 +401,9 @@ def test_offline(deck: Deck) -> None:
     deck.window.tabs.setCurrentWidget(page)
     page.offline.click()
     assert not page.query.isEnabled()
-    assert page.note.text().startswith("You are offline by choice")
+    assert page.note.text().startswith("You are working offline")
     page.search()
-    assert page.note.text().startswith("You are offline by choice")
+    assert page.note.text().startswith("You are working offline")
     page.offline.click()
     assert page.query.isEnabled()
     reported = [state for state, _ in itertools.groupby(deck.hub.offline)]  # each question tells it once more
@@ -414,7 +416,7 @@ def test_the_token_is_not_left_in_the_field(deck: Deck) -> None:
     QTest.keyClicks(token.field, "hf_secret")
     assert token.field.echoMode() == QLineEdit.EchoMode.Password
     token.save.click()
-    deck.qtbot.waitUntil(lambda: token.where.text() == "A token is kept in this system's keyring.")
+    deck.qtbot.waitUntil(lambda: token.where.text() == "The token is saved in the system's keyring.")
     assert token.field.text() == ""
     assert deck.hub.token == "hf_secret"
     token.remove.click()
@@ -488,14 +490,14 @@ def test_facts_and_field_agree_on_the_template_that_is_used(deck: Deck) -> None:
     local = deck.window.local
     details, entry = local.details, local.models.entry(deck.path("m1"))
     bare = dataclasses.replace(entry.info, has_chat_template=False, fallback_template="gemma")
-    for info, words in ((entry.info, "the model's own"), (bare, "none; the general form Gemma is used")):
+    for info, words in ((entry.info, "the model's own"), (bare, "none; the general template Gemma is used")):
         details.show_entry(dataclasses.replace(entry, info=info), None)
         assert fact() == f"Chat template: {words}"
         assert details.kept.rows["chat_template"].editor.box.placeholderText() == words
     details.kept._keep(LoadSettings, "chat_template", "{{ messages }}")
     assert fact() == "Chat template: yours; the model has none"
     details.kept._forget(LoadSettings, "chat_template")
-    assert fact() == "Chat template: none; the general form Gemma is used"
+    assert fact() == "Chat template: none; the general template Gemma is used"
 
 
 def test_no_column_is_hidden_sideways(qtbot, qapp) -> None:

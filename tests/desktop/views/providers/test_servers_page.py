@@ -88,7 +88,7 @@ def test_a_server_is_added_listed_tested_and_used(hand):
     found = {page.findings.topLevelItem(row).text(0): page.findings.topLevelItem(row).text(1)
              for row in range(page.findings.topLevelItemCount())}  # fmt: skip
     assert found["Context"] == "4,096 tokens"
-    assert found["Continues a reply"] == "no, it begins a new one"
+    assert found["Continues a reply"] == "no, it starts a new one"
     assert page.findings.isVisible()
     click(page.use)
     hand.wait_for("idle")
@@ -218,7 +218,7 @@ def test_a_key_is_removed_or_moved_only_as_asked(hand):
     dialog.forget_key.setChecked(True)
     click(dialog.buttons.button(dialog.buttons.StandardButton.Save))
     hand.qtbot.waitUntil(lambda: hand.providers.key_place(provider) == "", timeout=WAIT_MS)
-    assert "No key is kept" in page.about.text()
+    assert "No key is saved" in page.about.text()
 
 
 @pytest.mark.parametrize("sure", [False, True])
@@ -229,7 +229,7 @@ def test_removing_asks_first_and_takes_the_model_away(hand, sure):
     click(page.remove)
     hand.qtbot.waitUntil(lambda: hand.window.findChild(QMessageBox) is not None)
     box = hand.window.findChild(QMessageBox, "removeServer")
-    words = "Remove the server" if sure else "Keep the server"
+    words = "Remove server" if sure else "Keep server"
     click(next(button for button in box.buttons() if button.text() == words))
     if sure:
         hand.wait_for("no_model")

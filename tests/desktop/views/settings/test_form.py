@@ -281,7 +281,7 @@ def test_reset_shows_only_away_from_the_default_and_says_where_the_value_comes_f
     assert not button.isVisible()
     sampling.show_values(SamplerSettings(top_p=0.5), {**sources(SamplerSettings), "top_p": "conversation"})
     assert button.isVisible()
-    assert "this conversation" in button.toolTip()
+    assert "this chat" in button.toolTip()
     assert "default" in button.accessibleName()
     with qtbot.waitSignal(sampling.reset_requested) as expected:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
@@ -353,7 +353,7 @@ def test_a_search_finds_advanced_rows_by_label_help_and_choices(qtbot) -> None:
     form = SettingsForm(StopSettings)
     qtbot.addWidget(form)
     form.set_advanced(False)
-    assert form.set_query(["oldest", "turns"])
+    assert form.set_query(["oldest", "messages"])
     assert seen(form) == {"when_full"}
     assert form.set_query(["end-of-turn"])
     assert seen(form) == {"min_tokens"}
@@ -395,7 +395,7 @@ def test_the_source_is_a_word_in_the_row_and_a_phrase_for_a_screen_reader(sampli
         ["Top K", "saved"],
         ["Temperature"],
     )
-    assert "Set in this conversation" in words["top_p"]
+    assert "Set in this chat" in words["top_p"]
     assert "Your saved default" in words["top_k"]
     assert "From the preset Creative" in sampling.editor("min_p").accessibleDescription()
     assert "The program's default" in sampling.editor("temperature").accessibleDescription()

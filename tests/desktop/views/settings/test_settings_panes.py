@@ -254,7 +254,7 @@ def test_a_preset_is_chosen_changed_and_reset(hand) -> None:
     box = control(hand, QAbstractSpinBox, "Top P")
     type_text(box, "0.5")
     QTest.keyClick(box, Key.Key_Return)
-    assert "Set in this conversation" in form.row("top_p").toolTip()
+    assert "Set in this chat" in form.row("top_p").toolTip()
     assert hand.window.settings_controller.preset_bar.state.text() == "changed"
     assert combo.accessibleDescription() == "Creative, changed since"
     hand.click("Reset temperature", inspector(hand))
@@ -324,7 +324,7 @@ def test_import_and_export_by_menu(hand, tmp_path: Path) -> None:
     dialog = next(d for d in hand.window.findChildren(QFileDialog) if d.isVisible())
     dialog.filesSelected.emit([str(broken)])
     dialog.close()
-    assert "no preset" in hand.window.chat.banner.text.text()
+    assert "not a preset" in hand.window.chat.banner.text.text()
     assert in_force(hand, SamplerSettings).repetition_penalty == 1.1
 
 
@@ -347,7 +347,7 @@ def test_a_format_applies_when_its_pattern_is_valid(hand, qtbot) -> None:
     assert "insert an example" in note(hand, ConstraintSettings, "pattern")
     type_text(box, '{"type": "objekt"}')
     qtbot.waitUntil(lambda: "schema" in note(hand, ConstraintSettings, "pattern"))
-    assert "replies stay as they were" in note(hand, ConstraintSettings, "pattern")
+    assert "Replies are not affected" in note(hand, ConstraintSettings, "pattern")
     assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="json")
     type_text(box, '{"type": "object"}')
     qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "json_schema")
@@ -362,8 +362,8 @@ def test_each_format_keeps_its_own_text(hand, qtbot) -> None:
     unfold(hand, "Constraints")
     form = inspector(hand).forms[ConstraintSettings]
     combo, box = control(hand, QComboBox, "Format"), form.editor("pattern").box
-    choose(combo, "One of these lines")
-    assert form.row("pattern").label.text() == "The choices, one a line"
+    choose(combo, "Choices")
+    assert form.row("pattern").label.text() == "Choices, one per line"
     type_text(box, "yes\nno")
     qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "choices")
     combo.setFocus()
@@ -385,7 +385,7 @@ def test_every_example_is_valid_and_comes_by_menu(hand, qtbot) -> None:
             assert check_constraint(form, text) == "", title
     unfold(hand, "Constraints")
     choose(control(hand, QComboBox, "Format"), "Regular expression")
-    menu = hand.button("Insert an example").menu()
+    menu = hand.button("Insert example").menu()
     menu.actions()[0].trigger()
     expected = _EXAMPLES["regex"][0][1]
     qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).pattern == expected)
@@ -418,7 +418,7 @@ def test_a_format_without_its_text_says_so(hand) -> None:
     assert note(hand, ConstraintSettings, "pattern") == ""
     hand.click("Reset schema", inspector(hand))
     assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="regex")
-    assert "no text" in note(hand, ConstraintSettings, "pattern")
+    assert "needs a text" in note(hand, ConstraintSettings, "pattern")
     hand.click("Reset format", inspector(hand))
     assert in_force(hand, ConstraintSettings) == ConstraintSettings()
     assert note(hand, ConstraintSettings, "pattern") == ""
@@ -452,7 +452,7 @@ def test_biases_are_lines_that_can_be_read(hand, qtbot) -> None:
 
 def test_the_form_reaches_the_request(hand, qtbot) -> None:
     unfold(hand, "Constraints", "Stop conditions", "Guidance")
-    choose(control(hand, QComboBox, "Format"), "One of these lines")
+    choose(control(hand, QComboBox, "Format"), "Choices")
     type_text(inspector(hand).forms[ConstraintSettings].editor("pattern").box, "yes\nno")
     qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "choices")
     type_text(control(hand, QPlainTextEdit, "Banned strings"), "never\nthe end")
@@ -515,7 +515,7 @@ def test_an_impossible_context_is_shown_in_the_warning_colour(hand, monkeypatch)
     none = psutil.virtual_memory()._replace(available=1000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: none)
     hand.session.set_settings(CacheSettings(context_length=2048))
-    assert "more than there is" in memory(hand)
+    assert "does not fit in memory" in memory(hand)
     assert hand.window.settings_controller.memory.label.property("tone") == "danger"
 
 

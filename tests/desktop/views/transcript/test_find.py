@@ -99,7 +99,7 @@ def test_nothing_found_says_so_and_moves_nothing(show: Show, qtbot: QtBot) -> No
     qtbot.waitUntil(view.settled)
     value = view.verticalScrollBar().value()
     bar = open_bar(view, "zebra")
-    assert bar.count.text() == "Nothing found"
+    assert bar.count.text() == "No matches"
     assert not bar.next.isEnabled()
     QTest.keyClick(bar.box, Qt.Key.Key_Return)
     assert view.verticalScrollBar().value() == value

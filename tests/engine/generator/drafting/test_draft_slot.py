@@ -27,7 +27,7 @@ def test_a_model_of_another_vocabulary_and_none_at_all_are_refused(tmp_path: Pat
     slot = DraftSlot(generator.drafters, tokenizer(), LoadSettings(backend="reference"))
     refused = {
         str(write_gguf(tmp_path / "tiny.gguf")): r"^tiny\.gguf cannot draft for this model: \w",
-        "": "no draft model is named",
+        "": "no draft model is chosen",
     }
     for expected, words in refused.items():
         with pytest.raises(BadSetting, match=words):

@@ -66,7 +66,8 @@ def test_the_last_message_may_take_the_replys_room_but_not_more():
     assert OldestFirst(400).fit(talk(50, 50, 380), encode, 100) == (2, [0] * 391)
     assert OldestFirst(391).fit(talk(50, 50, 380), encode, 100) == (2, [0] * 391)
     words = (
-        r"takes 431 tokens, but the context holds 400 and 100 of them are for the reply; shorten it by 131 "
+        r"has 431 tokens, but the context holds 400, of which 100 are reserved for the reply; "
+        r"shorten it by 131 "
     )
     with pytest.raises(ContextTooLong, match=words):
         OldestFirst(400).fit(talk(50, 50, 420), encode, 100)

@@ -68,8 +68,8 @@ def test_a_negative_prompt_of_a_completion_begins_as_a_text_does() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (request(plain=True), "no text to go on from"),
-        (request(Message("document", ""), plain=True), "no text to go on from"),
+        (request(plain=True), "no text to continue"),
+        (request(Message("document", ""), plain=True), "no text to continue"),
         (request(continue_last=True), "no reply to continue"),
         (request(*TALK, continue_last=True), "no reply to continue"),
     ],
@@ -82,9 +82,7 @@ def test_nothing_to_go_on_from(asked: ChatRequest, words: str) -> None:
 def test_what_does_not_fit_names_what_is_too_long() -> None:
     size = len(prompts().build(request(*TALK)).ids)
     assert len(prompts(context=size).build(request(*TALK)).ids) == size
-    with pytest.raises(
-        ContextTooLong, match=f"The conversation has {size} tokens, but the context holds {size - 1}"
-    ):
+    with pytest.raises(ContextTooLong, match=f"The chat has {size} tokens, but the context holds {size - 1}"):
         prompts(context=size - 1).build(request(*TALK))
     wordy = request(*TALK, guidance=GuidanceSettings("be rude " * 9, 2.0))
     guidance = prompts().build(wordy).guidance
@@ -92,9 +90,7 @@ def test_what_does_not_fit_names_what_is_too_long() -> None:
     longer = len(guidance.negative_ids)
     assert longer > size
     assert prompts(context=longer).build(wordy).guidance == guidance
-    with pytest.raises(
-        ContextTooLong, match=f"With the negative prompt the conversation has {longer} tokens"
-    ):
+    with pytest.raises(ContextTooLong, match=f"With the negative prompt the chat has {longer} tokens"):
         prompts(context=longer - 1).build(wordy)
 
 

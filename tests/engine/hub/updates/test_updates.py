@@ -140,13 +140,13 @@ def test_versions_are_compared_as_numbers() -> None:
     ordered = ["0.9", "0.10", "1", "1.0.1", "1.2", "10.0"]
     assert sorted({*ordered}, key=version_key) == ordered
     for wrong in ("", "1.0b1", "v1", "1..2", "1.2.3.4.5", "-1"):
-        with pytest.raises(ValueError, match="is no version"):
+        with pytest.raises(ValueError, match="is not a version"):
             version_key(wrong)
 
 
 def test_only_a_list_that_is_signed_as_it_is_counts(site) -> None:
     publish(site, listed(), Ed25519PrivateKey.generate())
-    with pytest.raises(DownloadError, match="not signed by the makers"):
+    with pytest.raises(DownloadError, match="not signed by the developers"):
         check_for_update(source(site), "1.0")
     publish(site, listed(), OTHER)  # a second key, for the time when the first is lost
     assert check_for_update(source(site), "1.0") is not None
@@ -156,10 +156,10 @@ def test_only_a_list_that_is_signed_as_it_is_counts(site) -> None:
         whole.replace(b"2.0", b"3.0"), whole + b" ", payload, b"", head, b"inglenook-updates-1 \n" + payload,
         b"inglenook-updates-1 !!\n" + payload,
     ):  # fmt: skip
-        with pytest.raises(DownloadError, match="not signed by the makers"):
+        with pytest.raises(DownloadError, match="not signed by the developers"):
             read_manifest(content, "https://x", source(site).keys)
     assert read_manifest(whole, "https://x", source(site).keys).version == "2.0"
-    with pytest.raises(DownloadError, match="not signed by the makers"):
+    with pytest.raises(DownloadError, match="not signed by the developers"):
         read_manifest(whole, "https://x", ())
 
 
@@ -171,7 +171,7 @@ def test_only_a_list_that_is_signed_as_it_is_counts(site) -> None:
     ],
 )  # fmt: skip
 def test_a_list_that_cannot_be_understood_is_one_sentence(content) -> None:
-    with pytest.raises(DownloadError, match="cannot be understood"):
+    with pytest.raises(DownloadError, match="cannot be read"):
         read_manifest(signed(content, KEY), "https://x", (public_key(KEY),))
 
 
@@ -179,13 +179,13 @@ def test_troubles_of_the_network_are_one_sentence(site) -> None:
     with pytest.raises(DownloadError, match=r"could not be read: the server answered 404"):
         check_for_update(source(site), "1.0")
     (site / "list.txt").write_bytes(b"x" * (256 << 10) + b"x")
-    with pytest.raises(DownloadError, match="larger than it can be"):
+    with pytest.raises(DownloadError, match="too large"):
         check_for_update(source(site), "1.0")
     with pytest.raises(DownloadError, match="HTTPS only"):
         check_for_update(UpdateSource("http://example.org/list.txt", ()), "1.0")
     set_offline(True)
     try:
-        with pytest.raises(DownloadError, match="set to work offline"):
+        with pytest.raises(DownloadError, match="working offline"):
             check_for_update(source(site), "1.0")
     finally:
         set_offline(False)
@@ -255,7 +255,7 @@ def test_it_can_be_stopped_and_goes_on_from_there(site, image) -> None:
 def test_another_file_than_the_list_names_is_not_used(site, image) -> None:
     publish(site, listed())
     (site / "new.AppImage").write_bytes(NEW[:-1] + b"x")
-    with pytest.raises(DownloadError, match=r"2.0 was not installed: .*its size or hash differs"):
+    with pytest.raises(DownloadError, match=r"2.0 was not installed: .*does not match the size or hash"):
         installed(site, image)
     assert image.read_bytes() == OLD
     (site / "new.AppImage").write_bytes(NEW)
@@ -268,7 +268,7 @@ def test_an_older_version_is_never_installed(site, image) -> None:
     assert check_for_update(source(site), "1.0") is None
     update, package = update_of(site, "0.1")
     for version in ("0.9", "1.0"):
-        with pytest.raises(DownloadError, match=r"0\.9 is not newer than this one"):
+        with pytest.raises(DownloadError, match=r"0\.9 is not newer than this version"):
             next(iter(install_update(update, package, image, version)))
     assert image.read_bytes() == OLD
 
@@ -279,7 +279,7 @@ def test_a_full_disk_or_a_folder_without_permission_is_one_sentence(site, image,
     with pytest.raises(DownloadError, match=r"was not installed: it needs more"):
         installed(site, image)
     monkeypatch.undo()
-    for number, words in ((errno.ENOSPC, "is full"), (errno.EROFS, "cannot be written to")):
+    for number, words in ((errno.ENOSPC, "is full"), (errno.EROFS, "is not writable")):
         monkeypatch.setattr(install.os, "fsync", partial(fail, number))
         with pytest.raises(DownloadError, match=words):
             installed(site, image)
@@ -287,7 +287,7 @@ def test_a_full_disk_or_a_folder_without_permission_is_one_sentence(site, image,
         assert image.read_bytes() == OLD
         assert not before_of(image).exists()
     monkeypatch.setattr(install.os, "replace", partial(fail, errno.EACCES))
-    with pytest.raises(DownloadError, match="cannot be written to"):
+    with pytest.raises(DownloadError, match="is not writable"):
         installed(site, image)
     with pytest.raises(DownloadError, match="could not be restored"):
         roll_back(image)

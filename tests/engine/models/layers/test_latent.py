@@ -112,7 +112,7 @@ def test_bad_settings() -> None:
         config_of("deepseek_v3", kv_lora_rank=5000)
     with pytest.raises(BadCheckpoint, match="rotates 63 dimensions of a head"):
         config_of("deepseek_v3", qk_rope_head_dim=63)
-    with pytest.raises(BadCheckpoint, match="mlp_layer_types is no list of 3 kinds of layers"):
+    with pytest.raises(BadCheckpoint, match="mlp_layer_types is not a list of 3 kinds of layers"):
         config_of("glm4_moe_lite", mlp_layer_types=["dense"])
     with pytest.raises(BadCheckpoint, match=r"chooses 4 of 30 experts from 4 of 8 groups"):
         config_of("deepseek_v3", n_routed_experts=30, first_k_dense_replace=0)

@@ -95,18 +95,18 @@ def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (said.context_bytes, said.free_bytes, said.fits) == (514 * page, 10**9, True)
     assert said.total_bytes == (514 + 10**9 // 8 // page) * page
     assert said.sentence == (
-        "A context of 131072 tokens takes 67.4 MB, and up to 192 MB with other conversations kept; 1 GB of "
+        "A context of 131072 tokens needs 67.4 MB, and up to 192 MB with the caches of other chats; 1 GB of "
         "memory are free."
     )
     assert not (tight := cache_bytes(info, settings, busy=10**9 - 514 * page + 1)).fits
     assert tight.free_bytes == 514 * page - 1
     assert tight.sentence == (
-        "A context of 131072 tokens takes 67.4 MB; 67.4 MB of memory are free. That is too little: choose "
+        "A context of 131072 tokens needs 67.4 MB; 67.4 MB of memory are free. That is not enough: choose "
         "a shorter context, a smaller cache type, or less memory for conversations."
     )
     assert cache_bytes(info, settings, busy=10**9 - 514 * page).fits
     assert not cache_bytes(info, CacheSettings(memory=1 << 10)).fits
-    with pytest.raises(BadSetting, match="131073 tokens, but this model sees at most 131072"):
+    with pytest.raises(BadSetting, match="131073 tokens, but this model supports at most 131072"):
         cache_bytes(info, CacheSettings(context_length=(1 << 17) + 1))
 
 
@@ -116,8 +116,7 @@ def test_too_much_memory_for_conversations_is_refused(
     model = load(write_gguf(tmp_path / "m.gguf"))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10**9))
     with pytest.raises(
-        NotEnoughMemory,
-        match=r"^Conversations may take 1\.07 GB, but 1 GB of memory are free; choose less memory",
+        NotEnoughMemory, match=r"^Chats may use 1\.07 GB, but 1 GB of memory are free; choose less memory"
     ):
         PagedCache(model, CacheSettings(memory=1 << 10))
 

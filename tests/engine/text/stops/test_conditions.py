@@ -54,7 +54,7 @@ def test_rules_of_a_list_of_conditions() -> None:
 
 @pytest.mark.parametrize("condition", [True, False, "", -1, 1.5, None, b"x", ("x",), [3]])
 def test_what_is_no_condition_is_named(condition: Any) -> None:
-    with pytest.raises(ValueError, match="is no stop condition") as caught:
+    with pytest.raises(ValueError, match="is not a stop condition") as caught:
         StopRules.from_conditions([1, condition])
     assert str(caught.value).startswith(repr(condition))
 

@@ -71,7 +71,7 @@ def test_renders_as_transformers_does(name: str, conversation: str, mode: str) -
 
 def test_refusal_says_the_templates_own_words() -> None:
     with pytest.raises(
-        BadTemplate, match=r"refuses this conversation: conversation roles must alternate user/assistant\.$"
+        BadTemplate, match=r"rejects this chat: conversation roles must alternate user/assistant\.$"
     ):
         ChatTemplate(MISTRAL, "<s>", "</s>").render([REPLY, USER])
 

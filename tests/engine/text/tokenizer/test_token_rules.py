@@ -72,7 +72,7 @@ def test_sentencepiece_tells_a_word_from_its_middle(sentencepiece: Tokenizer) ->
     assert parse_bias(["' nd' = 1", "'nd' = 2"], sentencepiece) == ((begin, 1.0), (middle, 2.0))
     newline = parse_bias(["'\\n' = 1"], sentencepiece)[0][0]
     assert sentencepiece.token_bytes(newline) == b"\n"
-    with pytest.raises(BadSetting, match="no token without a space"):
+    with pytest.raises(BadSetting, match="not a token without a space"):
         parse_bias(["'fox' = 1"], sentencepiece)
     assert parse_bias(["fox = 1"], sentencepiece) == ((id_of(sentencepiece, b" fox"), 1.0),)
 

@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="None"):
         opened(tmp_path, {"a.weight": NUMBERS}, {})
     (tmp_path / "config.json").write_text('{"quantization_config": 5}')
-    with pytest.raises(BadCheckpoint, match="quantization_config is no table"):
+    with pytest.raises(BadCheckpoint, match="quantization_config is not a table"):
         open_checkpoint(tmp_path)
 
 

@@ -193,7 +193,7 @@ BROKEN: dict[str, tuple[Packing, Spoil, str]] = {
     "exl2: words past the end": (exl2(), put("q_weight", lambda q: q[:9]), rf"{X}\.q_groups gives group"),
     "exl2: too few words": (exl2(), put("q_weight", lambda q: q[:-2]), r"inputs, but 256 were expected"),
     "exl2: no permutation": (exl2(), put("q_invperm", set_first(300)),
-    rf"{X}\.q_invperm is no permutation of 256"),
+    rf"{X}\.q_invperm is not a permutation of 256"),
     "exl2: scales of another matrix": (exl2(), put("q_scale", lambda s: s[:2]),
     rf"{X}\.q_scale is I32 of shape \(2,"),
     "exl2 without maxima": (exl2(), without("q_scale_max"), rf"{X}\.q_scale_max is missing"),

@@ -55,8 +55,8 @@ def chat_rows(
             if columns is None:
                 yield Flaw(
                     "",
-                    "it is a SQLite database, but not Open WebUI's: it has no table “chat” with the "
-                    "columns “id” and “chat”",
+                    "it is a SQLite database but not from Open WebUI: it has no table “chat” with "
+                    "the columns “id” and “chat”",
                     0,
                 )
                 return
@@ -160,5 +160,5 @@ def _object(text: Any) -> dict[str, Any]:
     if isinstance(value, str):  # some versions encode it twice
         value = json.loads(value)
     if not isinstance(value, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     return value

@@ -293,11 +293,11 @@ def test_a_file_is_complete_or_unchanged(
     path = folder / "a"
     path.write_text("before")
     assert list(export_conversations(database, [number], path, format, cancel=lambda: True)) == []
-    with pytest.raises(StoreError, match="There is no conversation number 99"):
+    with pytest.raises(StoreError, match="There is no chat number 99"):
         list(export_conversations(database, [number, 99], path, format))
     assert path.read_text() == "before"
     assert [file.name for file in folder.iterdir()] == ["a"]
-    with pytest.raises(StoreError, match="cannot be saved"):
+    with pytest.raises(StoreError, match="cannot be exported"):
         list(export_conversations(database, [number], tmp_path / "nowhere" / "a", format))
 
 

@@ -48,12 +48,12 @@ def test_the_directory_is_read_once(
 def test_files_without_chats_are_counted_and_reported(database: Database, tmp_path: Path) -> None:
     events = run(database, with_pictures(tmp_path / "export.zip", 3))
     (reported,) = [event for event in events if isinstance(event, LeftOut)]
-    assert (reported.count, reported.of) == (3, "file")
-    assert reported.what.startswith("Files of the archive that hold no chats")
+    assert (reported.count, reported.one) == (3, "{n} file")
+    assert reported.what.startswith("Files without chats")
     report = ImportReport(files=2)
     for event in (*events, LeftOut("Tags", 2), *events):
         report = report.with_event(event, 0)
-    assert [(found.count, found.of) for found in report.left_out] == [(6, "file"), (2, "chat")]
+    assert [(found.count, found.one) for found in report.left_out] == [(6, "{n} file"), (2, "{n} chat")]
 
 
 def test_it_can_be_cancelled_between_two_pictures(
@@ -168,9 +168,9 @@ def test_a_database_that_the_disk_has_no_room_for(
     sizes = unpacked(monkeypatch)
     events = run(database, path)
     assert [event.reason.partition(";")[2] for event in broken(events)][:1] == [
-        " make room there, or unpack it elsewhere and import the file."
+        " free some space, or unpack it elsewhere and import the file."
     ]
-    assert "Unpacking it takes 0.0 GB, and the disk of " in broken(events)[0].reason
+    assert "Unpacking it needs 0.0 GB, but the disk of " in broken(events)[0].reason
     assert " has 1.1 GB free; " in broken(events)[0].reason
     assert sum(sizes) == 0
     monkeypatch.undo()

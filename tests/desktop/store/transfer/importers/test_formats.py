@@ -289,7 +289,7 @@ def test_conversations_in_a_wrapper(database: Database, store: ConversationStore
     )
     assert [event.source for event in imported(events)] == ["claude", "chatgpt"]
     assert [event.reason for event in broken(events)] == [
-        "Entries that are no conversations of a known program were passed over: 1."
+        "Entries that are not chats of a known program were skipped: 1."
     ]
     rows = [
         [{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": "a"}]

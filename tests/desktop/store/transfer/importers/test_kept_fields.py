@@ -265,7 +265,7 @@ def test_lm_studio(database: Database, tmp_path: Path) -> None:
         "llm.prediction.contextOverflowPolicy": "rollingWindow", "llm.prediction.llama.cpuThreads": 4,
     }  # fmt: skip
     assert (chat["draft"], chat["notes"], chat["plugins"]) == ("not sent", [{"text": "mine"}], ["p"])
-    assert reported == {"Text", "Notes", "Sampling"}
+    assert reported == {"Unsent", "Notes", "Sampling"}
     assert record.messages[0].text == "Hello\n\n[image: 17 - cat.png]"
     reply = record.messages[1]
     assert reply.state == "stopped"

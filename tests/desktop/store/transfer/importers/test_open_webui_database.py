@@ -87,7 +87,7 @@ def test_a_foreign_or_damaged_database_is_reported(database: Database, tmp_path:
         other.execute("CREATE VIEW chat AS SELECT id, chat FROM notes")
     first, *_ = broken(run(database, path))
     assert first.place == "other.db"
-    assert first.reason.startswith("It is a SQLite database, but not Open WebUI's")
+    assert first.reason.startswith("It is a SQLite database but not from Open WebUI")
     whole = made(tmp_path / "webui.db", *[chat()] * 40)
     data = bytearray(whole.read_bytes())
     data[8192:] = b"\xff" * (len(data) - 8192)

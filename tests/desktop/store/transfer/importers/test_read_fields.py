@@ -275,7 +275,7 @@ def test_values_of_qt(data: bytes, value: Any) -> None:
     "data", [variant(7, b""), variant(11, b""), variant(9, struct.pack(">I", 1) + variant(12, b""))]
 )
 def test_values_of_qt_that_are_not_known(data: bytes) -> None:
-    with pytest.raises(Unreadable, match="a kind that is not known"):
+    with pytest.raises(Unreadable, match="an unknown type"):
         _variant(_Stream(data), 0)
 
 

@@ -123,7 +123,7 @@ def test_what_precedes_a_cut_is_kept(database: Database, store: ConversationStor
     (tmp_path / "a.json").write_bytes(data[: len(data) * 7 // 10])
     events = run(database, tmp_path / "a.json")
     assert len(imported(events)) == 3
-    assert broken(events)[0].reason == "The file ends in the middle."
+    assert broken(events)[0].reason == "The file is incomplete."
     chat = files.gpt4all()
     (tmp_path / "b.chat").write_bytes(chat[:-20])
     events = run(database, tmp_path / "b.chat")

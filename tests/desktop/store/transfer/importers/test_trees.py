@@ -140,7 +140,7 @@ def test_cycles_are_reported_and_everything_else_is_kept() -> None:
     assert [message.key for message in found.messages] == ["a"]
     assert sorted(place for place, _ in reported) == ["message b", "message c", "message d", "message e"]
     assert {reason for _, reason in reported} == {
-        "it answers itself in a circle, and so has no place in the conversation"
+        "it replies to itself in a circle, so it has no place in the chat"
     }
     assert found.shown_root == "a"
 

@@ -30,7 +30,7 @@ def test_words() -> None:
     assert [words for _, words in device_choices(NONE)] == [
         "Automatic",
         "Processor (CPU)",
-        "Reference (exact and slow)",
+        "Reference (exact but slow)",
     ]
     assert dict(device_choices(ONE))["cuda:0"] == "NVIDIA H200"
     two = dict(device_choices(TWO))
@@ -148,7 +148,7 @@ def test_the_menu_moves_the_loaded_model_at_once(hand) -> None:
     assert [action.isChecked() for action in picker._devices.actions()] == [False, False, True, False]
     assert reported == []  # nothing is left to be done
     one.session.set_settings(LoadSettings(backend="cpu"))
-    assert reported == ["This takes effect when the model is loaded again."]
+    assert reported == ["This takes effect when the model is reloaded."]
 
 
 def test_the_menu_tries_a_model_again_whose_device_failed(hand) -> None:

@@ -74,10 +74,10 @@ def test_models_are_searched_when_they_become_visible(pane, qtbot) -> None:
 
 def test_without_a_model_it_says_so(pane) -> None:
     show(pane, method="model")
-    assert pane.model.note.text().startswith("Load a model first")
+    assert pane.model.note.text().startswith("Load a model to see")
     assert pane.model.note.isVisible()
     pane.show_model(ECHO_INFO)
-    assert pane.model.note.text().startswith("No other model is known")
+    assert pane.model.note.text().startswith("No other models were found")
     pane.show_candidates([DraftCandidate(SMALL, "")])
     assert not pane.model.note.isVisible()
     pane.show_model(None)
@@ -171,27 +171,27 @@ def test_reset(pane, qtbot) -> None:
 def test_figures(pane) -> None:
     show(pane, method="ngram")
     figures = pane.figures
-    assert figures.per_pass.text() == "The figures come with the next reply."
+    assert figures.per_pass.text() == "Statistics appear after the next reply."
     pane.show_stats(DRAFTED)
-    assert figures.per_pass.text() == "2.4 tokens for each pass of the model"
+    assert figures.per_pass.text() == "2.4 tokens per pass of the model"
     assert figures.bar.value() == 350
-    assert figures.kept.text() == "35 % of 40 drafted tokens kept"
-    assert figures.speed.text() == "1.4× faster than without"
+    assert figures.kept.text() == "35 % of 40 drafted tokens accepted"
+    assert figures.speed.text() == "1.4× the speed without drafting"
     assert figures.bar.isVisible()
     pane.show_stats(Stats(new_tokens=9, passes=8))
-    assert figures.per_pass.text() == "Nothing was drafted in the last reply."
+    assert figures.per_pass.text() == "No tokens were drafted in the last reply."
     assert not figures.bar.isVisible()
 
 
 @pytest.mark.parametrize(
     ("speedup", "adaptive", "words"),
     [
-        (0.0, True, "Speed-up: being measured"),
-        (1.4, True, "1.4× faster than without"),
-        (1.05, True, "1.05× faster than without"),
-        (0.99, True, "As fast as without"),
-        (0.8, True, "Paused: slower than plain writing (0.80×)"),
-        (0.8, False, "Slower than without (0.80×)"),
+        (0.0, True, "Speed-up: measuring…"),
+        (1.4, True, "1.4× the speed without drafting"),
+        (1.05, True, "1.05× the speed without drafting"),
+        (0.99, True, "Same speed as without drafting"),
+        (0.8, True, "Paused: slower than without drafting (0.80×)"),
+        (0.8, False, "Slower than without drafting (0.80×)"),
     ],
 )
 def test_speed_words(speedup: float, adaptive: bool, words: str) -> None:

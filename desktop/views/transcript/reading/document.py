@@ -1,0 +1,205 @@
+"""A whole message as one document in the transcript's style, and the places of its headings, lists, tables,
+code blocks and links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from PySide6.QtGui import (
+    QBrush,
+    QTextBlock,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextDocumentFragment,
+    QTextTable,
+)
+
+from desktop.blocks import Block, Kind
+from desktop.views.transcript.rendering.markdown import SafeDocument, set_markdown
+from desktop.views.transcript.rows import Row, RowKind
+from desktop.views.transcript.style import Style
+from engine.words import ngettext
+
+__all__ = ["Landmark", "cell_text", "landmarks", "table_at", "write_message"]
+
+_PROSE = (Kind.PROSE, Kind.HEADING, Kind.LIST, Kind.QUOTE, Kind.FOOTNOTE, Kind.TABLE)
+CODE = "code"
+
+
+@dataclass(frozen=True)
+class Landmark:
+    """A place to go to: its `kind` ("heading", "code", "list", "table", "link"), first and last position in
+    the document, what a screen reader says, and what is copied.
+    """
+
+    kind: str
+    start: int
+    end: int
+    words: str
+    source: str
+
+
+class _Writer:
+    """Writes blocks at the end of `document`."""
+
+    def __init__(self, document: QTextDocument, style: Style) -> None:
+        self._cursor, self._style = QTextCursor(document), style
+        self.code: list[Landmark] = []
+
+    def markdown(self, source: str, kind: Kind, row: Row) -> None:
+        """Prose, a list, a quote, a table or a footnote."""
+        part = SafeDocument()
+        alert = row.block.alert if row.block is not None and not row.block.joined else ""
+        set_markdown(part, source, self._style, kind, None, row.references, alert)
+        part.setLayoutEnabled(True)
+        self._begin()
+        first = QTextCursor(self._cursor.block())
+        self._cursor.insertFragment(QTextDocumentFragment(part))
+        # the first paragraph of a fragment takes on the format of the one that it is put into
+        if part.begin().textList() is None and first.currentTable() is None:
+            shape = part.begin().blockFormat()
+            shape.setTopMargin(self._style.px(0.5))
+            first.mergeBlockFormat(shape)
+        self._cursor.movePosition(QTextCursor.MoveOperation.End)
+
+    def plain(self, text: str, muted: bool = False) -> None:
+        """Text as it is."""
+        shape = QTextCharFormat()
+        shape.setFont(self._style.text_font)
+        shape.setForeground(QBrush(self._style.colours.muted if muted else self._style.colours.text))
+        self._begin()
+        self._cursor.insertText(text, shape)
+
+    def code_block(self, block: Block) -> None:
+        """Code, which can be found again and copied."""
+        shape, place = QTextCharFormat(), QTextBlockFormat()
+        shape.setFont(self._style.code_font)
+        shape.setForeground(QBrush(self._style.colours.text))
+        place.setBackground(QBrush(self._style.colours.code))
+        body = block.body
+        self._begin(place)
+        start = self._cursor.position()
+        self._cursor.insertText(body.replace("\n", "\u2028"), shape)  # one paragraph
+        count = body.count("\n") + 1
+        words = (
+            ngettext("Code block in {language}, {n} line", "Code block in {language}, {n} lines", count,
+                language=block.language)
+            if block.language
+            else ngettext("Code block, {n} line", "Code block, {n} lines", count)
+        )  # fmt: skip
+        self.code.append(Landmark(CODE, start, self._cursor.position(), words, body))
+
+    def _begin(self, shape: QTextBlockFormat | None = None) -> None:
+        made = shape if shape is not None else QTextBlockFormat()
+        made.setTopMargin(self._style.px(0.5))
+        if self._cursor.position() > 0:
+            self._cursor.insertBlock(made, QTextCharFormat())
+        else:
+            self._cursor.setBlockFormat(made)
+
+
+def write_message(document: QTextDocument, rows: Iterable[Row], style: Style) -> list[Landmark]:
+    """Fill `document` with the rows of one message; returns its code blocks."""
+    document.clear()
+    document.setDefaultFont(style.text_font)
+    document.setIndentWidth(style.px(1.35))
+    writer = _Writer(document, style)
+    code: list[Row] = []
+    for row in [*rows, None]:
+        if code and (row is None or row.kind is not RowKind.CODE or row.first):
+            _write_code(writer, code)
+            code = []
+        if row is None:
+            break
+        if row.kind is RowKind.CODE:
+            code.append(row)
+        elif row.kind is RowKind.MATH:
+            writer.plain(f"Formula: {row.text}")
+        elif row.kind is RowKind.THOUGHT:
+            writer.plain(row.text, muted=True)
+        elif row.kind is RowKind.ATTACHMENT:
+            writer.plain(f"Attached file: {row.text}")
+        elif row.kind in (RowKind.BUBBLE, RowKind.NOTICE):
+            writer.plain(row.text)
+        elif row.kind in (RowKind.TEXT, RowKind.TABLE, RowKind.TOKENS) and row.block is not None:
+            kind = row.block.kind
+            writer.markdown(row.text, kind if kind in _PROSE else Kind.PROSE, row)
+    return writer.code
+
+
+def _write_code(writer: _Writer, rows: list[Row]) -> None:
+    block = rows[0].block
+    if block is not None:
+        writer.code_block(replace(block, source="".join(row.source for row in rows), closed=True))
+
+
+def landmarks(document: QTextDocument, code: Iterable[Landmark]) -> list[Landmark]:
+    """Every landmark of the document, in order; `code` are those that `write_message` returned."""
+    found = list(code)
+    lists: set[int] = set()
+    block = document.begin()
+    while block.isValid():
+        level, group = block.blockFormat().headingLevel(), block.textList()
+        start, end = block.position(), block.position() + len(block.text())
+        if level:
+            found.append(
+                Landmark("heading", start, end, f"Heading level {level}: {block.text()}", block.text())
+            )
+        if group is not None and group.objectIndex() not in lists:
+            lists.add(group.objectIndex())
+            last = group.item(group.count() - 1)
+            text = "\n".join(group.item(place).text() for place in range(group.count()))
+            words = ngettext("List with {n} item", "List with {n} items", group.count())
+            found.append(Landmark("list", start, last.position() + len(last.text()), words, text))
+        found.extend(_links(block))
+        block = block.next()
+    for table in _tables(document):
+        size = ngettext("{n} row", "{n} rows", table.rows())
+        columns = ngettext("{n} column", "{n} columns", table.columns())
+        words = f"Table with {size} and {columns}. Press Enter to read its cells."
+        lines = ["\t".join(cell_text(table, row, column) for column in range(table.columns()))
+                 for row in range(table.rows())]  # fmt: skip
+        found.append(Landmark("table", table.firstPosition(), table.lastPosition(), words, "\n".join(lines)))
+    return sorted(found, key=lambda each: each.start)
+
+
+def _links(block: QTextBlock) -> list[Landmark]:
+    """The links of a paragraph; a link of several formats is one."""
+    found: list[Landmark] = []
+    place = block.begin()
+    while not place.atEnd():
+        part = place.fragment()
+        address = part.charFormat().anchorHref()
+        if address and found and found[-1].end == part.position() and found[-1].source == address:
+            last = found.pop()
+            words = f"{last.words}{part.text()}"
+            found.append(Landmark("link", last.start, part.position() + part.length(), words, address))
+        elif address:
+            found.append(
+                Landmark("link", part.position(), part.position() + part.length(), part.text(), address)
+            )
+        place += 1
+    return [Landmark(link.kind, link.start, link.end, f"Link: {link.words}", link.source) for link in found]
+
+
+def _tables(document: QTextDocument) -> list[QTextTable]:
+    return [frame for frame in document.rootFrame().childFrames() if isinstance(frame, QTextTable)]
+
+
+def cell_text(table: QTextTable, row: int, column: int) -> str:
+    """The text of a cell, on one line."""
+    cell = table.cellAt(row, column)
+    cursor = cell.firstCursorPosition()
+    cursor.setPosition(cell.lastCursorPosition().position(), QTextCursor.MoveMode.KeepAnchor)
+    return " ".join(cursor.selectedText().replace("\u2029", " ").split())
+
+
+def table_at(document: QTextDocument, position: int) -> QTextTable | None:
+    """The table that this position is in."""
+    cursor = QTextCursor(document)
+    cursor.setPosition(position)
+    return cursor.currentTable()

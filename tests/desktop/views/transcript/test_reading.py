@@ -1,0 +1,173 @@
+"""Caret browsing: the list of messages, the caret in a message, jumps between its parts, what is copied."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAccessible, QGuiApplication
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from desktop.items.chats.messages import MessageItem
+from desktop.views.transcript import TranscriptView
+from desktop.views.transcript.links import LinkDialog
+from desktop.views.transcript.reading import page as module
+from desktop.views.transcript.reading.page import ReadingPage, TableDialog, message_words, spoken
+from tests.desktop.views.transcript.conftest import Show
+
+REPLY = """# Rivers
+
+The *longest* river is the [Nile](https://example.org/nile).
+
+| river | length |
+|---|---|
+| Nile | 6650 km |
+| Amazon | 6400 km |
+
+## Code
+
+```python
+x = 1
+print(x)
+```
+
+- first
+- second
+
+Then more code:
+
+```
+ls
+```
+"""
+ITEMS = [
+    MessageItem(1, "user", "Which river is the *longest*?"),
+    MessageItem(
+        2, "assistant", REPLY, variant_index=1, variant_count=3, footer="9 tokens · stopped at <|im_end|>"
+    ),
+    MessageItem(3, "user", "Thanks"),
+]
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a screen reader would say."""
+    found: list[str] = []
+    monkeypatch.setattr(module, "announce", lambda _widget, text: found.append(text))
+    return found
+
+
+def opened(view: TranscriptView, qtbot: QtBot, row: int = 1) -> ReadingPage:
+    view.reading.toggle()
+    page = view.reading.page
+    assert page is not None
+    qtbot.waitUntil(page.isVisible)
+    page.list.setCurrentRow(row)
+    page.text.setFocus()
+    qtbot.waitUntil(page.text.hasFocus)
+    return page
+
+
+def test_the_messages_are_a_list_with_author_place_and_state(show: Show, qtbot: QtBot) -> None:
+    view, _model = show(ITEMS)
+    page = opened(view, qtbot)
+    assert [page.list.item(row).text().partition(":")[0] for row in range(3)] == [
+        "You, 1 of 3",
+        "Assistant, 2 of 3, version 2 of 3, 9 tokens, stopped at the end marker",
+        "You, 3 of 3",
+    ]  # fmt: skip
+    assert "Rivers The longest river is the Nile." in page.list.item(1).text()
+    assert page.text.accessibleName() == "Message from Assistant, 2 of 3"
+    interface = QAccessible.queryAccessibleInterface(page.list)
+    assert interface.role() == QAccessible.Role.List
+    text = QAccessible.queryAccessibleInterface(page.text).textInterface()
+    assert text is not None
+    assert "The longest river is the Nile." in text.text(0, text.characterCount())
+
+
+def test_keys_go_from_part_to_part_and_say_what_is_there(show: Show, qtbot: QtBot, said: list[str]) -> None:
+    view, _model = show(ITEMS)
+    page = opened(view, qtbot)
+    for keys in ("H", "C", "C", "C"):
+        qtbot.keyClicks(page.text, keys)
+    qtbot.keyClick(page.text, Qt.Key.Key_C, Qt.KeyboardModifier.ShiftModifier)
+    assert said == [
+        "Heading level 2: Code", "Code block in python, 2 lines", "Code block, 1 line", "No more code blocks",
+        "Code block in python, 2 lines",
+    ]  # fmt: skip
+    qtbot.keyClick(page.text, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    assert QGuiApplication.clipboard().text() == "x = 1\nprint(x)"
+    said.clear()
+    qtbot.keyClicks(page.text, "L")
+    assert said == ["List with 2 items"]
+    assert page.text.textCursor().block().text() == "first"
+    qtbot.keyClick(page.text, Qt.Key.Key_T, Qt.KeyboardModifier.ShiftModifier)
+    assert said[-1] == "Table with 3 rows and 2 columns. Press Enter to read its cells."
+    qtbot.keyClicks(page.text, "Q")
+    assert page.text.toPlainText().startswith("Rivers"), "the text cannot be changed"
+
+
+def test_a_table_opens_as_a_grid_and_a_link_asks(show: Show, qtbot: QtBot) -> None:
+    view, _model = show(ITEMS)
+    page = opened(view, qtbot)
+    qtbot.keyClicks(page.text, "T")
+    qtbot.keyClick(page.text, Qt.Key.Key_Return)
+    (grid,) = page.findChildren(TableDialog)
+    head = [grid.table.horizontalHeaderItem(column).text() for column in range(2)]
+    cells = [[grid.table.item(row, column).text() for column in range(2)] for row in range(2)]
+    assert (head, cells) == (["river", "length"], [["Nile", "6650 km"], ["Amazon", "6400 km"]])
+    assert QAccessible.queryAccessibleInterface(grid.table).role() == QAccessible.Role.Table
+    grid.close()
+    page.go("link", -1)
+    qtbot.keyClick(page.text, Qt.Key.Key_Return)
+    (question,) = page.findChildren(LinkDialog)
+    assert question.informativeText() == "https://example.org/nile"
+    question.close()
+
+
+def test_messages_follow_each_other_and_escape_leads_back(show: Show, qtbot: QtBot, said: list[str]) -> None:
+    view, _model = show(ITEMS)
+    page = opened(view, qtbot)
+    qtbot.keyClicks(page.text, "NN")
+    assert said == ["You, 3 of 3: Thanks", "No more messages"]
+    qtbot.keyClicks(page.text, "PP")
+    assert page.message == 1
+    qtbot.keyClick(page.text, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    assert QGuiApplication.clipboard().text() == "Which river is the *longest*?"
+    qtbot.keyClick(page.text, Qt.Key.Key_Escape)
+    assert not page.isVisible()
+    assert QApplication.focusWidget() is view
+    view.reading.toggle()
+    assert view.reading.is_open
+    view.reading.toggle()
+    assert not view.reading.is_open
+
+
+def test_a_growing_reply_is_taken_in_when_it_is_complete(show: Show, qtbot: QtBot) -> None:
+    view, model = show([MessageItem(1, "user", "Hi"), MessageItem(2, "assistant", "One two", running=True)])
+    page = opened(view, qtbot)
+    page.text.moveCursor(page.text.textCursor().MoveOperation.NextWord)
+    place = page.text.textCursor().position()
+    assert "being written" in page.list.item(1).text()
+    model.append_text(2, " three")
+    qtbot.wait(1)
+    assert page.text.toPlainText() == "One two"
+    model.replace(2, MessageItem(2, "assistant", "One two three"))
+    qtbot.waitUntil(lambda: page.text.toPlainText() == "One two three")
+    assert page.text.textCursor().position() == place
+    assert "being written" not in page.list.item(1).text()
+    model.reset([])
+    qtbot.waitUntil(lambda: not view.reading.is_open)
+
+
+def test_without_messages_nothing_opens(show: Show) -> None:
+    view, _model = show()
+    view.reading.toggle()
+    assert view.reading.page is None
+
+
+def test_no_marks_of_control_tokens_are_read() -> None:
+    assert spoken("stopped at <|im_end|>") == "stopped at the end marker"
+    assert spoken("stopped at </s>") == "stopped at the end marker"
+    assert spoken("2 < 3 and 4 > 1") == "2 < 3 and 4 > 1"
+    assert message_words(MessageItem(1, "user", "x" * 200), 0, 1).endswith("x…")
