@@ -123,9 +123,9 @@ class Behaviour(Settings):
     )
     weekly_check: bool = setting(
         False,
-        "Look for updates once a week",
-        "A minute after the start, a signed list of versions is read from where this program was published, "
-        "and a notice appears if there is a newer one. Nothing is installed unless you say so.",
+        "Check for updates once a week",
+        "Downloads the signed list of versions a minute after the start, and shows a notice if there is a "
+        "newer version. Nothing is installed unless you agree.",
         neutral=False,
     )
     several: int = setting(

@@ -37,7 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 LIST_NAME = ".inglenook-moving"
-STOPPED = "The move was stopped: your data is where it was."
+STOPPED = "The move was stopped. Your data is still in its old place."
 SPARE = 64 << 20
 CHUNK = 4 << 20
 _NOT_COPIED = ("inglenook.lock", "inglenook.socket")
@@ -60,8 +60,8 @@ def fixed_place() -> str:
             "the folder, and name the new one there."
         )
     return "" if data_dir() in _own_places() else (
-        "This is a portable Inglenook: its data lies beside the program. To move it, quit Inglenook, and "
-        "move both together."
+        "This is a portable copy of Inglenook: its data is next to the program. To move the data, quit "
+        "Inglenook and move both together."
     )  # fmt: skip
 
 
@@ -240,7 +240,7 @@ def _copy_and_check(
             if hashes.setdefault(file, digest.digest()) != digest.digest():
                 raise StoreError(
                     f"The copy of {file.name} in {target} is not what was written: its disk may be failing. "
-                    "Your data is where it was."
+                    "Your data is still in its old place."
                 )
 
 
@@ -290,7 +290,7 @@ def _follow_models(source: Path, target: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     if damage := check_file(database):
         raise StoreError(
-            f"The copy of your chats in {target} cannot be read ({damage}): they are where they were."
+            f"The copy of your chats in {target} cannot be read ({damage}). They are still in their old place."
         )
 
 
@@ -322,7 +322,7 @@ def _sync_folders(target: Path, names: Sequence[str]) -> None:
 
 def _sentence(error: OSError, target: Path) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"The disk of {target} is full: nothing was moved, and your data is where it was.")
+        return DiskFull(f"The disk of {target} is full. Your data is still in its old place.")
     return StoreError(
-        f"Your data cannot be copied to {target} ({error.strerror or error}): it is where it was."
+        f"Your data cannot be copied to {target} ({error.strerror or error}). It is still in its old place."
     )

@@ -61,7 +61,7 @@ def data_folder(folder: Path | None = None) -> Path:
     try:
         place = folder or data_dir()
     except OSError as error:
-        raise StoreError(f"{error.filename} cannot be understood: {error.strerror}.") from error
+        raise StoreError(f"{error.filename} cannot be used: {error.strerror}.") from error
     usual = usual_data_dir()
     if folder is None and not place.is_dir() and (moved := read_moved(usual)) and moved.folder == place:
         raise StoreError(

@@ -67,7 +67,7 @@ class DataFolderController(QObject):
         """After the first paint: if the data has just been moved here, show that."""
         if arrived(self._place.folder):
             before = copy_before(self._place.folder)
-            words = f"Your data is in {self._place.folder} now."
+            words = f"Your data is now in {self._place.folder}."
             self._chat.banner.show_notice(
                 f"{words} The old copy in {before} is still there." if before else words,
                 "info",

@@ -105,7 +105,7 @@ class MoveDialog(QDialog):
         box.setObjectName("deleteQuestion")
         box.setTextFormat(Qt.TextFormat.PlainText)
         box.setInformativeText(
-            f"Your data in {self._folder} stays. Files there that are not Inglenook's stay too."
+            f"Your data in {self._folder} is kept, and so are files there that do not belong to Inglenook."
         )
         agree = box.addButton("Delete", QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton(QMessageBox.StandardButton.Cancel))

@@ -27,7 +27,7 @@ def move_and_restart(app: QApplication, source: Path, target: Path) -> int:
     if sentence:
         QMessageBox.warning(None, "Inglenook", sentence)
     if not relaunch():
-        again = "Inglenook could not be started again: please start it yourself."
+        again = "Inglenook could not be restarted. Please start it yourself."
         QMessageBox.warning(None, "Inglenook", again)
     return 1 if sentence else 0
 

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["UpdateDialog"]
 
-_NO_ADDRESS = "This Inglenook was built without an address where its updates are published."
+_NO_ADDRESS = "This copy of Inglenook was built without an address for updates."
 _BACK = (
-    "The version that you used before the last update takes its place. If the newer one has changed the "
-    "file with your chats, the previous one will tell you and not open it; then install the newer one again."
+    "The version that you used before the last update is restored. If the newer version has changed the "
+    "format of your chats, the previous version cannot open them and says so; then install the newer version "
+    "again."
 )
 
 
@@ -54,7 +55,7 @@ class UpdateDialog(QDialog):
         self.notes.setReadOnly(True)
         self.notes.setProperty("tone", "field")
         self.notes.setTabChangesFocus(True)
-        self.notes.setAccessibleName("What is new")
+        self.notes.setAccessibleName("What's new")
         self.bar = QProgressBar()
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
@@ -85,7 +86,7 @@ class UpdateDialog(QDialog):
 
     def check(self) -> None:
         """Ask for the latest version."""
-        self._show("Asking for the latest version…", "")
+        self._show("Checking for the latest version…", "")
         self.bar.setRange(0, 0)
         self.bar.show()
         self._updates.check()

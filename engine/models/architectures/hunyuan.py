@@ -63,7 +63,8 @@ def _single(keys: Keys, name: str) -> Keys:
         return keys
     if len(set(keys.integers(name, 0, 1 << 22))) != 1:
         raise BadCheckpoint(
-            f"config.json: {name} differs between layers, which no Hunyuan does; the file is damaged."
+            f"config.json: {name} differs between layers, which is not possible in a Hunyuan model; the file "
+            "is damaged."
         )
     return keys.replaced(name, values[0])
 

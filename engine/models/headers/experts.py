@@ -32,8 +32,8 @@ def gguf_experts(
     kind = keys.integer("expert_gating_func", 0, 1 << 10, 0)
     if kind > len(SCORES):
         raise UnsupportedModel(
-            f"The model scores its experts in a way of its own (expert_gating_func {kind}), which is not "
-            "supported yet. Choose another model."
+            f"The model scores its experts with an unknown function (expert_gating_func {kind}), which is "
+            "not supported. Choose another model."
         )
     first = keys.integer("leading_dense_block_count", 0, MAX_LAYERS, 0)
     step = keys.integer("interleave_moe_layer_step", 1, MAX_LAYERS, 1)

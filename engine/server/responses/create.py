@@ -27,7 +27,7 @@ from engine.server.tools import flat_offer_of
 _LONGEST = 1 << 20
 _SCORES = "message.output_text.logprobs"
 _REFUSED = {
-    "background": "Responses are not written in the background; leave background out.",
+    "background": "Background responses are not supported; leave background out.",
     "conversation": "Conversations are not kept on the server; send input, or previous_response_id.",
     "prompt": "There are no stored prompts; send instructions and input.",
 }

@@ -174,7 +174,7 @@ def test_a_place_that_cannot_be_used_is_refused_in_a_sentence(usual, tmp_path, m
 @pytest.mark.parametrize(
     ("number", "error", "words"),
     [
-        (errno.ENOSPC, DiskFull, "is full: nothing was moved"),
+        (errno.ENOSPC, DiskFull, "is full. Your data is still in its old place"),
         (errno.EROFS, StoreError, "cannot be copied to"),
     ],
 )
@@ -283,7 +283,7 @@ def test_a_missing_disk_is_named_and_nothing_is_created(usual, tmp_path) -> None
 @pytest.mark.parametrize("note", ["{", "[]", '{"folder": "near", "before": null}', '{"folder": 3}'])
 def test_a_note_that_cannot_be_read_is_named(usual, note) -> None:
     (usual / NOTE_NAME).write_text(note, encoding="utf-8")
-    with pytest.raises(StoreError, match=r"moved-to.json cannot be understood: it should name the folder"):
+    with pytest.raises(StoreError, match=r"moved-to.json cannot be used: it should name the folder"):
         data_folder()
 
 

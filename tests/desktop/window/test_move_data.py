@@ -68,7 +68,7 @@ def test_from_the_menu_to_the_new_folder_and_the_old_copy_deleted(
     hand.open_window()
     banner = hand.window.chat.banner
     qtbot.waitUntil(banner.isVisible)
-    assert f"Your data is in {target} now." in banner.text.text()
+    assert f"Your data is now in {target}." in banner.text.text()
     assert hand.texts()[0] == "hello"
     hand.click("Delete the old copy…")
     dialog = hand.window.data_folder.move_dialog
