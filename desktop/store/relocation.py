@@ -290,7 +290,7 @@ def _follow_models(source: Path, target: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     if damage := check_file(database):
         raise StoreError(
-            f"The copy of your chats in {target} cannot be read ({damage}). They are still in their old place."
+            f"The copy of your chats in {target} cannot be read ({damage}). They have not moved."
         )
 
 
