@@ -128,6 +128,18 @@ class Behaviour(Settings):
         "newer version. Nothing is installed unless you agree.",
         neutral=False,
     )
+    announce_replies: str = setting(
+        "off",
+        "Announce replies",
+        "What a screen reader says about a reply besides its beginning and its end. To read it at your own "
+        "pace, choose View > Read messages with the caret.",
+        choices=(
+            ("off", "Nothing else"),
+            ("sentence", "Each sentence"),
+            ("whole", "The whole reply, at its end"),
+        ),
+        neutral="off",
+    )
     several: int = setting(
         4,
         "Several replies",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from engine.words import ngettext
 
 __all__ = [
     "LABEL", "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record",
-    "short", "stats_of", "trimmed_text",
+    "short", "spoken", "stats_of", "trimmed_text",
 ]  # fmt: skip
 
 _REASONS = {
@@ -81,6 +82,11 @@ def short(text: str) -> str:
     """`text` on one line and not too long, for a place among other words."""
     line = " ".join(text.split())
     return line if len(line) <= _TRIGGER_CHARACTERS else line[: _TRIGGER_CHARACTERS - 1].rstrip() + "…"
+
+
+def spoken(text: str) -> str:
+    """`text` without the marks of control tokens, which a screen reader would spell."""
+    return re.sub(r"<\|?[^<>\s]{1,40}\|?>", "the end marker", text)
 
 
 def avoided_text(count: int) -> str:

@@ -17,6 +17,7 @@ from desktop.services.session.branching import branch_trouble
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter
 from desktop.store.attachments.message_format import split
+from desktop.views.chat.announcer import REPLYING, Announcer
 from desktop.views.chat.status_bar import StatusBar
 from desktop.views.chat.token_controller import TokenController
 from desktop.views.chat.token_legend import TokenLegend
@@ -25,7 +26,7 @@ from desktop.views.composer.autosave import saved_draft
 from desktop.views.composer.composer import COLUMN_WIDTH, Composer
 from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
-from desktop.views.widgets.banner import Banner, announce
+from desktop.views.widgets.banner import Banner
 from engine.core import ModelInfo, Stats
 from engine.settings import Settings, SpeculationSettings
 
@@ -35,8 +36,6 @@ SWITCH_OFF = "Turn off drafting"
 RELOAD = "Reload the model"
 NOTEBOOK = "New notebook"
 CHOOSE = "Choose a model"
-BUSY = ("waiting", "prefill", "answering", "stopping")
-"""States with a reply in progress."""
 
 
 class ChatPane(QWidget):
@@ -56,12 +55,12 @@ class ChatPane(QWidget):
         self._offers_reload = False
         self._explained_base = False  # of the loaded model
         self._busy = False  # a reply runs in the open chat
-        self._awaited = False  # a reply has begun and its end was not announced yet
         self.transcript = TranscriptView(
             session.messages,
             meter.edit_words,
             lambda trace: branch_trouble(session.model, session.state, trace),
         )
+        self.announcer = Announcer(session, self.transcript)
         self.legend = TokenLegend()
         self.tokens = TokenController(session, self.transcript, self.legend, self)
         self.welcome = WelcomePage()
@@ -125,7 +124,7 @@ class ChatPane(QWidget):
 
     def show_state(self, state: str) -> None:
         """Show what the engine is doing for the open chat."""
-        busy = state in BUSY
+        busy = state in REPLYING
         refused_in, sentence = self._session.refused
         if state != refused_in and sentence:
             self.banner.hide_text(sentence)  # its text is outdated
@@ -133,8 +132,6 @@ class ChatPane(QWidget):
         begins, self._busy = busy and not self._busy, busy
         if begins and state != "stopping":
             self.status.show_stats(None, "")  # the figures of the last reply
-            self._awaited = True
-            announce(self, "Generating the reply")
         if state in ("no_model", "idle", "waiting", "answering", "stopping"):
             words = {
                 "no_model": "No model loaded",
@@ -161,10 +158,6 @@ class ChatPane(QWidget):
 
     def _show_stats(self, stats: Stats | None, reason: str) -> None:
         self.status.show_stats(stats, reason)
-        ended = self._session.conversation not in self._session.replying_in
-        if self._awaited and ended and stats is not None:
-            self._awaited = False
-            announce(self, f"Done, {stats.decode_tokens_per_second:.0f} tokens per second, {reason}")
 
     def _model_came(self, model: ModelInfo | None) -> None:
         if model is not None and self._offers_reload:
@@ -225,7 +218,7 @@ class ChatPane(QWidget):
 
     def _show_conversation(self, conversation: int) -> None:
         self.composer.switch_conversation(conversation)
-        self._busy = self._awaited = self._session.state in BUSY
+        self._busy = self._session.state in REPLYING
         self.show_state(self._session.state)
         self._explain_base_model()
         if self.isVisible():

@@ -15,7 +15,8 @@ from desktop.services.composer.fit_to_context import over_text
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.several import ColumnSettings
 from desktop.store.attachments.message_format import join, split
-from desktop.views.chat.chat_pane import BUSY, ChatPane
+from desktop.views.chat.announcer import REPLYING
+from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.attachment_controller import PASTED, AttachmentController
 from desktop.views.composer.queue_list import QueueList
 from desktop.views.widgets.suggestion_bar import SuggestionBar
@@ -131,7 +132,7 @@ class ComposerController(QObject):
         self.send(self._chat.composer.text())
 
     def _waits(self) -> bool:
-        return self._session.state in (*BUSY, "loading")
+        return self._session.state in (*REPLYING, "loading")
 
     def _submit(self, message: str, opening: str) -> None:
         answers, self._answers = self._answers, ""

@@ -13,7 +13,8 @@ from desktop.services.session.context_meter import ContextMeter
 from desktop.services.session.scene import authored, next_participant
 from desktop.store.conversations.participants import Cast
 from desktop.store.database.database import StoreError
-from desktop.views.chat.chat_pane import BUSY, ChatPane
+from desktop.views.chat.announcer import REPLYING
+from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.controller import ComposerController
 from desktop.views.personas.controller import PersonaController
 from desktop.views.personas.participants_bar import ParticipantsBar
@@ -133,4 +134,4 @@ class ParticipantsController(QObject):
         self._personas.picker.show_participants(len(participants))
 
     def _show_state(self, state: str) -> None:
-        self.bar.set_busy(state in BUSY)
+        self.bar.set_busy(state in REPLYING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import QPoint, Qt
@@ -14,7 +15,7 @@ from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.scrolling import Scrolling
 
-__all__ = ["ALL_ACTIONS", "copy_text", "handle_key", "make_menu"]
+__all__ = ["ALL_ACTIONS", "add_message_actions", "copy_text", "handle_key", "make_menu"]
 
 
 ALL_ACTIONS = frozenset(
@@ -67,18 +68,22 @@ def make_menu(parts: TranscriptParts, scrolling: Scrolling, point: QPoint) -> QM
     menu.addAction("Select all", parts.selection.select_all)
     if found is not None:
         menu.addSeparator()
-        _add_message_actions(menu, parts, found[0].item)
+        add_message_actions(menu, parts, found[0].item)
     return menu
 
 
-def _add_message_actions(menu: QMenu, parts: TranscriptParts, item: MessageItem) -> None:
-    """What the buttons below a message do, so that the Menu key reaches it for every message."""
+def add_message_actions(
+    menu: QMenu, parts: TranscriptParts, item: MessageItem, act: Callable[[str, int], None] | None = None
+) -> None:
+    """What the buttons below a message do, so that the Menu key reaches it for every message; `act` does it
+    in the place of the transcript.
+    """
     still, last = not item.running, parts.messages.layout.rows[-1].item.id == item.id
 
     def add(text: str, name: str, enabled: bool = still) -> None:
         if name not in parts.view.offered:
             return
-        menu.addAction(text, partial(parts.view.act, name, item.id)).setEnabled(enabled)
+        menu.addAction(text, partial(act or parts.view.act, name, item.id)).setEnabled(enabled)
 
     add("Copy message", "copy", True)
     add("Edit message", "edit")

@@ -450,11 +450,11 @@ def test_a_model_file_is_chosen_in_a_dialog_that_leaves_the_window_running(hand,
 
 def test_a_screen_reader_hears_the_beginning_and_the_end_and_no_token(hand, monkeypatch) -> None:
     heard: list[str] = []
-    monkeypatch.setattr("desktop.views.chat.chat_pane.announce", lambda widget, text: heard.append(text))
+    monkeypatch.setattr("desktop.views.chat.announcer.announce", lambda widget, text: heard.append(text))
     hand.say("one two three four five six")
     assert heard[0] == "Generating the reply"
     assert len(heard) == 2
-    assert heard[1].startswith("Done, ")
+    assert heard[1].startswith("The reply has ended: ")
     assert "tokens per second" in heard[1]
 
 

@@ -1,12 +1,14 @@
 """A whole message as one document in the transcript's style, and the places of its headings, lists, tables,
-code blocks and links.
+code blocks, formulas and links.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from PySide6.QtCore import QTextBoundaryFinder
 from PySide6.QtGui import (
     QBrush,
     QTextBlock,
@@ -19,12 +21,17 @@ from PySide6.QtGui import (
 )
 
 from desktop.blocks import Block, Kind
+from desktop.blocks.spoken_math import spoken_math
+from desktop.services.formulas.rich_text import fragments
+from desktop.views.transcript.rendering.inline_objects import SPOKEN
 from desktop.views.transcript.rendering.markdown import SafeDocument, set_markdown
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.style import Style
 from engine.words import ngettext
 
-__all__ = ["Landmark", "cell_text", "landmarks", "table_at", "write_message"]
+__all__ = [
+    "Landmark", "cell_text", "copied_text", "landmarks", "sentence_beside", "table_at", "write_message",
+]  # fmt: skip
 
 _PROSE = (Kind.PROSE, Kind.HEADING, Kind.LIST, Kind.QUOTE, Kind.FOOTNOTE, Kind.TABLE)
 CODE = "code"
@@ -32,8 +39,9 @@ CODE = "code"
 
 @dataclass(frozen=True)
 class Landmark:
-    """A place to go to: its `kind` ("heading", "code", "list", "table", "link"), first and last position in
-    the document, what a screen reader says, and what is copied.
+    """A place to go to: its `kind` ("heading", "code", "list", "table", "formula", "link"), first and last
+    position in the document, what a screen reader says, and what is copied. Enter shows or hides a "thought",
+    which is the `number`-th of the message, and shows "more".
     """
 
     kind: str
@@ -41,6 +49,7 @@ class Landmark:
     end: int
     words: str
     source: str
+    number: int = 0
 
 
 class _Writer:
@@ -48,13 +57,13 @@ class _Writer:
 
     def __init__(self, document: QTextDocument, style: Style) -> None:
         self._cursor, self._style = QTextCursor(document), style
-        self.code: list[Landmark] = []
+        self.found: list[Landmark] = []
 
     def markdown(self, source: str, kind: Kind, row: Row) -> None:
         """Prose, a list, a quote, a table or a footnote."""
         part = SafeDocument()
         alert = row.block.alert if row.block is not None and not row.block.joined else ""
-        set_markdown(part, source, self._style, kind, None, row.references, alert)
+        set_markdown(part, source, self._style, kind, None, row.references, alert, spoken_math)
         part.setLayoutEnabled(True)
         self._begin()
         first = QTextCursor(self._cursor.block())
@@ -74,6 +83,12 @@ class _Writer:
         self._begin()
         self._cursor.insertText(text, shape)
 
+    def place(self, kind: str, shown: str, words: str, source: str = "", number: int = 0) -> None:
+        """A paragraph that is a landmark; `shown` stands there."""
+        self.plain(shown, muted=kind != "formula")
+        end = self._cursor.position()
+        self.found.append(Landmark(kind, end - len(shown), end, words, source, number))
+
     def code_block(self, block: Block) -> None:
         """Code, which can be found again and copied."""
         shape, place = QTextCharFormat(), QTextBlockFormat()
@@ -91,7 +106,7 @@ class _Writer:
             if block.language
             else ngettext("Code block, {n} line", "Code block, {n} lines", count)
         )  # fmt: skip
-        self.code.append(Landmark(CODE, start, self._cursor.position(), words, body))
+        self.found.append(Landmark(CODE, start, self._cursor.position(), words, body))
 
     def _begin(self, shape: QTextBlockFormat | None = None) -> None:
         made = shape if shape is not None else QTextBlockFormat()
@@ -103,13 +118,19 @@ class _Writer:
 
 
 def write_message(document: QTextDocument, rows: Iterable[Row], style: Style) -> list[Landmark]:
-    """Fill `document` with the rows of one message; returns its code blocks."""
+    """Fill `document` with the rows of one message; returns its code blocks, display formulas, thoughts, and
+    where more of it can be shown.
+    """
     document.clear()
     document.setDefaultFont(style.text_font)
     document.setIndentWidth(style.px(1.35))
     writer = _Writer(document, style)
     code: list[Row] = []
+    thinks = False
     for row in [*rows, None]:
+        if thinks and (row is None or row.block is None or not row.block.thought):
+            thinks = False
+            writer.plain("End of the thoughts", muted=True)
         if code and (row is None or row.kind is not RowKind.CODE or row.first):
             _write_code(writer, code)
             code = []
@@ -118,9 +139,14 @@ def write_message(document: QTextDocument, rows: Iterable[Row], style: Style) ->
         if row.kind is RowKind.CODE:
             code.append(row)
         elif row.kind is RowKind.MATH:
-            writer.plain(f"Formula: {row.text}")
+            words = spoken_math(row.text)
+            writer.place("formula", words, f"Formula: {words}", row.text)
         elif row.kind is RowKind.THOUGHT:
-            writer.plain(row.text, muted=True)
+            what = "shown. Press Enter to hide them." if row.open else "hidden. Press Enter to show them."
+            writer.place("thought", row.text, f"{row.text}, {what}", "", row.ordinal)
+            thinks = row.open
+        elif row.kind is RowKind.MORE:
+            writer.place("more", row.text, f"{row.text}. Press Enter.")
         elif row.kind is RowKind.ATTACHMENT:
             writer.plain(f"Attached file: {row.text}")
         elif row.kind in (RowKind.BUBBLE, RowKind.NOTICE):
@@ -128,7 +154,7 @@ def write_message(document: QTextDocument, rows: Iterable[Row], style: Style) ->
         elif row.kind in (RowKind.TEXT, RowKind.TABLE, RowKind.TOKENS) and row.block is not None:
             kind = row.block.kind
             writer.markdown(row.text, kind if kind in _PROSE else Kind.PROSE, row)
-    return writer.code
+    return writer.found
 
 
 def _write_code(writer: _Writer, rows: list[Row]) -> None:
@@ -137,9 +163,9 @@ def _write_code(writer: _Writer, rows: list[Row]) -> None:
         writer.code_block(replace(block, source="".join(row.source for row in rows), closed=True))
 
 
-def landmarks(document: QTextDocument, code: Iterable[Landmark]) -> list[Landmark]:
-    """Every landmark of the document, in order; `code` are those that `write_message` returned."""
-    found = list(code)
+def landmarks(document: QTextDocument, written: Iterable[Landmark]) -> list[Landmark]:
+    """Every landmark of the document, in order; `written` are those that `write_message` returned."""
+    found = list(written)
     lists: set[int] = set()
     block = document.begin()
     while block.isValid():
@@ -156,6 +182,7 @@ def landmarks(document: QTextDocument, code: Iterable[Landmark]) -> list[Landmar
             words = ngettext("List with {n} item", "List with {n} items", group.count())
             found.append(Landmark("list", start, last.position() + len(last.text()), words, text))
         found.extend(_links(block))
+        found.extend(_formulas(block))
         block = block.next()
     for table in _tables(document):
         size = ngettext("{n} row", "{n} rows", table.rows())
@@ -186,6 +213,16 @@ def _links(block: QTextBlock) -> list[Landmark]:
     return [Landmark(link.kind, link.start, link.end, f"Link: {link.words}", link.source) for link in found]
 
 
+def _formulas(block: QTextBlock) -> list[Landmark]:
+    """The formulas among the words of a paragraph."""
+    return [
+        Landmark("formula", start, start + length, f"Formula: {words}", str(shape.property(SPOKEN)))
+        for start, length, shape in fragments(block)
+        if shape.hasProperty(SPOKEN)
+        and (words := block.text()[start - block.position() : start - block.position() + length])
+    ]
+
+
 def _tables(document: QTextDocument) -> list[QTextTable]:
     return [frame for frame in document.rootFrame().childFrames() if isinstance(frame, QTextTable)]
 
@@ -203,3 +240,42 @@ def table_at(document: QTextDocument, position: int) -> QTextTable | None:
     cursor = QTextCursor(document)
     cursor.setPosition(position)
     return cursor.currentTable()
+
+
+def copied_text(cursor: QTextCursor) -> str:
+    """The selected text; formulas in words are copied as the Markdown that they were written in."""
+    start, end = cursor.selectionStart(), cursor.selectionEnd()
+    made: list[str] = []
+    block = cursor.document().findBlock(start)
+    while block.isValid() and block.position() < end:
+        for place, length, shape in fragments(block):
+            first, last = max(place, start), min(place + length, end)
+            if first >= last:
+                continue
+            text = block.text()[first - block.position() : last - block.position()]
+            whole = first == place and last == place + length
+            made.append(str(shape.property(SPOKEN)) if whole and shape.hasProperty(SPOKEN) else text)
+        block = block.next()
+        if block.isValid() and block.position() < end:
+            made.append("\n")
+    return "".join(made).replace("\u2028", "\n")
+
+
+def sentence_beside(document: QTextDocument, position: int, by: int) -> tuple[int, str] | None:
+    """Where the next (1) or previous (-1) sentence begins, and its text; None at the end of the document."""
+    block = document.findBlock(position)
+    while block.isValid():
+        finder = QTextBoundaryFinder(QTextBoundaryFinder.BoundaryType.Sentence, block.text())
+        starts = [0]
+        while finder.toNextBoundary() >= 0:
+            starts.append(finder.position())
+        spans = [
+            (block.position() + start, block.text()[start:end].strip())
+            for start, end in itertools.pairwise(starts)
+        ]
+        beyond = [(start, text) for start, text in spans
+                  if text and (start > position if by > 0 else start < position)]  # fmt: skip
+        if beyond:
+            return beyond[0] if by > 0 else beyond[-1]
+        block = block.next() if by > 0 else block.previous()
+    return None

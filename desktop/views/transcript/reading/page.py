@@ -5,52 +5,53 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QEvent, QObject, Qt, Signal, Slot
-from PySide6.QtGui import QKeyEvent, QTextCursor
-from PySide6.QtWidgets import (
-    QDialog,
-    QFrame,
-    QListWidget,
-    QTableWidget,
-    QTableWidgetItem,
-    QTextBrowser,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt, Signal, Slot
+from PySide6.QtGui import QContextMenuEvent, QKeyEvent
+from PySide6.QtWidgets import QFrame, QListWidget, QTextBrowser, QVBoxLayout, QWidget
 
+from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.chats.messages import MessageItem, author_label
+from desktop.services.engine.reply_record import spoken
 from desktop.views.layout.fill import fill
 from desktop.views.transcript.commands import copy_text
 from desktop.views.transcript.links import LinkDialog
 from desktop.views.transcript.message_rows import MessageRows
-from desktop.views.transcript.reading.document import Landmark, cell_text, landmarks, table_at, write_message
+from desktop.views.transcript.reading.document import (
+    Landmark,
+    cell_text,
+    copied_text,
+    landmarks,
+    sentence_beside,
+    table_at,
+    write_message,
+)
+from desktop.views.transcript.reading.table_dialog import TableDialog
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
+from desktop.views.transcript.rows import RowKind
 from desktop.views.transcript.style import Style
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
 
-__all__ = ["KEYS", "ReadingPage", "message_words", "spoken"]
+__all__ = ["KEYS", "ReadingPage", "message_words"]
 
 _LINES = 4
 _LONGEST = 80
 _MARKS = re.compile(r"\]\([^)\s]*\)|[*_`#>|\[\]]+")
 """Signs of Markdown, which are left out of a message's first words."""
-_NAMES = {"heading": "headings", "code": "code blocks", "list": "lists", "table": "tables", "link": "links"}
+_NAMES = {
+    "heading": "headings", "code": "code blocks", "list": "lists", "table": "tables", "formula": "formulas",
+    "link": "links",
+}  # fmt: skip
 KEYS = {
     Qt.Key.Key_H: "heading", Qt.Key.Key_C: "code", Qt.Key.Key_L: "list", Qt.Key.Key_T: "table",
-    Qt.Key.Key_K: "link",
+    Qt.Key.Key_M: "formula", Qt.Key.Key_K: "link",
 }  # fmt: skip
 """A key goes to the next landmark of its kind, with Shift to the previous one."""
 _HINT = (
-    "H: next heading, C: code block, L: list, T: table, K: link; with Shift: previous. N and P: next and "
-    "previous message. Esc: back to the chat."
+    "H: next heading, C: code block, L: list, T: table, M: formula, K: link, S: sentence; with Shift: "
+    "previous. N, P: next, previous message. Ctrl+C: copy what is at the caret. Menu key: message menu. "
+    "Esc: back to the chat."
 )
-
-
-def spoken(text: str) -> str:
-    """`text` without the marks of control tokens, which a screen reader would spell."""
-    return re.sub(r"<\|?[^<>\s]{1,40}\|?>", "the end marker", text)
 
 
 def message_words(item: MessageItem, place: int, count: int) -> str:
@@ -69,9 +70,12 @@ def message_words(item: MessageItem, place: int, count: int) -> str:
 
 
 class ReadingPage(QFrame):
-    """Covers `viewport` while it is open. `closed()`: the keyboard goes back to the transcript."""
+    """Covers `viewport` while it is open. `closed()`: the keyboard goes back to the transcript;
+    `menu_requested(message, place)`: the menu of a message is to open there on the screen.
+    """
 
     closed = Signal()
+    menu_requested = Signal(int, QPoint)
 
     def __init__(self, viewport: QWidget) -> None:
         super().__init__(viewport)
@@ -93,18 +97,28 @@ class ReadingPage(QFrame):
         self.text.setAccessibleDescription(_HINT)
         self.list.installEventFilter(self)
         self.text.installEventFilter(self)
+        self.text.viewport().installEventFilter(self)
+        self.list.viewport().installEventFilter(self)
         self.hint = text_label(_HINT, "muted", wraps=True)
         fill(QVBoxLayout(self), self.list, (self.text, 1), self.hint, margins=(12, 8, 12, 8), spacing=8)
         self.landmarks: list[Landmark] = []
         self._messages: list[MessageRows] = []
+        self._tags: Sequence[Tag] = THINKING_TAGS
         self._style: Style | None = None
+        self._read: MessageRows | None = (
+            None  # its own rows: all of a message, with other folds than the chat
+        )
         self._unfinished = False
         viewport.installEventFilter(self)
         self.hide()
 
-    def open(self, messages: Sequence[MessageRows], style: Style, message: int) -> None:
-        """Show these messages and read the one with this id, or else the last."""
-        self._messages, self._style = list(messages), style
+    def open(
+        self, messages: Sequence[MessageRows], style: Style, message: int, tags: Sequence[Tag] = THINKING_TAGS
+    ) -> None:
+        """Show these messages, whose thoughts are between `tags`, and read the one with this id, or else the
+        last.
+        """
+        self._messages, self._style, self._tags = list(messages), style, tags
         count = len(self._messages)
         self.list.blockSignals(True)
         self.list.clear()
@@ -145,15 +159,13 @@ class ReadingPage(QFrame):
         if self._unfinished and not messages[row].item.running:
             here = self.text.textCursor().position()
             self._show(row)
-            cursor = self.text.textCursor()
-            cursor.setPosition(min(here, self.text.document().characterCount() - 1))
-            self.text.setTextCursor(cursor)
+            self._put_caret(here)
 
     def close_page(self) -> None:
         """Go back to the chat."""
         if self.isVisible():
             self.hide()
-            self._messages, self.landmarks = [], []
+            self._messages, self.landmarks, self._read = [], [], None
             self.text.clear()
             self.closed.emit()
 
@@ -167,17 +179,27 @@ class ReadingPage(QFrame):
     def _show(self, row: int) -> None:
         if not 0 <= row < len(self._messages) or self._style is None:
             return
-        found = self._messages[row]
-        self._unfinished = found.item.running
+        item = self._messages[row].item
+        self._unfinished = item.running
+        self._read = MessageRows(item, self._tags)
+        self._write()
+        self._put_caret(0)
+        self.text.setAccessibleName(f"Message from {author_label(item)}, {row + 1} of {len(self._messages)}")
+
+    def _write(self) -> None:
+        read, style = self._read, self._style
+        if read is None or style is None:
+            return
+        while read.waits:
+            read.step()
+        read.sync()
         document = self.text.document()
-        code = write_message(document, found.rows, self._style)
-        self.landmarks = landmarks(document, code)
+        self.landmarks = landmarks(document, write_message(document, read.rows, style))
+
+    def _put_caret(self, position: int) -> None:
         cursor = self.text.textCursor()
-        cursor.movePosition(QTextCursor.MoveOperation.Start)
+        cursor.setPosition(min(position, self.text.document().characterCount() - 1))
         self.text.setTextCursor(cursor)
-        self.text.setAccessibleName(
-            f"Message from {author_label(found.item)}, {row + 1} of {len(self._messages)}"
-        )
 
     def _enter(self) -> None:
         self.text.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -192,10 +214,17 @@ class ReadingPage(QFrame):
             announce(self.text, words)
             return
         found = left[0] if by > 0 else left[-1]
-        cursor = self.text.textCursor()
-        cursor.setPosition(found.start)
-        self.text.setTextCursor(cursor)
+        self._put_caret(found.start)
         announce(self.text, found.words)
+
+    def go_sentence(self, by: int) -> None:
+        """Go to the next (1) or previous (-1) sentence, and say it."""
+        found = sentence_beside(self.text.document(), self.text.textCursor().position(), by)
+        if found is None:
+            announce(self.text, "No more sentences")
+            return
+        self._put_caret(found[0])
+        announce(self.text, found[1])
 
     def step(self, by: int) -> None:
         """Read the next (1) or previous (-1) message."""
@@ -207,17 +236,22 @@ class ReadingPage(QFrame):
             announce(self.text, "No more messages")
 
     def copied(self) -> str:
-        """What Ctrl+C copies: the selection, or the innermost code, table, list or link at the caret, or
-        the whole message.
+        """What Ctrl+C copies: the selection, or the innermost code, table, list, formula or link at the
+        caret, or the whole message.
         """
         cursor = self.text.textCursor()
         if cursor.hasSelection():
-            return cursor.selectedText().replace("\u2029", "\n").replace("\u2028", "\n")
-        here = [each for each in self.landmarks if each.start <= cursor.position() <= each.end]
+            return copied_text(cursor)
+        here = [each for each in self._here() if each.source]
         if here:
             return min(here, key=lambda each: each.end - each.start).source
         row = self.list.currentRow()
         return self._messages[row].item.text if 0 <= row < len(self._messages) else ""
+
+    def _here(self) -> list[Landmark]:
+        """The landmarks at the caret."""
+        position = self.text.textCursor().position()
+        return [each for each in self.landmarks if each.start <= position <= each.end]
 
     def _follow(self, address: str) -> None:
         if address.startswith(FOOTNOTE_SCHEME):
@@ -230,26 +264,45 @@ class ReadingPage(QFrame):
             LinkDialog.ask(self, address)
 
     def _activate(self) -> None:
-        """Open the table or the link at the caret."""
-        cursor = self.text.textCursor()
-        table = table_at(self.text.document(), cursor.position())
+        """Open the table or the link at the caret, show or hide the thoughts, show more."""
+        here = {each.kind: each for each in self._here()}
+        if self._read is not None and ("thought" in here or "more" in here):
+            found = here.get("thought") or here["more"]
+            if found.kind == "more":
+                self._read.show_more()
+            else:
+                row = next(row for row in self._read.rows
+                           if row.kind is RowKind.THOUGHT and row.ordinal == found.number)  # fmt: skip
+                self._read.fold(found.number, row.open)
+            self._write()
+            self._put_caret(found.start)
+            words = [each.words for each in self._here() if each.kind == "thought"]
+            announce(self.text, words[0] if words else "More of the message is shown.")
+            return
+        table = table_at(self.text.document(), self.text.textCursor().position())
         if table is not None:
             cells = [[cell_text(table, row, column) for column in range(table.columns())]
                      for row in range(table.rows())]  # fmt: skip
             TableDialog(cells, self).open()
             return
-        links = [
-            each
-            for each in self.landmarks
-            if each.kind == "link" and each.start <= cursor.position() <= each.end
-        ]
-        if links:
-            self._follow(links[0].source)
+        if "link" in here:
+            self._follow(here["link"].source)
+
+    def _open_menu(self, event: QContextMenuEvent) -> None:
+        if not self.message:
+            return
+        place = event.globalPos()
+        if event.reason() is QContextMenuEvent.Reason.Keyboard and self.text.hasFocus():
+            place = self.text.viewport().mapToGlobal(self.text.cursorRect().bottomLeft())
+        self.menu_requested.emit(self.message, place)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if watched is self.parent():
             if event.type() == QEvent.Type.Resize and self.isVisible():
                 self._fit()
+        elif event.type() == QEvent.Type.ContextMenu:
+            self._open_menu(event)  # type: ignore[arg-type]
+            return True
         elif event.type() == QEvent.Type.ShortcutOverride and self._action(event) is not None:  # type: ignore[arg-type]
             event.accept()
             return True
@@ -275,6 +328,8 @@ class ReadingPage(QFrame):
             return lambda: self.step(-1)
         if not self.text.hasFocus():
             return None
+        if key == Qt.Key.Key_S:
+            return lambda: self.go_sentence(-1 if back else 1)
         kind = KEYS.get(Qt.Key(key))
         if kind is not None:
             return lambda: self.go(kind, -1 if back else 1)
@@ -286,25 +341,3 @@ class ReadingPage(QFrame):
         viewport = self.parentWidget()
         if viewport is not None:
             self.setGeometry(viewport.rect())
-
-
-class TableDialog(QDialog):
-    """The cells of a table as a grid, which screen readers read with its row and column; Esc closes it."""
-
-    def __init__(self, cells: Sequence[Sequence[str]], parent: QWidget) -> None:
-        super().__init__(parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle("Table")
-        head, rows = cells[0], cells[1:]
-        self.table = QTableWidget(len(rows), len(head))
-        self.table.setAccessibleName(ngettext("Table with {n} row", "Table with {n} rows", len(rows)))
-        self.table.setHorizontalHeaderLabels(list(head))
-        self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
-        self.table.setTabKeyNavigation(False)
-        for row, values in enumerate(rows):
-            for column, value in enumerate(values):
-                self.table.setItem(row, column, QTableWidgetItem(value))
-        if rows:
-            self.table.setCurrentCell(0, 0)
-        fill(QVBoxLayout(self), (self.table, 1), margins=(12, 12, 12, 12))
-        self.resize(min(640, max(360, parent.width() - 40)), min(420, max(240, parent.height() - 40)))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Qt, Slot
+from PySide6.QtCore import QObject, QPoint, Qt, Slot
+from PySide6.QtWidgets import QMenu
 
 from desktop.services.system.debounce import debounce
+from desktop.views.transcript.commands import add_message_actions, copy_text
 from desktop.views.transcript.parts import TranscriptParts
 
 if TYPE_CHECKING:
@@ -45,10 +47,11 @@ class Reading(QObject):
         if self.page is None:
             self.page = ReadingPage(self._parts.area.viewport())
             self.page.closed.connect(self._closed)
+            self.page.menu_requested.connect(self._open_menu)
         bar = self._parts.area.verticalScrollBar()
         index = messages.layout.at(bar.value()) if bar.value() < bar.maximum() - 2 else -1
         found = messages.layout.rows[index].item.id if index >= 0 else messages.all[-1].item.id
-        self.page.open(messages.all, messages.style, found)
+        self.page.open(messages.all, messages.style, found, messages.tags)
 
     @Slot()
     def close(self) -> None:
@@ -65,6 +68,25 @@ class Reading(QObject):
     def _refresh(self) -> None:
         if self.page is not None and self.is_open:
             self.page.refresh(self._parts.messages.all)
+
+    @Slot(int, QPoint)
+    def _open_menu(self, message: int, place: QPoint) -> None:
+        page = self.page
+        if page is None or not self._parts.messages.rows_of(message):
+            return
+        menu = QMenu(page)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction("Copy", lambda: copy_text(page.copied()))
+        menu.addAction("Select all", page.text.selectAll)
+        menu.addSeparator()
+        add_message_actions(menu, self._parts, self._parts.messages.message(message).item, self._act)
+        menu.popup(place)
+
+    def _act(self, name: str, message: int) -> None:
+        """Do it in the chat, which shows what comes of it."""
+        if name != "copy":
+            self.close()
+        self._parts.view.act(name, message)
 
     @Slot()
     def _closed(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from PySide6.QtCore import QUrl
@@ -27,6 +27,7 @@ from desktop.views.transcript.style import Style
 
 __all__ = [
     "FOOTNOTE_SCHEME",
+    "SPOKEN",
     "InlineObject",
     "fit_pictures",
     "put_inlays",
@@ -38,6 +39,8 @@ FOOTNOTE_SCHEME = "footnote:"
 """The scheme of links from a footnote's number to its text."""
 _SOURCE = QTextFormat.Property.UserProperty.value + 1
 _NATURAL = QTextFormat.Property.UserProperty.value + 2
+SPOKEN = QTextFormat.Property.UserProperty.value + 3
+"""The property of a formula that is written in words: its Markdown source."""
 _OBJECT = "\ufffc"
 
 
@@ -55,9 +58,13 @@ class InlineObject(NamedTuple):
 
 
 def put_inlays(
-    document: QTextDocument, spans: Mapping[str, Span], style: Style, inlay: InlineObject | None
-) -> set[ImageKey]:
-    """Replace every mark; returns the pictures that are still being made, whose source is shown meanwhile."""
+    document: QTextDocument, spans: Mapping[str, Span], style: Style, inlay: InlineObject | None,
+    spoken: Callable[[str], str] | None = None,
+) -> set[ImageKey]:  # fmt: skip
+    """Replace every mark; returns the pictures that are still being made, whose source is shown until then.
+
+    With `spoken`, which turns LaTeX into words, formulas are written in words.
+    """
     places: list[tuple[int, Span]] = []
     block = document.begin()
     while block.isValid():
@@ -74,6 +81,10 @@ def put_inlays(
         cursor.setPosition(position + 1, QTextCursor.MoveMode.KeepAnchor)
         if span.kind is SpanKind.FOOTNOTE:
             _put_reference(cursor, span, style)
+        elif spoken is not None and span.kind is not SpanKind.IMAGE:
+            shape = QTextCharFormat(cursor.charFormat())
+            shape.setProperty(SPOKEN, span.source)
+            cursor.insertText(spoken(span.content), shape)
         else:
             pending |= _put_picture(document, cursor, span, style, inlay)
     return pending

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from unicodedata import bidirectional
 
@@ -75,13 +75,14 @@ class SafeDocument(QTextDocument):
 def set_markdown(
     document: SafeDocument, source: str, style: Style, kind: Kind = Kind.PROSE,
     inlay: InlineObject | None = None, references: Mapping[str, Any] | None = None, alert: str = "",
+    spoken: Callable[[str], str] | None = None,
 ) -> set[ImageKey]:  # fmt: skip
     """Show `source`, the body of one block of this `kind`, in `document`.
 
     Formulas and local pictures come from `inlay`; returns those that are still being made. Without it,
-    formulas are shown as LaTeX and all pictures as links. Links may name one of the `references` of the
-    message. An `alert` begins with its title. The layout of a table is off until its width is known, because
-    each pass over the cells takes a part of a frame.
+    formulas are shown as LaTeX, or in the words of `spoken`, and all pictures as links. Links may name one of
+    the `references` of the message. An `alert` begins with its title. The layout of a table is off until its
+    width is known, because each pass over the cells takes a part of a frame.
     """
     from desktop.blocks.parser import parse, parse_table  # slow to import
 
@@ -105,7 +106,7 @@ def set_markdown(
         writer.write(parse(source, references))
     if kind is Kind.LIST:
         document.setIndentWidth(max(style.px(1.35), _number_width(document, style)))
-    pending = put_inlays(document, spans, style, inlay) if spans else set()
+    pending = put_inlays(document, spans, style, inlay, spoken) if spans else set()
     cursor.endEditBlock()
     return pending
 

@@ -8,6 +8,7 @@ from PySide6.QtCore import QEvent, QRect, Qt
 from PySide6.QtGui import QFontMetrics, QGuiApplication, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
+from desktop.services.engine.reply_record import spoken
 from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
@@ -89,7 +90,8 @@ class FooterRow(RowWidget):
         variant = (
             f"Version {item.variant_index + 1} of {item.variant_count}" if item.variant_count > 1 else ""
         )
-        self.setAccessibleName(" ".join(part for part in (item.footer, variant) if part) or "Message actions")
+        figures = spoken(item.footer).replace(" · ", ", ")
+        self.setAccessibleName(", ".join(part for part in (figures, variant) if part) or "Message actions")
         for name, button in self.buttons.items():
             shown = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
             if name not in self._offered or (name in _REPLY_ONLY and item.role != "assistant"):

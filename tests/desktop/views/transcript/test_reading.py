@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAccessible, QGuiApplication
-from PySide6.QtWidgets import QApplication
+from PySide6.QtGui import QAccessible, QContextMenuEvent, QGuiApplication
+from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.messages import MessageItem
+from desktop.services.engine.reply_record import spoken
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.links import LinkDialog
 from desktop.views.transcript.reading import page as module
-from desktop.views.transcript.reading.page import ReadingPage, TableDialog, message_words, spoken
+from desktop.views.transcript.reading.page import ReadingPage, message_words
+from desktop.views.transcript.reading.table_dialog import TableDialog
 from tests.desktop.views.transcript.conftest import Show
 
 REPLY = """# Rivers
@@ -171,3 +173,83 @@ def test_no_marks_of_control_tokens_are_read() -> None:
     assert spoken("stopped at </s>") == "stopped at the end marker"
     assert spoken("2 < 3 and 4 > 1") == "2 < 3 and 4 > 1"
     assert message_words(MessageItem(1, "user", "x" * 200), 0, 1).endswith("x…")
+
+
+MIXED = r"""<think>First thought.
+
+Second thought.</think>Euler wrote $e^{i\pi} = -1$ here. It is short.
+
+$$\frac{a}{b}$$
+
+Done. Really?
+"""
+
+
+def test_formulas_are_words_and_are_copied_as_latex(show: Show, qtbot: QtBot, said: list[str]) -> None:
+    view, _model = show([MessageItem(1, "assistant", MIXED)])
+    page = opened(view, qtbot, 0)
+    qtbot.keyClicks(page.text, "MMM")
+    words = "Formula: e to the power of i pi, end power equals minus 1"
+    assert said == [words, "Formula: a over b", "No more formulas"]
+    qtbot.keyClick(page.text, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    assert QGuiApplication.clipboard().text() == r"\frac{a}{b}"
+    cursor = page.text.document().find("Euler")
+    cursor.setPosition(cursor.selectionStart())
+    cursor.movePosition(cursor.MoveOperation.EndOfBlock, cursor.MoveMode.KeepAnchor)
+    page.text.setTextCursor(cursor)
+    assert page.copied() == r"Euler wrote $e^{i\pi} = -1$ here. It is short."
+
+
+def test_thoughts_are_hidden_until_enter_shows_them(show: Show, qtbot: QtBot, said: list[str]) -> None:
+    view, _model = show([MessageItem(1, "assistant", MIXED)])
+    page = opened(view, qtbot, 0)
+    assert "First thought" not in page.text.toPlainText()
+    page.text.moveCursor(page.text.textCursor().MoveOperation.Start)
+    qtbot.keyClick(page.text, Qt.Key.Key_Return)
+    assert page.text.toPlainText().split("\n")[:4] == [
+        "Thoughts", "First thought.", "Second thought.", "End of the thoughts",
+    ]  # fmt: skip
+    assert said == ["Thoughts, shown. Press Enter to hide them."]
+    qtbot.keyClick(page.text, Qt.Key.Key_Return)
+    assert "First thought" not in page.text.toPlainText()
+    assert said[1:] == ["Thoughts, hidden. Press Enter to show them."]
+
+
+def test_sentences_follow_each_other(show: Show, qtbot: QtBot, said: list[str]) -> None:
+    view, _model = show([MessageItem(1, "assistant", "One is first. Two follows.\n\nThree ends.")])
+    page = opened(view, qtbot, 0)
+    qtbot.keyClicks(page.text, "SSS")
+    qtbot.keyClick(page.text, Qt.Key.Key_S, Qt.KeyboardModifier.ShiftModifier)
+    assert said == ["Two follows.", "Three ends.", "No more sentences", "Two follows."]
+
+
+def test_the_menu_key_opens_the_menu_of_the_message(show: Show, qtbot: QtBot) -> None:
+    view, _model = show(ITEMS)
+    asked: list[tuple[str, int]] = []
+    view.action.connect(lambda name, message: asked.append((name, message)))
+    page = opened(view, qtbot)
+    event = QContextMenuEvent(
+        QContextMenuEvent.Reason.Keyboard,
+        page.text.rect().center(),
+        page.text.mapToGlobal(page.text.rect().center()),
+    )
+    QApplication.sendEvent(page.text, event)
+    (menu,) = page.findChildren(QMenu)
+    acts = {act.text(): act for act in menu.actions()}
+    acts["Copy message"].trigger()
+    assert QGuiApplication.clipboard().text() == REPLY
+    assert view.reading.is_open
+    acts["Regenerate the reply"].trigger()
+    assert asked == [("regenerate", 2)]
+    assert not view.reading.is_open, "the chat shows the new reply"
+
+
+def test_a_very_long_message_shows_more_on_enter(show: Show, qtbot: QtBot, said: list[str]) -> None:
+    text = "\n\n".join(f"Paragraph {number}." for number in range(1200))
+    view, _model = show([MessageItem(1, "assistant", text)])
+    page = opened(view, qtbot, 0)
+    assert "Paragraph 1199" not in page.text.toPlainText()
+    page.text.moveCursor(page.text.textCursor().MoveOperation.End)
+    qtbot.keyClick(page.text, Qt.Key.Key_Return)
+    assert "Paragraph 1199" in page.text.toPlainText()
+    assert said == ["More of the message is shown."]

@@ -102,7 +102,7 @@ def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tight.free_bytes == 514 * page - 1
     assert tight.sentence == (
         "A context of 131072 tokens needs 67.4 MB; 67.4 MB of memory are free. That is not enough: choose "
-        "a shorter context, a smaller cache type, or less memory for conversations."
+        "a shorter context, a smaller cache type, or less memory for chats."
     )
     assert cache_bytes(info, settings, busy=10**9 - 514 * page).fits
     assert not cache_bytes(info, CacheSettings(memory=1 << 10)).fits
