@@ -19,13 +19,13 @@ def head_problem(model: ModelInfo) -> str:
     """Why a model's own head cannot draft; "" if it can."""
     if not model.mtp:
         return (
-            f"{model.name} has no head of its own for drafting: choose another way of drafting, or switch it "
-            "off."
+            f"{model.name} has no head of its own for drafting. Choose another drafting method, or turn off "
+            "drafting."
         )
     if model.where:
         return (
-            "The model's own head drafts only on the processor (CPU) so far: choose another way of drafting, "
-            "or switch it off."
+            "The model's own head can draft only on the processor (CPU). Choose another drafting method, or "
+            "turn off drafting."
         )
     return ""
 

@@ -20,7 +20,6 @@ from PySide6.QtGui import (
     QTextCursor,
 )  # fmt: skip
 from PySide6.QtWidgets import (
-    QComboBox,
     QDialog,
     QHBoxLayout,
     QLineEdit,
@@ -34,6 +33,7 @@ from PySide6.QtWidgets import (
 from desktop.services.system.log_tail import LogEntry, LogTail
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.combo_box import ComboBox, add_clear_button
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.theme import tokens
 from engine.words import ngettext
@@ -61,7 +61,7 @@ class LogWindow(QDialog):
         self.setWindowTitle("Log")
         self.setWindowFlag(Qt.WindowType.WindowMaximizeButtonHint)
         self.setSizeGripEnabled(True)
-        self.level = QComboBox()
+        self.level = ComboBox()
         self.level.setAccessibleName("Lowest level of entries to show")
         for words, _ in _CHOICES:
             self.level.addItem(words)
@@ -71,7 +71,7 @@ class LogWindow(QDialog):
         self.words.setProperty("tone", "search")
         self.words.setPlaceholderText("Filter entries")
         self.words.setAccessibleName("Filter entries")
-        self.words.setClearButtonEnabled(True)
+        add_clear_button(self.words)
         self.words.textChanged.connect(self._show_all)
         self.text = QPlainTextEdit()
         self.text.setObjectName("logText")

@@ -54,6 +54,7 @@ class ContextBar(QAbstractButton):
         self._now = Measured()
         self.popup: ContextPopup | None = None
         self.setObjectName("contextBar")
+        self.setMinimumHeight(24)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.clicked.connect(self._toggle)

@@ -6,6 +6,7 @@ from PySide6.QtCore import QEvent, QSize, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QWidget
 
+from desktop.services.engine.reply_record import spoken
 from desktop.services.system.debounce import debounce
 from desktop.views.widgets.text_label import text_label
 from engine.core import Stats
@@ -127,7 +128,7 @@ class StatusBar(QWidget):
             return
         came_or_went = not text or not label.text()
         label.setText(text)
-        label.setAccessibleName(f"{label.objectName()}: {text}" if text else label.objectName())
+        label.setAccessibleName(f"{label.objectName()}: {spoken(text)}" if text else label.objectName())
         # A label of fixed size does not report new text to its layout; otherwise each figure would lay out
         # the whole window.
         needed, wide = _size(label), label.width()

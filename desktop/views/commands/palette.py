@@ -86,6 +86,7 @@ class Palette(QWidget):
         self._picture = QLabel()
         self.list = PaletteList(self.rows)
         self.list.clicked.connect(lambda _index: self._choose())
+        self.list.activated.connect(lambda _index: self._choose())
         self.list.selectionModel().currentChanged.connect(lambda now, _before: self._say(now.row()))
         self.nothing = text_label(tone="muted", wraps=True, plain=True)
         self.nothing.setContentsMargins(14, 14, 14, 16)
@@ -103,7 +104,7 @@ class Palette(QWidget):
             button.setCheckable(True)
             button.setAccessibleName(f"Only {kind.heading.lower()}")
             button.setToolTip(f"Only {kind.heading.lower()}: start with {kind.sign}")
-            button.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the box
             button.clicked.connect(
                 lambda _checked=False, name=name: self.narrow(name if name != self.kind else "")
             )
@@ -204,8 +205,8 @@ class Palette(QWidget):
         self._fit()
 
     def _say(self, row: int) -> None:
-        """Announce the row to a screen reader, because the focus stays in the box."""
-        if 0 <= row < len(self.rows.rows) and self.isVisible():
+        """Announce the row to a screen reader while the focus is in the box."""
+        if 0 <= row < len(self.rows.rows) and self.isVisible() and not self.list.hasFocus():
             announce(self.list, f"{self.rows.rows[row].accessible_text}, {row + 1} of {len(self.rows.rows)}")
 
     # -- keys and mouse
@@ -232,7 +233,7 @@ class Palette(QWidget):
 
     def _choose(self) -> None:
         row = self.list.currentIndex().row()
-        if not 0 <= row < len(self.rows.rows):
+        if self.isHidden() or not 0 <= row < len(self.rows.rows):
             return
         entry: Entry = self.rows.rows[row].match.entry
         if entry.trouble:
@@ -240,6 +241,15 @@ class Palette(QWidget):
             return
         self.close_palette()
         self.chosen.emit(entry)
+
+    def event(self, event: QEvent) -> bool:
+        """Esc closes it also from the list and the buttons, and stops no reply."""
+        if isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape:
+            event.accept()
+            if event.type() == QEvent.Type.KeyPress:
+                self.close_palette()
+            return True
+        return super().event(event)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         """A click outside the card closes it."""

@@ -205,13 +205,13 @@ def _draw_marked(
 
 
 class PaletteList(QListView):
-    """Shows `rows`; the focus stays in the box above it."""
+    """Shows `rows`. A click leaves the focus in the box above; a screen reader may give it to the list."""
 
     def __init__(self, rows: PaletteRows, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("paletteList")
         self.setAccessibleName("Results")
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setMouseTracking(True)
         self.setEditTriggers(QListView.EditTrigger.NoEditTriggers)
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)

@@ -23,6 +23,7 @@ from desktop.views.commands.keymap import Keymap, native
 from desktop.views.commands.shortcut_editor import ShortcutEditor
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
@@ -114,7 +115,7 @@ class ShortcutsDialog(QDialog):
         self.query.setProperty("tone", "search")
         self.query.setPlaceholderText("Search commands and keys")
         self.query.setAccessibleName("Search commands and keys")
-        self.query.setClearButtonEnabled(True)
+        add_clear_button(self.query)
         self.query.textChanged.connect(self._search)
         self.editor = ShortcutEditor(keymap, self)
         self.editor.done.connect(self._end_edit)

@@ -28,6 +28,7 @@ from PySide6.QtWidgets import (
 from desktop.services.session.several import ColumnSettings
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
 from engine.settings import SamplerSettings, SettingInfo, setting_info
@@ -201,7 +202,7 @@ class CompareDialog(QDialog):
 
 
 def _choice(entries: Sequence[tuple[object, str]], current: object) -> QComboBox:
-    box = QComboBox()
+    box = ComboBox()
     for value, words in entries:
         box.addItem(words, value)
     box.setCurrentIndex(max(0, box.findData(current)))

@@ -50,15 +50,18 @@ class SlashPopup(QFrame):
         self.setObjectName("slashPopup")
         self.list = QListWidget()
         self.list.setAccessibleName("Commands")
-        self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.list.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the box
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.setItemDelegate(_Delegate(self.list))
         self.list.itemClicked.connect(lambda item: self._choose(item.data(_ENTRY)))
         fill(QVBoxLayout(self), self.list, margins=(5, 5, 5, 5))
         self.hide()
         composer.box.textChanged.connect(self._follow)
-        composer.box.focus_changed.connect(lambda focused: None if focused else self.hide())
+        composer.box.focus_changed.connect(
+            lambda focused: None if focused or self.list.hasFocus() else self.hide()
+        )
         composer.box.installEventFilter(self)
+        self.list.installEventFilter(self)
 
     def entries(self) -> list[Entry]:
         """The rows that are shown."""
@@ -102,15 +105,21 @@ class SlashPopup(QFrame):
         if entry.kind == "text" and not text.partition(" ")[2].strip():
             self._complete(entry)
             return
+        self._composer.box.setFocus()
         self.hide()
         self.chosen.emit(entry, text)
 
     def _complete(self, entry: Entry) -> None:
         self._composer.set_text(completed(entry))
+        self._composer.box.setFocus()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Handle the keys of the list while it is visible."""
-        if watched is not self._composer.box or not self.isVisible() or not isinstance(event, QKeyEvent):
+        """Handle the keys of the list while it is visible, in the box and in the list itself."""
+        if watched is self.list and event.type() == QEvent.Type.FocusOut:
+            if not self._composer.box.hasFocus():
+                self.hide()
+            return False
+        if not self.isVisible() or not isinstance(event, QKeyEvent):
             return False
         plain = not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
         key = event.key()
@@ -130,6 +139,7 @@ class SlashPopup(QFrame):
             self._complete(item.data(_ENTRY))
         elif key == Qt.Key.Key_Escape:
             self._dismissed = True
+            self._composer.box.setFocus()
             self.hide()
         else:
             return False

@@ -25,6 +25,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import SCALE
 from desktop.views.models.hub_downloads import DownloadList
 from desktop.views.models.hub_token import TokenLine
+from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
@@ -55,7 +56,7 @@ class HubPage(QWidget):
         self.query.setProperty("tone", "search")
         self.query.setPlaceholderText("Search the Hugging Face Hub, for example: qwen3 gguf")
         self.query.setAccessibleName("Search the Hub")
-        self.query.setClearButtonEnabled(True)
+        add_clear_button(self.query)
         self.go = QPushButton("Search")
         self.offline = QCheckBox("Work offline")
         self.offline.setToolTip("Never connect to the Hub.")

@@ -29,6 +29,7 @@ from desktop.services.system.debounce import debounce
 from desktop.views.layout.fill import fill
 from desktop.views.models.library_details import LibraryDetails
 from desktop.views.models.library_table import LibraryTable
+from desktop.views.widgets.combo_box import ComboBox, add_clear_button
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
 from engine.words import ngettext
@@ -73,8 +74,8 @@ class LibraryPage(QWidget):
         self.query.setProperty("tone", "search")
         self.query.setPlaceholderText("Search models")
         self.query.setAccessibleName("Search models")
-        self.query.setClearButtonEnabled(True)
-        self.source = QComboBox()
+        add_clear_button(self.query)
+        self.source = ComboBox()
         self.source.setAccessibleName("Where to look for models")
         self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.source.addItem(EVERYWHERE)

@@ -9,7 +9,6 @@ from functools import partial
 from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QIcon, QPixmap
 from PySide6.QtWidgets import (
-    QComboBox,
     QDialog,
     QDialogButtonBox,
     QFormLayout,
@@ -35,6 +34,7 @@ from desktop.store.conversations.participants import (
 from desktop.store.conversations.personas import Persona
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
@@ -105,7 +105,7 @@ class ParticipantsDialog(QDialog):
         self.own.setAccessibleName("Your names")
         self.own.setPlaceholderText("User")
         self.own.setToolTip("The names you write as, separated by commas")
-        self.turn = QComboBox()
+        self.turn = ComboBox()
         self.turn.setAccessibleName("Who replies")
         for value, words in _TURNS:
             self.turn.addItem(words, value)

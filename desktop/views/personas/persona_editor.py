@@ -23,6 +23,7 @@ from desktop.store.conversations.personas import Persona
 from desktop.store.database.database import StoreError
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.avatar import avatar, read_picture
+from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from engine.remote import split_address
@@ -71,7 +72,7 @@ class PersonaEditor(QWidget):
         self.model.activated.connect(lambda _row: self._on_edit())
 
     def _combo(self, name: str) -> QComboBox:
-        combo = QComboBox()
+        combo = ComboBox()
         combo.setAccessibleName(name)
         combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         combo.setMinimumContentsLength(12)

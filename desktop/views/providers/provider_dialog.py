@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from engine.errors import BadSetting
@@ -210,6 +211,6 @@ class ProviderDialog(QDialog):
 
 
 def _combo() -> QComboBox:
-    combo = QComboBox()
+    combo = ComboBox()
     combo.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
     return combo

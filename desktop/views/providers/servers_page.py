@@ -28,6 +28,7 @@ from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import SCALE
 from desktop.views.providers.provider_dialog import ProviderDialog
+from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.flows import answer, flow
 from desktop.views.widgets.text_label import set_styled, text_label
@@ -71,7 +72,7 @@ class ServersPage(QWidget):
         self.about = text_label(wraps=True, plain=True)
         self.query = QLineEdit()
         self.query.setProperty("tone", "search")
-        self.query.setClearButtonEnabled(True)
+        add_clear_button(self.query)
         self.query.setPlaceholderText("Filter the models, or type a model's name")
         self.query.setAccessibleName("Filter the models, or type a model's name")
         self.refresh, self.test, self.use = (

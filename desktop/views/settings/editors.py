@@ -23,6 +23,7 @@ from desktop.views.settings.text_editors import (
     escape,
     unescape,
 )
+from desktop.views.widgets.combo_box import ComboBox
 from engine.settings import SettingInfo
 
 __all__ = ["Editor", "escape", "make_editor", "unescape"]
@@ -52,7 +53,7 @@ class ChoiceEditor(Editor):
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
         self._choices = info.choices
-        self._combo = QComboBox()
+        self._combo = ComboBox()
         self._combo.setAccessibleName(info.label)
         self._combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self._combo.setMinimumContentsLength(8)

@@ -200,7 +200,9 @@ class Row(QWidget):
 
     def _describe(self) -> None:
         self.setToolTip(f"<p><b>{escape(self._reason)}</b></p>{self._help}" if self._reason else self._help)
-        self.editor.setAccessibleDescription(f"{self._reason} {self._spoken}".strip())
+        spoken = f"{self._reason} {self._spoken}".strip()
+        self.editor.setAccessibleDescription(spoken)
+        self.setAccessibleDescription(spoken)  # without it, that is the tooltip with its tags
 
     def show_note(self, text: str, tone: str = "danger") -> None:
         """Show a sentence below the editor, as an error or ("muted") as advice; "" removes it."""

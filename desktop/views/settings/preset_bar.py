@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.settings.presets import PresetService
 from desktop.views.layout.fill import fill
+from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
@@ -35,7 +36,7 @@ class PresetBar(QWidget):
     def __init__(self, service: PresetService) -> None:
         super().__init__()
         self._service = service
-        self.combo = QComboBox()
+        self.combo = ComboBox()
         self.combo.setAccessibleName("Preset")
         self.combo.setPlaceholderText("Custom values")
         self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)

@@ -15,6 +15,7 @@ from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.search import first_control, query_words, show_in
 from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.widgets.collapsible import Group
+from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
@@ -90,7 +91,7 @@ class Inspector(QWidget):
         self.query.setProperty("tone", "search")
         self.query.setPlaceholderText("Search settings")
         self.query.setAccessibleName("Search settings")
-        self.query.setClearButtonEnabled(True)
+        add_clear_button(self.query)
         self.query.textChanged.connect(self._search)
         self.back = IconButton("close", "Back to the chat")
         self.back.clicked.connect(self.escaped)

@@ -161,5 +161,5 @@ def test_the_models_own_head(hand, monkeypatch) -> None:
     hand.press(Key.Key_Return)
     assert "big has no head of its own" in hand.window.chat.banner.text.text()
     assert hand.window.chat.composer.text() == "more"
-    hand.click("Switch drafting off", hand.window.chat.banner)
+    hand.click("Turn off drafting", hand.window.chat.banner)
     assert hand.session.settings(SpeculationSettings).method == "none"

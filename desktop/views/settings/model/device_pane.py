@@ -13,6 +13,7 @@ from desktop.items.models.devices import device_choices, device_note, device_val
 from desktop.views.layout.fill import fill
 from desktop.views.settings.editor import guard_wheel
 from desktop.views.settings.form_row import Row
+from desktop.views.widgets.combo_box import ComboBox
 from engine.settings import LoadSettings, setting_info
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class DevicePane(QWidget):
         self.row = Row(info, str)
         self.row.editor.hide()  # Its choices are fixed.
         self.row.reset.clicked.connect(self.reset_requested)
-        self.combo = QComboBox()
+        self.combo = ComboBox()
         self.combo.setAccessibleName(info.label)
         self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.combo.setMinimumContentsLength(8)

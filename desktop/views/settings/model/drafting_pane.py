@@ -27,7 +27,7 @@ REPLACED = ("method", "draft_model")
 """The settings that this pane shows instead of the form."""
 
 _NO_TARGET = "Load a model to see which models can draft for it."
-_HAS_HEAD = "This model comes with its own head for drafting."
+_HAS_HEAD = "This model comes with a head of its own for drafting."
 _NO_CANDIDATE = "No other models were found. Choose a smaller model of the same family."
 
 

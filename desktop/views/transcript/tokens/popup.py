@@ -48,7 +48,7 @@ class AlternativeButton(QAbstractButton):
         )
 
     def sizeHint(self) -> QSize:
-        return QSize(self._style.px(12), round(self._style.em * 1.55))
+        return QSize(self._style.px(12), max(24, round(self._style.em * 1.55)))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

@@ -1,0 +1,24 @@
+"""Boxes whose inner parts have names for screen readers, which Qt leaves without."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QComboBox, QLineEdit, QToolButton
+
+__all__ = ["ComboBox", "add_clear_button"]
+
+
+class ComboBox(QComboBox):
+    """A box whose list has the name of the box."""
+
+    def showPopup(self) -> None:
+        self.view().setAccessibleName(self.accessibleName())
+        super().showPopup()
+
+
+def add_clear_button(line: QLineEdit) -> None:
+    """Show a button in the box, while it has text, that clears it."""
+    line.setClearButtonEnabled(True)
+    button = line.findChild(QToolButton)
+    if button is not None:
+        button.setAccessibleName("Clear")
+        button.setToolTip("Clear")

@@ -1,0 +1,58 @@
+"""Walks every page, pane and dialog of the program, and says what a screen reader or a finger would miss.
+
+    python -m tests.tools.accessible_pages
+
+The pages are those of `tests.tools.pictures`; the rules stand in `tests.desktop.accessible`. Prints a line of
+JSON: the faults, each with the first page that has it, and the pages that were reached.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+__all__ = ["main"]
+
+_SIZE = (1180, 760)
+
+
+def main() -> int:
+    """Run; returns the exit code."""
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    from PySide6.QtWidgets import QMenu
+
+    from desktop.app import make_application
+    from tests.desktop.accessible import faults, popup_faults
+    from tests.tools.pictures import chat_pages, window_pages, writing_pages  # noqa: F401 - they fill PAGES
+    from tests.tools.pictures.page_list import PAGES
+    from tests.tools.pictures.stage import Stage
+
+    app = make_application(["inglenook"])
+    found: dict[str, str] = {}
+    reached: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Stage(app, Path(folder), _SIZE, "light", 100)
+        for name, page in PAGES.items():
+            try:
+                page(stage)
+            except (AssertionError, AttributeError, IndexError, TimeoutError, TypeError) as error:
+                found[f"not reached: {type(error).__name__}: {error}"] = name
+                continue
+            reached.append(name)
+            stage.spin(0.05)
+            for window in app.topLevelWidgets():
+                if window.isVisible() and not isinstance(window, QMenu):
+                    for fault in (*faults(window), *popup_faults(window)):
+                        found.setdefault(fault, name)
+        stage.shut()
+        stage.window.close()
+        stage.spin(0.1)
+    print(json.dumps({"faults": [f"{page}: {fault}" for fault, page in found.items()], "reached": reached}))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
