@@ -80,7 +80,7 @@ def _faults(widget: QWidget) -> Iterator[str]:
 
 
 def popup_faults(window: QWidget) -> list[str]:
-    """The same for the list of every box in `window`, which is opened and closed; not for Qt's own dialogs."""
+    """The same for the list of every box in `window`, opened and closed; not for dialogs of Qt."""
     found: list[str] = []
     if isinstance(window, QFileDialog):
         return found
