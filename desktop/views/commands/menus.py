@@ -44,19 +44,40 @@ def _mark_letters(menu: QMenu) -> None:
 
 
 def with_mnemonics(texts: Iterable[str]) -> list[str]:
-    """The texts with an "&" before a letter that no other text uses: the first of a word if one is free."""
-    marked, taken = [], set()
-    for text in texts:
-        plain = text.replace("&", "")
-        starts = [
-            place
-            for place, letter in enumerate(plain)
-            if letter.isalnum() and (place == 0 or plain[place - 1] == " ")
-        ]
-        others = [place for place, letter in enumerate(plain) if letter.isalnum() and place not in starts]
-        place = next((place for place in (*starts, *others) if plain[place].casefold() not in taken), -1)
-        if place >= 0:
-            taken.add(plain[place].casefold())
-            plain = f"{plain[:place]}&{plain[place:]}"
-        marked.append(plain)
-    return marked
+    """The texts with an "&" before a letter that no other text uses: the first of a word if one is free. A
+    text that finds none free takes the letter of one that has another.
+    """
+    plain = [text.replace("&", "") for text in texts]
+    places = [_places(text) for text in plain]
+    owners: dict[str, int] = {}
+
+    def settle(number: int, tried: set[str]) -> bool:
+        free = next((letter for letter in places[number] if letter not in owners), "")
+        if free:
+            owners[free] = number
+            return True
+        for letter in places[number]:
+            if letter not in tried:
+                tried.add(letter)
+                if settle(owners[letter], tried):
+                    owners[letter] = number
+                    return True
+        return False
+
+    for number in range(len(plain)):
+        settle(number, set())
+    letters = {number: letter for letter, number in owners.items()}
+    return [
+        f"{text[: (place := places[number][letters[number]])]}&{text[place:]}" if number in letters else text
+        for number, text in enumerate(plain)
+    ]
+
+
+def _places(text: str) -> dict[str, int]:
+    """The first place of each letter, those that begin a word before the others."""
+    letters = [place for place, letter in enumerate(text) if letter.isalnum()]
+    starts = [place for place in letters if place == 0 or text[place - 1] == " "]
+    found: dict[str, int] = {}
+    for place in (*starts, *letters):
+        found.setdefault(text[place].casefold(), place)
+    return found

@@ -256,7 +256,7 @@ def test_a_model_that_is_too_large_for_the_gpu(path: Path, monkeypatch: pytest.M
     chat = opened(path, AUTO)
     assert chat.info.backend == "cpu"
     assert chat.info.notice.startswith(
-        "m.gguf runs on the processor (CPU), because fake 0 could not be used: It takes "
+        "m.gguf runs on the processor (CPU), because fake 0 could not be used: It needs "
     )
     chat.close()
     install(monkeypatch, FakeDevice())

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMessageBox, QWidget
 
@@ -201,3 +202,34 @@ def backup_question(stage: Stage) -> QWidget:
     dialog.restore.click()
     stage.spin()
     return stage.window.findChildren(QMessageBox)[-1]
+
+
+# -- reading with the caret
+
+
+@page
+def reading(stage: Stage) -> QWidget:
+    stage.open_talk()
+    stage.window.chat.transcript.reading.toggle()
+    shown = stage.window.chat.transcript.reading.page
+    assert shown is not None
+    shown.go("code", 1)
+    return stage.window
+
+
+@page
+def reading_table(stage: Stage) -> QWidget:
+    shown = stage.window.chat.transcript.reading.page
+    assert shown is not None
+    shown.list.setCurrentRow(1)
+    shown.text.setFocus()
+    shown.go("table", 1)
+    QTest.keyClick(shown.text, Qt.Key.Key_Return)
+    return top(stage)
+
+
+@page
+def reading_closed(stage: Stage) -> QWidget:
+    top(stage).close()
+    stage.window.chat.transcript.reading.close()
+    return stage.window

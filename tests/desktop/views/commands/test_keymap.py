@@ -109,7 +109,8 @@ def test_every_menu_has_unique_mnemonics() -> None:
         marked = with_mnemonics(command.text for command in COMMANDS if command.menu == menu and command.text)
         letters = [text[text.index("&") + 1].casefold() for text in marked if "&" in text]
         assert len(letters) == len(set(letters)) == len(marked)
-    assert with_mnemonics(["Cut", "Copy", "C"]) == ["&Cut", "C&opy", "C"]
+    assert with_mnemonics(["Cut", "Copy", "C"]) == ["C&ut", "C&opy", "&C"], "the last one has no other letter"
+    assert with_mnemonics(["C", "c"]) == ["&C", "c"]
     assert with_mnemonics(["&Cut"]) == ["&Cut"]
 
 
