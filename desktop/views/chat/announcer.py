@@ -5,15 +5,12 @@ reply itself if the user wants that.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import groupby
 from time import monotonic
 
 from PySide6.QtCore import QObject, Slot
 
-from desktop.blocks import Block, BlockSplitter, Kind
-from desktop.blocks.spoken_math import spoken_math
+from desktop.blocks import BlockSplitter
+from desktop.blocks.spoken_text import spoken_so_far
 from desktop.items.chats.messages import MessageItem
 from desktop.services.engine.reply_record import spoken
 from desktop.services.session.chat_session import ChatSession
@@ -24,73 +21,13 @@ from desktop.views.widgets.banner import announce
 from engine.core import ModelInfo, Stats
 from engine.words import ngettext
 
-__all__ = ["REPLYING", "Announcer", "spoken_reply", "spoken_so_far"]
+__all__ = ["REPLYING", "Announcer"]
 
 REPLYING = ("waiting", "prefill", "answering", "stopping")
 """States with a reply in progress."""
-_SILENT = (Kind.MARKUP, Kind.RULE, Kind.THINKING)
 _EACH_MS, _PROGRESS_SECONDS = 300, 10.0
-_MARKS = re.compile(r"\]\([^)\s]*\)|^\s{0,3}(?:#{1,6}|[-*+]|>)\s+|[*_`|\[\]]+", re.MULTILINE)
-"""Marks of Markdown, which are not said."""
 _SENTENCE = re.compile(r"(?:(?<!\d)[.!?…][\"'”’)\]]*(?=\s)|[。！？]|\n)\s*")
 """The end of a sentence, or of a paragraph, after which more text follows."""
-
-
-def spoken_reply(blocks: Iterable[Block]) -> str:
-    """The text of a reply as it is said: without thoughts and marks of Markdown; code and tables by their
-    size. What can still change is left out, so that a longer reply begins with what a shorter one was.
-    """
-    made: list[str] = []
-    shown = [block for block in blocks if not block.thought and block.kind not in _SILENT]
-    for kind, group in groupby(shown, lambda block: block.kind):
-        found = list(group)
-        if kind is Kind.CODE:
-            made += _code_words(found)
-        elif kind is Kind.TABLE:
-            made += _table_words(found)
-        else:
-            made += map(_words, found)
-    return "".join(made)
-
-
-def spoken_so_far(splitter: BlockSplitter, ended: bool) -> str:
-    """The same of a reply that may still grow: the last line of its tail is not complete."""
-    tail = splitter.tail(ended)
-    return spoken_reply(
-        [*splitter.closed, *(tail if ended else (replace(each, closed=False) for each in tail))]
-    )
-
-
-def _words(block: Block) -> str:
-    if block.kind is Kind.MATH:
-        return f"Formula: {spoken_math(block.body)}.\n" if block.closed else ""
-    return _MARKS.sub("", block.body).strip() + ("\n" if block.closed else "")
-
-
-def _wholes(blocks: list[Block]) -> Iterator[list[Block]]:
-    """The blocks that were cut for size put together again, if they are complete."""
-    whole: list[Block] = []
-    for place, block in enumerate(blocks):
-        whole = [*whole, block] if block.joined else [block]
-        last = place + 1 == len(blocks) or not blocks[place + 1].joined
-        if last and block.closed:
-            yield whole
-
-
-def _code_words(blocks: list[Block]) -> Iterator[str]:
-    for whole in _wholes(blocks):
-        lines = replace(whole[0], source="".join(block.source for block in whole)).body.count("\n") + 1
-        if language := whole[0].language:
-            yield ngettext("Code in {language}, {n} line.\n", "Code in {language}, {n} lines.\n", lines,
-                language=language)  # fmt: skip
-        else:
-            yield ngettext("Code, {n} line.\n", "Code, {n} lines.\n", lines)
-
-
-def _table_words(blocks: list[Block]) -> Iterator[str]:
-    for whole in _wholes(blocks):
-        rows = sum(block.source.strip().count("\n") + 1 for block in whole) - 1  # without the line of dashes
-        yield ngettext("A table with {n} row.\n", "A table with {n} rows.\n", rows)
 
 
 class Announcer(QObject):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSize, Slot
+from PySide6.QtCore import QEvent, QSize, Qt, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QWidget
 
@@ -47,20 +47,19 @@ class StatusBar(QWidget):
         self.context = self._figure("Tokens in the context")
         self._by_importance = (self.context, self.reply, self.drafting, self.reason, self.prompt)
         self._line = layout = QHBoxLayout(self)
-        layout.setContentsMargins(18, 2, 18, 6)
+        layout.setContentsMargins(18, 0, 18, 4)
         layout.setSpacing(16)
-        layout.addWidget(self.state)
-        layout.addWidget(self.destination)
-        layout.addWidget(self.bar)
+        for shown in (self.state, self.destination, self.bar):
+            layout.addWidget(shown, 0, Qt.AlignmentFlag.AlignVCenter)
         layout.addStretch(1)
         for label in (self.reason, self.prompt, self.reply, self.drafting, self.context):
-            layout.addWidget(label)
+            layout.addWidget(label, 0, Qt.AlignmentFlag.AlignVCenter)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
     def add_tool(self, widget: QWidget) -> None:
         """Add a widget at the end of the line that is always visible."""
         self._tools.append(widget)
-        self._line.addWidget(widget)
+        self._line.addWidget(widget, 0, Qt.AlignmentFlag.AlignVCenter)
         self._fit()
 
     def _figure(self, name: str) -> QLabel:

@@ -209,10 +209,12 @@ def backup_question(stage: Stage) -> QWidget:
 
 @page
 def reading(stage: Stage) -> QWidget:
+    stage.shut()
     stage.open_talk()
     stage.window.chat.transcript.reading.toggle()
     shown = stage.window.chat.transcript.reading.page
     assert shown is not None
+    shown.list.setCurrentRow(3)
     shown.go("code", 1)
     return stage.window
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt, Signal, Slot
 from PySide6.QtGui import QContextMenuEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QListWidget, QTextBrowser, QVBoxLayout, QWidget
 
-from desktop.blocks import THINKING_TAGS, Tag
+from desktop.blocks import THINKING_TAGS, BlockSplitter, Tag
+from desktop.blocks.spoken_text import spoken_reply
 from desktop.items.chats.messages import MessageItem, author_label
 from desktop.services.engine.reply_record import spoken
 from desktop.views.layout.fill import fill
@@ -35,9 +35,7 @@ from desktop.views.widgets.text_label import text_label
 __all__ = ["KEYS", "ReadingPage", "message_words"]
 
 _LINES = 4
-_LONGEST = 80
-_MARKS = re.compile(r"\]\([^)\s]*\)|[*_`#>|\[\]]+")
-"""Signs of Markdown, which are left out of a message's first words."""
+_LONGEST, _FURTHEST = 80, 20_000
 _NAMES = {
     "heading": "headings", "code": "code blocks", "list": "lists", "table": "tables", "formula": "formulas",
     "link": "links",
@@ -54,7 +52,20 @@ _HINT = (
 )
 
 
-def message_words(item: MessageItem, place: int, count: int) -> str:
+def _beginning(item: MessageItem, tags: Sequence[Tag]) -> str:
+    """The first words of a message, without thoughts and marks."""
+    if item.role == "user":
+        return item.text[: 4 * _LONGEST]
+    splitter = BlockSplitter(tags, item.opened)
+    for start in range(0, min(len(item.text), _FURTHEST), 4 * _LONGEST):
+        splitter.feed(item.text[start : start + 4 * _LONGEST])
+        words = spoken_reply([*splitter.closed, *splitter.tail()])
+        if len(words) > _LONGEST:
+            break
+    return spoken_reply([*splitter.closed, *splitter.tail(ended=True)])
+
+
+def message_words(item: MessageItem, place: int, count: int, tags: Sequence[Tag] = THINKING_TAGS) -> str:
     """Author, place, state and beginning of a message, as a screen reader says them."""
     parts = [author_label(item), f"{place + 1} of {count}"]
     if item.variant_count > 1:
@@ -65,7 +76,7 @@ def message_words(item: MessageItem, place: int, count: int) -> str:
         parts.append(item.notice)
     elif item.footer:
         parts.append(spoken(item.footer).replace(" · ", ", "))
-    line = " ".join(_MARKS.sub("", item.text[: 4 * _LONGEST]).split())
+    line = " ".join(_beginning(item, tags).split())
     return f"{', '.join(parts)}: {line if len(line) <= _LONGEST else line[:_LONGEST] + '…'}"
 
 
@@ -83,6 +94,7 @@ class ReadingPage(QFrame):
         self.setAutoFillBackground(True)
         self.setAccessibleName("Reading view")
         self.list = QListWidget()
+        self.list.setProperty("tone", "order")
         self.list.setAccessibleName("Messages")
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.currentRowChanged.connect(self._show)
@@ -123,9 +135,10 @@ class ReadingPage(QFrame):
         self.list.blockSignals(True)
         self.list.clear()
         self.list.addItems(
-            [message_words(each.item, place, count) for place, each in enumerate(self._messages)]
+            [message_words(each.item, place, count, self._tags) for place, each in enumerate(self._messages)]
         )
         self.list.blockSignals(False)
+        self.list.ensurePolished()
         self.list.setFixedHeight(min(count, _LINES) * (self.list.sizeHintForRow(0) + 2) + 8 if count else 24)
         self._fit()
         self.show()
@@ -148,7 +161,7 @@ class ReadingPage(QFrame):
         while self.list.count() > count:
             self.list.takeItem(count)
         for place, each in enumerate(messages):
-            words = message_words(each.item, place, count)
+            words = message_words(each.item, place, count, self._tags)
             if place >= self.list.count():
                 self.list.addItem(words)
             elif self.list.item(place).text() != words:

@@ -11,9 +11,9 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from desktop.blocks import BlockSplitter, split
+from desktop.blocks.spoken_text import spoken_reply, spoken_so_far
 from desktop.settings import Appearance, Behaviour
 from desktop.views.chat import announcer as module
-from desktop.views.chat.announcer import spoken_reply, spoken_so_far
 from tests.desktop.hand import Hand
 
 REPLY = """<think>Not said.</think># The *Nile*
