@@ -165,14 +165,14 @@ def read_head(
     name = checkpoint.path.name
     if backend.name not in ("cpu", "reference"):
         raise BadSetting(
-            "The model's own head drafts only on the processor (CPU) so far; choose another way of drafting, "
-            "or switch it off."
+            "The model's own head can draft only on the processor (CPU). Choose another drafting method, or "
+            "turn off drafting."
         )
     form = _form(checkpoint) if has_head(checkpoint, backend) else None
     if form is None:
         raise BadSetting(
-            f"{name} has no head for multi-token prediction; choose another way of drafting, or switch "
-            "drafting off."
+            f"{name} has no head for multi-token prediction. Choose another drafting method, or turn off "
+            "drafting."
         )
     seen = Survey(checkpoint.tensors, backend, prepare)
     _build(seen, *form)
