@@ -155,7 +155,7 @@ def test_the_models_own_head(hand, monkeypatch) -> None:
     draft_with(hand, method="mtp")
     hand.say("a b c d e f g h i j k")
     assert hand.echo.chat.requests[-1].speculation.method == "mtp"
-    assert pane(hand).figures.kept.text() == "75 % of 12 drafted tokens kept"
+    assert pane(hand).figures.kept.text() == "75 % of 12 drafted tokens accepted"
     hand.load("big.gguf")
     hand.type("more")
     hand.press(Key.Key_Return)
