@@ -229,7 +229,7 @@ def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Li
         if slot is None and model.config.latent is not None and module.endswith(LATENT_HF.up):
             raise BadSetting(
                 f"The adapter {adapter.path.name} changes {module}, the matrix of latent attention that "
-                "makes keys and values, which adapters cannot change yet; take it off the list."
+                "makes keys and values, which adapters cannot change; remove the adapter from the list."
             )
         if slot is None:
             raise BadSetting(
