@@ -12,6 +12,7 @@ from __future__ import annotations
 from engine.models.architecture import Architecture
 from engine.models.architectures.apertus import APERTUS
 from engine.models.architectures.arcee import ARCEE
+from engine.models.architectures.baichuan import BAICHUAN
 from engine.models.architectures.bailing import BAILING, BAILING_2
 from engine.models.architectures.bitnet import BITNET
 from engine.models.architectures.bloom import BLOOM
@@ -59,9 +60,11 @@ from engine.models.architectures.olmo import OLMO
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
 from engine.models.architectures.olmoe import OLMOE
 from engine.models.architectures.opt import OPT
+from engine.models.architectures.orion import ORION, XVERSE
 from engine.models.architectures.phi import PHI, PHI_2
 from engine.models.architectures.phimoe import PHI_MIXTURE
 from engine.models.architectures.qwen import QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
+from engine.models.architectures.qwen1 import QWEN
 from engine.models.architectures.qwen3_5 import QWEN_3_5, QWEN_3_5_MIXTURE, QWEN_3_NEXT
 from engine.models.architectures.seed_oss import SEED_OSS
 from engine.models.architectures.smollm3 import SMOLLM3
@@ -79,4 +82,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE, BLOOM, MPT, APERTUS,
     DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, LLAMA_4, PHI_MIXTURE, BAILING, BAILING_2, LLAMA_3_2_VISION,
     INTERNLM3, EXAONE_3, EXAONE_MIXTURE, MISTRAL_4, MAMBA_2, BAMBA, HELIUM, OLMO, CWM, JAIS_2, BITNET,
+    QWEN, BAICHUAN, ORION, XVERSE,
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.engine.models.architectures import Case
 from tests.engine.models.dense_cases import DENSE_CASES
+from tests.engine.models.early_cases import EARLY_CASES
 from tests.engine.models.further_cases import FURTHER_CASES
 from tests.engine.models.gemma_cases import GEMMA_CASES
 from tests.engine.models.latent_cases import LATENT_CASES
@@ -29,6 +30,7 @@ CASES: tuple[Case, ...] = (
     *SPARSE_CASES,
     *PICTURED_CASES,
     *NEWER_CASES,
+    *EARLY_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -210,3 +210,28 @@ def test_unsupported_models_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UnsupportedModel, match="bidirectional"):
         load(folder)
+
+
+def test_baichuan_of_40_layers_has_slopes_and_the_second_is_refused(tmp_path: Path) -> None:
+    config = {
+        "architectures": ["BaichuanForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 40, "num_attention_heads": 4, "vocab_size": 307, "model_max_length": 512,
+    }  # fmt: skip
+    save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    write_config(tmp_path, config)
+    read = read_config(open_checkpoint(tmp_path))
+    assert (read.rope, read.slopes) == (None, (0.25, 0.0625, 0.015625, 0.00390625))
+    write_config(tmp_path, config | {"num_hidden_layers": 32})
+    read = read_config(open_checkpoint(tmp_path))
+    assert (read.slopes, read.rope is None) == ((), False)
+    write_config(tmp_path, config | {"vocab_size": 125696})
+    with pytest.raises(UnsupportedModel, match="Baichuan 2, whose head is normed"):
+        read_config(open_checkpoint(tmp_path))
+
+
+def test_llama_4_of_several_experts_for_a_token_is_refused(tmp_path: Path) -> None:
+    folder = write_checkpoint(BY_NAME["Llama 4"], tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    write_config(folder, config | {"num_experts_per_tok": 2})
+    with pytest.raises(UnsupportedModel, match="uses 2 experts for each token"):
+        load(folder)
