@@ -135,8 +135,8 @@ def sources_hash(sources: Iterable[Path], *more: str) -> str:
 
 
 def function(source: Any, signature: Any, options: Mapping[str, Any], *, cache: bool) -> Any:
-    """`numba.njit(signature, cache=cache, **options)(source)`."""
-    made = njit(**options)(source)
+    """`numba.njit(signature, cache=cache, **options)(source)`, for calls from Python and compiled code."""
+    made = njit(no_cfunc_wrapper=True, **options)(source)
     if cache:
         made._cache = _Cache(source)
     made.compile(signature)

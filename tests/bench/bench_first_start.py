@@ -35,7 +35,7 @@ def reply(path: str, threads: int) -> dict[str, Any]:
     from engine.platform import compiled
 
     spent: dict[str, float] = {}
-    for kind in ("function", "callback"):
+    for kind in ("part", "function", "callback"):
         setattr(compiled, kind, _timed(getattr(compiled, kind), spent))
     from engine.chat import finished, open_chat
     from engine.core import ChatRequest, Message, Text
@@ -57,7 +57,7 @@ def reply(path: str, threads: int) -> dict[str, Any]:
 
 
 def _timed(compile_one: Callable[..., Any], spent: dict[str, float]) -> Callable[..., Any]:
-    """`compiled.function` or `compiled.callback` that adds the processor time of each call to `spent`."""
+    """A function of `compiled` that adds the processor time of each call to `spent`."""
 
     def timed(source: Any, *rest: Any, **options: Any) -> Any:
         begun = time.thread_time()
