@@ -25,10 +25,11 @@ __all__ = ["KERNELS", "LARGE_VOCABULARY", "compile_kernels"]
 _WEIGHTS = ("q40", "q41", "q4k", "q50", "q5k", "q6k", "q8", "f16", "bf16")
 KERNELS = (
     "add", "attention_fp16_fp16", "columns", "combine", "gated_gelu_tanh", "gated_silu", "last_rows",
-    "pack_int16", "read_memory", "rms_norm", "rope", "write_keys_fp16", "write_values_fp16",
+    "layer_norm", "pack_int16", "read_memory", "rms_norm", "rope", "soft_cap", "times", "write_keys_fp16",
+    "write_values_fp16",
     *(f"embed_{weights}" for weights in _WEIGHTS), *(f"linear_{weights}" for weights in _WEIGHTS),
 )  # fmt: skip
-"""Kernels of the starter model, and of the usual models in the usual types of GGUF files."""
+"""Kernels of the starter model, and of dense models (Llama, Qwen 3, Gemma 3) in the usual GGUF types."""
 LARGE_VOCABULARY = 1 << 17
 """Tokens of a vocabulary for which all usual passes of the sampler are compiled."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from engine.backends.cpu.codegen import kernel_cache
 from engine.platform.levels import FOLDER, LEVELS
 from tests.release import kernels
 from tests.release.kernels import KERNELS, compile_kernels
@@ -115,6 +116,12 @@ def starter_kernels(path: Path) -> set[str]:
     assert parts is not None
     tables, cache = rope_tables(config, 256, 256), CacheSpec(cache_type("auto", automatic="fp16"))
     return set(LoweredPass(lambda ops: parts(ops, tables), cache, 16, CountedConstants()).kernels)
+
+
+def test_every_name_is_that_of_a_kernel() -> None:
+    assert len(set(KERNELS)) == len(KERNELS)
+    for name in KERNELS:
+        assert callable(kernel_cache._source(name, kernel_cache._plain)), name
 
 
 def test_all_kernels_of_the_starter_are_brought(starter_path: Path) -> None:
