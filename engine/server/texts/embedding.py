@@ -58,9 +58,11 @@ def embedding_work(
                 f"dimensions is {dimensions}, but the model's vectors have {config.width} numbers; ask "
                 "for as many at most."
             )
-        all_ids = [_ids(chat, text) for text in texts]
-        for ids in all_ids:
-            check_prompt(ids, config.vocab_size, chat.context_length)
+        all_ids = []
+        for text in texts:
+            all_ids.append(_ids(chat, text))
+            check_prompt(all_ids[-1], config.vocab_size, chat.context_length)
+            yield Waiting()  # thousands of long texts take seconds
         for ids in all_ids:
             vector = yield from embedded(chat, ids, pooling or chat.info.pooling or "mean")
             yield Embedded(_json(_unit(vector[: dimensions or None]), as_base64=as_base64), len(ids))

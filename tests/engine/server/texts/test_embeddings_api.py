@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from engine.chat import LocalChat
+from engine.core import Waiting
+from engine.server.texts.embedding import Embedded, embedding_work
 from engine.tensors import Floats
 from tests.engine.server.served import Answer, Gate, Served, ask, opened, write_tiny
 from tests.tiny import TINY
@@ -175,3 +178,13 @@ def test_texts_wait_for_pages_that_others_hold(served: Served) -> None:
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
     while not served.idle():
         pass
+
+
+def test_replies_go_on_while_many_texts_are_tokenized(served: Served) -> None:
+    def kinds(chat: LocalChat) -> list[type]:
+        work = embedding_work([TEXT] * 5, "mean", 0, as_base64=False)
+        return [type(event) for event in work(chat, threading.Event())]
+
+    found = served.on_model_thread(kinds)
+    assert found[:5] == [Waiting] * 5
+    assert found.count(Embedded) == 5
