@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -82,8 +84,7 @@ class AnswerFilter:
         self._vocabulary = vocabulary_of(tokenizer, marks)
         self._tags = [(begin.encode(), tag_end(closing)) for begin, closing in tags]
         self._first = _State(_Place.LEAD if opened is None else _Place.THOUGHT, end=opened)
-        self._free = ~self._vocabulary.stop & self._vocabulary.mask_of(range(self._vocabulary.size))
-        self._masks: dict[tuple[bytes, int], Mask] = {}
+        self._masks = _masks_of(self._vocabulary)
         self._start: tuple[bytes | None] | None = None
         self.begin(b"")
 
@@ -110,12 +111,19 @@ class AnswerFilter:
     def _in_thought(self, state: _State) -> Mask:
         """All but stop tokens, and tokens with which something else than blanks follows the thought."""
         assert state.end is not None
-        mask, text = self._free, state.end.text
+        mask, text = self._free(), state.end.text
         if not text:
             return mask
         for size in _overlaps(bytes(self._text[state.free :]), text):
             mask = mask & ~self._beyond(text, size)
         return mask
+
+    def _free(self) -> Mask:
+        """All tokens but those that end the reply."""
+        if (b"", -1) not in self._masks:
+            every = self._vocabulary.mask_of(range(self._vocabulary.size))
+            self._masks[b"", -1] = every & ~self._vocabulary.stop
+        return self._masks[b"", -1]
 
     def _beyond(self, tag: bytes, size: int) -> Mask:
         """The tokens with more than blanks after a closing tag, `size` bytes of which are there already."""
@@ -282,6 +290,16 @@ class AnswerFilter:
         if state.place is not _Place.ANSWER:
             return mask
         return mask & ~self._blank(state.blanks) if state.blanks else self._inner.hastened(mask)
+
+
+_lock = threading.Lock()
+_known: weakref.WeakKeyDictionary[Vocabulary, dict[tuple[bytes, int], Mask]] = weakref.WeakKeyDictionary()
+
+
+def _masks_of(vocabulary: Vocabulary) -> dict[tuple[bytes, int], Mask]:
+    """The masks of a vocabulary, each made once while it lives. From any thread."""
+    with _lock:
+        return _known.setdefault(vocabulary, {})
 
 
 def _overlaps(text: bytes, tag: bytes) -> Iterator[int]:
