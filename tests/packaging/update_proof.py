@@ -1,4 +1,4 @@
-"""Updates of an AppImage from a local server: killed at ten places, then taken, and rolled back by hand."""
+"""Updates of an AppImage from a local server: killed at ten places, then taken."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class UpdateProof:
         assert any(begin > 0 for begin in self.site.ranges), "no download was resumed"
 
     def taken(self) -> None:
-        """The update, its notes, the program before; and the way back."""
+        """The update, with its notes; the version before stays beside it."""
         shutil.copy(self.image, self._installed)
         self._before.unlink(missing_ok=True)
         self.site.pause_s, self.site.at = 0.0, lambda _point: None
@@ -124,8 +124,6 @@ class UpdateProof:
         program = self._asking()
         self.screen.settle()
         self.screen.picture(self.pictures / "10-newest.png")
-        self.screen.keys(_DIALOG, "alt+r")
-        self.screen.wait_for("^Updates$")
         program.kill()
         say(f"the update to {NEWER} is taken, the version before is kept beside it")
 
