@@ -19,6 +19,7 @@ from engine.core import Message
 from engine.kv_cache.lease import Lease
 from engine.models import Model
 from engine.models.paged import PagedCache
+from engine.models.saved import restore_cache, save_cache
 from engine.settings import CacheSettings, LoadSettings
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
@@ -152,4 +153,24 @@ def test_states_lie_on_the_devices_of_their_layers(name: str, tmp_path: Path) ->
     model = on_gpu(written(name, tmp_path), [FakeDevice(index=index) for index in range(2)])
     found = [(copy.x.device, copy.x.width) for copy in crossings(model)]
     assert found == [(0, model.config.width)] * 2 + [(1, model.config.width)] * model.config.tied
+    model.close()
+
+
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_saved_states_come_back(devices: int, tmp_path: Path) -> None:
+    """Bit for bit, in another cache."""
+    model = on_gpu(written("Granite 4", tmp_path), [FakeDevice(index=index) for index in range(devices)])
+    settings, ids = CacheSettings(context_length=600, memory=1), IDS[: START + 20]
+    cache, other = PagedCache(model, settings), PagedCache(model, settings)
+    with cache.open(ids) as lease:
+        read(cache, lease, ids, 8)
+    assert save_cache(cache, "me", tmp_path / "saved") == ""
+    assert restore_cache(other, "me", tmp_path / "saved") == ""
+    with other.open([*ids, 11]) as lease:
+        assert lease.length == len(ids)
+        found = read(other, lease, [*ids, 11], 8)
+    other.table.check()
+    np.testing.assert_array_equal(found, alone(cache, [*ids, 11]))
+    cache.close()
+    other.close()
     model.close()
