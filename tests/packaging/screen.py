@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -98,8 +99,11 @@ class Screen:
             differ = len(now) != len(before) or _differ(now, before)
             same, before = (0 if differ else same + 1), now
 
-    def click(self, x: int, y: int) -> None:
-        """Click at a point of the screen, in pixels."""
+    def click_in(self, title: str, left: int, up: int) -> None:
+        """Click in a window, so many pixels left of and above its lower right corner."""
+        shown = self._do("getwindowgeometry", "--shell", self.wait_for(title))
+        place = {name: int(value) for name, value in re.findall(r"^([A-Z]+)=(\d+)$", shown, re.MULTILINE)}
+        x, y = place["X"] + place["WIDTH"] - left, place["Y"] + place["HEIGHT"] - up
         self._do("mousemove", str(x), str(y), "click", "1")
 
     def is_painted(self) -> bool:

@@ -29,6 +29,8 @@ _PLACES = (
 )  # fmt: skip
 """Where the program is killed: what the server was asked or has sent, what lies on the disk."""
 _DIALOG = "^Updates$"
+_BUTTON = (118, 29)
+"""Where Install is, from the dialog's lower right corner, in pixels."""
 _SHOWN_S = 2.0
 """From the sent list to its picture, on a busy machine."""
 
@@ -141,11 +143,11 @@ class UpdateProof:
         return program
 
     def _install(self) -> None:
-        """Once the newer version is shown, press the button before the one that has the focus, Close."""
+        """Once the newer version is shown, press the button left of Close."""
         assert self.site.listed.wait(60), "the list of updates was not asked for"
         time.sleep(_SHOWN_S)
         self.screen.settle()
-        self.screen.keys(_DIALOG, "shift+Tab", "space")
+        self.screen.click_in(_DIALOG, *_BUTTON)
 
     def _kill_at(self, where: str) -> None:
         reached = threading.Event()
