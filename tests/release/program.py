@@ -12,12 +12,13 @@ from engine.hub.updates.source import SOURCE_FILE
 from engine.platform.levels import FOLDER
 from tests.release.plan import LIST_NAME, Release, run
 
-__all__ = ["freeze", "make_program", "normalise"]
+__all__ = ["forget_scripts", "freeze", "make_program", "normalise"]
 
 
 def make_program(release: Release) -> None:
     """Build `release.program` with what packages bring: compiled kernels, a model, the address of updates."""
     freeze(release)
+    forget_scripts(release.inside)
     resources = release.inside / "resources"
     run([release.python, "-m", "tests.release.kernels", resources / FOLDER], cwd=release.tree)
     if release.starter is not None:
@@ -48,6 +49,16 @@ def freeze(release: Release) -> None:
     )  # fmt: skip
     if sys.platform == "linux":
         (release.program / "inglenook-engine").symlink_to("inglenook")
+
+
+def forget_scripts(inside: Path) -> None:
+    """Take the scripts of packages out of their lists of files: they are not inside, and their hashes are
+    others in each environment.
+    """
+    for record in inside.glob("*.dist-info/RECORD"):
+        lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if not line.startswith("../")]
+        record.write_text("".join(kept), encoding="utf-8")
 
 
 def _strip(folder: Path) -> None:

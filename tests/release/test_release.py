@@ -24,7 +24,7 @@ from tests.release import archives, build, compare, licences, plan, updates
 from tests.release.archives import make_archive
 from tests.release.licences import bill_of_materials
 from tests.release.plan import LIST_NAME, ROOT, PackagingError, Release, maintainer, run, source_time, version
-from tests.release.program import normalise
+from tests.release.program import forget_scripts, normalise
 from tests.release.share import metainfo
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -307,3 +307,11 @@ def test_what_differs_between_two_builds_is_listed(tmp_path, capsys) -> None:
         f"only in {one}: more", "changed: content", "deep/late: time", "link: content",
         "program: permissions",
     ]  # fmt: skip
+
+
+def test_lists_of_files_name_no_scripts_of_the_build_s_environment(tmp_path) -> None:
+    record = tmp_path / "x-1.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("../../../bin/x,sha256=abc,1\nx/__init__.py,sha256=def,2\n", encoding="utf-8")
+    forget_scripts(tmp_path)
+    assert record.read_text(encoding="utf-8") == "x/__init__.py,sha256=def,2\n"
