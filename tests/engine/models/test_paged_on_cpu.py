@@ -148,7 +148,8 @@ def everything_equals_the_text_alone(model: Model, tmp_path: Path, dtype: str, v
             cache = new_cache(model, dtype, values)
             assert restore_cache(cache, "model", tmp_path) == ""
             with cache.open(more) as lease:
-                assert lease.length == (0 if cache.recurrent else len(more) - 1)
+                # With states, as far as the latest one that was kept.
+                assert lease.length == len(more) - 1 or (cache.recurrent and lease.length >= 200)
     cache.close()
     fresh.close()
 
