@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
-from PySide6.QtWidgets import QApplication, QComboBox, QFileDialog, QLineEdit, QMenu, QToolButton, QWidget
+from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QMenu, QToolButton, QWidget
 
 __all__ = ["LEAST_TARGET", "faults", "popup_faults"]
 
@@ -82,10 +82,9 @@ def _faults(widget: QWidget) -> Iterator[str]:
 def popup_faults(window: QWidget) -> list[str]:
     """The same for the list of every box in `window`, opened and closed; not for dialogs of Qt."""
     found: list[str] = []
-    if isinstance(window, QFileDialog):
-        return found
     for box in window.findChildren(QComboBox):
-        if box.isVisible() and box.isEnabled() and box.count():
+        of_qt = box.window().inherits("QFileDialog") or box.objectName() in ("lookInCombo", "fileTypeCombo")
+        if box.isVisible() and box.isEnabled() and box.count() and not of_qt:
             box.showPopup()
             popup = QApplication.activePopupWidget()
             found += faults(popup) if popup is not None else [f"no popup: {_place(box)}"]

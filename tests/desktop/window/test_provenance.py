@@ -263,7 +263,7 @@ def test_the_starter_replays_bit_for_bit_in_the_window(qtbot, qapp, tmp_path, st
             assert dialog.words.text().startswith("The reply can be generated again")
             dialog.replay.click()
             qtbot.waitUntil(lambda dialog=dialog: dialog.replay.text() == "Replay", timeout=60_000)
-            assert dialog.words.text().startswith("Identical, ")
+            assert dialog.words.text().startswith("Identical: ")
             dialog.close()
     hand.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QTableWidget, QTableWidgetItem, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractButton, QDialog, QTableWidget, QTableWidgetItem, QVBoxLayout, QWidget
 
 from desktop.views.layout.fill import fill
 from engine.words import ngettext
@@ -26,6 +26,10 @@ class TableDialog(QDialog):
         self.table.setHorizontalHeaderLabels(list(head))
         self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
         self.table.setTabKeyNavigation(False)
+        self.table.setCornerButtonEnabled(False)
+        corner = self.table.findChild(QAbstractButton)  # empty, but Qt shows it to screen readers
+        if corner is not None:
+            corner.setAccessibleName("Corner of the table")
         for row, values in enumerate(rows):
             for column, value in enumerate(values):
                 self.table.setItem(row, column, QTableWidgetItem(value))
