@@ -39,6 +39,7 @@ class _Locator(_CacheLocator):  # type: ignore[misc] # numba has no types
     """
 
     def __init__(self, source: Any) -> None:
+        assert config.CACHE_DIR, "within `cached_in`; an empty name would be the current folder"
         self._folder = Path(config.CACHE_DIR) / source.__module__
         self._line = source.__code__.co_firstlineno
 
