@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import RotaryTable
+from engine.errors import BadCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,13 @@ def yarn_divisors(
 
     Dimensions with more than `fast` rotations in the `original` context keep their frequency, those with
     fewer than `slow` are divided by `factor`, and a linear ramp lies between. `truncate` rounds the ends of
-    the ramp outward to whole dimensions.
+    the ramp outward to whole dimensions. Raises `BadCheckpoint` for a base of 1, with which all rotate alike.
     """
+    if base == 1.0:
+        raise BadCheckpoint(
+            "The base of the model's rotary embedding is 1; with yarn a larger one was expected. The file is "
+            "damaged."
+        )
 
     def dimension(rotations: float) -> float:
         return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(base))

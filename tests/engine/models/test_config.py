@@ -134,6 +134,15 @@ def test_bad_rope_factors(tmp_path: Path) -> None:
             rope_from_gguf(Keys({}, "x"), 32, {tensor.name: tensor}, interleaved=True)
 
 
+def test_yarn_with_a_base_of_one() -> None:
+    from engine.models.headers.rope import rope_from_gguf
+
+    scaling = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.freq_base": 1.0}
+    keys = Keys({**scaling, "rope.scaling.original_context_length": 64, "context_length": 256}, "x")
+    with pytest.raises(BadCheckpoint, match="with yarn a larger one was expected"):
+        rope_from_gguf(keys, 32, {}, interleaved=True)
+
+
 @pytest.mark.parametrize(
     ("scaling", "length"),
     [

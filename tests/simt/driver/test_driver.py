@@ -179,7 +179,7 @@ def test_errors_become_ours() -> None:
     lost = library.error(700)
     assert isinstance(lost, DeviceLost)
     assert "an illegal memory access was encountered (CUDA_ERROR_ILLEGAL_ADDRESS)" in str(lost)
-    assert "load the model again" in str(lost)
+    assert "reload the model" in str(lost)
     other = library.error(400)
     assert type(other) is EngineError
     assert str(other) == "The GPU reported: invalid resource handle (CUDA_ERROR_INVALID_HANDLE)."

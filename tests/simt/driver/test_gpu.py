@@ -218,7 +218,7 @@ def test_errors_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(
             DeviceLost,
-            match=r"stopped working: an illegal memory access was encountered\. .* load the model again",
+            match=r"stopped working: an illegal memory access was encountered\. .* reload the model",
         ):
             call()
     made.torch.failing = error("CUDA error: operation not permitted when stream is capturing", 900)

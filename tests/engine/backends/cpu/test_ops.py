@@ -267,7 +267,9 @@ def test_exactly_the_kernels_that_a_pass_calls_are_prepared(monkeypatch: pytest.
 
     asked: list[list[str]] = []
     compiling = KERNELS.compile
-    monkeypatch.setattr(KERNELS, "compile", lambda names: asked.append(names) or compiling(names))
+    monkeypatch.setattr(
+        KERNELS, "compile", lambda names, beside=None: asked.append(names) or compiling(names, beside)
+    )
     events = list(backend.prepare(forward, "q8/q4"))
     assert sorted(set(asked[0])) == ["add", "embed_f32", "last_rows", "linear_f32"]
     assert all(event.stage == "Preparing the CPU kernels" for event in events)
