@@ -15,8 +15,8 @@ from array import array
 
 __all__ = ["NICENESS", "address", "ask", "give_back", "lower_priority"]
 
-NICENESS = 5
-"""A third of the share of a thread at 0, when both want the same core (sched(7))."""
+NICENESS = 10
+"""A tenth of the share of a thread at 0, when both want the same core (sched(7))."""
 
 _REQUESTED = array("q", [0])
 
