@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QEvent, QObject, QPoint, Qt, Signal, Slot
+from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, Qt, Signal, Slot
 from PySide6.QtGui import QContextMenuEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QListWidget, QTextBrowser, QVBoxLayout, QWidget
 
@@ -32,7 +32,7 @@ from desktop.views.transcript.style import Style
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
 
-__all__ = ["KEYS", "ReadingPage", "message_words"]
+__all__ = ["KEYS", "ReadingPage", "message_beginning", "message_words"]
 
 _LINES = 4
 _LONGEST, _FURTHEST = 80, 20_000
@@ -52,7 +52,7 @@ _HINT = (
 )
 
 
-def _beginning(item: MessageItem, tags: Sequence[Tag]) -> str:
+def message_beginning(item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS) -> str:
     """The first words of a message, without thoughts and marks."""
     if item.role == "user":
         return item.text[: 4 * _LONGEST]
@@ -65,7 +65,7 @@ def _beginning(item: MessageItem, tags: Sequence[Tag]) -> str:
     return spoken_reply([*splitter.closed, *splitter.tail(ended=True)])
 
 
-def message_words(item: MessageItem, place: int, count: int, tags: Sequence[Tag] = THINKING_TAGS) -> str:
+def message_words(item: MessageItem, place: int, count: int, beginning: str) -> str:
     """Author, place, state and beginning of a message, as a screen reader says them."""
     parts = [author_label(item), f"{place + 1} of {count}"]
     if item.variant_count > 1:
@@ -76,7 +76,7 @@ def message_words(item: MessageItem, place: int, count: int, tags: Sequence[Tag]
         parts.append(item.notice)
     elif item.footer:
         parts.append(spoken(item.footer).replace(" · ", ", "))
-    line = " ".join(_beginning(item, tags).split())
+    line = " ".join(beginning.split())
     return f"{', '.join(parts)}: {line if len(line) <= _LONGEST else line[:_LONGEST] + '…'}"
 
 
@@ -115,6 +115,7 @@ class ReadingPage(QFrame):
         fill(QVBoxLayout(self), self.list, (self.text, 1), self.hint, margins=(12, 8, 12, 8), spacing=8)
         self.landmarks: list[Landmark] = []
         self._messages: list[MessageRows] = []
+        self._beginnings: dict[int, tuple[MessageItem, str]] = {}  # by the message's id
         self._tags: Sequence[Tag] = THINKING_TAGS
         self._style: Style | None = None
         self._read: MessageRows | None = (
@@ -132,12 +133,9 @@ class ReadingPage(QFrame):
         """
         self._messages, self._style, self._tags = list(messages), style, tags
         count = len(self._messages)
-        self.list.blockSignals(True)
-        self.list.clear()
-        self.list.addItems(
-            [message_words(each.item, place, count, self._tags) for place, each in enumerate(self._messages)]
-        )
-        self.list.blockSignals(False)
+        with QSignalBlocker(self.list):
+            self.list.clear()
+            self.list.addItems(self._lines())
         self.list.ensurePolished()
         self.list.setFixedHeight(min(count, _LINES) * (self.list.sizeHintForRow(0) + 2) + 8 if count else 24)
         self._fit()
@@ -157,28 +155,39 @@ class ReadingPage(QFrame):
             self.close_page()
             return
         self._messages = list(messages)
-        self.list.blockSignals(True)
-        while self.list.count() > count:
-            self.list.takeItem(count)
-        for place, each in enumerate(messages):
-            words = message_words(each.item, place, count, self._tags)
-            if place >= self.list.count():
-                self.list.addItem(words)
-            elif self.list.item(place).text() != words:
-                self.list.item(place).setText(words)
         row = ids.index(read)
-        self.list.setCurrentRow(row)
-        self.list.blockSignals(False)
+        with QSignalBlocker(self.list):
+            while self.list.count() > count:
+                self.list.takeItem(count)
+            for place, line in enumerate(self._lines()):
+                if place >= self.list.count():
+                    self.list.addItem(line)
+                elif self.list.item(place).text() != line:
+                    self.list.item(place).setText(line)
+            self.list.setCurrentRow(row)
         if self._unfinished and not messages[row].item.running:
             here = self.text.textCursor().position()
             self._show(row)
             self._put_caret(here)
 
+    def _lines(self) -> list[str]:
+        """The lines of the list; only messages that have changed are read again."""
+        known, self._beginnings = self._beginnings, {}
+        for item in (each.item for each in self._messages):
+            before = known.get(item.id)
+            text = before[1] if before and before[0] is item else message_beginning(item, self._tags)
+            self._beginnings[item.id] = item, text
+        count = len(self._messages)
+        return [
+            message_words(each.item, place, count, self._beginnings[each.item.id][1])
+            for place, each in enumerate(self._messages)
+        ]
+
     def close_page(self) -> None:
         """Go back to the chat."""
         if self.isVisible():
             self.hide()
-            self._messages, self.landmarks, self._read = [], [], None
+            self._messages, self.landmarks, self._read, self._beginnings = [], [], None, {}
             self.text.clear()
             self.closed.emit()
 
@@ -313,16 +322,15 @@ class ReadingPage(QFrame):
         if watched is self.parent():
             if event.type() == QEvent.Type.Resize and self.isVisible():
                 self._fit()
-        elif event.type() == QEvent.Type.ContextMenu:
-            self._open_menu(event)  # type: ignore[arg-type]
+        elif isinstance(event, QContextMenuEvent):
+            self._open_menu(event)
             return True
-        elif event.type() == QEvent.Type.ShortcutOverride and self._action(event) is not None:  # type: ignore[arg-type]
-            event.accept()
-            return True
-        elif event.type() == QEvent.Type.KeyPress:
-            act = self._action(event)  # type: ignore[arg-type]
+        elif isinstance(event, QKeyEvent) and event.type() != QEvent.Type.KeyRelease:
+            act = self._action(event)
             if act is not None:
-                act()
+                if event.type() == QEvent.Type.KeyPress:
+                    act()
+                event.accept()
                 return True
         return super().eventFilter(watched, event)
 

@@ -132,8 +132,8 @@ class _File:
         """Write `data` at `offset`. Raises `NotEnoughMemory` if the disk is full."""
         assert self._map is None, "what is mapped is no longer written"
         try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 (closed once mapped)
+            if self._file is None:  # closed once it is mapped
+                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
             self._file.seek(offset)
             left = np.ascontiguousarray(data).data.cast("B")
             while left:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible, QContextMenuEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
+from desktop.blocks import Tag
 from desktop.items.chats.messages import MessageItem
 from desktop.services.engine.reply_record import spoken
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.links import LinkDialog
 from desktop.views.transcript.reading import page as module
-from desktop.views.transcript.reading.page import ReadingPage, message_words
+from desktop.views.transcript.reading.page import ReadingPage, message_beginning, message_words
 from desktop.views.transcript.reading.table_dialog import TableDialog
 from tests.desktop.views.transcript.conftest import Show
 
@@ -162,6 +165,29 @@ def test_a_growing_reply_is_taken_in_when_it_is_complete(show: Show, qtbot: QtBo
     qtbot.waitUntil(lambda: not view.reading.is_open)
 
 
+def test_only_messages_that_have_changed_are_read_again_for_the_list(
+    show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    def counted(item: MessageItem, tags: Sequence[Tag]) -> str:
+        taken.append(item.id)
+        return message_beginning(item, tags)
+
+    monkeypatch.setattr(module, "message_beginning", counted)
+    view, model = show([MessageItem(number, "user", f"Text {number}") for number in range(1, 6)])
+    page = opened(view, qtbot)
+    assert taken == [1, 2, 3, 4, 5]
+    model.replace(3, MessageItem(3, "user", "Another"))
+    model.append(MessageItem(6, "user", "Text 6"))
+    qtbot.waitUntil(lambda: page.list.count() == 6)
+    assert taken[5:] == [3, 6]
+    assert [page.list.item(row).text() for row in (2, 4)] == ["You, 3 of 6: Another", "You, 5 of 6: Text 5"]
+    page.close_page()
+    opened(view, qtbot)
+    assert taken[7:] == [1, 2, 3, 4, 5, 6]  # nothing is kept of a closed view
+
+
 def test_without_messages_nothing_opens(show: Show) -> None:
     view, _model = show()
     view.reading.toggle()
@@ -172,7 +198,8 @@ def test_no_marks_of_control_tokens_are_read() -> None:
     assert spoken("stopped at <|im_end|>") == "stopped at the end marker"
     assert spoken("stopped at </s>") == "stopped at the end marker"
     assert spoken("2 < 3 and 4 > 1") == "2 < 3 and 4 > 1"
-    assert message_words(MessageItem(1, "user", "x" * 200), 0, 1).endswith("x…")
+    item = MessageItem(1, "user", "x" * 200)
+    assert message_words(item, 0, 1, message_beginning(item)).endswith("x…")
 
 
 MIXED = r"""<think>First thought.
