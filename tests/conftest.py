@@ -113,7 +113,7 @@ def _guards(
 @pytest.fixture
 def allow_network() -> Iterator[None]:
     """Let this test use the network, with the user's settings for proxies and package indexes."""
-    with _network.allowing("all"), _users_environ():
+    with _network.allowing("all"), users_environ():
         yield
 
 
@@ -157,7 +157,7 @@ def gemma_path() -> Path:
 @contextmanager
 def _fetching() -> Iterator[Path]:
     """The user's cache of test models, with the network, for one process at a time."""
-    with _users_environ():
+    with users_environ():
         cache = platformdirs.user_cache_path("inglenook-tests", appauthor=False)
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(cache / "fetch.lock"), _network.allowing("all"):
@@ -165,7 +165,7 @@ def _fetching() -> Iterator[Path]:
 
 
 @contextmanager
-def _users_environ() -> Iterator[None]:
+def users_environ() -> Iterator[None]:
     """The environment variables that locate the user's settings and caches, as before this run."""
     with mock.patch.dict(os.environ):
         for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):

@@ -46,8 +46,8 @@ FAULTS = """
 
     def test_good_caches_of_the_user():
         import os
-        from tests.conftest import _REAL_ENVIRON, _users_environ
-        with _users_environ():
+        from tests.conftest import _REAL_ENVIRON, users_environ
+        with users_environ():
             assert os.environ.get("XDG_CACHE_HOME") == _REAL_ENVIRON.get("XDG_CACHE_HOME")
         assert os.environ["XDG_CACHE_HOME"] != _REAL_ENVIRON.get("XDG_CACHE_HOME")
 

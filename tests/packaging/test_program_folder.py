@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import users_environ
 from tests.packaging.proof import KEEPER, one_page_pdf
 from tests.release import share
 from tests.release.build import check_left_out
@@ -37,7 +38,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     work = tmp_path_factory.mktemp("release")
     release = Release(work, work / "out", version(), 1_700_000_000)
     copy_tree(release)
-    make_environment(release)
+    with users_environ():  # pip's settings
+        make_environment(release)
     share.main(str(release.share), release.version, str(release.epoch))
     freeze(release)
     yield release.program
