@@ -221,7 +221,9 @@ class Ops(Protocol):
         `shift` (H,): S = a S + k (b (v - p))^T, where b is sigmoid(beta), or step if there is no `beta`, and
         p is (a S)^T k with the delta rule, else 0. Returns S^T q + skip v (T, H * Dv), with `skip` (H,). The
         matrices are part number `part` of the sequence's state, zeros before the text. Sources: see
-        `LinearAttentionShape`.
+        `LinearAttentionShape`. If keys decay alone, `decay` and `shift` have H * Dk numbers, and a is
+        diagonal. If values do, they have H * Dv as `skip` has, `rate` is (Dk, H * Dv), and a and b multiply
+        number by number.
         """
         ...
 

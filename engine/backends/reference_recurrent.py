@@ -43,19 +43,19 @@ class RecurrentOps:
         heads, groups, dk, dv = shape.value_heads, shape.key_heads, shape.key_dim, shape.value_dim
         v, on = inputs[2].reshape(-1, heads, dv), inputs[2].device
         q, k = (each.to(on).reshape(-1, groups, dk)[:, _groups(shape)] for each in inputs[:2])  # (T, H, Dk)
-        step = softplus(decay.to(on) + torch.from_numpy(shift).to(on))  # (T, H)
-        a = torch.exp(torch.from_numpy(rate).to(on) * step)
-        b = step if beta is None else torch.sigmoid(beta.to(on))
+        steps = softplus(decay.to(on) + torch.from_numpy(shift).to(on)).reshape(len(v), heads, -1)
+        rates = torch.from_numpy(rate).to(on)
+        b = steps if beta is None else torch.sigmoid(beta.to(on))[:, :, None]  # (T, H, 1 or Dv)
         state = self._state(part, heads * dk * dv, on).reshape(heads, dk, dv)
         y = torch.empty_like(v)
         for t in range(len(v)):
-            state = state * a[t, :, None, None]
+            state = state * _decay(steps[t], rates, shape)
             said = torch.einsum("hkv,hk->hv", state, k[t]) if shape.delta else 0.0
-            state = state + k[t, :, :, None] * ((v[t] - said) * b[t, :, None])[:, None, :]
+            state = state + k[t, :, :, None] * ((v[t] - said) * b[t])[:, None, :]
             y[t] = torch.einsum("hkv,hk->hv", state, q[t])
         self._keep(part, state)
         if skip is not None:
-            y = y + torch.from_numpy(skip).to(on)[:, None] * v
+            y = y + torch.from_numpy(skip).to(on).reshape(heads, -1) * v
         return y.reshape(len(y), heads * dv)
 
     def _state(self, part: int, size: int, device: torch.device) -> torch.Tensor:
@@ -76,3 +76,11 @@ def _groups(shape: LinearAttentionShape) -> torch.Tensor:
     if shape.tiled:
         return heads % shape.key_heads
     return heads // (shape.value_heads // shape.key_heads)
+
+
+def _decay(steps: torch.Tensor, rates: torch.Tensor, shape: LinearAttentionShape) -> torch.Tensor:
+    """What multiplies the matrices (H, Dk, Dv) at one row with these `steps` (H, 1, Dk or Dv)."""
+    if shape.decays == "value":
+        by_head = rates.reshape(shape.key_dim, shape.value_heads, shape.value_dim).transpose(0, 1)
+        return torch.exp(by_head * steps[:, None])
+    return torch.exp(rates[:, None, None] * steps[:, :, None])

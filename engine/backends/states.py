@@ -29,7 +29,9 @@ class LinearAttentionShape:
 
     Head h reads the keys and queries of head h // (H / G) of the G `key_heads`, or of h % G if `tiled`. With
     `delta`, v is replaced by its difference from what S says of k (the delta rule, arXiv 2412.06464);
-    without, v is added as it is (Mamba-2, arXiv 2405.21060).
+    without, v is added as it is (Mamba-2, arXiv 2405.21060). What `decays` alone is each "head"; each of its
+    keys, "key" (Kimi delta attention, arXiv 2510.26692); or each number of the matrix, "value" (Mamba, arXiv
+    2312.00752).
     """
 
     key_heads: int
@@ -38,6 +40,24 @@ class LinearAttentionShape:
     value_dim: int
     delta: bool
     tiled: bool = False
+    decays: str = "head"
+
+    @property
+    def steps(self) -> int:
+        """Numbers in a row of `decay`, the steps of `Ops.linear_attention`."""
+        each = {"head": 1, "key": self.key_dim, "value": self.value_dim}
+        return self.value_heads * each[self.decays]
+
+    @property
+    def rates(self) -> tuple[int, ...]:
+        """The shape of its `rate`."""
+        heads = self.value_heads
+        return (self.key_dim, heads * self.value_dim) if self.decays == "value" else (heads,)
+
+    @property
+    def skips(self) -> int:
+        """The size of its `skip`."""
+        return self.value_heads * (self.value_dim if self.decays == "value" else 1)
 
     @property
     def floats(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.backends.base import AttentionShape
 from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.backends.routing import MOST_GPU_EXPERTS, Routing
-from engine.backends.states import StateShape
+from engine.backends.states import LinearAttentionShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.models.gemma_config import AltUp, PerLayer
 from engine.models.layers.rope import RopeConfig
@@ -315,6 +315,10 @@ class ModelConfig:
             "attention in chunks": self.chunked, "ALiBi positions": bool(self.slopes),
             "SparseMixer's choice of experts": self.experts is not None and self.experts.nearness >= 0,
             "layers of several inputs": self.altup is not None,
+            "states whose parts decay alone": any(
+                isinstance(shape, LinearAttentionShape) and shape.decays != "head"
+                for shape in self.state_shapes
+            ),
             f"mixtures of more than {MOST_GPU_EXPERTS} experts": self.experts is not None
             and self.experts.count > MOST_GPU_EXPERTS,
         }  # fmt: skip

@@ -25,6 +25,14 @@ class RecurrentNames:
     shift: str = ""
     skip: str = ""
     norm: str = ""
+    mixed: str = ""
+    """What makes the steps' numbers, keys and queries of a Mamba layer; the next makes the steps, and then
+    there are the norms of the three.
+    """
+    step: str = ""
+    step_norm: str = ""
+    key_norm: str = ""
+    query_norm: str = ""
     gguf: bool = False
     """Whether convolutions are (C, K) instead of (C, 1, K), and rates -exp(A) instead of A."""
 
@@ -195,6 +203,10 @@ MAMBA_GGUF = RecurrentNames(
     "ssm_in", "ssm_out", "ssm_conv1d", rate="ssm_a", shift="ssm_dt.bias", skip="ssm_d", norm="ssm_norm",
     gguf=True,
 )  # fmt: skip
+SCAN_GGUF = RecurrentNames(
+    "ssm_in", "ssm_out", "ssm_conv1d", rate="ssm_a", shift="ssm_dt.bias", skip="ssm_d", mixed="ssm_x",
+    step="ssm_dt", step_norm="ssm_dt_norm", key_norm="ssm_b_norm", query_norm="ssm_c_norm", gguf=True,
+)  # fmt: skip
 LATENT_HF = LatentNames(
     "self_attn.q_a_proj", "self_attn.q_a_layernorm", "self_attn.q_b_proj", "self_attn.kv_a_proj_with_mqa",
     "self_attn.kv_a_layernorm", "self_attn.kv_b_proj",
@@ -228,6 +240,16 @@ def mamba_names(module: str) -> RecurrentNames:
     return RecurrentNames(
         f"{module}.in_proj", f"{module}.out_proj", f"{module}.conv1d", rate=f"{module}.A_log",
         shift=f"{module}.dt_bias", skip=f"{module}.D", norm=f"{module}.norm",
+    )  # fmt: skip
+
+
+def scan_names(module: str) -> RecurrentNames:
+    """The names of Mamba's tensors in folders, where it is this module of a layer."""
+    return RecurrentNames(
+        f"{module}.in_proj", f"{module}.out_proj", f"{module}.conv1d", rate=f"{module}.A_log",
+        shift=f"{module}.dt_proj.bias", skip=f"{module}.D", mixed=f"{module}.x_proj",
+        step=f"{module}.dt_proj", step_norm=f"{module}.dt_layernorm", key_norm=f"{module}.b_layernorm",
+        query_norm=f"{module}.c_layernorm",
     )  # fmt: skip
 
 

@@ -61,7 +61,22 @@ class Mamba:
             )
 
 
-Recurrent = ShortConvolution | DeltaNet | Mamba
+@dataclass(frozen=True, slots=True)
+class SelectiveScan:
+    """A Mamba mixer (arXiv 2312.00752) of this many `channels`, each with `state` numbers, its inputs
+    convolved with `taps` taps; steps come from `rank` numbers.
+    """
+
+    channels: int
+    state: int
+    taps: int
+    rank: int
+    norms: str = ""
+    """The norms of these numbers, keys and queries: "", "weights" (Jamba) or "bare" (Falcon Mamba)."""
+    norm_eps: float = 0.0
+
+
+Recurrent = ShortConvolution | DeltaNet | Mamba | SelectiveScan
 
 
 def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ...]:
@@ -81,3 +96,10 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
                 ConvolutionShape(channels, taps),
                 LinearAttentionShape(groups, heads, state, head_dim, False),
             )
+        case SelectiveScan(channels, state, taps):
+            return ConvolutionShape(channels, taps), scan_shape(channels, state)
+
+
+def scan_shape(channels: int, state: int) -> LinearAttentionShape:
+    """The linear attention of a `SelectiveScan`: one head, each number of whose matrix decays alone."""
+    return LinearAttentionShape(1, 1, state, channels, False, decays="value")

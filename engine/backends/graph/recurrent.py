@@ -68,9 +68,11 @@ class RecurrentOps(Recording):
         heads = shape.value_heads
         assert q.width == k.width == shape.key_heads * shape.key_dim
         assert v.width == heads * shape.value_dim
-        assert {decay.width, rate.size, shift.size, heads if beta is None else beta.width} == {heads}
+        assert decay.width == shift.size == shape.steps
+        assert rate.shape == shape.rates
+        assert beta is None or beta.width == heads
         assert heads % shape.key_heads == 0
-        assert skip is None or skip.size == heads
+        assert skip is None or skip.size == shape.skips
         device = self._device_of_part(part)
         q, k, v, decay = (self._at(each, device) for each in (q, k, v, decay))
         return self._add(

@@ -45,6 +45,7 @@ from engine.models.architectures.jais2 import JAIS_2
 from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE
 from engine.models.architectures.llama import LLAMA
 from engine.models.architectures.llama4 import LLAMA_4
+from engine.models.architectures.mamba import JAMBA, MAMBA
 from engine.models.architectures.mamba2 import BAMBA, MAMBA_2
 from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.minicpm3 import MINICPM_3
@@ -82,5 +83,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     HUNYUAN, FALCON_H1, FALCON, GPT_NEOX, PHI_2, OPT, GPT_J, GPT_BIGCODE, BLOOM, MPT, APERTUS,
     DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, LLAMA_4, PHI_MIXTURE, BAILING, BAILING_2, LLAMA_3_2_VISION,
     INTERNLM3, EXAONE_3, EXAONE_MIXTURE, MISTRAL_4, MAMBA_2, BAMBA, HELIUM, OLMO, CWM, JAIS_2, BITNET,
-    QWEN, BAICHUAN, ORION, XVERSE,
+    QWEN, BAICHUAN, ORION, XVERSE, MAMBA, JAMBA,
 )  # fmt: skip

@@ -28,7 +28,7 @@ BAMBA_NAMES = replace(
 )  # fmt: skip
 GGUF_NAMES = replace(GGUF, recurrent=MAMBA_GGUF)
 _MOST, _CONTEXT = 1 << 14, 1 << 20
-_NO_ATTENTION = {"num_attention_heads": 1, "head_dim": 2, "intermediate_size": 1}
+NO_ATTENTION = {"num_attention_heads": 1, "head_dim": 2, "intermediate_size": 1}
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -40,7 +40,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             "supported. Choose another model."
         )
     shape = hf_shape(
-        Keys({**keys.source, **_NO_ATTENTION, "num_key_value_heads": 1}, "config.json"), "layer_norm_epsilon",
+        Keys({**keys.source, **NO_ATTENTION, "num_key_value_heads": 1}, "config.json"), "layer_norm_epsilon",
         layer_norm_epsilon=1e-5, max_position_embeddings=_CONTEXT,
     )  # fmt: skip
     heads, dim = keys.integer("num_heads", 1, _MOST, 128), keys.integer("head_dim", 1, _MOST, 64)
@@ -60,13 +60,18 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`mamba2`, whose sizes of attention and of feed-forward parts are 0."""
+    shape: dict[str, Any] = gguf_decoder(without_attention(keys), tensors, "mamba2")
+    return _alone(shape, gguf_mamba(keys))
+
+
+def without_attention(keys: Keys) -> Keys:
+    """The keys with sizes of attention and of feed-forward parts that no layer has."""
     for name, value in (
         ("attention.head_count", 1), ("attention.head_count_kv", 1), ("attention.key_length", 2),
         ("attention.value_length", 2), ("feed_forward_length", 1), ("rope.dimension_count", 2),
     ):  # fmt: skip
         keys = keys.replaced(name, value)
-    shape: dict[str, Any] = gguf_decoder(keys, tensors, "mamba2")
-    return _alone(shape, gguf_mamba(keys))
+    return keys
 
 
 def _alone(shape: dict[str, Any], mamba: Mamba) -> ModelConfig:

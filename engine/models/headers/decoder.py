@@ -240,6 +240,11 @@ def recurrent_by_heads(keys: Keys) -> tuple[Keys, frozenset[int]]:
     )
 
 
+def gguf_layers_with(tensors: Mapping[str, RawTensor], name: str, layers: int) -> frozenset[int]:
+    """The layers that have this matrix."""
+    return frozenset(layer for layer in range(layers) if f"blk.{layer}.{name}.weight" in tensors)
+
+
 def layer_kinds(keys: Keys, layers: int) -> tuple[str, ...] | None:
     """`layer_types` of config.json: "full_attention" or "sliding_attention" for each layer.
 

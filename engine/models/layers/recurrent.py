@@ -16,7 +16,14 @@ from engine.backends.states import LinearAttentionShape
 from engine.models.config import ModelConfig
 from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, scaled
 from engine.models.names import RecurrentNames
-from engine.models.recurrent_config import DeltaNet, Mamba, Recurrent, ShortConvolution
+from engine.models.recurrent_config import (
+    DeltaNet,
+    Mamba,
+    Recurrent,
+    SelectiveScan,
+    ShortConvolution,
+    scan_shape,
+)
 from engine.models.source import WeightSource, linear, linear_parts
 from engine.tensors import Floats
 
@@ -124,6 +131,31 @@ class MambaMixer:
         return self.output(ops, self.norm(ops, y) if self.norm and not self.norm_first else y, residual)
 
 
+@dataclass(frozen=True, slots=True)
+class ScanMixer:
+    """Mamba (arXiv 2312.00752): `input` makes values and gate, `mixed` of the convolved values the steps'
+    numbers, keys and queries, which `norms` may norm.
+    """
+
+    input: Linear
+    convolution: Convolution
+    mixed: Linear
+    norms: tuple[Norm, Norm, Norm] | None
+    step: Linear
+    recurrence: Recurrence
+    output: Linear
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
+        channels, keys = self.convolution.weight.shape[1], self.recurrence.shape.key_dim
+        v, gate = _split(ops, self.input(ops, x), [channels, channels])
+        v = ops.activate(self.convolution(ops, v), "silu")
+        parts = _split(ops, self.mixed(ops, v), [self.step.weight.shape[1], keys, keys])
+        if self.norms is not None:
+            parts = [norm(ops, part) for norm, part in zip(self.norms, parts, strict=True)]
+        y = self.recurrence(ops, (parts[2], parts[1], v), self.step(ops, parts[0]), None)
+        return self.output(ops, ops.gated(gate, y, "silu"), residual)
+
+
 def _split(ops: Ops, x: Array, widths: Sequence[int]) -> list[Array]:
     starts = np.cumsum([0, *widths[:-1]]).tolist()
     return [ops.columns(x, start, width) for start, width in zip(starts, widths, strict=True)]
@@ -157,15 +189,19 @@ class RecurrentSource:
         return Convolution(part, np.ascontiguousarray(stored.T), bias)
 
     def recurrence(self, part: int, shape: LinearAttentionShape, stored: tuple[int, ...]) -> Recurrence:
-        """The weights of `Ops.linear_attention`; rates and skips have the `stored` shape in the file."""
-        names, heads = self.names, shape.value_heads
-        rate = self.source.vector(self.at + names.rate, *stored).reshape(heads)
+        """The weights of `Ops.linear_attention`; rates and skips have the `stored` shape in the file,
+        but those of `SelectiveScan` (C, N) and (C,).
+        """
+        names, by_value = self.names, shape.decays == "value"
+        rate = self.source.vector(self.at + names.rate, *stored)
+        rate = np.ascontiguousarray(rate.T) if by_value else rate.reshape(shape.rates)
+        skip = stored[:1] if by_value else stored
         return Recurrence(
             part,
             shape,
             rate if names.gguf else -np.exp(rate),
-            self.source.vector(self.at + names.shift, heads),
-            self.source.vector(self.at + names.skip, *stored).reshape(heads) if names.skip else None,
+            self.source.vector(self.at + names.shift, shape.steps),
+            self.source.vector(self.at + names.skip, *skip).reshape(shape.skips) if names.skip else None,
         )
 
     def norm(self, parts: int, eps: float, *stored: int) -> Norm:
@@ -183,6 +219,8 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return _delta(layer, config, config.recurrent, part)
         case Mamba():
             return _mamba(layer, config, config.recurrent, part)
+        case SelectiveScan():
+            return _scan(layer, config, config.recurrent, part)
         case None:
             raise AssertionError("the model has no recurrent layers")
 
@@ -247,6 +285,30 @@ def _mamba(layer: RecurrentSource, config: ModelConfig, kind: Mamba, part: int) 
         kind.norm_first,
         of_gate,
         of_steps,
+    )
+
+
+def _scan(layer: RecurrentSource, config: ModelConfig, kind: SelectiveScan, part: int) -> ScanMixer:
+    names, channels = layer.names, kind.channels
+    widths = kind.rank, kind.state, kind.state
+    norms = None
+    if kind.norms:
+        weights = [
+            layer.source.vector(layer.at + name + ".weight", width)
+            if kind.norms == "weights"
+            else np.ones(width, np.float32)
+            for name, width in zip((names.step_norm, names.key_norm, names.query_norm), widths, strict=True)
+        ]
+        step, key, query = (Norm(weight, kind.norm_eps) for weight in weights)
+        norms = step, key, query
+    return ScanMixer(
+        layer.linear(names.input, 2 * channels, config.width),
+        layer.convolution(part, channels, kind.taps),
+        layer.linear(names.mixed, sum(widths), channels, False),
+        norms,
+        layer.linear(names.step, channels, kind.rank, False),
+        layer.recurrence(part + 1, scan_shape(channels, kind.state), (channels, kind.state)),
+        layer.linear(names.output, config.width, channels),
     )
 
 

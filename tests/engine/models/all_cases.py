@@ -15,6 +15,7 @@ from tests.engine.models.other_cases import OTHER_CASES
 from tests.engine.models.pictured_cases import PICTURED_CASES
 from tests.engine.models.qwen_gemma_cases import QWEN_GEMMA_CASES
 from tests.engine.models.recurrent_cases import RECURRENT_CASES
+from tests.engine.models.scan_cases import SCAN_CASES
 from tests.engine.models.sparse_cases import SPARSE_CASES
 
 CASES: tuple[Case, ...] = (
@@ -31,6 +32,7 @@ CASES: tuple[Case, ...] = (
     *PICTURED_CASES,
     *NEWER_CASES,
     *EARLY_CASES,
+    *SCAN_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -81,7 +81,7 @@ def _gpt2_keys(config: Config) -> Config:
 def _common_keys(config: Config) -> dict[str, Any]:
     rope = config.get("rope_parameters") or {}
     heads, width = config.get("num_attention_heads", 0), config["hidden_size"]
-    dim = config.get("head_dim") or width // heads
+    dim = config.get("head_dim") or width // max(1, heads)
     keys = {
         "block_count": layer_count(config), "context_length": config.get("max_position_embeddings"),
         "embedding_length": width, "feed_forward_length": config.get("intermediate_size"),

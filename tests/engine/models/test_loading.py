@@ -315,7 +315,7 @@ BAD: dict[str, tuple[Any, type[EngineError]]] = {
     "nothing there": (lambda folder: folder / "m.gguf", ModelNotFound),
     "cut short": (_truncated, BadCheckpoint),
     "another architecture": (
-        lambda folder: write_folder(folder / "m", architecture="MambaForCausalLM"),
+        lambda folder: write_folder(folder / "m", architecture="RwkvForCausalLM"),
         UnsupportedModel,
     ),
     "a layer too many": (lambda folder: write_gguf(folder / "m.gguf", llama__block_count=3), BadCheckpoint),

@@ -28,6 +28,7 @@ from engine.backends.cpu.kernels.kv_write import kv_write
 from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.heads import heads_kernel
 from engine.backends.cpu.kernels.linear.linear import linear_kernel
+from engine.backends.cpu.kernels.selective import selective_kernel
 from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS
 from engine.backends.cpu.runtime.cores import usable_cpus
 from engine.backends.cpu.runtime.work_stealing import pool_functions
@@ -235,6 +236,8 @@ def _source(name: str, jit: Jit) -> Any:
         return pointwise.pointwise_kernel(name)
     if name == "route_scored":
         return moe.route_kernel(jit)
+    if name.startswith("selective_"):
+        return selective_kernel(name, jit)
     if name in ("rms_norm", "layer_norm"):
         return norm.norm_kernel(name)
     operation, *kind = name.split("_")

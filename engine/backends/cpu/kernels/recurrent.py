@@ -10,6 +10,7 @@ up to a multiple of `UNROLLED`. Formulas: see `Ops.convolve` and `Ops.linear_att
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,10 @@ CONVOLVED = 16
 
 (L_Q, L_Q_STRIDE, L_K, L_K_STRIDE, L_V, L_V_STRIDE, L_Y, L_DECAY, L_DECAY_STRIDE, L_BETA, L_RATE, L_SHIFT,
  L_HEADS, L_GROUPS, L_TILED, L_DELTA, L_KEY_DIM, L_VALUE_DIM, L_STATE, L_STATE_BYTES,
- L_SKIP) = range(21)  # fmt: skip
-"""Inputs and strides: y has v's stride, beta (0: none) that of decay. Then vectors and the shape."""
+ L_SKIP, L_BETA_STRIDE, L_RATE_STRIDE) = range(23)  # fmt: skip
+"""Inputs and strides: y has v's stride, `beta` may be 0. Then vectors and the shape; the stride of a rate's
+rows, where it is a matrix.
+"""
 VECTORS = 2
 COLUMNS = 16 * VECTORS
 UNROLLED = 4
@@ -123,6 +126,69 @@ def convolve(args: int, step: int, tile: int, scratch: int) -> None:
             copy_state(x + t * stride if t >= 0 else old + (j + rows) * stride, after + j * stride, vectors)
 
 
+Decayed = Callable[[Any, Any, int], Any]
+"""From numbers of a state, their key's index and the number of their vector: what is left of them."""
+
+
+def emit_said(b: ir.IRBuilder, state: Any, key: Any, count: Any, decayed: Decayed) -> list[Any]:
+    """What a state (count, COLUMNS) says of a key: `VECTORS` vectors. `count` is a multiple of `UNROLLED`."""
+    said = _cleared(b)
+    with counted_loop(b, b.udiv(count, ir.Constant(I64, UNROLLED))) as n:
+        for u, i, number, row in _places(b, n):
+            k = splat(b, load(b, b.add(key, number), F32))
+            for v in range(VECTORS):
+                place = said[VECTORS * u + v]
+                s = decayed(load(b, b.add(state, row), VF32, 64 * v), i, v)
+                b.store(fma(b, k, s, b.load(place)), place)
+    return _totals(b, said, [const_vector(0.0)] * VECTORS)
+
+
+def emit_update(
+    b: ir.IRBuilder, state: Any, key: Any, query: Any, count: Any, change: Sequence[Any], decayed: Decayed,
+    y: Any, skipped: Sequence[Any],
+) -> None:  # fmt: skip
+    """A state decays and gets the product of the key and `change`; y is its product with the query, plus
+    `skipped`.
+    """
+    sums = _cleared(b)
+    with counted_loop(b, b.udiv(count, ir.Constant(I64, UNROLLED))) as n:
+        for u, i, number, row in _places(b, n):
+            k = splat(b, load(b, b.add(key, number), F32))
+            q = splat(b, load(b, b.add(query, number), F32))
+            for v in range(VECTORS):
+                place = sums[VECTORS * u + v]
+                s = fma(b, k, change[v], decayed(load(b, b.add(state, row), VF32, 64 * v), i, v))
+                store(b, s, b.add(state, row), 64 * v)
+                b.store(fma(b, q, s, b.load(place)), place)
+    for v, total in enumerate(_totals(b, sums, skipped)):
+        store(b, total, y, 64 * v)
+
+
+def _cleared(b: ir.IRBuilder) -> list[Any]:
+    sums = [cgutils.alloca_once(b, VF32) for _ in range(VECTORS * UNROLLED)]
+    for each in sums:
+        b.store(const_vector(0.0), each)
+    return sums
+
+
+def _places(b: ir.IRBuilder, n: Any) -> Iterator[tuple[int, Any, Any, Any]]:
+    """Of the keys in one round of a loop: their number in it, their index, and the places of their numbers
+    and of their rows of a state.
+    """
+    for u in range(UNROLLED):
+        i = b.add(b.mul(n, ir.Constant(I64, UNROLLED)), ir.Constant(I64, u))
+        yield u, i, b.mul(i, ir.Constant(I64, 4)), b.mul(i, ir.Constant(I64, 64 * VECTORS))
+
+
+def _totals(b: ir.IRBuilder, sums: Sequence[Any], firsts: Sequence[Any]) -> list[Any]:
+    totals = []
+    for v, total in enumerate(firsts):
+        for u in range(UNROLLED):
+            total = b.fadd(total, b.load(sums[VECTORS * u + v]))
+        totals.append(total)
+    return totals
+
+
 def _emit_advance(
     b: ir.IRBuilder, state: Any, key: Any, query: Any, count: Any, decay: Any, beta: Any, delta: Any,
     value: Any, skip: Any, y: Any,
@@ -130,46 +196,16 @@ def _emit_advance(
     """One row of `COLUMNS` columns of a head: `state` (count, COLUMNS) advances, y is its product with the
     query, plus `skip` times the value. `count` is a multiple of `UNROLLED`.
     """
-    steps = b.udiv(count, ir.Constant(I64, UNROLLED))
-    a, zero = splat(b, decay), const_vector(0.0)
-    said = [cgutils.alloca_once(b, VF32) for _ in range(VECTORS * UNROLLED)]
-    sums = [cgutils.alloca_once(b, VF32) for _ in range(VECTORS * UNROLLED)]
-    for each in (*said, *sums):
-        b.store(zero, each)
-
-    def places(n: Any) -> Any:
-        for u in range(UNROLLED):
-            i = b.add(b.mul(n, ir.Constant(I64, UNROLLED)), ir.Constant(I64, u))
-            yield u, b.mul(i, ir.Constant(I64, 4)), b.mul(i, ir.Constant(I64, 64 * VECTORS))
-
-    with b.if_then(b.icmp_signed("!=", delta, ir.Constant(I64, 0))), counted_loop(b, steps) as n:
-        for u, number, row in places(n):
-            k = splat(b, load(b, b.add(key, number), F32))
-            for v in range(VECTORS):
-                place = said[VECTORS * u + v]
-                s = load(b, b.add(state, row), VF32, 64 * v)
-                b.store(fma(b, k, s, b.load(place)), place)
-    change = []
-    for v in range(VECTORS):
-        total = zero
-        for u in range(UNROLLED):
-            total = b.fadd(total, b.load(said[VECTORS * u + v]))
-        given = load(b, value, VF32, 64 * v)
-        change.append(b.fmul(splat(b, beta), b.fsub(given, b.fmul(a, total))))
-    with counted_loop(b, steps) as n:
-        for u, number, row in places(n):
-            k = splat(b, load(b, b.add(key, number), F32))
-            q = splat(b, load(b, b.add(query, number), F32))
-            for v in range(VECTORS):
-                place = sums[VECTORS * u + v]
-                s = fma(b, k, change[v], b.fmul(a, load(b, b.add(state, row), VF32, 64 * v)))
-                store(b, s, b.add(state, row), 64 * v)
-                b.store(fma(b, q, s, b.load(place)), place)
-    for v in range(VECTORS):
-        total = b.fmul(splat(b, skip), load(b, value, VF32, 64 * v))
-        for u in range(UNROLLED):
-            total = b.fadd(total, b.load(sums[VECTORS * u + v]))
-        store(b, total, y, 64 * v)
+    a = splat(b, decay)
+    looked_up = b.select(b.icmp_signed("!=", delta, ir.Constant(I64, 0)), count, ir.Constant(I64, 0))
+    said = emit_said(b, state, key, looked_up, lambda s, i, v: s)
+    given = [load(b, value, VF32, 64 * v) for v in range(VECTORS)]
+    change = [
+        b.fmul(splat(b, beta), b.fsub(each, b.fmul(a, total)))
+        for each, total in zip(given, said, strict=True)
+    ]
+    skipped = [b.fmul(splat(b, skip), each) for each in given]
+    emit_update(b, state, key, query, count, change, lambda s, i, v: b.fmul(a, s), y, skipped)
 
 
 advance_row = intrinsic_function(
@@ -195,7 +231,7 @@ def linear_attention(args: int, step: int, tile: int, scratch: int) -> None:
     for i in range(2 * padded + 2 * COLUMNS):
         st_f32(scratch + 4 * i, ZERO)
     q_stride, k_stride = ld_i64(args + 8 * L_Q_STRIDE), ld_i64(args + 8 * L_K_STRIDE)
-    v_stride, decay_stride = ld_i64(args + 8 * L_V_STRIDE), ld_i64(args + 8 * L_DECAY_STRIDE)
+    v_stride, beta_stride = ld_i64(args + 8 * L_V_STRIDE), ld_i64(args + 8 * L_BETA_STRIDE)
     beta, delta = ld_i64(args + 8 * L_BETA), ld_i64(args + 8 * L_DELTA)
     rate = ld_f32(ld_i64(args + 8 * L_RATE) + 4 * head)
     shift = ld_f32(ld_i64(args + 8 * L_SHIFT) + 4 * head)
@@ -215,12 +251,14 @@ def linear_attention(args: int, step: int, tile: int, scratch: int) -> None:
             query = ld_i64(args + 8 * L_Q) + t * q_stride + 4 * group * dk
             value = ld_i64(args + 8 * L_V) + t * v_stride + here
             y = ld_i64(args + 8 * L_Y) + t * v_stride + here
-            number = t * decay_stride + 4 * head
-            x = float(ld_f32(ld_i64(args + 8 * L_DECAY) + number) + shift)
+            decay_row = ld_i64(args + 8 * L_DECAY) + t * ld_i64(args + 8 * L_DECAY_STRIDE)
+            x = float(ld_f32(decay_row + 4 * head) + shift)
             soft = x if x > 20.0 else math.log1p(math.exp(x))
             decay, strength = np.float32(math.exp(rate * soft)), np.float32(soft)
             if beta:
-                strength = np.float32(1.0 / (1.0 + math.exp(-float(ld_f32(beta + number)))))
+                strength = np.float32(
+                    1.0 / (1.0 + math.exp(-float(ld_f32(beta + t * beta_stride + 4 * head))))
+                )
             if padded != dk:
                 for i in range(dk):
                     st_f32(key_work + 4 * i, ld_f32(key + 4 * i))
@@ -257,17 +295,23 @@ def _convolution(calls: Calls, node: Convolution) -> None:
 
 def _linear_attention(calls: Calls, node: LinearAttention) -> None:
     q, k, v, decay, shape = node.q, node.k, node.v, node.decay, node.shape
-    calls.scratch = max(calls.scratch, 8 * (shape.key_dim + UNROLLED + COLUMNS))
+    constants, padded = calls.constants, shape.key_dim + UNROLLED
+    # The largest of the three kernels: keys and queries, and of values a matrix of rates.
+    calls.scratch = max(calls.scratch, 4 * ((2 + COLUMNS) * padded + 4 * COLUMNS))
+    by_value = shape.decays == "value"
+    columns = -(-shape.skips // COLUMNS) * COLUMNS
     arguments: list[Argument] = [
         q, q.stride, k, k.stride, v, v.stride, node.y, decay, decay.stride, node.beta or 0,
-        calls.constants.vector(node.rate), calls.constants.vector(node.shift), shape.value_heads,
-        shape.key_heads, int(shape.tiled), int(shape.delta), shape.key_dim, shape.value_dim,
-        calls.cache.state_address(node.part), 4 * shape.floats,
-        calls.constants.zeros(shape.value_heads) if node.skip is None else calls.constants.vector(node.skip),
+        constants.vector(node.rate, columns if by_value else 0), constants.vector(node.shift),
+        shape.value_heads, shape.key_heads, int(shape.tiled), int(shape.delta), shape.key_dim,
+        shape.value_dim, calls.cache.state_address(node.part), 4 * shape.floats,
+        constants.zeros(shape.skips) if node.skip is None else constants.vector(node.skip),
+        0 if node.beta is None else node.beta.stride, 4 * columns,
     ]  # fmt: skip
     tiles = shape.value_heads * -(-shape.value_dim // COLUMNS)
     written: list[object] = [node.y, ("state", node.part)]
-    calls.add("linear_attention", arguments, list(node.reads), written, tiles=(tiles, _ANY, tiles, _ANY))
+    name = "linear_attention" if shape.decays == "head" else f"selective_{shape.decays}"
+    calls.add(name, arguments, list(node.reads), written, tiles=(tiles, _ANY, tiles, _ANY))
 
 
 LOWER: Table = {Convolution: _convolution, LinearAttention: _linear_attention}
