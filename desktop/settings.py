@@ -1,10 +1,11 @@
-"""The window's own settings, and the table of panes: each title with the dataclass that its form is built
-from.
+"""The window's own settings, and two tables: the panes, each title with the dataclass that its form is built
+from, and the pages of the Preferences window.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.settings import (
     AdapterSettings,
@@ -26,10 +27,13 @@ __all__ = [
     "KEPT_FOR_MODELS",
     "MODEL_SETTINGS",
     "PANES",
+    "PREFERENCES",
     "SAVED_SETTINGS",
     "Appearance",
     "Behaviour",
     "LocalServerSettings",
+    "PreferencePage",
+    "preference_page",
 ]
 
 
@@ -159,14 +163,27 @@ class Behaviour(Settings):
 
 @dataclass(frozen=True)
 class LocalServerSettings(Settings):
-    """The server for other programs; its window shows these."""
+    """The server for other programs; its window shows these, too."""
 
-    on: bool = setting(False, "On", "Let other programs use the loaded model.")
+    on: bool = setting(
+        False,
+        "Let other programs use the model",
+        "Programs that use OpenAI's or Anthropic's API can use the loaded model. The address and the token "
+        "are in the local server's own window.",
+    )
     port: int = setting(
-        1337, "Port", "The port that the server listens on. With 0 it uses any free port.", low=0, high=65535
+        1337,
+        "Port",
+        "The port that the server listens on. With 0 it uses any free port.",
+        low=0,
+        high=65535,
+        words=((0, "any free port"),),
     )
     network: bool = setting(
-        False, "Open to the network", "Let other computers use the server with the token."
+        False,
+        "Allow other computers",
+        "Other computers on this network that have the token can use the server. Requests and replies are "
+        "not encrypted.",
     )
     token: str = setting("", "Token", "The API key that programs must send.")
 
@@ -182,12 +199,57 @@ PANES: tuple[tuple[str, type[Settings]], ...] = (
     ("Output", OutputSettings),
     ("Adapters", AdapterSettings),
     ("Model", LoadSettings),
-    ("Appearance", Appearance),
-    ("Behaviour", Behaviour),
 )
-"""Title and settings class of every pane, in the order they are shown."""
+"""Title and settings class of every pane beside the chat, in the order they are shown."""
 
-SAVED_SETTINGS: tuple[type[Settings], ...] = (*(cls for _, cls in PANES), LocalServerSettings)
+
+class PreferencePage(NamedTuple):
+    """A page of the Preferences window.
+
+    Attributes:
+        fields: those of the settings class `cls` that it shows; all of them if it names none.
+        commands: the commands of the window that have a button on it.
+        words: what else a search finds it by.
+    """
+
+    title: str
+    cls: type[Settings] | None
+    fields: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    words: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields that it shows."""
+        return self.fields or (tuple(self.cls().to_json()) if self.cls is not None else ())
+
+
+PREFERENCES: tuple[PreferencePage, ...] = (
+    PreferencePage("Appearance", Appearance),
+    PreferencePage(
+        "Chats", Behaviour, ("send_with", "several", "makers_advice", "model_titles", "show_advanced"),
+        ("shortcuts",), "keyboard keys hotkeys",
+    ),
+    PreferencePage("Notifications", Behaviour, ("notify_after", "announce_replies")),
+    PreferencePage("Models", None, (), ("library", "servers"), "folders directories hub download offline"),
+    PreferencePage("Local server", LocalServerSettings, ("on", "port", "network"), ("local_server",)),
+    PreferencePage(
+        "Data and updates", Behaviour, ("trash_days", "backups", "weekly_check"),
+        ("restore_backup", "move_data", "updates"), "storage privacy version",
+    ),
+)  # fmt: skip
+"""The pages of the Preferences window: what belongs to the program and not to a chat or a model."""
+
+
+def preference_page(cls: type[Settings], name: str) -> int:
+    """The number of the page that shows a field; -1 if none does."""
+    shown = (number for number, page in enumerate(PREFERENCES) if page.cls is cls and name in page.names)
+    return next(shown, -1)
+
+
+SAVED_SETTINGS: tuple[type[Settings], ...] = (
+    *(cls for _, cls in PANES), Appearance, Behaviour, LocalServerSettings,
+)  # fmt: skip
 """Whose defaults the user can change."""
 
 CONVERSATION_SETTINGS: tuple[type[Settings], ...] = (

@@ -33,11 +33,13 @@ from desktop.views.layout.file_opener import FileHandler, FileOpener
 from desktop.views.layout.navigation import NavigationController
 from desktop.views.layout.pane_cycle import PaneCycle
 from desktop.views.layout.panes import LEFT, RIGHT, Panes
+from desktop.views.layout.places import recall_places, remember_places
 from desktop.views.layout.top_bar import TopBar
 from desktop.views.models.controller import ModelController
 from desktop.views.notebook.controller import NotebookController
 from desktop.views.personas.controller import PersonaController
 from desktop.views.personas.participants_controller import ParticipantsController
+from desktop.views.preferences.controller import PreferencesController
 from desktop.views.providers.controller import ServersController
 from desktop.views.settings.controller import SettingsController
 from desktop.views.settings.model.controller import ModelSettingsController
@@ -86,7 +88,8 @@ class MainWindow(QMainWindow):
         self._show_model()
         for cls in (Appearance, Behaviour):
             self._show_settings(cls)
-        self._restore_geometry()
+        recall_places(self, self.panes, geometry)
+        self.settings_controller.recall(geometry)
 
     # -- the controllers: each gets the panes and services of its job
 
@@ -163,6 +166,9 @@ class MainWindow(QMainWindow):
         self.application_controller = ApplicationController(
             services, chat.banner, self.navigation.open_chat, self
         )
+        self.preferences = PreferencesController(
+            services, self.model_controller, self.actions_by_name, self._geometry, self
+        )
         self.backups = BackupController(session, services.backups, services.transfer, chat, self)
         self.data_folder = DataFolderController(services.data_folder, session, chat, self)
         self.close_guard = CloseGuard(session, self, self.data_folder)
@@ -190,6 +196,7 @@ class MainWindow(QMainWindow):
                 self.navigation.open_chat,
                 self.navigation.open_message,
                 self.settings_controller.show_setting,
+                self.preferences.show_preference,
                 lambda path: self.model_controller.open(Path(path)),
                 self.model_controller.look_for_models,
                 lambda: [(persona.id, persona.name) for persona in self.personas.service.personas()],
@@ -221,7 +228,7 @@ class MainWindow(QMainWindow):
             self.composer_controller, self.comparisons, self.prompts, self.notebooks, self.personas,
             self.participants,
             self.temporary, self.local_only, self.context, self.reply_details, self.transfer, self.backups,
-            self.data_folder, self.application_controller,
+            self.data_folder, self.application_controller, self.preferences,
         )  # fmt: skip
         offers = [controller.commands() for controller in controllers]
         instead = (self.notebooks.run, self.comparisons.run)
@@ -357,17 +364,6 @@ class MainWindow(QMainWindow):
             self.chat.transcript.selection.clear()
             self.chat.transcript.selection.show()
 
-    def _restore_geometry(self) -> None:
-        place = self._geometry.value("window")
-        if place is None or not self.restoreGeometry(place):
-            self.resize(1180, 780)
-        sizes = self._geometry.value("panes")
-        if sizes is not None:
-            self.panes.restoreState(sizes)
-        for side in (LEFT, RIGHT):
-            self.panes.set_requested(side, str(self._geometry.value(side, "true")) == "true")
-        self.settings_controller.recall(self._geometry)
-
     def closeEvent(self, event: QCloseEvent) -> None:
         """Remember the window's place, save and end everything; ask first if a reply would lose its end."""
         self.inspector.finish()
@@ -381,10 +377,8 @@ class MainWindow(QMainWindow):
         self.model_controller.close()
         self.transfer.close_window()
         self.application_controller.close()
-        self._geometry.setValue("window", self.saveGeometry())
-        self._geometry.setValue("panes", self.panes.saveState())
-        for side in (LEFT, RIGHT):
-            self._geometry.setValue(side, "true" if self.panes.requested(side) else "false")
+        self.preferences.close()
+        remember_places(self, self.panes, self._geometry)
         self.settings_controller.remember(self._geometry)
         self._geometry.sync()
         self.hide()

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from desktop.app import Desktop, EngineApi
 from desktop.items.chats.messages import MessageItem
 from desktop.settings import Behaviour
+from desktop.views.layout.panes import RIGHT
 from desktop.views.transcript.rendering.code_highlight import IdleRunner
 from engine.core import Downloaded, Downloading
 from tests.conftest import WAIT_MS
@@ -47,17 +48,20 @@ def settled(hand: Hand) -> bool:
 class Hand:
     """The hand on one window; `restart` closes it and opens another one on the same data.
 
-    The model is asked for replies only: with `titles` also for titles of chats.
+    The model is asked for replies only: with `titles` also for titles of chats. The settings pane is open,
+    unless `pane` leaves it as at a first start.
     """
 
     def __init__(
         self, qtbot, folder: Path, echo: EchoApi | None = None, fetch=no_fetch, api: EngineApi | None = None,
-        titles: bool = False,
+        titles: bool = False, pane: bool = True,
     ) -> None:  # fmt: skip
         self.titles = titles
         self.qtbot, self.folder, self.echo = qtbot, folder, echo or EchoApi()
         self.api = api or EngineApi(self.echo.open_chat, self.echo.describe, fetch, self.echo.draft_problem)
         self.open_window()
+        if pane:
+            self.window.panes.set_requested(RIGHT, True)
 
     def open_window(self, **start) -> None:
         self.desktop = Desktop(QApplication.instance(), self.folder, self.api)

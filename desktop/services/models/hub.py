@@ -107,6 +107,7 @@ class HubService(QObject):
         finished(str path): a model was downloaded.
         token_changed(str source, str sentence): where the token is stored ("" for nowhere), and why storing
         it failed.
+        offline_changed(bool): the switch "Work offline" was set.
     """
 
     found = Signal(str, object)
@@ -116,6 +117,7 @@ class HubService(QObject):
     downloads_changed = Signal(object)
     finished = Signal(str)
     token_changed = Signal(str, str)
+    offline_changed = Signal(bool)
 
     def __init__(
         self, preferences: Preferences, folder: Path, api: HubApi, parent: QObject | None = None
@@ -142,6 +144,7 @@ class HubService(QObject):
         self._preferences.set_offline(on)
         self._offline = on
         self._apply_offline()
+        self.offline_changed.emit(on)
 
     def _apply_offline(self) -> None:
         """Pass the current state of the switch to the engine, from any thread: an older request must not

@@ -12,6 +12,15 @@ from desktop.views.layout.bidi import isolated
 
 __all__ = ["add_menus", "with_mnemonics"]
 
+_ROLES = {
+    "quit": QAction.MenuRole.QuitRole,
+    "about": QAction.MenuRole.AboutRole,
+    "preferences": QAction.MenuRole.PreferencesRole,
+}
+"""What macOS shows in the application's own menu. The others are told that they stay: Qt would guess by words
+such as "Settings".
+"""
+
 
 def add_menus(
     window: QMainWindow, commands: Sequence[Command], run: Callable[[str], object]
@@ -31,6 +40,7 @@ def add_menus(
             menus[command.menu].addSeparator()
             continue
         action = menus[command.menu].addAction(command.text)
+        action.setMenuRole(_ROLES.get(command.name, QAction.MenuRole.NoRole))
         action.triggered.connect(lambda _checked=False, name=command.name: run(name))
         actions[command.name] = action
     return actions

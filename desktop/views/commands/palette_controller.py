@@ -17,7 +17,7 @@ from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.settings.presets import PresetService
 from desktop.services.system.debounce import debounce
-from desktop.settings import PANES
+from desktop.settings import PANES, PREFERENCES, preference_page
 from desktop.store.database.database import StoreError
 from desktop.views.commands.actions import COMMANDS
 from desktop.views.commands.controller import CommandController
@@ -33,16 +33,20 @@ MESSAGE_MS = 90
 _EACH, _ALL, _RECENT = 6, 100, 6
 _LOOK_MS = 250
 """The palette opens before the model folders are read again: a thread that reads them would slow it down."""
+_PREFERENCES = "Preferences"
 _LEAST = 2
 """From this many letters on, messages are searched unasked."""
 
 
 class PaletteTargets(NamedTuple):
-    """What choosing opens: by chat id, message id, settings class and field name, path, or persona id."""
+    """What choosing opens: by chat id, message id, settings class and field name (in the pane, or in the
+    Preferences), page of the Preferences, path, or persona id.
+    """
 
     open_chat: Callable[[int], object]
     open_message: Callable[[int], object]
     show_setting: Callable[[type[Settings], str], object]
+    show_preference: Callable[[int, str], object]
     load_model: Callable[[str], object]
     look_for_models: Callable[[], object]
     personas: Callable[[], Iterable[tuple[int, str]]]
@@ -180,24 +184,14 @@ class PaletteController(QObject):
         return EntrySource.of(entries)
 
     def _settings(self) -> EntrySource:
-        entries = []
-        for title, cls in PANES:
-            for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-                info = setting_info(field)
-                choices = " ".join(label for _, label in info.choices)
-                words = f"{title} {info.group} {setting_words(cls, field.name)} {choices} {info.help}"
-                entries.append(
-                    Entry("setting", f"setting:{cls.__name__}.{field.name}", info.label, title, words)
-                )
-        entries.append(
-            Entry(
-                "setting",
-                "setting:prompt",
-                "System prompt",
-                "This chat",
-                "instructions role behaviour character persona",
-            )
-        )
+        shown = [(title, cls, name) for title, cls in PANES for name in cls().to_json()]
+        entries = [_setting(*each) for each in shown]
+        for number, page in enumerate(PREFERENCES):
+            where = f"{_PREFERENCES}: {page.title}"
+            entries += [_setting(where, page.cls, name) for name in page.names if page.cls is not None]
+            entries.append(Entry("setting", f"page:{number}", where, "", f"{page.words} settings"))
+        words = "instructions role behaviour character persona"
+        entries.append(Entry("setting", "setting:prompt", "System prompt", "This chat", words))
         return EntrySource.of(entries)
 
     def _models(self) -> EntrySource:
@@ -325,12 +319,30 @@ class PaletteController(QObject):
             self._presets.choose(what)
         elif sort == "persona":
             self._targets.choose_persona(int(what))
+        elif sort == "page":
+            self._targets.show_preference(int(what), "")
         elif sort == "model":
             self._targets.load_model(what)
         else:
-            cls_name, _, name = what.partition(".")
-            cls = next((cls for _, cls in PANES if cls.__name__ == cls_name), Settings)
+            self._show_setting(*what.partition(".")[::2])
+
+    def _show_setting(self, cls_name: str, name: str) -> None:
+        pages = (page.cls for page in PREFERENCES if page.cls is not None)
+        classes = {cls.__name__: cls for cls in (*(cls for _, cls in PANES), *pages)}
+        cls = classes.get(cls_name, Settings)
+        page = preference_page(cls, name)
+        if page < 0:
             self._targets.show_setting(cls, name)
+        else:
+            self._targets.show_preference(page, name)
+
+
+def _setting(title: str, cls: type[Settings], name: str) -> Entry:
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    info = setting_info(fields[name])
+    choices = " ".join(label for _, label in info.choices)
+    words = f"{title} {info.group} {setting_words(cls, name)} {choices} {info.help}"
+    return Entry("setting", f"setting:{cls.__name__}.{name}", info.label, title, words)
 
 
 def _section(heading: str, matches: Iterable[Match]) -> list[PaletteRow]:

@@ -76,7 +76,6 @@ class HubPage(QWidget):
         self.token = TokenLine(service)
         self._lay_out()
         self._connect()
-        self.offline.setChecked(service.offline)
         self._show_offline()
         self._show_choice()
 
@@ -109,7 +108,8 @@ class HubPage(QWidget):
         service = self._service
         self.query.returnPressed.connect(self.search)
         self.go.clicked.connect(self.search)
-        self.offline.clicked.connect(self._set_offline)
+        self.offline.clicked.connect(service.set_offline)
+        service.offline_changed.connect(lambda _on: self._show_offline())
         self.results.selectionModel().currentChanged.connect(self._choose)
         self.options.selectionModel().currentChanged.connect(lambda *_: self._show_choice())
         self.options.activated.connect(lambda _index: self._download())
@@ -221,12 +221,9 @@ class HubPage(QWidget):
 
     # -- the switch
 
-    def _set_offline(self, on: bool) -> None:
-        self._service.set_offline(on)
-        self._show_offline()
-
     def _show_offline(self) -> None:
         offline = self._service.offline
+        self.offline.setChecked(offline)
         self._say(OFFLINE if offline else WELCOME)
         for widget in (self.query, self.go):
             widget.setEnabled(not offline)

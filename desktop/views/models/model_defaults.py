@@ -115,7 +115,7 @@ class ModelDefaults(QWidget):
                 "These settings are used when the model is loaded."
                 if used
                 else (
-                    "These settings are not used, because “Use recommended sampling” is off under Behaviour."
+                    "These settings are not used, because “Use recommended sampling” is off in Preferences."
                 )
             )
         if kept:

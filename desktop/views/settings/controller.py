@@ -123,18 +123,18 @@ class SettingsController(QObject):
 
     def show_settings(self, cls: type[Settings]) -> None:
         """Show the effective values of a settings class."""
+        if cls is Behaviour:
+            self._inspector.show_advanced(self._session.settings(Behaviour).show_advanced)
         if cls not in self._inspector.forms:
             return
         self._follow_conversation()
         self._show_values(cls)
-        if cls is Behaviour:
-            self._inspector.show_advanced(self._session.settings(Behaviour).show_advanced)
         if cls in MODEL_SETTINGS:
             self.show_model()
 
     @Slot()
     def _show_unshown(self) -> None:
-        for cls in tuple(self._unshown):
+        for cls in (*self._unshown, Behaviour):
             self.show_settings(cls)
         self.show_model()
 

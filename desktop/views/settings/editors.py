@@ -6,7 +6,7 @@ import types
 import typing
 from typing import Any
 
-from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout
+from PySide6.QtWidgets import QComboBox, QHBoxLayout
 
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
@@ -24,6 +24,7 @@ from desktop.views.settings.text_editors import (
     unescape,
 )
 from desktop.views.widgets.combo_box import ComboBox
+from desktop.views.widgets.wrapping_check import WrappingCheckBox
 from engine.settings import SettingInfo
 
 __all__ = ["Editor", "escape", "make_editor", "unescape"]
@@ -36,7 +37,7 @@ class BoolEditor(Editor):
 
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
-        self._check = QCheckBox(info.label)
+        self._check = WrappingCheckBox(info.label)
         fill(QHBoxLayout(self), self._check, margins=(0, 0, 0, 0))
         self._check.clicked.connect(lambda checked: self.edited.emit(checked))
 

@@ -14,6 +14,7 @@ from desktop.items.commands.synonyms import setting_words
 from desktop.views.settings.editors import Editor
 from desktop.views.settings.form_field import FormField
 from desktop.views.settings.form_row import Row
+from desktop.views.settings.search import first_control
 from desktop.views.widgets.text_label import text_label
 from engine.settings import Settings, setting_info
 
@@ -21,7 +22,8 @@ __all__ = ["SettingsForm"]
 
 
 class SettingsForm(QWidget):
-    """The rows of settings class `cls`, with or without the `advanced` ones at first.
+    """The rows of settings class `cls`, or of those of its fields that are in `names`, with or without the
+    `advanced` ones at first. If `explained`, each shows its help below its editor.
 
     `changed(name, value)` is emitted when the user changed a value, `reset_requested(name)` when a reset
     button was pressed; the owner answers with `show_values`. `typed(name, value)` comes with every key and
@@ -40,7 +42,14 @@ class SettingsForm(QWidget):
     values_shown = Signal()
     row_made = Signal(str)
 
-    def __init__(self, cls: type[Settings], advanced: bool = True, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        cls: type[Settings],
+        advanced: bool = True,
+        names: Sequence[str] = (),
+        explained: bool = False,
+        parent: QWidget | None = None,
+    ) -> None:
         super().__init__(parent)
         self.cls = cls
         self.shown: Settings = cls()
@@ -49,7 +58,7 @@ class SettingsForm(QWidget):
         self._extras: list[tuple[QWidget, tuple[str, ...], str]] = []
         self._held: set[str] = set()
         self._proposals: dict[str, Any] = {}
-        self._advanced = advanced
+        self._advanced, self._explained = advanced, explained
         self._query: list[str] = []
         self._called = ""
         self._folded = False
@@ -60,11 +69,12 @@ class SettingsForm(QWidget):
         self._body = QVBoxLayout()
         self._body.setSpacing(12)
         self._layout.addLayout(self._body)
-        self._list_fields()
+        self._list_fields(names or tuple(cls().to_json()))
 
-    def _list_fields(self) -> None:
+    def _list_fields(self, names: Sequence[str]) -> None:
         kinds = typing.get_type_hints(self.cls)
-        for field in dataclasses.fields(self.cls):  # type: ignore[arg-type]
+        known = {field.name: field for field in dataclasses.fields(self.cls)}  # type: ignore[arg-type]
+        for field in map(known.__getitem__, names):
             words = setting_words(self.cls, field.name)
             self._fields[field.name] = FormField(field.name, setting_info(field), kinds[field.name], words)
         for group in dict.fromkeys(field.info.group for field in self._fields.values()):
@@ -77,6 +87,8 @@ class SettingsForm(QWidget):
         """Make the row of a field, in its place and with its value."""
         name, row = field.name, field.make()
         row.setVisible(False)
+        if self._explained:
+            row.explain()
         row.editor.set_value(self.proposed_value(name))
         row.editor.show_context(self.shown)
         if self._query:
@@ -140,12 +152,12 @@ class SettingsForm(QWidget):
         self.values_shown.emit()
 
     def values(self) -> Settings:
-        """The values that the form shows. Raises `BadSetting` if the engine rejects one."""
+        """The values, as the form shows them. Raises `BadSetting` if the engine rejects one."""
         shown = {
             name: self.proposed_value(name) if field.row is None else field.row.editor.value()
             for name, field in self._fields.items()
         }
-        return self.cls(**shown)
+        return dataclasses.replace(self.shown, **shown)  # type: ignore[type-var]
 
     def finish(self) -> None:
         """Emit pending changes now instead of after a pause."""
@@ -336,6 +348,11 @@ class SettingsForm(QWidget):
         row = self._make(field)
         row.setVisible(self._is_seen(field))
         return row
+
+    def control(self, name: str) -> QWidget | None:
+        """What takes the focus when the field `name` is gone to; a number may have only its box."""
+        editor = self.editor(name)
+        return first_control(editor) or (first_control(editor.beside) if editor.beside is not None else None)
 
     def editor(self, name: str) -> Editor:
         """The editor of the field `name`."""

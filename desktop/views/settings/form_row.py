@@ -138,6 +138,7 @@ class Row(QWidget):
         self._help, self._spoken, self._reason = "", "", ""
         # Other places where a search matches; made for the first such search.
         self.found: QLabel | None = None
+        self.explained: QLabel | None = None
 
     def _head(self) -> QHBoxLayout:
         head = QHBoxLayout()
@@ -146,7 +147,7 @@ class Row(QWidget):
             head.addWidget(self.editor, 1)
         else:
             unit = self.info.unit
-            unit_shown = not unit or unit in self.info.label.lower()
+            unit_shown = not unit or unit in self.info.label.lower().split()
             self.label = text_label(
                 self.info.label if unit_shown else f"{self.info.label} ({unit})", wraps=True, plain=True
             )
@@ -156,6 +157,11 @@ class Row(QWidget):
         if self.editor.beside is not None:
             head.addWidget(self.editor.beside)
         return head
+
+    def explain(self) -> None:
+        """Show the help below the editor, not only in the tool tip, and no source: there is only one here."""
+        self.explained = text_label(self.info.help, "muted", wraps=True, plain=True)
+        self.body.insertWidget(self.body.indexOf(self.note), self.explained)
 
     def rename(self, label: str) -> None:
         """Change the label, which may depend on another setting."""
@@ -172,7 +178,8 @@ class Row(QWidget):
         """
         short, where = source_words(source)
         placed = source.startswith(_NAMED)
-        self._source.show_text(short if changed or source == "makers" or source.startswith("folder ") else "")
+        told = changed or source == "makers" or source.startswith("folder ")
+        self._source.show_text(short if told and self.explained is None else "")
         self.reset.setVisible(changed)
         below = "the program's default" if source == "saved default" else "the default"
         if len(levels) > 1 and source not in ("saved default", "default"):
@@ -227,13 +234,18 @@ class Row(QWidget):
         for box in self.editor.findChildren(QCheckBox) if self.label is None else ():
             if bool(box.property("found")) != bool(found):
                 set_styled(box, "found", bool(found))
+        if self.explained is not None:
+            found = marked(self.info.help, words, self.palette())
+            self.explained.setTextFormat(Qt.TextFormat.RichText if found else Qt.TextFormat.PlainText)
+            self.explained.setText(found or self.info.help)
         elsewhere = ""
         if words and any(word not in name.lower() for word in words):
             choices = ", ".join(label for _, label in self.info.choices)
             others = " ".join(
                 dict.fromkeys(each for each in self.words.split() if any(word in each for word in words))
             )
-            places = (self.info.help, choices, f"Also found as: {others}" if others else "")
+            shown_help = "" if self.explained is not None else self.info.help
+            places = (shown_help, choices, f"Also found as: {others}" if others else "")
             elsewhere = next(
                 (text for place in places if (text := excerpt(place, words, self.palette()))), ""
             )

@@ -5,42 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from PySide6.QtCore import QEvent, Qt, Signal
-from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from desktop.views.layout.fill import fill
 from desktop.views.layout.tab_order import TabOrder
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.search import first_control, query_words, show_in
+from desktop.views.settings.search_line import SearchLine
 from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.widgets.collapsible import Group
-from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from engine.settings import Settings
 
 __all__ = ["Group", "Inspector"]
-
-
-class _Search(QLineEdit):
-    """Esc clears it, even while it would stop a reply elsewhere; Down moves to the results."""
-
-    def event(self, event: QEvent) -> bool:
-        mine = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape and bool(self.text())
-        if mine and event.type() == QEvent.Type.ShortcutOverride:
-            event.accept()
-            return True
-        return super().event(event)
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape and self.text():
-            self.clear()
-        elif event.key() == Qt.Key.Key_Down:
-            self.focusNextChild()
-        else:
-            super().keyPressEvent(event)
 
 
 class Inspector(QWidget):
@@ -87,11 +67,7 @@ class Inspector(QWidget):
         )
 
     def _head(self) -> QHBoxLayout:
-        self.query = _Search()
-        self.query.setProperty("tone", "search")
-        self.query.setPlaceholderText("Search settings")
-        self.query.setAccessibleName("Search settings")
-        add_clear_button(self.query)
+        self.query = SearchLine("Search settings")
         self.query.textChanged.connect(self._search)
         self.back = IconButton("close", "Back to the chat")
         self.back.clicked.connect(self.escaped)
@@ -173,8 +149,8 @@ class Inspector(QWidget):
             self.group(cls).open()
             target = self.forms[cls].call(name)
         if target is not None:
-            editor = self.forms[cls].editor(name) if name and not self.forms[cls].replaced(name) else target
-            show_in(self._scroll, target, first_control(editor))
+            own = bool(name) and not self.forms[cls].replaced(name)
+            show_in(self._scroll, target, self.forms[cls].control(name) if own else first_control(target))
 
     def opened_groups(self) -> tuple[str, ...]:
         """The titles of the unfolded groups."""

@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMenu, QMessageBox, QWidget
 
 from desktop.services.transfer.transfer_report import ImportReport
-from desktop.settings import PANES, Behaviour
+from desktop.settings import PANES, PREFERENCES, Behaviour
 from desktop.store.conversations.personas import Persona
 from desktop.store.transfer.records import Broken
 from desktop.views.application.error_report_dialog import ErrorReportDialog
@@ -71,6 +71,35 @@ def reload_strip(stage: Stage) -> QWidget:
     group = stage.window.inspector.group(CacheSettings)
     group.open()
     return group
+
+
+# -- the Preferences, page by page
+
+
+def _preferences(number: int) -> Page:
+    def taken(stage: Stage) -> QWidget:
+        if not number:
+            act(stage, "preferences")
+        shown = stage.window.preferences.preferences
+        assert shown is not None
+        shown.show_page(number)
+        stage.spin(0.2)
+        return top(stage)
+
+    taken.__name__ = "preferences_" + PREFERENCES[number].title.lower().replace(" ", "_")
+    return taken
+
+
+for _number in range(len(PREFERENCES)):
+    page(_preferences(_number))
+
+
+@page
+def preferences_search(stage: Stage) -> QWidget:
+    shown = stage.window.preferences.preferences
+    assert shown is not None
+    shown.query.setText("chats")
+    return top(stage)
 
 
 # -- windows

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.items.models.local_models import ModelEntry
-from desktop.settings import PANES, Appearance
+from desktop.settings import PANES, PREFERENCES
 from desktop.views.commands.actions import COMMANDS
 from engine.settings import LoadSettings, SamplerSettings, StopSettings
 from tests.desktop.hand import Hand, settled
@@ -129,7 +129,6 @@ def test_recent_choices_come_first_and_are_saved(hand, palette) -> None:
         ("#prompt precision", LoadSettings, "prompt_bits"),
         ("#antiprompt", StopSettings, "stop_strings"),
         ("#graphics card", LoadSettings, "backend"),
-        ("#dark mode", Appearance, "theme"),
     ],
 )
 def test_a_setting_is_shown_with_its_editor_focused(hand, palette, query, cls, name) -> None:
@@ -153,8 +152,9 @@ def test_a_setting_is_shown_with_its_editor_focused(hand, palette, query, cls, n
 def test_every_setting_is_there(hand, palette) -> None:
     source = hand.window.palette_controller._source("setting")
     keys = {source.entry(number).key for number in range(len(source))}
-    for _, cls in PANES:
-        assert {f"setting:{cls.__name__}.{name}" for name in cls.__dataclass_fields__} <= keys
+    shown = {(cls, name) for _, cls in PANES for name in cls().to_json()}
+    shown |= {(page.cls, name) for page in PREFERENCES for name in page.names}
+    assert {f"setting:{cls.__name__}.{name}" for cls, name in shown} <= keys
 
 
 def test_a_model_is_loaded(hand, palette, monkeypatch) -> None:

@@ -28,7 +28,7 @@ from pytestqt.qtbot import QtBot
 from desktop.app import EngineApi
 from desktop.settings import Behaviour
 from desktop.views.commands.shortcuts_dialog import ShortcutsDialog
-from engine.settings import SamplerSettings
+from engine.settings import ConstraintSettings, SamplerSettings
 from tests.desktop.fakes import EchoApi
 from tests.desktop.hand import Hand, no_fetch, settled
 
@@ -299,8 +299,8 @@ def test_settings_are_searched_in_all_panes_and_marked(hand) -> None:
     assert inspector.query.text() == ""
     assert label.text() == "Temperature"
     assert form.row("temperature").found.isHidden()
-    inspector.query.setText("advanced")
-    boxes = inspector.forms[Behaviour].row("show_advanced").editor.findChildren(QAbstractButton)
+    inspector.query.setText("healing")
+    boxes = inspector.forms[ConstraintSettings].row("heal").editor.findChildren(QAbstractButton)
     assert boxes[0].property("found") is True
     inspector.query.clear()
     assert boxes[0].property("found") is False
@@ -330,7 +330,7 @@ def walk_pages(hand: Hand) -> None:
     window.chat.transcript.finding.open()
     assert nameless(window) == []
     window.chat.transcript.finding.close()
-    opened = {"library", "shortcuts", "about", "log", "trash"}
+    opened = {"library", "shortcuts", "about", "log", "trash", "preferences"}
     choosers = {"open_file", "open_folder", "attach", "import_chats"}  # the system asks for a file
     skipped = {"quit", "starter", "unload", "new_chat", "delete_chat", "cut", "paste"} | choosers
     for name, action in window.actions_by_name.items():

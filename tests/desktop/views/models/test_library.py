@@ -298,7 +298,7 @@ def test_kept_settings(deck: Deck) -> None:
     assert not kept.use_advice.isVisible()
     deck.session.set_settings(Behaviour(makers_advice=False))
     assert kept.advice.text().endswith(
-        "These settings are not used, because “Use recommended sampling” is off under Behaviour."
+        "These settings are not used, because “Use recommended sampling” is off in Preferences."
     )
     kept.use_advice.click()
     assert not kept.use_advice.isVisible()

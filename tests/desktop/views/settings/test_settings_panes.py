@@ -155,7 +155,7 @@ def test_no_label_is_cut_in_a_narrow_window(hand, qtbot, theme: str, scale: int)
     hand.session.set_settings(Appearance(theme=theme, text_scale=scale))
     hand.session.set_settings(Behaviour(show_advanced=True))
     hand.window.resize(360, 700)
-    hand.window.panes.toggle("right")
+    hand.window.panes.show_side("right")
     unfold(hand, *[title for title, _ in PANES])
 
     def cut() -> list[str]:

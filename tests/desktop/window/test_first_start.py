@@ -1,0 +1,45 @@
+"""The first start: chats and the message box, no settings; what is changed is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from tests.desktop.hand import Hand
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def hand(qtbot: QtBot, tmp_path) -> Iterator[Hand]:
+    found = Hand(qtbot, tmp_path, pane=False)
+    yield found
+    found.close()
+
+
+def test_the_settings_pane_is_closed_at_first_and_then_as_it_was_left(hand: Hand) -> None:
+    assert hand.window.sidebar.isVisible()
+    assert not hand.window.inspector.isVisible()
+    hand.restart()
+    assert not hand.window.inspector.isVisible()
+    hand.press(Qt.Key.Key_Period, Qt.KeyboardModifier.ControlModifier)
+    assert hand.window.inspector.isVisible()
+    hand.restart()
+    assert hand.window.inspector.isVisible()
+    hand.click("Show or hide settings", hand.window.top_bar)
+    assert not hand.window.inspector.isVisible()
+
+
+def test_places_of_an_older_version_are_kept(hand: Hand) -> None:
+    """It wrote only what was open, as texts."""
+    hand.window._geometry.setValue("right", "true")
+    hand.window._geometry.setValue("left", "false")
+    hand.window._geometry.sync()
+    hand.desktop.window.panes.set_requested("right", True)
+    hand.desktop.window.panes.set_requested("left", False)
+    hand.restart()
+    assert hand.window.inspector.isVisible()
+    assert not hand.window.sidebar.isVisible()
