@@ -52,6 +52,7 @@ class PreferencesWindow(QDialog):
         self.list = QListWidget()
         self.list.setAccessibleName("Pages")
         self.list.setProperty("tone", "order")
+        self.list.setSpacing(2)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.box = ComboBox()
         self.box.setAccessibleName("Page")
