@@ -178,8 +178,8 @@ class Row(QWidget):
         """
         short, where = source_words(source)
         placed = source.startswith(_NAMED)
-        told = changed or source == "makers" or source.startswith("folder ")
-        self._source.show_text(short if told and self.explained is None else "")
+        named = changed or source == "makers" or source.startswith("folder ")
+        self._source.show_text(short if named and self.explained is None else "")
         self.reset.setVisible(changed)
         below = "the program's default" if source == "saved default" else "the default"
         if len(levels) > 1 and source not in ("saved default", "default"):
