@@ -235,8 +235,10 @@ class ModelConfig:
     altup: AltUp | None = None
     layer_scale: bool | None = False
     """Whether what a layer makes is multiplied by a number of its own; True, False and None as for biases."""
-    output_gate: bool = False
-    """Whether attention's result is multiplied by the sigmoid of a gate, made with the queries."""
+    output_gate: str = ""
+    """What makes a gate, whose sigmoid multiplies attention's result: "queries", the matrix of these, "row",
+    one of its own, or "head", one of its own with a number for each head; "": there is none.
+    """
 
     def __post_init__(self) -> None:
         for kv_heads in (self.kv_heads, *(heads for heads, _ in self.layer_heads)):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Weight
+from engine.backends.base import AttentionShape, Weight
 from engine.models.attention import (
     Attention,
     BesideAttention,
@@ -194,11 +194,23 @@ class _Builder:
             if own and config.value_norm
             else None,
             sinks=self.source.vector(at + names.sinks, config.heads) if config.sinks else None,
-            gate=self._half_of_queries(at, queries, 1) if config.output_gate else None,
+            gate=self._output_gate(at, shape),
             norm_last=config.qk_norm_last,
             result_norm=self.norm(at + names.mixed_norm, queries) if config.inner_norms else None,
             clip=config.attention_clip,
         )
+
+    def _output_gate(self, at: str, shape: AttentionShape) -> Linear | None:
+        kind, queries = self.config.output_gate, shape.heads * shape.head_dim
+        if kind == "queries":
+            return self._half_of_queries(at, queries, 1)
+        if not kind:
+            return None
+        # A number of a head is made as often as the head has numbers.
+        order = np.repeat(np.arange(shape.heads), shape.head_dim) if kind == "head" else None
+        view = WHOLE if order is None else View(order=order, stored_rows=shape.heads)
+        name = at + self.names.output_gate
+        return linear(self.source, name, queries, self.config.width, False, view)
 
     def _half_of_queries(self, at: str, queries: int, half: int) -> Linear:
         """Of a matrix with the queries (0) and then the gate (1) of each head in turn."""
@@ -231,7 +243,7 @@ class _Builder:
             return FusedQkv(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
         return SeparateQkv(
             self._half_of_queries(at, queries, 0)
-            if config.output_gate
+            if config.output_gate == "queries"
             else self._linear(at + names.query, queries, config.width, bias),
             self._linear(at + names.key, keys, config.width, bias),
             self._linear(at + names.value, keys, config.width, bias),

@@ -88,7 +88,7 @@ def _slot(
             ((linear, _interleaved(config, rows) if interleaved and field in ("query", "key") else None),),
             rows,
         )
-    if config.output_gate and field == "query":
+    if config.output_gate == "queries" and field == "query":
         found = [linears.get(at + own + end) for end in QUERY_PARTS]
         pairs = [(part, half_of_queries(config, i)) for i, part in enumerate(found) if part is not None]
         return Slot(tuple(pairs), 2 * config.heads * config.head_dim) if pairs else None

@@ -108,6 +108,7 @@ class TensorNames:
     key_norm: str = ""
     attention_post: str = ""
     mlp_post: str = ""
+    output_gate: str = ""
     mixed_norm: str = ""
     """The norm of attention's result, and the next that of what is inside the feed-forward part, each before
     the last matrix.

@@ -10,6 +10,7 @@ is new. The test is one `Case` in `tests/engine/models`, which compares logits w
 from __future__ import annotations
 
 from engine.models.architecture import Architecture
+from engine.models.architectures.afmoe import TRINITY
 from engine.models.architectures.apertus import APERTUS
 from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.baichuan import BAICHUAN
@@ -18,31 +19,32 @@ from engine.models.architectures.bitnet import BITNET
 from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.cwm import CWM
-from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH
+from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
 from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE
 from engine.models.architectures.exaone import EXAONE_3
 from engine.models.architectures.exaone4 import EXAONE_4
 from engine.models.architectures.exaone_moe import EXAONE_MIXTURE
 from engine.models.architectures.falcon import FALCON
 from engine.models.architectures.falcon_h1 import FALCON_H1
-from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3
+from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3, VAULT_GEMMA
 from engine.models.architectures.gemma3n import GEMMA_3N
 from engine.models.architectures.gemma4 import GEMMA_4
 from engine.models.architectures.glm import GLM
-from engine.models.architectures.glm4_moe import DOTS_1, GLM_4_MIXTURE
+from engine.models.architectures.glm4_moe import DOTS_1, GLM_4_MIXTURE, SOLAR_OPEN
 from engine.models.architectures.gpt2 import GPT2
 from engine.models.architectures.gpt_bigcode import GPT_BIGCODE
 from engine.models.architectures.gpt_neox import GPT_NEOX
 from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.gptj import GPT_J
-from engine.models.architectures.granite import GRANITE, GRANITE_MIXTURE
+from engine.models.architectures.granite import GRANITE, GRANITE_MIXTURE, GRANITE_SLIDING, HYPER_CLOVA
 from engine.models.architectures.granite_hybrid import GRANITE_4
 from engine.models.architectures.helium import HELIUM
 from engine.models.architectures.hunyuan import HUNYUAN, HUNYUAN_MIXTURE
+from engine.models.architectures.hunyuan_3 import HUNYUAN_3
 from engine.models.architectures.internlm2 import INTERNLM2
 from engine.models.architectures.internlm3 import INTERNLM3
 from engine.models.architectures.jais2 import JAIS_2
-from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE
+from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE, LFM3
 from engine.models.architectures.llama import LLAMA
 from engine.models.architectures.llama4 import LLAMA_4
 from engine.models.architectures.mamba import JAMBA, MAMBA
@@ -59,12 +61,12 @@ from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
 from engine.models.architectures.olmo import OLMO
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
-from engine.models.architectures.olmoe import OLMOE
+from engine.models.architectures.olmoe import FLEX_OLMO, OLMOE
 from engine.models.architectures.opt import OPT
 from engine.models.architectures.orion import ORION, XVERSE
 from engine.models.architectures.phi import PHI, PHI_2
 from engine.models.architectures.phimoe import PHI_MIXTURE
-from engine.models.architectures.qwen import QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
+from engine.models.architectures.qwen import MELLUM, QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
 from engine.models.architectures.qwen1 import QWEN
 from engine.models.architectures.qwen3_5 import QWEN_3_5, QWEN_3_5_MIXTURE, QWEN_3_NEXT
 from engine.models.architectures.seed_oss import SEED_OSS
@@ -84,4 +86,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, LLAMA_4, PHI_MIXTURE, BAILING, BAILING_2, LLAMA_3_2_VISION,
     INTERNLM3, EXAONE_3, EXAONE_MIXTURE, MISTRAL_4, MAMBA_2, BAMBA, HELIUM, OLMO, CWM, JAIS_2, BITNET,
     QWEN, BAICHUAN, ORION, XVERSE, MAMBA, JAMBA,
+    TRINITY, LFM3, SOLAR_OPEN, HUNYUAN_3, GRANITE_SLIDING, HYPER_CLOVA, VAULT_GEMMA, YOUTU, MELLUM, FLEX_OLMO,
 )  # fmt: skip

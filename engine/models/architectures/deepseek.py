@@ -84,6 +84,15 @@ def from_hf_glm(keys: Keys) -> ModelConfig:
     return ModelConfig(**shape, experts=_experts(keys, layers, **by_sigmoid(keys, 1.8) | hf_groups(keys)))
 
 
+def from_hf_youtu(keys: Keys) -> ModelConfig:
+    """`YoutuForCausalLM`, which is made as V3 is, but dense."""
+    shape = hf_latent_decoder(
+        keys, (512, 1536), (128, 64, 128), interleaved=keys.flag("rope_interleave", True),
+        max_position_embeddings=131072, tie_word_embeddings=True,
+    )  # fmt: skip
+    return ModelConfig(**shape)
+
+
 def dense_first(keys: Keys, layers: int, default: int) -> range:
     """The layers with experts: all after the dense first ones."""
     return range(min(layers, keys.integer("first_k_dense_replace", 0, MAX_LAYERS, default)), layers)
@@ -141,4 +150,5 @@ DEEPSEEK_2 = Architecture(
     ("deepseek2",), ("DeepseekV2ForCausalLM",), from_hf_2, from_gguf, HF_NAMES, GGUF_NAMES
 )
 DEEPSEEK_3 = Architecture((), ("DeepseekV3ForCausalLM",), from_hf_3, None, HF_NAMES, None)
+YOUTU = Architecture((), ("YoutuForCausalLM",), from_hf_youtu, None, HF_NAMES, None)
 GLM_4_FLASH = Architecture((), ("Glm4MoeLiteForCausalLM",), from_hf_glm, None, HF_NAMES, None)

@@ -89,6 +89,11 @@ def from_hf_3(keys: Keys) -> ModelConfig:
     return ModelConfig(**shape, **_later(keys, shape["layers"]), qk_norm="head", rope=rope, rope_local=local)
 
 
+def from_hf_vault(keys: Keys) -> ModelConfig:
+    """`VaultGemmaForCausalLM`: Gemma 2 without the norms after each half."""
+    return replace(from_hf_2(keys), placement="before")
+
+
 def _hf_shape(keys: Keys) -> dict[str, Any]:
     shape = hf_shape(keys)
     return shape | {"embed_scale": shape["width"] ** 0.5}
@@ -178,6 +183,10 @@ def _plain(base: float, dim: int) -> RopeConfig:
 
 GEMMA = Architecture(("gemma",), ("GemmaForCausalLM",), from_hf, from_gguf, HF, GGUF)
 GEMMA_2 = Architecture(("gemma2",), ("Gemma2ForCausalLM",), from_hf_2, from_gguf_2, FOUR_NORMS, GGUF)
+VAULT_GEMMA = Architecture(
+    (), ("VaultGemmaForCausalLM",), from_hf_vault, None, replace(HF, mlp_norm="pre_feedforward_layernorm"),
+    None,
+)  # fmt: skip
 GEMMA_3 = Architecture(
     ("gemma3",), ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), from_hf_3, from_gguf_3, FOUR_NORMS,
     GGUF, prefixes=("", "language_model.", "-model.language_model."),

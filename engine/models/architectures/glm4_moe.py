@@ -1,5 +1,5 @@
-"""GLM-4.5 to 4.7 and dots.llm1: experts chosen as DeepSeek V3 chooses them (arXiv 2412.19437), and a shared
-one, after dense first layers.
+"""GLM-4.5 to 4.7, Solar Open and dots.llm1: experts chosen as DeepSeek V3 chooses them (arXiv
+2412.19437), and a shared one, after dense first layers.
 """
 
 from __future__ import annotations
@@ -91,7 +91,24 @@ def from_gguf_dots(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**shape, qk_norm="head", experts=experts)
 
 
+def from_hf_solar(keys: Keys) -> ModelConfig:
+    """`SolarOpenForCausalLM`, whose GGUF files are `glm4moe`."""
+    defaults = {
+        "num_experts_per_tok": 8, "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": True,
+        "moe_intermediate_size": 1280, "num_key_value_heads": 8, "intermediate_size": 1,
+        "first_k_dense_replace": 0,
+    }  # fmt: skip
+    count = "n_routed_experts" if keys.raw("num_local_experts") is None else "num_local_experts"
+    keys = keys.renamed(n_routed_experts=count).over(defaults)
+    shape = hf_decoder(
+        keys, bias=keys.flag("attention_bias", False), base=1e6, rms_norm_eps=1e-5, head_dim=128,
+        max_position_embeddings=131072,
+    )  # fmt: skip
+    return ModelConfig(**shape | {"output_bias": False}, experts=sigmoid_experts(keys, shape["layers"]))
+
+
 GLM_4_MIXTURE = Architecture(
     ("glm4moe",), ("Glm4MoeForCausalLM",), from_hf, from_gguf, SHARING, GGUF_GLM, prefixes=("", "-")
 )
+SOLAR_OPEN = Architecture((), ("SolarOpenForCausalLM",), from_hf_solar, None, SHARING, None)
 DOTS_1 = Architecture(("dots1",), ("Dots1ForCausalLM",), from_hf_dots, from_gguf_dots, SHARING, GGUF)

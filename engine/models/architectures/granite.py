@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import Experts, ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder
+from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, hf_decoder, layer_kinds
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
@@ -38,6 +39,59 @@ def from_hf_mixture(keys: Keys) -> ModelConfig:
     return ModelConfig(
         **shape, **hf_multipliers(keys), experts=hf_granite_experts(keys, shape, shared if shares else 0)
     )
+
+
+def from_hf_sliding(keys: Keys) -> ModelConfig:
+    """`GraniteSWAForCausalLM`, and `GraniteMoeSWAForCausalLM` with experts: attention sinks, windows in three
+    of four layers, and a rope for each kind of layer, or none (0).
+    """
+    sparse = keys.source["architectures"][0] == "GraniteMoeSWAForCausalLM"
+    bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
+    shape = hf_decoder(
+        keys, bias=bias, mlp_bias=mlp_bias and not sparse, rms_norm_eps=1e-6 if sparse else 1e-5,
+        tie_word_embeddings=not sparse,
+    )  # fmt: skip
+    layers = shape["layers"]
+    kinds = layer_kinds(keys, layers) or [
+        "sliding_attention" if layer % 4 else "full_attention" for layer in range(layers)
+    ]
+    window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0 if keys.has("sliding_window") else 128)
+    windows = tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+    bases = keys.numbers("layer_rope_theta", 0.0, 1e12) or (shape["rope"].base,) * layers
+    if len(bases) != layers:
+        raise BadCheckpoint(
+            f"config.json: layer_rope_theta has {len(bases)} numbers for {layers} layers; the file is "
+            "damaged."
+        )
+    own = [
+        sorted({base for base, slides in zip(bases, windows, strict=True) if base and bool(slides) == local})
+        for local in (False, True)
+    ]
+    if any(len(each) > 1 for each in own):
+        raise UnsupportedModel(
+            "The model's layers have several bases of rope (layer_rope_theta), which is not supported. "
+            "Choose another model."
+        )
+    main, local = (replace(shape["rope"], base=each[0]) if each else shape["rope"] for each in own)
+    shared = keys.integer("shared_intermediate_size", 0, 1 << 22, 0)
+    keys = keys.over({"num_local_experts": 8})
+    return ModelConfig(
+        **shape | {"rope": main}, **hf_multipliers(keys), sinks=True, windows=windows, rope_local=local,
+        nope_layers=frozenset(layer for layer, base in enumerate(bases) if not base),
+        experts=hf_granite_experts(keys, shape, shared) if sparse else None,
+    )  # fmt: skip
+
+
+def from_hf_clova(keys: Keys) -> ModelConfig:
+    """`HyperCLOVAXForCausalLM`: Granite with norms after each half, too, whose logits are multiplied."""
+    bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
+    shape: dict[str, Any] = hf_decoder(keys, bias=bias, mlp_bias=mlp_bias)
+    scales = hf_multipliers(keys.over({"attention_multiplier": None}))
+    if keys.raw("attention_multiplier") is None:
+        scales["attention_scale"] = 0.0
+    scales["logit_scale"] = 1 / scales["logit_scale"]
+    both = keys.flag("use_post_norm", True)
+    return ModelConfig(**shape, **scales, placement="both" if both else "before")
 
 
 def hf_granite_experts(keys: Keys, shape: dict[str, Any], shared: int) -> Experts | None:
@@ -96,6 +150,19 @@ def gguf_multipliers(keys: Keys) -> dict[str, Any]:
 GRANITE = Architecture(
     ("granite",), ("GraniteForCausalLM",), from_hf, from_gguf, HF, GGUF, interleaved_rows=True
 )
+GRANITE_SLIDING = Architecture(
+    (), ("GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM"), from_hf_sliding, None,
+    replace(
+        MIXTURE_NAMES, sinks="self_attn.sinks", router="block_sparse_moe.router", stack_ends=("", "_bias"),
+        expert_gate_up="block_sparse_moe.experts.gate_up_proj", expert_down_stack="",
+        expert_down="block_sparse_moe.experts.down_proj",
+    ),
+    None,
+)  # fmt: skip
+HYPER_CLOVA = Architecture(
+    (), ("HyperCLOVAXForCausalLM",), from_hf_clova, None,
+    replace(HF, attention_post="post_norm1", mlp_post="post_norm2"), None,
+)  # fmt: skip
 GRANITE_MIXTURE = Architecture(
     ("granitemoe",), ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"), from_hf_mixture, from_gguf,
     MIXTURE_NAMES, GGUF, interleaved_rows=True,

@@ -6,19 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import (
+    MAX_CONTEXT,
     MAX_LAYERS,
     gguf_decoder,
+    hf_activation,
     hf_decoder,
     hf_layer_types,
+    hf_shape,
     recurrent_by_heads,
 )
 from engine.models.headers.experts import gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_hf
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames, with_experts
 from engine.models.recurrent_config import ShortConvolution
 from engine.tensors import RawTensor
@@ -34,6 +39,10 @@ GGUF_NAMES = replace(
     norm="token_embd_norm",
     recurrent=RecurrentNames("shortconv.in_proj", "shortconv.out_proj", "shortconv.conv", gguf=True),
 )
+LATER_NAMES = replace(
+    HF_NAMES, query_norm="self_attn.q_norm", key_norm="self_attn.k_norm", output="self_attn.o_proj",
+    output_gate="self_attn.g_proj", attention_post="post_operator_norm", mlp_post="post_ffn_norm",
+)  # fmt: skip
 MIXTURE_NAMES = replace(
     with_experts(HF_NAMES, "feed_forward.experts", "w1", "w3", "w2"), router="feed_forward.gate",
     correction="feed_forward.expert_bias",
@@ -74,6 +83,41 @@ def from_hf_mixture(keys: Keys) -> ModelConfig:
         corrected=keys.flag("use_expert_bias", True),
     )
     return replace(config, experts=experts)
+
+
+def from_hf_3(keys: Keys) -> ModelConfig:
+    """`Lfm3ForCausalLM`: norms after each half of a block, too, windows with a rope of their own, and a gate
+    for each head of attention.
+    """
+    defaults = {
+        "norm_eps": 1e-5, "head_dim": 128, "conv_L_cache": 7, "num_key_value_heads": 4,
+        "max_position_embeddings": 128_000, "tie_word_embeddings": True,
+    }  # fmt: skip
+    keys = keys.over(defaults)
+    shape: dict[str, Any] = hf_shape(keys, "norm_eps")
+    layers, dim, bias = shape["layers"], shape["head_dim"], keys.flag("attention_bias", False)
+    kinds = hf_layer_types(keys, layers, ("full_attention", "sliding_attention", "conv")) or tuple(
+        "full_attention" if layer % 4 == 2 else "conv" if layer % 4 or not layer else "sliding_attention"
+        for layer in range(layers)
+    )
+    window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0 if keys.has("sliding_window") else 256)
+    ropes = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {
+            "rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5
+        },
+    }  # fmt: skip
+    keys = keys.over({"rope_parameters": ropes})
+    return ModelConfig(
+        **shape, activation=hf_activation(keys), attention_bias=bias, output_bias=bias, mlp_bias=False,
+        qk_norm="head", placement="both" if keys.flag("use_sandwich_norm", True) else "before",
+        output_gate="head" if keys.flag("use_attention_gate", True) else "",
+        windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds),
+        rope=rope_from_hf(keys, dim, layer_type="full_attention"),
+        rope_local=rope_from_hf(keys, dim, layer_type="sliding_attention"),
+        recurrent=ShortConvolution(keys.integer("conv_L_cache", 2, _MOST_TAPS)),
+        recurrent_layers=frozenset(layer for layer, kind in enumerate(kinds) if kind == "conv"),
+    )  # fmt: skip
 
 
 def _from_hf(keys: Keys) -> ModelConfig:
@@ -133,4 +177,10 @@ LFM2 = Architecture(("lfm2",), ("Lfm2ForCausalLM",), from_hf, from_gguf, HF_NAME
 LFM2_MIXTURE = Architecture(
     ("lfm2moe",), ("Lfm2MoeForCausalLM",), from_hf_mixture, from_gguf, MIXTURE_NAMES, GGUF_NAMES,
     adapt=adapted,
+)  # fmt: skip
+LFM3 = Architecture(
+    (), ("Lfm3ForCausalLM",), from_hf_3, None, LATER_NAMES, None,
+    adapt=lambda names, tensors: replace(names, output_gate="self_attn.gate_proj")
+    if any(name.endswith("self_attn.gate_proj.weight") for name in tensors)
+    else names,
 )  # fmt: skip

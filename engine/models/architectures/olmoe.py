@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
@@ -14,7 +15,7 @@ from engine.models.names import GGUF, MIXTURE
 from engine.tensors import RawTensor
 
 
-def from_hf(keys: Keys) -> ModelConfig:
+def from_hf(keys: Keys, base: float = 10000.0) -> ModelConfig:
     """`OlmoeForCausalLM`."""
     if keys.raw("clip_qkv") is not None:
         raise UnsupportedModel(
@@ -24,7 +25,11 @@ def from_hf(keys: Keys) -> ModelConfig:
     count = "num_experts" if keys.raw("num_experts") is not None else "num_local_experts"
     keys = keys.over({count: 64, "num_experts_per_tok": 8})
     shape = hf_decoder(
-        keys, bias=keys.flag("attention_bias", False), rms_norm_eps=1e-5, max_position_embeddings=4096
+        keys,
+        bias=keys.flag("attention_bias", False),
+        base=base,
+        rms_norm_eps=1e-5,
+        max_position_embeddings=4096,
     )
     experts = hf_experts(
         keys,
@@ -43,4 +48,19 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**shape, qk_norm="row", experts=gguf_experts(keys, shape, normalise=False))
 
 
+def from_hf_flex(keys: Keys) -> ModelConfig:
+    """`FlexOlmoForCausalLM`: the same with norms after each half of a block instead of before."""
+    keys = keys.over({"num_experts_per_tok": 5, "rms_norm_eps": 1e-6})
+    count = "num_experts" if keys.raw("num_experts") is not None else "num_local_experts"
+    return replace(from_hf(keys.over({count: 7}), base=500_000.0), placement="after")
+
+
 OLMOE = Architecture(("olmoe",), ("OlmoeForCausalLM",), from_hf, from_gguf, MIXTURE, GGUF)
+FLEX_OLMO = Architecture(
+    (), ("FlexOlmoForCausalLM",), from_hf_flex, None,
+    replace(
+        MIXTURE, attention_norm="", mlp_norm="", attention_post="post_attention_layernorm",
+        mlp_post="post_feedforward_layernorm",
+    ),
+    None,
+)  # fmt: skip

@@ -8,9 +8,20 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import Experts, ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, gguf_decoder, hf_decoder, layer_kinds
+from engine.models.headers.decoder import (
+    MAX_CONTEXT,
+    MAX_LAYERS,
+    gguf_decoder,
+    hf_activation,
+    hf_decoder,
+    hf_layer_types,
+    hf_shape,
+    hf_sliding,
+    layer_kinds,
+)
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_hf
 from engine.models.names import GGUF, HF, MIXTURE, with_shared
 from engine.tensors import RawTensor
 
@@ -52,6 +63,30 @@ def from_hf_mixture_2(keys: Keys) -> ModelConfig:
         windows=_windows(keys, shape["layers"], every_other=True),
         experts=hf_qwen_experts(keys, shape["layers"], usual, shared=5632),
     )
+
+
+def from_hf_mellum(keys: Keys) -> ModelConfig:
+    """`MellumForCausalLM`: experts in the layers that `mlp_layer_types` names, and windows with a rope of
+    their own.
+    """
+    keys = keys.over({"num_key_value_heads": 4, "head_dim": 128, "max_position_embeddings": 131072})
+    shape: dict[str, Any] = hf_shape(keys)
+    layers, dim, bias = shape["layers"], shape["head_dim"], keys.flag("attention_bias", False)
+    kinds = hf_layer_types(keys, layers, ("dense", "sparse"), "mlp_layer_types")
+    count = "num_experts" if keys.raw("num_local_experts") is None else "num_local_experts"
+    experts = hf_experts(
+        keys.over({count: 64, "num_experts_per_tok": 8}),
+        [layer for layer in range(layers) if kinds is None or kinds[layer] == "sparse"],
+        count=count, used="num_experts_per_tok",
+        width=keys.integer("moe_intermediate_size", 1, 1 << 22, 896),
+        normalise=keys.flag("norm_topk_prob", True),
+    )  # fmt: skip
+    return ModelConfig(
+        **shape, activation=hf_activation(keys), attention_bias=bias, output_bias=bias, mlp_bias=False,
+        qk_norm="head", windows=hf_sliding(keys, layers, 1024, 1), experts=experts,
+        rope=rope_from_hf(keys, dim, base=5e5, layer_type="full_attention"),
+        rope_local=rope_from_hf(keys, dim, base=1e4, layer_type="sliding_attention"),
+    )  # fmt: skip
 
 
 def hf_qwen_experts(
@@ -140,6 +175,7 @@ QWEN_3 = Architecture(
 QWEN_3_MIXTURE = Architecture(
     ("qwen3moe", "qwen3vlmoe"), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF
 )
+MELLUM = Architecture((), ("MellumForCausalLM",), from_hf_mellum, None, MIXTURE, None)
 QWEN_2_MIXTURE = Architecture(
     ("qwen2moe",), ("Qwen2MoeForCausalLM",), from_hf_mixture_2, from_gguf_mixture_2, QWEN_2_NAMES, GGUF
 )

@@ -84,7 +84,7 @@ def _from_hf(keys: Keys) -> ModelConfig:
         **shape,
         qk_norm="head",
         norm_offset=1.0,
-        output_gate=True,
+        output_gate="queries",
         recurrent=DeltaNet(
             keys.integer("linear_num_key_heads", 1, _MOST, 16),
             keys.integer("linear_num_value_heads", 1, _MOST, 32),
@@ -144,7 +144,7 @@ def _from_gguf(
     return ModelConfig(
         **shape,
         qk_norm="head",
-        output_gate=True,
+        output_gate="queries",
         recurrent=DeltaNet(
             groups,
             heads,

@@ -17,6 +17,7 @@ from tests.engine.models.qwen_gemma_cases import QWEN_GEMMA_CASES
 from tests.engine.models.recurrent_cases import RECURRENT_CASES
 from tests.engine.models.scan_cases import SCAN_CASES
 from tests.engine.models.sparse_cases import SPARSE_CASES
+from tests.engine.models.today_cases import TODAY_CASES
 
 CASES: tuple[Case, ...] = (
     *LLAMA_CASES,
@@ -33,6 +34,7 @@ CASES: tuple[Case, ...] = (
     *NEWER_CASES,
     *EARLY_CASES,
     *SCAN_CASES,
+    *TODAY_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -1,0 +1,175 @@
+"""Families of 2026: Trinity, LFM3, Solar Open, Hunyuan 3, Granite with windows and others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.gguf_form import GgufForm
+from tests.engine.models.latent_cases import LATENT, absorbed, absorbed_keys
+from tests.engine.models.mixture_cases import CHOSEN, EXPERTS, GROUPS
+
+PLAIN = {"rope_type": "default", "rope_theta": 700.0}
+KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
+TWO_ROPES = {"sliding_attention": PLAIN, "full_attention": {"rope_type": "default", "rope_theta": 9000.0}}
+TRINITY: dict[str, Any] = {
+    **SMALL, **EXPERTS, "head_dim": 24, "num_hidden_layers": 4, "sliding_window": 9, "route_scale": 1.7,
+    "num_shared_experts": 2, "mup_enabled": True, ROPE: PLAIN,
+}  # fmt: skip
+SLIDING_GRANITE: dict[str, Any] = {
+    **SMALL, "num_hidden_layers": 4, "sliding_window": 9, "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.2, "residual_multiplier": 0.6, "logits_scaling": 2.0, ROPE: PLAIN,
+    "layer_rope_theta": [0, 700.0, 700.0, 700.0],
+}  # fmt: skip
+LFM_3: dict[str, Any] = {
+    **SMALL, "num_hidden_layers": 4, "head_dim": 24, "sliding_window": 9, "conv_L_cache": 5,
+    "layer_types": ["conv", "sliding_attention", "full_attention", "conv"],
+    ROPE: {
+        "sliding_attention": PLAIN,
+        "full_attention": {
+            "rope_type": "proportional", "rope_theta": 9000.0, "partial_rotary_factor": 0.5
+        },
+    },
+}  # fmt: skip
+
+
+def trinity_keys(config: Config) -> dict[str, Any]:
+    return {
+        "expert_shared_count": config["num_shared_experts"], "expert_gating_func": 2,
+        "expert_feed_forward_length": config["moe_intermediate_size"], "expert_weights_norm": True,
+        "expert_weights_scale": config["route_scale"], "attention.sliding_window": config["sliding_window"],
+        "leading_dense_block_count": config["num_dense_layers"],
+    }  # fmt: skip
+
+
+def trinity_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """The bias of the choice has the name of a bias."""
+    return {
+        f"{name}.bias" if name.endswith("expert_bias") else name: values for name, values in tensors.items()
+    }
+
+
+def published_hunyuan(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The makers' names."""
+    names = {
+        "mlp.gate.weight": "mlp.router.gate.weight", "e_score_correction_bias": "expert_bias",
+        "shared_experts": "shared_mlp",
+    }  # fmt: skip
+    out: Tensors = {}
+    for name, values in tensors.items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        out[name] = values
+    return config, out
+
+
+def published_lfm_3(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The makers' name of the gate."""
+    return config, {name.replace("g_proj", "gate_proj"): values for name, values in tensors.items()}
+
+
+def youtu_keys(config: Config) -> dict[str, Any]:
+    """Those of DeepSeek V3, without experts."""
+    none = {
+        "n_routed_experts": 0, "n_shared_experts": 0, "moe_intermediate_size": 1, "norm_topk_prob": False,
+        "first_k_dense_replace": 3, "routed_scaling_factor": 1.0, "num_experts_per_tok": 0,
+    }  # fmt: skip
+    keys = absorbed_keys(config | none)
+    kept = {key: value for key, value in keys.items() if not key.startswith("expert")}
+    return kept | {"expert_feed_forward_length": config["intermediate_size"]}
+
+
+TODAY_CASES = (
+    Case(
+        "Trinity", "gated attention, windows in three of four layers, experts, four norms", "afmoe", TRINITY,
+        GgufForm("afmoe", keys=trinity_keys, change=trinity_tensors),
+    ),
+    Case(
+        "Trinity", "", "afmoe",
+        {
+            **TRINITY, "mup_enabled": False, "num_dense_layers": 0, "attention_bias": True,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"],
+            "tie_word_embeddings": True,
+        }, variant="biases, other layers",
+    ),
+    Case(
+        "LFM3", "LFM2 with windows, four norms and a gate for each head", "lfm3", LFM_3,
+        publish=published_lfm_3, older={ROPE: LFM_3[ROPE]},
+    ),
+    Case(
+        "LFM3", "", "lfm3",
+        {
+            **LFM_3, "conv_bias": True, "use_sandwich_norm": False, "use_attention_gate": False,
+            "attention_bias": True, "tie_word_embeddings": False,
+        },
+        variant="biases, two norms, no gate", older={ROPE: LFM_3[ROPE]},
+    ),
+    Case(
+        "Solar Open", "GLM-4.5 with rope on whole heads", "solar_open",
+        {
+            **{key: value for key, value in {**SMALL, **CHOSEN, **GROUPS}.items() if key[:5] != "first"},
+            "head_dim": 24, "attention_bias": True, "norm_topk_prob": False,
+        },
+    ),
+    Case(
+        "Hunyuan 3", "experts by sigmoid, with a bias for the choice, a shared one, qk norm", "hy_v3",
+        {**SMALL, **EXPERTS, "head_dim": 24, "num_shared_experts": 2, ROPE: PLAIN}, publish=published_hunyuan,
+    ),
+    Case(
+        "Hunyuan 3", "", "hy_v3",
+        {
+            **SMALL, **EXPERTS, "head_dim": 16, "attention_bias": True,
+            "mlp_layer_types": ["sparse", "dense", "sparse"],
+        }, variant="biases, other layers",
+    ),
+    Case(
+        "Granite with windows", "attention sinks, windows in three of four layers", "granite_swa",
+        SLIDING_GRANITE, length=90,
+    ),
+    Case(
+        "Granite with windows", "", "granitemoe_swa",
+        {
+            **SLIDING_GRANITE, "num_local_experts": 5, "num_experts_per_tok": 2, "attention_bias": True,
+            "shared_intermediate_size": 40, "layer_rope_theta": [9000.0, 700.0, 700.0, 700.0],
+        }, variant="experts, two ropes",
+    ),
+    Case(
+        "Granite with windows", "", "granitemoe_swa",
+        {
+            **SLIDING_GRANITE, "num_local_experts": 5, "num_experts_per_tok": 2, "layer_rope_theta": None,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+        }, variant="experts, other layers",
+    ),
+    Case(
+        "HyperCLOVA X", "Granite with four norms", "hyperclovax",
+        {
+            **SMALL, "head_dim": 16, "embedding_multiplier": 3.0, "residual_multiplier": 0.6,
+            "logits_scaling": 1.5, "attention_bias": True, "mlp_bias": True,
+        },
+    ),
+    Case(
+        "HyperCLOVA X", "", "hyperclovax",
+        {**SMALL, "use_post_norm": False, "attention_multiplier": 0.2, "tie_word_embeddings": True},
+        variant="two norms, tied",
+    ),
+    Case(
+        "VaultGemma", "Gemma 2 with two norms", "vaultgemma",
+        {**SMALL, "head_dim": 24, "sliding_window": 9, "query_pre_attn_scalar": 30, ROPE: PLAIN},
+    ),
+    Case(
+        "Youtu", "latent attention, dense", "youtu", {**LATENT, ROPE: PLAIN},
+        GgufForm("deepseek2", keys=youtu_keys, change=absorbed),
+    ),
+    Case(
+        "Mellum 2", "experts, windows with a rope of their own, qk norm", "mellum",
+        {
+            **SMALL, **EXPERTS, "head_dim": 24, "sliding_window": 9, "layer_types": KINDS, ROPE: TWO_ROPES,
+            "mlp_layer_types": ["dense", "sparse", "sparse"],
+        },
+        older={ROPE: TWO_ROPES},
+    ),
+    Case(
+        "FlexOlmo", "OLMo 2 with experts", "flex_olmo",
+        {**SMALL, "num_experts": 5, "num_experts_per_tok": 2, "attention_bias": True, ROPE: PLAIN},
+    ),
+)  # fmt: skip
