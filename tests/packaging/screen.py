@@ -99,12 +99,12 @@ class Screen:
             differ = len(now) != len(before) or _differ(now, before)
             same, before = (0 if differ else same + 1), now
 
-    def click_in(self, title: str, left: int, up: int) -> None:
-        """Click in a window, so many pixels left of and above its lower right corner."""
+    def click_in(self, title: str, x: int, y: int) -> None:
+        """Click in a window, so many pixels from its upper left corner; negative, from the lower right one."""
         shown = self._do("getwindowgeometry", "--shell", self.wait_for(title))
         place = {name: int(value) for name, value in re.findall(r"^([A-Z]+)=(\d+)$", shown, re.MULTILINE)}
-        x, y = place["X"] + place["WIDTH"] - left, place["Y"] + place["HEIGHT"] - up
-        self._do("mousemove", str(x), str(y), "click", "1")
+        right, down = x % place["WIDTH"], y % place["HEIGHT"]
+        self._do("mousemove", str(place["X"] + right), str(place["Y"] + down), "click", "1")
 
     def is_painted(self) -> bool:
         """Whether anything but the black background is seen, at the left edge, where there is no pointer."""

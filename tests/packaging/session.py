@@ -54,10 +54,10 @@ def messages(machine: Machine, data: str = DATA) -> list[tuple[str, str, str]]:
         return database.execute("SELECT role, state, text FROM messages ORDER BY id").fetchall()
 
 
-def compiled(machine: Machine) -> dict[str, int]:
-    """The files of compiled code, with the times when they were written, in nanoseconds."""
+def compiled(machine: Machine) -> list[str]:
+    """The files of code that was compiled on the machine: what a package brings compiled lies elsewhere."""
     cache = machine.home / _CACHE
-    return {str(path.relative_to(cache)): path.stat().st_mtime_ns for path in cache.rglob("*.nb[ci]")}
+    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*.nb[ci]"))
 
 
 def last_model(machine: Machine, data: str = DATA) -> str:

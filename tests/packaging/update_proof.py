@@ -29,8 +29,8 @@ _PLACES = (
 )  # fmt: skip
 """Where the program is killed: what the server was asked or has sent, what lies on the disk."""
 _DIALOG = "^Updates$"
-_BUTTON = (118, 29)
-"""Where Install is, from the dialog's lower right corner, in pixels."""
+_INSTALL, _ROLL_BACK = (-118, -29), (60, -29)
+"""Where these buttons are in the dialog, in pixels."""
 _SHOWN_S = 2.0
 """From the sent list to its picture, on a busy machine."""
 
@@ -126,8 +126,23 @@ class UpdateProof:
         program = self._asking()
         self.screen.settle()
         self.screen.picture(self.pictures / "10-newest.png")
-        program.kill()
         say(f"the update to {NEWER} is taken, the version before is kept beside it")
+        self._roll_back(program)
+
+    def _roll_back(self, program: Program) -> None:
+        """From the dialog, which says that this is the latest version."""
+        self.screen.click_in(_DIALOG, *_ROLL_BACK)
+        self.screen.settle()
+        self.screen.picture(self.pictures / "11-roll-back.png")
+        self.screen.keys(_DIALOG, "Return")
+        until(lambda: digest(self._installed) == self._old, "the version before")
+        self.screen.settle()
+        self.screen.picture(self.pictures / "12-rolled-back.png")
+        self.screen.keys(_DIALOG, "Escape")
+        self.screen.wait_gone(_DIALOG)
+        program.quit()
+        assert self._version() == self._version_of_old
+        say(f"rolled back to {self._version_of_old}")
 
     @property
     def _version_of_old(self) -> str:
@@ -147,7 +162,7 @@ class UpdateProof:
         assert self.site.listed.wait(60), "the list of updates was not asked for"
         time.sleep(_SHOWN_S)
         self.screen.settle()
-        self.screen.click_in(_DIALOG, *_BUTTON)
+        self.screen.click_in(_DIALOG, *_INSTALL)
 
     def _kill_at(self, where: str) -> None:
         reached = threading.Event()
