@@ -100,7 +100,7 @@ class Screen:
             same, before = (0 if differ else same + 1), now
 
     def click_in(self, title: str, x: int, y: int) -> None:
-        """Click in a window, so many pixels from its upper left corner, or its lower right one if negative."""
+        """Click in a window, so many pixels from its upper left corner, or if negative its lower right."""
         shown = self._do("getwindowgeometry", "--shell", self.wait_for(title))
         place = {name: int(value) for name, value in re.findall(r"^([A-Z]+)=(\d+)$", shown, re.MULTILINE)}
         right, down = x % place["WIDTH"], y % place["HEIGHT"]
