@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from engine.hub.updates.source import SOURCE_FILE
 from engine.platform.levels import FOLDER
 from tests.release.plan import LIST_NAME, Release, run
 
-__all__ = ["forget_scripts", "freeze", "make_program", "normalise"]
+__all__ = ["forget_scripts", "freeze", "libraries", "make_program", "normalise"]
 
 
 def make_program(release: Release) -> None:
@@ -66,9 +67,17 @@ def _strip(folder: Path) -> None:
 
     The libraries beside NumPy's keep theirs: auditwheel has moved their parts, which strip does not expect.
     """
-    for path in sorted(folder.rglob("*.so*")):
-        if path.is_file() and not path.is_symlink() and path.parent.name != "numpy.libs":
+    for path in libraries(folder):
+        if path.parent.name != "numpy.libs":
             run(["strip", "--strip-unneeded", path])
+
+
+def libraries(folder: Path) -> list[Path]:
+    """The shared libraries below a folder, each once: a kernel's name may hold “.so” too."""
+    return [
+        path for path in sorted(folder.rglob("*.so*"))
+        if re.search(r"\.so(\.\d+)*$", path.name) and path.is_file() and not path.is_symlink()
+    ]  # fmt: skip
 
 
 def normalise(folder: Path, epoch: int) -> None:

@@ -24,7 +24,7 @@ from tests.release import archives, build, compare, licences, plan, updates
 from tests.release.archives import make_archive
 from tests.release.licences import bill_of_materials
 from tests.release.plan import LIST_NAME, ROOT, PackagingError, Release, maintainer, run, source_time, version
-from tests.release.program import forget_scripts, normalise
+from tests.release.program import forget_scripts, libraries, normalise
 from tests.release.share import metainfo
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -315,3 +315,11 @@ def test_lists_of_files_name_no_scripts_of_the_build_s_environment(tmp_path) -> 
     record.write_text("../../../bin/x,sha256=abc,1\nx/__init__.py,sha256=def,2\n", encoding="utf-8")
     forget_scripts(tmp_path)
     assert record.read_text(encoding="utf-8") == "x/__init__.py,sha256=def,2\n"
+
+
+def test_libraries_are_told_from_kernels_with_similar_names(tmp_path: Path) -> None:
+    found = ["libQt6Core.so.6", "libm.so", "module.cpython-311-x86_64-linux-gnu.so", "x.abi3.so.6.11"]
+    for name in (*found, "pointwise.soft_cap-180.py311.1.nbc", "notes.so.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "link.so").symlink_to("libm.so")
+    assert [path.name for path in libraries(tmp_path)] == sorted(found)
