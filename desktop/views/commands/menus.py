@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QMainWindow, QMenu
 
 from desktop.views.commands.actions import Command
 from desktop.views.layout.bidi import isolated
+from desktop.views.widgets.menu_button import close_after_use
 
 __all__ = ["add_menus", "with_mnemonics"]
 
@@ -33,6 +34,7 @@ def add_menus(
     }
     for menu in menus.values():
         menu.setToolTipsVisible(True)
+        close_after_use(menu)
         menu.aboutToShow.connect(lambda menu=menu: _mark_letters(menu))
     actions: dict[str, QAction] = {}
     for command in commands:

@@ -6,9 +6,9 @@ from functools import partial
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup, QPalette
-from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton
+from PySide6.QtWidgets import QMenu, QSizePolicy
 
-from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.menu_button import IconMenuButton
 from engine.core import ModelInfo, nearest_level
 from engine.settings import ThinkingSettings, setting_info
 from engine.settings.thinking import AUTO
@@ -18,7 +18,7 @@ __all__ = ["ThinkingPicker"]
 _WORDS = dict(setting_info(ThinkingSettings.__dataclass_fields__["thinking"]).choices)
 
 
-class ThinkingPicker(IconButton):
+class ThinkingPicker(IconMenuButton):
     """Shows the level of thinking, and offers those of the model in a menu; hidden for a model without.
 
     `chosen(level)`: a value of `ThinkingSettings.thinking`.
@@ -30,7 +30,6 @@ class ThinkingPicker(IconButton):
         super().__init__("thinking", "Thinking", role=QPalette.ColorRole.WindowText)
         self.setObjectName("thinking")
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.setMinimumWidth(34)  # large text in a small window is cut
         self._menu = QMenu(self)

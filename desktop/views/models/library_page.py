@@ -17,7 +17,6 @@ from PySide6.QtWidgets import (
     QPushButton,
     QSplitter,
     QStackedWidget,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -31,6 +30,7 @@ from desktop.views.models.library_details import LibraryDetails
 from desktop.views.models.library_table import LibraryTable
 from desktop.views.widgets.combo_box import ComboBox, add_clear_button
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.menu_button import MenuButton
 from desktop.views.widgets.text_label import text_label
 from engine.words import ngettext
 
@@ -79,11 +79,10 @@ class LibraryPage(QWidget):
         self.source.setAccessibleName("Where to look for models")
         self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.source.addItem(EVERYWHERE)
-        self.folders = QToolButton()
+        self.folders = MenuButton()
         self.folders.setObjectName("more")
         self.folders.setText("Folders ▾")
         self.folders.setAccessibleName("Folders to search for models")
-        self.folders.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.folders.setMenu(QMenu(self))
         self.folders.menu().aboutToShow.connect(self._fill_folders)
         self.open_file = QPushButton("Open file…")

@@ -7,11 +7,12 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QPalette
-from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from desktop.items.models.local_models import ModelEntry, model_name, starter_words
 from desktop.views.layout.bidi import isolated
 from desktop.views.widgets.icons import tinted
+from desktop.views.widgets.menu_button import MenuButton
 from engine.printable import one_line
 from engine.remote import split_address
 
@@ -21,7 +22,7 @@ _MOST_ENTRIES = 12
 _NAME_CHARACTERS, _TROUBLE_CHARACTERS = 34, 60
 
 
-class ModelPicker(QToolButton):
+class ModelPicker(MenuButton):
     """Shows the loaded model; the menu emits `entries_requested()` when it opens, answered by `show_entries`.
 
     `chosen(path)`, `library_requested()`, `open_file_requested()`, `open_folder_requested()`,
@@ -43,7 +44,6 @@ class ModelPicker(QToolButton):
         super().__init__(parent)
         self.setObjectName("modelButton")
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.setMinimumWidth(60)

@@ -7,10 +7,11 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, QSize, Signal
 from PySide6.QtGui import QAction, QActionGroup, QIcon, QPixmap
-from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 
 from desktop.services.session.scene import SceneParticipant
 from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.menu_button import MenuButton
 from desktop.views.widgets.text_label import set_styled, text_label
 
 __all__ = ["ParticipantsBar"]
@@ -38,9 +39,8 @@ class ParticipantsBar(QWidget):
         self.buttons: list[QPushButton] = []
         self.title = text_label(tone="muted")
         self._flow.addWidget(self.title)
-        self.user = QToolButton()
+        self.user = MenuButton()
         self.user.setObjectName("roleUser")
-        self.user.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._menu = QMenu(self.user)
         self._menu.setAccessibleName("Your names")
         self._names = QActionGroup(self._menu)

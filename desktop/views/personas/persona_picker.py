@@ -7,10 +7,11 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup, QIcon, QPalette, QPixmap
-from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from desktop.store.conversations.personas import Persona
 from desktop.views.widgets.icons import tinted
+from desktop.views.widgets.menu_button import MenuButton
 
 __all__ = ["PersonaPicker"]
 
@@ -18,7 +19,7 @@ _NAME_CHARACTERS = 22
 Draw = Callable[[Persona, int], QPixmap]
 
 
-class PersonaPicker(QToolButton):
+class PersonaPicker(MenuButton):
     """Shows who answers; the menu emits `entries_requested()` when it opens, answered by `show_entries`.
 
     `chosen(id or None)`; `manage_requested()`; `participants_requested()`: the cast is to be changed.
@@ -36,7 +37,6 @@ class PersonaPicker(QToolButton):
         self._persona: Persona | None = None
         self._roles = 0
         self.setObjectName("personaButton")
-        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.setMinimumWidth(34)
         self._menu = QMenu(self)

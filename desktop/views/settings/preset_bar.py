@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QMenu,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -22,7 +21,7 @@ from desktop.services.settings.presets import PresetService
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
-from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.menu_button import IconMenuButton
 from desktop.views.widgets.text_label import text_label
 
 __all__ = ["PresetBar"]
@@ -44,9 +43,8 @@ class PresetBar(QWidget):
         self.combo.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.combo.activated.connect(lambda: self._service.choose(self.combo.currentText()))
         self.state = text_label(tone="source")
-        self.more = IconButton("more", "Save, rename, delete, import or export presets")
+        self.more = IconMenuButton("more", "Save, rename, delete, import or export presets")
         self.more.setObjectName("more")
-        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.more.setMenu(self._make_menu())
         label = QLabel("Preset")
         label.setBuddy(self.combo)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, Qt, Signal, Slot
-from PySide6.QtGui import QContextMenuEvent, QKeyEvent
-from PySide6.QtWidgets import QFrame, QListWidget, QTextBrowser, QVBoxLayout, QWidget
+from PySide6.QtGui import QContextMenuEvent, QKeyEvent, QMouseEvent
+from PySide6.QtWidgets import QFrame, QListWidget, QTextEdit, QVBoxLayout, QWidget
 
 from desktop.blocks import THINKING_TAGS, BlockSplitter, Tag
 from desktop.blocks.spoken_text import spoken_reply
@@ -80,6 +80,18 @@ def message_words(item: MessageItem, place: int, count: int, beginning: str) -> 
     return f"{', '.join(parts)}: {line if len(line) <= _LONGEST else line[:_LONGEST] + '…'}"
 
 
+class _MessageText(QTextEdit):
+    """`followed(address)`: a link was clicked. A `QTextBrowser` is a label for screen readers, not a text."""
+
+    followed = Signal(str)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        super().mouseReleaseEvent(event)
+        address = self.anchorAt(event.position().toPoint())
+        if address and event.button() == Qt.MouseButton.LeftButton and not self.textCursor().hasSelection():
+            self.followed.emit(address)
+
+
 class ReadingPage(QFrame):
     """Covers `viewport` while it is open. `closed()`: the keyboard goes back to the transcript;
     `menu_requested(message, place)`: the menu of a message is to open there on the screen.
@@ -99,13 +111,13 @@ class ReadingPage(QFrame):
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.currentRowChanged.connect(self._show)
         self.list.itemActivated.connect(self._enter)
-        self.text = QTextBrowser()
-        self.text.setOpenLinks(False)
+        self.text = _MessageText()
+        self.text.setReadOnly(True)
         self.text.setFrameShape(QFrame.Shape.NoFrame)
         self.text.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextBrowserInteraction | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
-        self.text.anchorClicked.connect(lambda address: self._follow(address.toString()))
+        self.text.followed.connect(self._follow)
         self.text.setAccessibleDescription(_HINT)
         self.list.installEventFilter(self)
         self.text.installEventFilter(self)
