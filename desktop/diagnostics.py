@@ -21,6 +21,7 @@ from PySide6.QtCore import QMessageLogContext, QObject, QtMsgType, Signal, qInst
 
 from engine.platform.folders import private_file, private_folder
 from engine.printable import printable
+from engine.words import _
 
 __all__ = ["CRASH_FILE", "Diagnostics"]
 
@@ -110,9 +111,11 @@ class Diagnostics(QObject):
         self._mark.unlink(missing_ok=True)
 
     def _sentence(self, kind: type[BaseException]) -> str:
-        return (
-            f"Something went wrong in Inglenook ({kind.__name__}). Your chats are saved, and the "
-            f"details are in {self.log_file}."
+        return _(
+            "Something went wrong in Inglenook ({kind}). Your chats are saved, and the details "
+            "are in {log_file}.",
+            kind=kind.__name__,
+            log_file=self.log_file,
         )
 
     def _on_exception(

@@ -21,6 +21,7 @@ from engine.settings import (
     ThinkingSettings,
     setting,
 )
+from engine.words import N_
 
 __all__ = [
     "CONVERSATION_SETTINGS",
@@ -189,16 +190,16 @@ class LocalServerSettings(Settings):
 
 
 PANES: tuple[tuple[str, type[Settings]], ...] = (
-    ("Sampling", SamplerSettings),
-    ("Drafting", SpeculationSettings),
-    ("Stop conditions", StopSettings),
-    ("Constraints", ConstraintSettings),
-    ("Guidance", GuidanceSettings),
-    ("Thinking", ThinkingSettings),
-    ("Context", CacheSettings),
-    ("Output", OutputSettings),
-    ("Adapters", AdapterSettings),
-    ("Model", LoadSettings),
+    (N_("Sampling"), SamplerSettings),
+    (N_("Drafting"), SpeculationSettings),
+    (N_("Stop conditions"), StopSettings),
+    (N_("Constraints"), ConstraintSettings),
+    (N_("Guidance"), GuidanceSettings),
+    (N_("Thinking"), ThinkingSettings),
+    (N_("Context"), CacheSettings),
+    (N_("Output"), OutputSettings),
+    (N_("Adapters"), AdapterSettings),
+    (N_("Model"), LoadSettings),
 )
 """Title and settings class of every pane beside the chat, in the order they are shown."""
 
@@ -225,16 +226,17 @@ class PreferencePage(NamedTuple):
 
 
 PREFERENCES: tuple[PreferencePage, ...] = (
-    PreferencePage("Appearance", Appearance),
+    PreferencePage(N_("Appearance"), Appearance),
     PreferencePage(
-        "Chats", Behaviour, ("send_with", "several", "makers_advice", "model_titles", "show_advanced"),
+        N_("Chats"), Behaviour, ("send_with", "several", "makers_advice", "model_titles", "show_advanced"),
         ("shortcuts",), "keyboard keys hotkeys",
     ),
-    PreferencePage("Notifications", Behaviour, ("notify_after", "announce_replies")),
-    PreferencePage("Models", None, (), ("library", "servers"), "folders directories hub download offline"),
-    PreferencePage("Local server", LocalServerSettings, ("on", "port", "network"), ("local_server",)),
+    PreferencePage(N_("Notifications"), Behaviour, ("notify_after", "announce_replies")),
+    PreferencePage(N_("Models"), None, (), ("library", "servers"),
+        "folders directories hub download offline"),
+    PreferencePage(N_("Local server"), LocalServerSettings, ("on", "port", "network"), ("local_server",)),
     PreferencePage(
-        "Data and updates", Behaviour, ("trash_days", "backups", "weekly_check"),
+        N_("Data and updates"), Behaviour, ("trash_days", "backups", "weekly_check"),
         ("restore_backup", "move_data", "updates"), "storage privacy version",
     ),
 )  # fmt: skip

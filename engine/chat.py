@@ -40,6 +40,7 @@ from engine.generator.request import GenerationRequest, Guidance
 from engine.platform.folders import cache_dir
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.template.template import ChatTemplate
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.constraint.filter import Filter
@@ -222,11 +223,16 @@ class LocalChat:
         try:
             yield from prove_again(model)
         except DeviceLost as lost:
-            raise DeviceLost(f"The model's scores are not finite numbers. {lost}", lost.report) from error
+            raise DeviceLost(
+                _("The model's scores are not finite numbers. {lost}", lost=lost), lost.report
+            ) from error
         raise NotFinite(
-            f"{error} The GPU's kernels were checked again and are right, so the model's file is likely "
-            "damaged, or its numbers go beyond their range: download it again, or take another "
-            "quantisation of it."
+            _(
+                "{error} The GPU's kernels were checked again and are right, so the model's file "
+                "is likely damaged, or its numbers go beyond their range: download it again, or "
+                "take another quantisation of it.",
+                error=error,
+            )
         ) from error
 
     def foresee(self, request: ChatRequest) -> Foreseen:
@@ -318,7 +324,7 @@ def _watched(
 
     def check() -> None:
         if stop is not None and stop.is_set():
-            raise Cancelled(f"Loading {name} was stopped.")
+            raise Cancelled(_("Loading {name} was stopped.", name=name))
 
     try:
         return (yield from mapped(loading, lambda progress: progress, check))
@@ -342,7 +348,7 @@ def _load(
     from engine.models.saved import fingerprint, restore_cache
     from engine.weights.checkpoint import open_checkpoint
 
-    yield Loading("Reading the model's headers", 0, 1)
+    yield Loading(_("Reading the model's headers"), 0, 1)
     checkpoint = open_checkpoint(path)
     try:
         info = describe_checkpoint(checkpoint)

@@ -25,6 +25,7 @@ from __future__ import annotations
 import traceback
 
 from engine.printable import one_line
+from engine.words import english
 
 
 class EngineError(Exception):
@@ -38,6 +39,11 @@ class EngineError(Exception):
 
     def __str__(self) -> str:
         return one_line(super().__str__())
+
+    @property
+    def english(self) -> str:
+        """The sentence in the source language, for programs and logs."""
+        return one_line(str(english(self.args[0]))) if self.args else ""
 
 
 class ModelNotFound(EngineError):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import BadSetting
+from engine.words import N_, _, language, translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,22 @@ def within(low: float, high: float, *, step: float, slider_high: float | None = 
 
 
 def setting_info(field: dataclasses.Field[Any]) -> SettingInfo:
-    """The `SettingInfo` of a field declared with `setting()`."""
+    """The `SettingInfo` of a field declared with `setting()`, in the user's language."""
+    info = _declared(field)
+    if language() == "en":
+        return info
+    return dataclasses.replace(
+        info,
+        label=translate(info.label),
+        help=translate(info.help),
+        unit=translate(info.unit),
+        group=translate(info.group),
+        choices=tuple((value, translate(label)) for value, label in info.choices),
+        words=tuple((number, translate(word)) for number, word in info.words),
+    )
+
+
+def _declared(field: dataclasses.Field[Any]) -> SettingInfo:
     info = field.metadata["setting"]
     assert isinstance(info, SettingInfo)
     return info
@@ -93,9 +109,7 @@ def field_kinds(cls: type) -> dict[str, Kind]:
             kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
         is_tuple = typing.get_origin(kind) is tuple
         scalar = typing.get_args(kind)[0] if is_tuple else kind
-        found[field.name] = Kind(
-            setting_info(field), scalar, is_tuple, optional, f"{cls.__name__}.{field.name}"
-        )
+        found[field.name] = Kind(_declared(field), scalar, is_tuple, optional, f"{cls.__name__}.{field.name}")
     return found
 
 
@@ -104,20 +118,48 @@ def _check_scalar(where: str, value: Any, kind: Any, info: SettingInfo) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise BadSetting(f"{where} is {value!r}, but it must be {_KIND_NAMES[kind]}.")
+        raise BadSetting(
+            _(
+                "{where} is {value!r}, but it must be {kind}.",
+                where=where,
+                value=value,
+                kind=translate(_KIND_NAMES[kind]),
+            )
+        )
     if kind is float and not math.isfinite(value):
-        raise BadSetting(f"{where} is {value!r}, but it must be a finite number.")
+        raise BadSetting(_("{where} is {value!r}, but it must be a finite number.", where=where, value=value))
     if kind in (int, float) and not _inside(value, info):
-        raise BadSetting(f"{where} is {value!r}, but it must be {_range_text(info)}.")
-    if info.choices and value not in [choice for choice, _ in info.choices]:
-        allowed = ", ".join(choice for choice, _ in info.choices)
-        raise BadSetting(f"{where} is {value!r}, but it must be one of: {allowed}.")
+        raise BadSetting(
+            _(
+                "{where} is {value!r}, but it must be {range}.",
+                where=where,
+                value=value,
+                range=_range_text(info),
+            )
+        )
+    if info.choices and value not in [choice for choice, _unused in info.choices]:
+        allowed = ", ".join(choice for choice, _unused in info.choices)
+        raise BadSetting(
+            _(
+                "{where} is {value!r}, but it must be one of: {allowed}.",
+                where=where,
+                value=value,
+                allowed=allowed,
+            )
+        )
     if info.pattern and not re.fullmatch(info.pattern, value):
-        raise BadSetting(f"{where} is {value!r}, but it must be {info.form}.")
+        raise BadSetting(
+            _(
+                "{where} is {value!r}, but it must be {form}.",
+                where=where,
+                value=value,
+                form=translate(info.form),
+            )
+        )
     return value
 
 
-_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_KIND_NAMES = {bool: N_("true or false"), int: N_("a whole number"), float: N_("a number"), str: N_("text")}
 
 
 def _inside(value: float, info: SettingInfo) -> bool:
@@ -126,8 +168,10 @@ def _inside(value: float, info: SettingInfo) -> bool:
 
 def _range_text(info: SettingInfo) -> str:
     if info.low is not None and info.high is not None:
-        return f"between {info.low:g} and {info.high:g}"
-    return f"at least {info.low:g}" if info.low is not None else f"at most {info.high:g}"
+        return _("between {low:g} and {high:g}", low=info.low, high=info.high)
+    return (
+        _("at least {low:g}", low=info.low) if info.low is not None else _("at most {high:g}", high=info.high)
+    )
 
 
 def check_value(cls: type, name: str, value: Any) -> Any:
@@ -137,12 +181,14 @@ def check_value(cls: type, name: str, value: Any) -> Any:
     """
     found = field_kinds(cls).get(name)
     if found is None:
-        raise BadSetting(f"{cls.__name__} has no setting named {name!r}.")
+        raise BadSetting(_("{cls} has no setting named {name!r}.", cls=cls.__name__, name=name))
     if value is None and found.optional:
         return None
     if found.is_tuple:
         if not isinstance(value, (list, tuple)):
-            raise BadSetting(f"{found.where} is {value!r}, but it must be a list.")
+            raise BadSetting(
+                _("{where} is {value!r}, but it must be a list.", where=found.where, value=value)
+            )
         return tuple(_check_scalar(found.where, item, found.scalar, found.info) for item in value)
     return _check_scalar(found.where, value, found.scalar, found.info)
 

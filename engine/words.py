@@ -1,12 +1,120 @@
-"""Words for numbers: one function that chooses between singular and plural."""
+"""The words of the program in the user's language, by gettext catalogues in `resources/languages`.
+
+Every text that a user reads is written in English at its place: `_("Close")`, or
+`_("{count} of {total:,} files", count=done, total=total)`, which is translated first and formatted then.
+Literals of module-level tables are marked by `N_` and translated by `translate` where they are shown.
+`ngettext` chooses between singular and plural by the rules of the language. Whole sentences, never parts to
+be glued: other languages have another order of words.
+
+English is the source: without a catalogue each text stays as it is written. Log lines, prompts to models,
+answers of the local server and the command line are English always.
+"""
 
 from __future__ import annotations
 
+import gettext
+import string
+from pathlib import Path
+from typing import Any
 
-def ngettext(one: str, many: str, number: int, **values: object) -> str:
-    """The sentence `one` for a number of 1, else `many`; `{n}` in it becomes the number, with commas.
+import resources
 
-    Other names in braces become `values`. Both are whole sentences or labels, as gettext's extraction wants
-    them: never parts to be glued.
+__all__ = ["N_", "Words", "_", "english", "language", "languages", "ngettext", "set_language", "translate"]
+
+FOLDER = Path(resources.__file__).parent / "languages"
+"""`CODE/LC_MESSAGES/inglenook.po` and `.mo` for each language."""
+
+DOMAIN = "inglenook"
+
+
+class Words(str):
+    """A translated text that remembers its source: `english` is the same text in English."""
+
+    english: str = ""
+
+
+class _Numbers(string.Formatter):
+    """Formats numbers with the separators of a language: `{n:,}` and `{n:.1f}` as it writes them."""
+
+    def __init__(self, group: str, point: str) -> None:
+        self._separators = str.maketrans({",": group, ".": point})
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        text = super().format_field(value, format_spec)
+        number = isinstance(value, (int, float)) and bool(format_spec)
+        return text.translate(self._separators) if number else text
+
+
+class _State:
+    """The language in use, its catalogue (None: the source) and how it writes numbers."""
+
+    code = "en"
+    catalogue: gettext.NullTranslations | None = None
+    numbers = _Numbers(",", ".")
+
+
+def languages(folder: Path = FOLDER) -> tuple[str, ...]:
+    """The codes of the languages with a catalogue, and "en", sorted."""
+    return tuple(sorted({"en", *(found.parts[-3] for found in folder.glob(f"*/LC_MESSAGES/{DOMAIN}.mo"))}))
+
+
+def language() -> str:
+    """The code of the language in use."""
+    return _State.code
+
+
+def set_language(code: str, group: str = ",", point: str = ".", folder: Path = FOLDER) -> None:
+    """Translate into the language `code` from now on; `group` and `point` are its separators in numbers.
+
+    "en" is the source. Raises `FileNotFoundError` if there is no catalogue for `code`.
     """
-    return (one if number == 1 else many).format(n=f"{number:,}", **values)
+    catalogue = None if code == "en" else gettext.translation(DOMAIN, folder, [code])
+    _State.code, _State.catalogue, _State.numbers = code, catalogue, _Numbers(group, point)
+
+
+def N_(text: str) -> str:
+    """`text` itself: marks a literal for translation that `translate` gets later."""
+    return text
+
+
+def _(text: str, /, **values: object) -> str:
+    """The literal `text` in the user's language; `{name}` in it becomes the value of that name."""
+    return translate(text, **values)
+
+
+def translate(text: str, /, **values: object) -> str:
+    """A text marked by `N_`, in the user's language, formatted with `values`."""
+    catalogue = _State.catalogue
+    if catalogue is None or not text:
+        return text.format(**values) if values else text
+    return _worded(text, catalogue.gettext(text), values)
+
+
+def ngettext(one: str, many: str, number: int, /, **values: object) -> str:
+    """The sentence for a number: `one` for 1 and `many` for others in English; other languages have up to
+    six forms.
+
+    `{n}` in it becomes the number, with separators; other names in braces become `values`. Both are whole
+    sentences or labels.
+    """
+    catalogue = _State.catalogue
+    source = one if number == 1 else many
+    if catalogue is None:
+        return source.format(n=f"{number:,}", **values)
+    n = _State.numbers.format("{:,}", number)
+    return _worded(source, catalogue.ngettext(one, many, number), {"n": Words(n), **values}, n=f"{number:,}")
+
+
+def _worded(source: str, found: str, values: dict[str, object], **plain: object) -> str:
+    if not values:
+        words = Words(found)
+        words.english = source
+        return words
+    words = Words(_State.numbers.vformat(found, (), values))
+    words.english = source.format(**{**{name: english(value) for name, value in values.items()}, **plain})
+    return words
+
+
+def english(text: object) -> Any:
+    """The English source of a translated text or of an engine error; anything else as it is."""
+    return getattr(text, "english", text)

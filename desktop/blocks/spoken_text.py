@@ -10,7 +10,7 @@ from itertools import groupby
 from desktop.blocks.block import Block, Kind
 from desktop.blocks.splitter import BlockSplitter
 from desktop.blocks.spoken_math import spoken_math
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["spoken_reply", "spoken_so_far"]
 
@@ -46,7 +46,7 @@ def spoken_so_far(splitter: BlockSplitter, ended: bool) -> str:
 
 def _words(block: Block) -> str:
     if block.kind is Kind.MATH:
-        return f"Formula: {spoken_math(block.body)}.\n" if block.closed else ""
+        return _("Formula: {spoken_math}.\n", spoken_math=spoken_math(block.body)) if block.closed else ""
     return _MARKS.sub("", block.body).strip() + ("\n" if block.closed else "")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from desktop.menu_entry.kinds import EntryError
 from desktop.menu_entry.starting import starting
+from engine.words import N_, _, translate
 
 __all__ = ["EntryError", "install", "installed", "uninstall"]
 
@@ -34,10 +35,19 @@ def install(data: Path | None = None) -> str:
 
         return xdg.install(start)
     except OSError as error:
-        raise EntryError(_sentence("added to", error)) from error
+        raise EntryError(
+            _sentence(
+                N_("Inglenook cannot be added to the applications menu ({reason}). Check the permissions."),
+                error,
+            )
+        ) from error
     except ImportError as error:  # Qt draws the icons
         raise EntryError(
-            f"Inglenook cannot be added to the applications menu, because Qt does not work here ({error})."
+            _(
+                "Inglenook cannot be added to the applications menu, because Qt does not work here "
+                "({error}).",
+                error=error,
+            )
         ) from error
 
 
@@ -56,7 +66,15 @@ def uninstall() -> str:
 
         return xdg.uninstall()
     except OSError as error:
-        raise EntryError(_sentence("removed from", error)) from error
+        raise EntryError(
+            _sentence(
+                N_(
+                    "Inglenook cannot be removed from the applications menu ({reason}). "
+                    "Check the permissions."
+                ),
+                error,
+            )
+        ) from error
 
 
 def installed() -> bool:
@@ -74,7 +92,8 @@ def installed() -> bool:
     return (xdg.data_home() / xdg.ENTRY).exists()
 
 
-def _sentence(what: str, error: OSError) -> str:
-    place = f" at {error.filename}" if error.filename else ""
-    reason = f"{error.strerror or error}{place}"
-    return f"Inglenook cannot be {what} the applications menu ({reason}). Check the permissions."
+def _sentence(words: str, error: OSError) -> str:
+    reason = str(error.strerror or error)
+    if error.filename:
+        reason = _("{reason} at {path}", reason=reason, path=error.filename)
+    return translate(words, reason=reason)

@@ -11,6 +11,7 @@ from typing import Any
 from desktop.menu_entry.kinds import KINDS, EntryError, write_picture
 from desktop.menu_entry.starting import Starting
 from desktop.version import version
+from engine.words import _
 
 __all__ = ["IDENTIFIER", "bundle", "information", "install", "script", "uninstall"]
 
@@ -67,17 +68,20 @@ def install(start: Starting) -> str:
     program.write_text(script(start), encoding="utf-8")
     program.chmod(0o755)
     write_picture(place / "Contents" / "Resources" / "inglenook.icns")
-    return f"Inglenook was added to the applications, as {place}."
+    return _("Inglenook was added to the applications, as {place}.", place=place)
 
 
 def uninstall() -> str:
     """Remove the application. Raises OSError, and `EntryError` if something else has its name."""
     place = bundle()
     if not place.exists():
-        return "Inglenook was not among the applications."
+        return _("Inglenook was not among the applications.")
     if not _is_own(place):
         raise EntryError(
-            f"{place} was not created by Inglenook, so it was left unchanged. Move it elsewhere first."
+            _(
+                "{place} was not created by Inglenook, so it was left unchanged. Move it elsewhere first.",
+                place=place,
+            )
         )
     shutil.rmtree(place)
-    return "Inglenook was removed from the applications."
+    return _("Inglenook was removed from the applications.")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from desktop.menu_entry.kinds import KINDS, EntryError, write_picture
 from desktop.menu_entry.starting import Starting
+from engine.words import _
 
 __all__ = ["install", "registry", "shortcut", "shortcut_script", "uninstall"]
 
@@ -78,8 +79,10 @@ def install(start: Starting) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode or not place.exists():
         raise EntryError(
-            "The Start menu shortcut could not be created, because PowerShell reported an error. "
-            "Create one yourself."
+            _(
+                "The Start menu shortcut could not be created, because PowerShell reported an error. "
+                "Create one yourself."
+            )
         )
     if sys.platform == "win32":
         import winreg
@@ -87,7 +90,7 @@ def install(start: Starting) -> str:
         for key, name, value in registry(start, icon):
             with winreg.CreateKeyEx(winreg.HKEY_CURRENT_USER, key) as handle:
                 winreg.SetValueEx(handle, name, 0, winreg.REG_SZ, value)
-    return "Inglenook was added to the Start menu."
+    return _("Inglenook was added to the Start menu.")
 
 
 def uninstall() -> str:
@@ -106,4 +109,8 @@ def uninstall() -> str:
                 ending = rf"{_CLASSES}\{_LAST_ENDINGS[kind.prog_id]}\OpenWithProgids"
                 with winreg.OpenKey(winreg.HKEY_CURRENT_USER, ending, access=winreg.KEY_SET_VALUE) as handle:
                     winreg.DeleteValue(handle, kind.prog_id)
-    return "Inglenook was removed from the Start menu." if present else "Inglenook was not in the Start menu."
+    return (
+        _("Inglenook was removed from the Start menu.")
+        if present
+        else _("Inglenook was not in the Start menu.")
+    )

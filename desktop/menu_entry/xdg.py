@@ -16,6 +16,7 @@ from xml.sax.saxutils import escape
 import resources
 from desktop.menu_entry.kinds import ICON_SIZES, KINDS, write_picture
 from desktop.menu_entry.starting import Starting
+from engine.words import _
 
 __all__ = ["ENTRY", "data_home", "desktop_file", "install", "mime_file", "quoted", "uninstall", "write_files"]
 
@@ -106,7 +107,7 @@ def install(start: Starting) -> str:
     home = data_home()
     write_files(home, start)
     _update(home)
-    return f"Inglenook was added to the applications menu, as {home / ENTRY}."
+    return _("Inglenook was added to the applications menu, as {home}.", home=home / ENTRY)
 
 
 def write_files(home: Path, start: Starting) -> None:
@@ -127,13 +128,13 @@ def uninstall() -> str:
     for path in present:
         path.unlink()
     if not present:
-        return "Inglenook was not in the applications menu."
+        return _("Inglenook was not in the applications menu.")
     _update(home)
     for path in present:
         for folder in list(path.relative_to(home).parents)[:-1]:
             with contextlib.suppress(OSError):  # not empty
                 (home / folder).rmdir()
-    return "Inglenook was removed from the applications menu."
+    return _("Inglenook was removed from the applications menu.")
 
 
 def _update(home: Path) -> None:

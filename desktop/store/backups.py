@@ -29,6 +29,7 @@ from desktop.store.database.database import (
 from desktop.store.database.errors import translated
 from desktop.store.database.integrity_marker import MARKER_SUFFIXES, request_check
 from engine.platform.folders import private_file, private_folder
+from engine.words import _
 
 __all__ = [
     "TIERS", "Backup", "Backups", "Tier", "count_conversations", "forget_restore", "prepare_restore",
@@ -128,8 +129,11 @@ class Backups:
             self._bound(size)
             if shutil.disk_usage(self.folder).free < size + SPARE:
                 raise DiskFull(
-                    f"There is not enough disk space for a backup in {self.folder}. It needs "
-                    f"{size >> 20} MiB."
+                    _(
+                        "There is not enough disk space for a backup in {folder}. It needs {size} MiB.",
+                        folder=self.folder,
+                        size=size >> 20,
+                    )
                 )
             private_file(part)
             if not self._copy(part, cancelled, progress):
@@ -137,15 +141,25 @@ class Backups:
                 return None
             if damage := check_file(part, cancelled):
                 raise Damaged(
-                    f"The file {self.path} with your chats is damaged ({damage}). Restart Inglenook "
-                    "to recover everything that can be read. Earlier backups are not affected."
+                    _(
+                        "The file {path} with your chats is damaged ({damage}). Restart Inglenook "
+                        "to recover everything that can be read. Earlier backups are not affected.",
+                        path=self.path,
+                        damage=damage,
+                    )
                 )
             os.replace(part, target)
         except Damaged:
             request_check(self.path)
             raise
         except OSError as error:
-            raise StoreError(f"No backup can be saved in {self.folder} ({error.strerror}).") from error
+            raise StoreError(
+                _(
+                    "No backup can be saved in {folder} ({strerror}).",
+                    folder=self.folder,
+                    strerror=error.strerror,
+                )
+            ) from error
         finally:
             for suffix in ("", "-wal", "-shm", *MARKER_SUFFIXES):
                 with contextlib.suppress(OSError):
@@ -189,7 +203,7 @@ class Backups:
             backups.remove(backup)
 
     def _copy(self, part: Path, cancelled: Callable[[], bool], progress: Callable[[float], None]) -> bool:
-        def step(_: int, left: int, total: int) -> None:
+        def step(_unused: int, left: int, total: int) -> None:
             if cancelled():
                 raise _Cancelled
             progress(1 - left / max(total, 1))
@@ -229,7 +243,13 @@ def prepare_restore(backup: Path, path: Path) -> Path:
         shutil.copyfile(backup, private_file(part))
         damage = check_file(part)
         if damage:
-            raise StoreError(f"The backup {backup.name} is damaged ({damage}). Choose an earlier one.")
+            raise StoreError(
+                _(
+                    "The backup {backup} is damaged ({damage}). Choose an earlier one.",
+                    backup=backup.name,
+                    damage=damage,
+                )
+            )
         database = Database(part)
         try:
             database.execute("UPDATE messages SET state = 'stopped' WHERE state = 'running'")
@@ -243,7 +263,14 @@ def prepare_restore(backup: Path, path: Path) -> Path:
         forget_restore(part)
         if isinstance(error, StoreError):
             raise
-        raise StoreError(f"The backup {backup.name} cannot replace {path} ({error.strerror}).") from error
+        raise StoreError(
+            _(
+                "The backup {backup} cannot replace {path} ({strerror}).",
+                backup=backup.name,
+                path=path,
+                strerror=error.strerror,
+            )
+        ) from error
     return part
 
 
@@ -260,7 +287,9 @@ def put_in_place(part: Path, path: Path) -> Path | None:
     except OSError as error:
         if moved is not None and not path.exists():
             moved.rename(path)
-        raise StoreError(f"The backup cannot replace {path} ({error.strerror}).") from error
+        raise StoreError(
+            _("The backup cannot replace {path} ({strerror}).", path=path, strerror=error.strerror)
+        ) from error
     finally:
         forget_restore(part)
     return moved

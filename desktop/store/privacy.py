@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from engine.platform.folders import cache_dir, close_to_others, private_folder
+from engine.words import _
 
 __all__ = ["OUR_FILES", "close_data"]
 
@@ -39,9 +40,10 @@ def close_data(folder: Path) -> str:
         log.warning("%d files in %s stay open to other users, among them %s", len(left), folder, left[0])
     if not _is_open(folder):
         return ""
-    return (
-        f"Other users of this computer can open your chats in {folder}, and Inglenook is not allowed "
-        "to change that. Choose another data folder with --data."
+    return _(
+        "Other users of this computer can open your chats in {folder}, and Inglenook is not "
+        "allowed to change that. Choose another data folder with --data.",
+        folder=folder,
     )
 
 

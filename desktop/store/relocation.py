@@ -30,6 +30,7 @@ from engine.platform.folders import DATA_VARIABLE, data_dir, private_folder, usu
 from engine.platform.moved_data import NOTE_NAME, Moved, read_moved, write_moved
 from engine.platform.whole_file import write_whole
 from engine.units import size_text
+from engine.words import N_, _, translate
 
 __all__ = [
     "LIST_NAME", "STOPPED", "Progress", "arrived", "copy_before", "data_bytes", "delete_before",
@@ -37,7 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 LIST_NAME = ".inglenook-moving"
-STOPPED = "The move was stopped. Your data is still in its old place."
+STOPPED = N_("The move was stopped. Your data is still in its old place.")
 SPARE = 64 << 20
 CHUNK = 4 << 20
 _NOT_COPIED = ("inglenook.lock", "inglenook.socket")
@@ -55,13 +56,14 @@ class Progress(NamedTuple):
 def fixed_place() -> str:
     """Why the data cannot be moved from the window; "" if it can."""
     if os.environ.get(DATA_VARIABLE):
-        return (
-            f"The data folder was chosen with --data or {DATA_VARIABLE}. To move it, quit Inglenook, move "
-            "the folder, and name the new one there."
+        return _(
+            "The data folder was chosen with --data or {data_variable}. To move it, quit "
+            "Inglenook, move the folder, and name the new one there.",
+            data_variable=DATA_VARIABLE,
         )
     return "" if data_dir() in _own_places() else (
-        "This is a portable copy of Inglenook: its data is next to the program. To move the data, quit "
-        "Inglenook and move both together."
+        _("This is a portable copy of Inglenook: its data is next to the program. To move the data, quit "
+        "Inglenook and move both together.")
     )  # fmt: skip
 
 
@@ -74,22 +76,40 @@ def new_place_trouble(source: Path, target: Path) -> str:
     """Why the data in `source` cannot be moved to `target`, in a sentence; "" if it can."""
     here, there = source.resolve(), target.resolve()
     if there == here:
-        return f"Your data is in {source} already: choose another folder."
+        return _("Your data is in {source} already: choose another folder.", source=source)
     if there.is_relative_to(here):
-        return f"{target} is inside the data folder {source}: choose a folder outside of it."
+        return _(
+            "{target} is inside the data folder {source}: choose a folder outside of it.",
+            target=target,
+            source=source,
+        )
     try:
         if target.exists() and not target.is_dir():
-            return f"{target} is a file: choose a folder."
+            return _("{target} is a file: choose a folder.", target=target)
         if target.is_dir() and _foreign(target):
-            return f"The folder {target} is not empty: choose an empty one, or create one in it."
+            return _(
+                "The folder {target} is not empty: choose an empty one, or create one in it.", target=target
+            )
         nearest = next(place for place in (target, *target.parents) if place.is_dir())
         if not os.access(nearest, os.W_OK | os.X_OK):
-            return f"Nothing can be written in {nearest}: choose another folder, or make this one writable."
+            return _(
+                "Nothing can be written in {nearest}: choose another folder, or make this one writable.",
+                nearest=nearest,
+            )
         needed, free = data_bytes(source) + SPARE, shutil.disk_usage(nearest).free
     except OSError as error:
-        return f"{target} cannot be used ({error.strerror}): choose another folder."
+        return _(
+            "{target} cannot be used ({strerror}): choose another folder.",
+            target=target,
+            strerror=error.strerror,
+        )
     if free < needed:
-        return f"Your data needs {size_text(needed)} in {target}, but only {size_text(free)} are free there."
+        return _(
+            "Your data needs {size} in {target}, but only {size_2} are free there.",
+            size=size_text(needed),
+            target=target,
+            size_2=size_text(free),
+        )
     return ""
 
 
@@ -152,7 +172,9 @@ def delete_before(folder: Path) -> None:
             before.rmdir()
         write_moved(usual_data_dir(), Moved(folder))
     except OSError as error:
-        raise StoreError(f"Not all of {before} could be deleted ({error.strerror}).") from error
+        raise StoreError(
+            _("Not all of {before} could be deleted ({strerror}).", before=before, strerror=error.strerror)
+        ) from error
 
 
 # -- parts
@@ -224,7 +246,7 @@ def _copy_and_check(
     files = list(_files(source, names))
     total, done = 2 * sum(file.lstat().st_size for file in files if not file.is_symlink()), 0
     hashes: dict[Path, bytes] = {}
-    for stage, work in (("Copying your data", _copy), ("Checking the copy", _read)):
+    for stage, work in ((_("Copying your data"), _copy), (_("Checking the copy"), _read)):
         for file in files:
             path = target / file.relative_to(source)
             if file.is_symlink():
@@ -233,14 +255,18 @@ def _copy_and_check(
             digest = hashlib.sha256()
             for chunk in work(file, path):
                 if stop.is_set():
-                    raise StoreError(STOPPED)
+                    raise StoreError(translate(STOPPED))
                 digest.update(chunk)
                 done += len(chunk)
                 yield Progress(stage, min(done, total), total)
             if hashes.setdefault(file, digest.digest()) != digest.digest():
                 raise StoreError(
-                    f"The copy of {file.name} in {target} is not what was written: its disk may be failing. "
-                    "Your data is still in its old place."
+                    _(
+                        "The copy of {file} in {target} is not what was written: its disk may be "
+                        "failing. Your data is still in its old place.",
+                        file=file.name,
+                        target=target,
+                    )
                 )
 
 
@@ -290,7 +316,11 @@ def _follow_models(source: Path, target: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     if damage := check_file(database):
         raise StoreError(
-            f"The copy of your chats in {target} cannot be read ({damage}). They have not moved."
+            _(
+                "The copy of your chats in {target} cannot be read ({damage}). They have not moved.",
+                target=target,
+                damage=damage,
+            )
         )
 
 
@@ -322,7 +352,13 @@ def _sync_folders(target: Path, names: Sequence[str]) -> None:
 
 def _sentence(error: OSError, target: Path) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"The disk of {target} is full. Your data is still in its old place.")
+        return DiskFull(
+            _("The disk of {target} is full. Your data is still in its old place.", target=target)
+        )
     return StoreError(
-        f"Your data cannot be copied to {target} ({error.strerror or error}). It is still in its old place."
+        _(
+            "Your data cannot be copied to {target} ({strerror}). It is still in its old place.",
+            target=target,
+            strerror=error.strerror or error,
+        )
     )

@@ -50,6 +50,7 @@ from desktop.views.transfer.controller import TransferController, is_chats
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.theme import Theme
 from engine.settings import Settings
+from engine.words import _
 
 __all__ = ["MainWindow"]
 
@@ -215,10 +216,10 @@ class MainWindow(QMainWindow):
             FileHandler(
                 is_model,
                 lambda paths: self.model_controller.open(model_path(paths[0])),
-                "Drop the model here to open it",
+                _("Drop the model here to open it"),
             ),
-            FileHandler(is_chats, self.transfer.import_files, "Drop the chats here to import them"),
-            FileHandler(attach.accepts, attach.take, "Drop the files here to attach them to your message"),
+            FileHandler(is_chats, self.transfer.import_files, _("Drop the chats here to import them")),
+            FileHandler(attach.accepts, attach.take, _("Drop the files here to attach them to your message")),
         )
 
     def _bind_commands(self) -> None:
@@ -238,12 +239,12 @@ class MainWindow(QMainWindow):
 
     def _add_tips(self) -> None:
         tip = self.commands.keymap.tip
-        tip(self.top_bar.left, "Chats", "sidebar")
-        tip(self.top_bar.right, "Settings", "inspector")
-        tip(self.sidebar.new, "New chat", "new_chat")
-        tip(self.sidebar.new_folder, "New folder", "new_folder")
-        tip(self.sidebar.query, "Search titles and messages", "search")
-        tip(self.inspector.query, "Search all settings", "search_settings")
+        tip(self.top_bar.left, _("Chats"), "sidebar")
+        tip(self.top_bar.right, _("Settings"), "inspector")
+        tip(self.sidebar.new, _("New chat"), "new_chat")
+        tip(self.sidebar.new_folder, _("New folder"), "new_folder")
+        tip(self.sidebar.query, _("Search titles and messages"), "search")
+        tip(self.inspector.query, _("Search all settings"), "search_settings")
 
     def _connect(self) -> None:
         session, services, chat, sidebar = self.session, self.services, self.chat, self.sidebar
@@ -295,7 +296,7 @@ class MainWindow(QMainWindow):
             self.picker.show_model(model.path if model else "", model.name if model else "")
 
     def _show_title(self, title: str) -> None:
-        self.setWindowTitle(f"{title} – Inglenook" if title else "Inglenook")
+        self.setWindowTitle(_("{title} – Inglenook", title=title) if title else "Inglenook")
 
     def _show_settings(self, cls: type[Settings]) -> None:
         if cls is Appearance:
@@ -310,7 +311,7 @@ class MainWindow(QMainWindow):
     def _show_fetching(self, sentence: str, done: int, total: int) -> None:
         self.chat.status.show_progress(sentence, done, total)
         self.picker.show_fetching(True)
-        self.actions_by_name["starter"].setText("Cancel the download")
+        self.actions_by_name["starter"].setText(_("Cancel the download"))
 
     def _end_fetching(self) -> None:
         self.chat.show_state(self.session.state)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from engine.backends.main_memory import free_memory
 from engine.errors import BadSetting
 from engine.settings import LoadSettings
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.backends.cuda.runtime.driver import Gpus
@@ -85,8 +86,10 @@ def check_reference() -> None:
     """Raises `BadSetting` if the reference backend cannot be used: it needs torch."""
     if importlib.util.find_spec("torch") is None:
         raise BadSetting(
-            "The reference device needs PyTorch, which is not part of this installation. Choose the "
-            "processor (CPU), or install the program with pip."
+            _(
+                "The reference device needs PyTorch, which is not part of this installation. Choose the "
+                "processor (CPU), or install the program with pip."
+            )
         )
 
 
@@ -123,7 +126,7 @@ def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]
     return chosen if settings.backend == "cuda" else [*chosen, Target("cpu", free=free_memory())]
 
 
-def choose(settings: LoadSettings, fits: Fits = lambda _: True, known: Usable | None = None) -> Target:
+def choose(settings: LoadSettings, fits: Fits = lambda _unused: True, known: Usable | None = None) -> Target:
     """The first of `targets` that a model fits on, or else the last. Raises as `targets` does."""
     found = targets(settings, known)
     return next((target for target in found[:-1] if fits(target)), found[-1])
@@ -139,11 +142,11 @@ def place(gpus: Sequence[Gpu], all_gpus: Sequence[Gpu]) -> str:
     and GPU 1".
     """
     if len(gpus) > 1:
-        numbers = [f"GPU {gpu.index}" for gpu in gpus]
-        return f"{', '.join(numbers[:-1])} and {numbers[-1]}"
+        numbers = [_("GPU {index}", index=gpu.index) for gpu in gpus]
+        return _("{numbers} and {numbers_2}", numbers=", ".join(numbers[:-1]), numbers_2=numbers[-1])
     (gpu,) = gpus
     alone = sum(other.name == gpu.name for other in all_gpus) == 1
-    return gpu.name if alone else f"{gpu.name} (GPU {gpu.index})"
+    return gpu.name if alone else _("{gpu} (GPU {index})", gpu=gpu.name, index=gpu.index)
 
 
 def _target(gpus: Sequence[Gpu], usable: Usable, kept: int) -> Target:
@@ -153,13 +156,17 @@ def _target(gpus: Sequence[Gpu], usable: Usable, kept: int) -> Target:
 
 def _refusal(unknown: Sequence[int], usable: Usable) -> str:
     if not usable.gpus:
-        return (
-            f"A GPU was chosen, but none can be used. {usable.reason} Choose the processor (CPU) or "
-            "automatic as the device."
+        return _(
+            "A GPU was chosen, but none can be used. {reason} Choose the processor (CPU) or "
+            "automatic as the device.",
+            reason=usable.reason,
         )
     there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in usable.gpus)
     why = f" {usable.reason}" if usable.reason else ""
-    return (
-        f"GPU {unknown[0]} was chosen, but the GPUs that can be used are: {there}.{why} Choose one of "
-        "these, or the processor (CPU)."
+    return _(
+        "GPU {unknown} was chosen, but the GPUs that can be used are: {there}.{why} Choose one "
+        "of these, or the processor (CPU).",
+        unknown=unknown[0],
+        there=there,
+        why=why,
     )

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from engine.core import PAGE_TOKENS
 from engine.errors import BadSetting
+from engine.words import _
 
 GROUP = 32
 """Dimensions that share a Hadamard transform and a scale."""
@@ -65,7 +66,7 @@ def cache_type(dtype: str, value_dtype: str = "same", automatic: str = "fp16") -
     `dtype` is "auto" (`automatic`), a format's name, "q6", or two formats as in "q8/q4"; `value_dtype`,
     unless it is "same", replaces the values' format. Raises `BadSetting` for other names.
     """
-    first, _, second = dtype.partition("/")
+    first, _unused, second = dtype.partition("/")
     keys, values = _pair(first, automatic)
     if second and second != "same":
         values = _one(second)
@@ -120,7 +121,10 @@ def _pair(name: str, automatic: str) -> tuple[str, str]:
 def _one(name: str) -> str:
     if name not in _BITS:
         raise BadSetting(
-            f"The cache type is {name!r}; expected one of auto, {', '.join([*_BITS, *_PAIRS])}, or two such "
-            "as q8/q4."
+            _(
+                "The cache type is {name!r}; expected one of auto, {types}, or two such as q8/q4.",
+                name=name,
+                types=", ".join([*_BITS, *_PAIRS]),
+            )
         )
     return name

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
+from engine.words import _
 
 Bytes = npt.NDArray[np.uint8]
 PieceT = TypeVar("PieceT")
@@ -58,9 +59,13 @@ def _file_bytes(rows: RawTensor, types: Sequence[str]) -> tuple[str, Bytes]:
         half = values.astype(np.float16)
     if (too_large := np.isinf(half) & np.isfinite(values)).any():
         raise BadCheckpoint(
-            f"The tensor {rows.name} ({rows.type}) holds the number {values[too_large][0]:g}; weights "
-            "of this type are kept as fp16, up to 65504. Download the model again, or take it in "
-            "another type."
+            _(
+                "The tensor {rows} ({type}) holds the number {values:g}; weights of this type are "
+                "kept as fp16, up to 65504. Download the model again, or take it in another type.",
+                rows=rows.name,
+                type=rows.type,
+                values=values[too_large][0],
+            )
         )
     return "F16", half.reshape(-1).view(np.uint8)
 

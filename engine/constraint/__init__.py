@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from engine.errors import BadSetting
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.constraint.grammar import GrammarFilter
@@ -35,7 +36,10 @@ def make_filters(
         if form is not None and not form.can_begin(settings.begin_with.encode("utf-8", "replace")):
             shown = _short(settings.begin_with)
             raise BadSetting(
-                f"The reply must start with {shown}, which its format does not allow; change one of them."
+                _(
+                    "The reply must start with {shown}, which its format does not allow; change one of them.",
+                    shown=shown,
+                )
             )
     return filters
 
@@ -81,8 +85,11 @@ def _source(format: str, pattern: str) -> GrammarSource:
     sources = {"json_schema": schema_source, "regex": regex_source, "grammar": lark_source}
     if format not in sources:
         raise BadSetting(
-            f"{format!r} is not a reply format; it must be none, json, json_schema, regex, grammar "
-            "or choices."
+            _(
+                "{format!r} is not a reply format; it must be none, json, json_schema, regex, "
+                "grammar or choices.",
+                format=format,
+            )
         )
     return sources[format](pattern)
 
@@ -90,7 +97,7 @@ def _source(format: str, pattern: str) -> GrammarSource:
 def _lines(pattern: str) -> list[str]:
     lines = [line.strip() for line in pattern.splitlines() if line.strip()]
     if not lines:
-        raise BadSetting("There are no choices for the reply; write one per line.")
+        raise BadSetting(_("There are no choices for the reply; write one per line."))
     return lines
 
 

@@ -11,6 +11,7 @@ from engine.constraint.budget import Budget
 from engine.constraint.filter import Filter
 from engine.constraint.vocabulary import Mask
 from engine.errors import BadSetting
+from engine.words import _
 
 
 class FilterSet:
@@ -156,8 +157,10 @@ class FilterSet:
         masks = [mask for mask in (one.mask() for one in self._filters) if mask is not None]
         if any(mask.dtype != np.uint32 or mask.shape != masks[0].shape or mask.ndim != 1 for mask in masks):
             raise BadSetting(
-                "A filter's mask has the wrong format; it must be uint32 with one bit for each token "
-                "of the vocabulary."
+                _(
+                    "A filter's mask has the wrong format; it must be uint32 with one bit for each token "
+                    "of the vocabulary."
+                )
             )
         if not masks:
             return None

@@ -22,6 +22,7 @@ from engine.constraint.roomy import with_room
 from engine.constraint.vocabulary import Mask, Vocabulary, vocabulary_of
 from engine.errors import BadSetting
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -61,7 +62,7 @@ class GrammarFilter:
         self._mask: Mask | None = None
         self._first = self.mask()
         if not (self._first.any() or self.may_end):
-            raise BadSetting(f"No text can satisfy {source.name}; check what it requires.")
+            raise BadSetting(_("No text can satisfy {source}; check what it requires.", source=source.name))
 
     @classmethod
     def json_schema(cls, tokenizer: Tokenizer, schema: str | Mapping[str, Any]) -> Self:
@@ -274,9 +275,9 @@ class GrammarFilter:
 
     def _too_complex(self) -> str:
         name = self._source.name
-        return (
-            f"{name[:1].upper() + name[1:]} is too complex; simplify it with fewer or smaller "
-            "repeats and choices."
+        return _(
+            "{what} is too complex; simplify it with fewer or smaller repeats and choices.",
+            what=name[:1].upper() + name[1:],
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from engine.constraint.roomy import with_room
 from engine.errors import BadSetting
+from engine.words import N_, _, translate
 
 _MOST_CHARACTERS = 200_000
 _MOST_REFERENCES = 2_000
@@ -25,6 +26,7 @@ _WHITESPACE = r" |\r?\n(?: {0,24}|\t{0,12})"
 Not more: small models go on with blanks forever.
 """
 
+_REGEX = N_("the regular expression")
 NO_FORCING = '%llguidance {"no_forcing": true}'
 """llguidance otherwise allows only its own way of cutting a text that is certain to come into tokens."""
 
@@ -66,19 +68,21 @@ def schema_source(schema: str | Mapping[str, Any]) -> GrammarSource:
         parsed = {}
     if not isinstance(parsed, Mapping):
         raise BadSetting(
-            'The JSON schema is not an object in braces; it should look like {"type": "object", ...}.'
+            _('The JSON schema is not an object in braces; it should look like {"type": "object", ...}.')
         )
-    return named_schema("the JSON schema", dict(parsed))
+    return named_schema(_("the JSON schema"), dict(parsed))
 
 
 def regex_source(pattern: str) -> GrammarSource:
     r"""The texts that a regular expression matches as a whole; \d is 0 to 9. Raises `BadSetting`."""
-    name = "the regular expression"
+    name = translate(_REGEX)
     _check_length(name, pattern)
     if len(pattern) - len(pattern.rstrip("\\")) & 1:
         raise BadSetting(
-            "The regular expression ends in the middle of an escape; write the last backslash twice, or a "
-            "letter after it."
+            _(
+                "The regular expression ends in the middle of an escape; write the last backslash twice, "
+                "or a letter after it."
+            )
         )
     from llguidance import regex_to_lark
 
@@ -90,7 +94,7 @@ def lark_source(grammar: str) -> GrammarSource:
 
     Raises `BadSetting`.
     """
-    name = "the grammar"
+    name = _("the grammar")
     _check_length(name, grammar)
     return checked_source(name, [{"lark_grammar": f"{grammar}\n{NO_FORCING}"}])
 
@@ -127,18 +131,26 @@ def with_short_blanks(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse(schema: str) -> Any:
-    _check_length("the JSON schema", schema)
+    _check_length(_("the JSON schema"), schema)
     try:
         return json.loads(schema, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise BadSetting(
-            f"The JSON schema is not valid JSON at line {error.lineno}, column {error.colno}: "
-            f"{_lower(error.msg)}."
+            _(
+                "The JSON schema is not valid JSON at line {lineno}, column {colno}: {reason}.",
+                lineno=error.lineno,
+                colno=error.colno,
+                reason=_lower(error.msg),
+            )
         ) from None
     except ValueError as error:
-        raise BadSetting(f"The JSON schema has a number that cannot be used: {_lower(str(error))}.") from None
+        raise BadSetting(
+            _("The JSON schema has a number that cannot be used: {reason}.", reason=_lower(str(error)))
+        ) from None
     except RecursionError:
-        raise BadSetting("The JSON schema is nested too deeply; use $ref for what repeats itself.") from None
+        raise BadSetting(
+            _("The JSON schema is nested too deeply; use $ref for what repeats itself.")
+        ) from None
 
 
 def _no_number(text: str) -> NoReturn:
@@ -147,10 +159,15 @@ def _no_number(text: str) -> NoReturn:
 
 def _check_length(name: str, text: str) -> None:
     if not text.strip():
-        raise BadSetting(f"There is no text for {name}; enter it, or choose another format.")
+        raise BadSetting(_("There is no text for {name}; enter it, or choose another format.", name=name))
     if len(text) > _MOST_CHARACTERS:
         raise BadSetting(
-            f"{_upper(name)} has {len(text):,} characters; at most {_MOST_CHARACTERS:,} are allowed."
+            _(
+                "{what} has {text:,} characters; at most {most_characters:,} are allowed.",
+                what=_upper(name),
+                text=len(text),
+                most_characters=_MOST_CHARACTERS,
+            )
         )
 
 
@@ -166,18 +183,27 @@ def checked_source(
     try:
         text = json.dumps({"grammars": grammars}, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
-        raise BadSetting(f"{_upper(name)} cannot be written as JSON: {_lower(str(error))}.") from None
-    if name != "the regular expression" and sum(1 for _ in _REFERENCE.finditer(text)) > most_references:
         raise BadSetting(
-            f"{_upper(name)} has more than {most_references:,} rules or references; simplify it."
+            _("{what} cannot be written as JSON: {reason}.", what=_upper(name), reason=_lower(str(error)))
+        ) from None
+    if name != translate(_REGEX) and sum(1 for _unused in _REFERENCE.finditer(text)) > most_references:
+        raise BadSetting(
+            _(
+                "{what} has more than {most_references:,} rules or references; simplify it.",
+                what=_upper(name),
+                most_references=most_references,
+            )
         )
     failed, messages = with_room(lambda: LLMatcher.validate_grammar_with_warnings(text, limits=limits()))
     if failed:
         raise BadSetting(_sentence(name, messages[0]))
     if not marks and any(message.startswith("no tokenizer") for message in messages):
         raise BadSetting(
-            f"{_upper(name)} names tokens in angle brackets, which cannot occur in a reply; write "
-            "texts in quotes."
+            _(
+                "{what} names tokens in angle brackets, which cannot occur in a reply; write "
+                "texts in quotes.",
+                what=_upper(name),
+            )
         )
     return GrammarSource(name, text, marks=marks)
 
@@ -185,36 +211,55 @@ def checked_source(
 def _sentence(name: str, message: str) -> str:
     """One plain sentence from llguidance's message, which can have many lines."""
     regex, place = _REGEX_TROUBLE.search(message), _PLACE.match(message)
-    if name == "the regular expression":
+    if name == translate(_REGEX):
         if regex:
-            return f"The regular expression is not valid at character {len(regex[1]) - 3}: {regex[2]}."
+            return _(
+                "The regular expression is not valid at character {regex}: {regex_2}.",
+                regex=len(regex[1]) - 3,
+                regex_2=regex[2],
+            )
         if "lookarounds not supported" in message:
-            return (
+            return _(
                 "The regular expression has \\b, or ^ or $ elsewhere than at its ends, which is not "
                 "possible; leave it out."
             )
         place = None
     if place:
-        trouble = f"a regular expression is not valid, {regex[2]}" if regex else place[3]
-        return f"The grammar is not valid at line {place[1]}, column {place[2]}: {_lower(trouble)}."
+        trouble = _("a regular expression is not valid, {regex}", regex=regex[2]) if regex else place[3]
+        return _(
+            "The grammar is not valid at line {place}, column {place_2}: {reason}.",
+            place=place[1],
+            place_2=place[2],
+            reason=_lower(trouble),
+        )
     if regex:
         shown = message[: regex.start()].rpartition("\n")[2].strip()
-        return f"{_upper(name)} has a pattern {shown!r} that is not valid: {regex[2]}."
+        return _(
+            "{what} has a pattern {shown!r} that is not valid: {regex}.",
+            what=_upper(name),
+            shown=shown,
+            regex=regex[2],
+        )
     if message.startswith("Unimplemented keys:"):
         keys = ", ".join(re.findall(r'"[^"]*"', message))
-        return f"{_upper(name)} uses {keys}, which cannot be enforced while a reply is written; remove it."
+        return _(
+            "{what} uses {keys}, which cannot be enforced while a reply is written; remove it.",
+            what=_upper(name),
+            keys=keys,
+        )
     if "coerce_one_of" in message:
-        return (
-            f'{_upper(name)} uses "oneOf" with branches that can be true at the same time, which '
-            'cannot be enforced; use "anyOf".'
+        return _(
+            '{what} uses "oneOf" with branches that can be true at the same time, which '
+            'cannot be enforced; use "anyOf".',
+            what=_upper(name),
         )
     if message.startswith("Resource"):
-        return (
-            f'{_upper(name)} refers to another document with "$ref", which is not loaded; put it '
-            'under "$defs".'
+        return _(
+            '{what} refers to another document with "$ref", which is not loaded; put it under "$defs".',
+            what=_upper(name),
         )
     message = message.partition("\n")[0].removeprefix("Unsatisfiable schema: ")
-    return f"{_upper(name)} cannot be used: {_lower(message)}."
+    return _("{what} cannot be used: {reason}.", what=_upper(name), reason=_lower(message))
 
 
 def _upper(text: str) -> str:

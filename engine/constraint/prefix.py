@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from engine.constraint.text_filter import TextFilter, text_units
 from engine.errors import BadSetting
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 
 class PrefixFilter(TextFilter):
@@ -20,5 +21,5 @@ class PrefixFilter(TextFilter):
     def __init__(self, tokenizer: Tokenizer, prefixes: str | Sequence[str]) -> None:
         texts = [prefixes] if isinstance(prefixes, str) else list(dict.fromkeys(prefixes))
         if not texts:
-            raise BadSetting("There is no text for the start of the reply; give at least one.")
+            raise BadSetting(_("There is no text for the start of the reply; give at least one."))
         super().__init__(tokenizer, [text_units(text) for text in texts], free=True)

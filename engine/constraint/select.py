@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from engine.constraint.text_filter import TextFilter, text_units
 from engine.errors import BadSetting
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 
 class SelectFilter(TextFilter):
@@ -19,6 +20,6 @@ class SelectFilter(TextFilter):
 
     def __init__(self, tokenizer: Tokenizer, choices: Sequence[str], case_insensitive: bool = False) -> None:
         if not choices or isinstance(choices, str):
-            raise BadSetting("There are no choices for the reply; give at least one text.")
+            raise BadSetting(_("There are no choices for the reply; give at least one text."))
         units = [text_units(text, case_insensitive=case_insensitive) for text in dict.fromkeys(choices)]
         super().__init__(tokenizer, units, free=False)

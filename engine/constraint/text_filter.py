@@ -8,6 +8,7 @@ from engine.constraint.automaton import State, TextAutomaton, Unit
 from engine.constraint.vocabulary import Mask, Vocabulary, vocabulary_of
 from engine.errors import BadSetting
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 
 class TextFilter:
@@ -26,8 +27,10 @@ class TextFilter:
         self.begin(b"")
         if not self._automaton.possible():
             raise BadSetting(
-                "The model's vocabulary has no tokens for characters that the reply must contain; "
-                "choose another text."
+                _(
+                    "The model's vocabulary has no tokens for characters that the reply must contain; "
+                    "choose another text."
+                )
             )
 
     def begin(self, prefix: bytes) -> None:

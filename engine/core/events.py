@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.core.requests import Rendered
+from engine.words import N_, translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Stats:
         )
 
 
-DRAFT_STAGE = "Draft model: "
+DRAFT_STAGE = N_("Draft model: ")
 """The beginning of `Loading.stage` while a draft model is loaded."""
 
 
@@ -70,7 +71,7 @@ class Loading:
     @property
     def of_draft(self) -> bool:
         """Whether the model is a draft model."""
-        return self.stage.startswith(DRAFT_STAGE)
+        return self.stage.startswith(translate(DRAFT_STAGE))
 
 
 @dataclass(frozen=True, slots=True)

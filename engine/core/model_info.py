@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engine.core.thinking import nearest_level
 from engine.printable import one_line
+from engine.words import _
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class ModelInfo:
     @property
     def why_not_thinking(self) -> str:
         """Why thinking cannot be switched; "" if it can."""
-        return "" if self.thinking_levels else "This model has no switch for thinking."
+        return "" if self.thinking_levels else _("This model has no switch for thinking.")
 
     def opened_thought(self, asked: str) -> str:
         """The tag that closes the thought that prompts leave open while `ThinkingSettings.thinking` is

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.core import Loading
 from engine.errors import BadSetting, Cancelled
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.models.paged import PagedCache
@@ -35,8 +36,13 @@ def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
             strength = float("nan")
         if not -MOST_STRENGTH <= strength <= MOST_STRENGTH:
             raise BadSetting(
-                f"The adapter's strength in {line!r} is not a number from {-MOST_STRENGTH:g} to "
-                f"{MOST_STRENGTH:g}; write the folder, an equals sign and a number such as 0.8."
+                _(
+                    "The adapter's strength in {line!r} is not a number from {least:g} to "
+                    "{most_strength:g}; write the folder, an equals sign and a number such as 0.8.",
+                    line=line,
+                    least=-MOST_STRENGTH,
+                    most_strength=MOST_STRENGTH,
+                )
             )
         adapters.append((folder.strip(), strength))
     return tuple((folder, strength) for folder, strength in adapters if strength)
@@ -69,9 +75,9 @@ class AdapterSlot:
             return
         opened = []
         for done, (folder, strength) in enumerate(adapters):
-            yield Loading("Loading the adapters", done, len(adapters))
+            yield Loading(_("Loading the adapters"), done, len(adapters))
             if stop is not None and stop.is_set():
-                raise Cancelled("Loading the adapters was stopped.")
+                raise Cancelled(_("Loading the adapters was stopped."))
             opened.append((open_adapter(folder), strength))
         apply_adapters(self._cache.model, opened)
         yield from self._cache.model.prepare(self._cache.store.dtype)

@@ -20,6 +20,7 @@ from engine.speculation.drafter import Proposal
 from engine.speculation.verify import choose
 from engine.tensors import Floats
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 _MOST_TRIED = 3
 """Attempts at one place that leave the reply no time to end; after them the next token of the known ending
@@ -119,13 +120,22 @@ def check_budget(filters: FilterSet, limit: int, room: int) -> None:
     needed = filters.needed()
     if limit and needed > limit:
         raise BadSetting(
-            f"The shortest reply in this format has {needed} tokens, but a reply may have {limit}; "
-            "allow longer replies, or choose a simpler format."
+            _(
+                "The shortest reply in this format has {needed} tokens, but a reply may have "
+                "{limit}; allow longer replies, or choose a simpler format.",
+                needed=needed,
+                limit=limit,
+            )
         )
     if needed > room:
         raise BadSetting(
-            f"The shortest reply in this format has {needed} tokens, but the context has room for "
-            f"{room}; shorten the chat, choose a larger context length, or choose a simpler format."
+            _(
+                "The shortest reply in this format has {needed} tokens, but the context has room "
+                "for {room}; shorten the chat, choose a larger context length, or choose a simpler "
+                "format.",
+                needed=needed,
+                room=room,
+            )
         )
 
 

@@ -19,6 +19,7 @@ from engine.generator.stats import SequenceStats
 from engine.models.paged import PagedCache
 from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
+from engine.words import _
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -105,17 +106,26 @@ def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> No
     """
     if not ids:
         raise BadSetting(
-            "The prompt is empty, but a model needs at least one token to continue; enter some text."
+            _("The prompt is empty, but a model needs at least one token to continue; enter some text.")
         )
     outside = next((token for token in ids if not 0 <= token < vocab_size), None)
     if outside is not None:
         raise BadSetting(
-            f"Token id {outside} is not in the model's vocabulary; ids go from 0 to {vocab_size - 1}."
+            _(
+                "Token id {outside} is not in the model's vocabulary; ids go from 0 to {vocab_size}.",
+                outside=outside,
+                vocab_size=vocab_size - 1,
+            )
         )
     if len(ids) > context_length:
         raise ContextTooLong(
-            f"The prompt has {len(ids)} tokens, but the context holds {context_length}; shorten it by "
-            f"{len(ids) - context_length} tokens or choose a larger context length."
+            _(
+                "The prompt has {ids} tokens, but the context holds {context_length}; shorten it "
+                "by {ids_2} tokens or choose a larger context length.",
+                ids=len(ids),
+                context_length=context_length,
+                ids_2=len(ids) - context_length,
+            )
         )
 
 

@@ -17,6 +17,7 @@ from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.scheduler import Scheduler, StreamEvent
 from engine.models.paged import PagedCache
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.models.base import Model
@@ -66,8 +67,12 @@ class DynamicGenerator:
             raise ValueError("the cache was made for another model")
         if max_batch_size < 1 or max_chunk_size < 0:
             raise BadSetting(
-                f"max_batch_size is {max_batch_size} and max_chunk_size {max_chunk_size}; the first must be "
-                "at least 1, the second at least 0."
+                _(
+                    "max_batch_size is {max_batch_size} and max_chunk_size {max_chunk_size}; the "
+                    "first must be at least 1, the second at least 0.",
+                    max_batch_size=max_batch_size,
+                    max_chunk_size=max_chunk_size,
+                )
             )
         self.model = model
         self.cache = cache
@@ -133,7 +138,7 @@ class DynamicGenerator:
     @property
     def num_remaining_jobs(self) -> int:
         """How many jobs have not ended, or have events that `iterate` has not returned."""
-        ended = sum(isinstance(event, Done | Failed) for _, event, _ in self._scheduler.unheard)
+        ended = sum(isinstance(event, Done | Failed) for _job, event, _place in self._scheduler.unheard)
         return len(self._scheduler.pending) + len(self._scheduler.active) + ended
 
     def set_loras(self, adapters: Adapters) -> None:
@@ -200,12 +205,22 @@ class DynamicGenerator:
         requests = [request] * len(prompts) if isinstance(request, GenerationRequest) else list(request)
         if len(requests) != len(prompts):
             raise BadSetting(
-                f"There are {len(prompts)} prompts and {len(requests)} requests; give one for all prompts, "
-                "or one for each."
+                _(
+                    "There are {prompts} prompts and {requests} requests; give one for all "
+                    "prompts, or one for each.",
+                    prompts=len(prompts),
+                    requests=len(requests),
+                )
             )
         setups = [None] * len(prompts) if adapters is None else [*map(self.with_adapters, adapters)]
         if len(setups) != len(prompts):
-            raise BadSetting(f"There are {len(prompts)} prompts and adapters for {len(setups)} of them.")
+            raise BadSetting(
+                _(
+                    "There are {prompts} prompts and adapters for {setups} of them.",
+                    prompts=len(prompts),
+                    setups=len(setups),
+                )
+            )
         jobs = []
         for number, (text, asked) in enumerate(zip(prompts, requests, strict=True)):
             texts = (text,) if isinstance(text, str) else text
@@ -235,7 +250,7 @@ class DynamicGenerator:
             while len(ends) < len(jobs):
                 if abort is not None and abort.is_set():
                     return None
-                for job, event, _ in self.iterate():
+                for job, event, _unused in self.iterate():
                     if job not in texts:
                         continue
                     if isinstance(event, Failed):

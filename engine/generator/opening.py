@@ -21,6 +21,7 @@ from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats
 from engine.models.paged import PagedCache
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.generator.drafting.drafters import Drafters
@@ -72,8 +73,10 @@ class CheckedRequest:
         if guidance is not None and len(sequence.ids) < len(ids):  # the healed token goes from both rows
             if guidance.negative_ids[-1:] != tuple(ids[-1:]) or len(guidance.negative_ids) < 2:
                 raise BadSetting(
-                    "Token healing with guidance needs a negative prompt that ends in the same token as "
-                    "the prompt."
+                    _(
+                        "Token healing with guidance needs a negative prompt that ends in the same token as "
+                        "the prompt."
+                    )
                 )
             guidance = Guidance(guidance.negative_ids[:-1], guidance.scale)
         runner = SequenceRunner(cache, sequence.ids, guidance, [list(passes) for passes in request.replayed])
@@ -101,7 +104,11 @@ def _length(request: GenerationRequest, cache: PagedCache) -> int:
     growth = cache.growth(len(request.ids), len(negative))
     if growth < 0:
         raise ContextTooLong(
-            f"The prompt has {len(request.ids)} tokens and the negative prompt {len(negative)}, "
-            "which is more than the cache holds; shorten them, or give the cache more memory."
+            _(
+                "The prompt has {ids} tokens and the negative prompt {negative}, which is more "
+                "than the cache holds; shorten them, or give the cache more memory.",
+                ids=len(request.ids),
+                negative=len(negative),
+            )
         )
     return len(request.ids) + growth

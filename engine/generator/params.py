@@ -12,6 +12,7 @@ from engine.settings import ConstraintSettings, SamplerSettings
 from engine.text.stops.conditions import StopRules
 from engine.text.tokenizer.token_rules import ids_containing, parse_bias
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,12 @@ def token_tables(
     )
     if outside is not None:
         raise BadSetting(
-            f"Token id {outside} is allowed or banned, but this model's ids go from 0 to "
-            f"{tokenizer.vocab_size - 1}; remove it from the list."
+            _(
+                "Token id {outside} is allowed or banned, but this model's ids go from 0 to "
+                "{vocab_size}; remove it from the list.",
+                outside=outside,
+                vocab_size=tokenizer.vocab_size - 1,
+            )
         )
     return TokenTables(
         vocabulary=tokenizer.vocab_size,

@@ -33,6 +33,7 @@ from engine.text.stops.matcher import Released, StopMatcher
 from engine.text.tokenizer.detokenizer import Detokenizer
 from engine.text.tokenizer.healing import TokenPrefixes
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 _NONE = frozenset[int]()
 
@@ -140,8 +141,11 @@ class TokenSequence:
             mask = self._filters.mask()
             if mask is not None and not mask[token // 32] >> (token % 32) & 1:
                 raise BadSetting(
-                    f"The reply so far ({self._tokenizer.decode(given)[:40]!r}) does not match the "
-                    "format; edit it, or set the format to free."
+                    _(
+                        "The reply so far ({decode!r}) does not match the format; edit it, or set "
+                        "the format to free.",
+                        decode=self._tokenizer.decode(given)[:40],
+                    )
                 )
             self._filters.accept(token)
         check_budget(self._filters, self.params.rules.max_tokens, self.context_length + 1 - len(self.ids))
@@ -179,8 +183,10 @@ class TokenSequence:
                 return self._rewind(len(self._checkpoints) - 1)
             if self._stuck:
                 raise NothingAllowed(
-                    "The constraints contradict each other: no token that they all allow can follow "
-                    "the reply so far; relax one of them."
+                    _(
+                        "The constraints contradict each other: no token that they all allow can follow "
+                        "the reply so far; relax one of them."
+                    )
                 ) from error
             if self._filters is not None and self._filters.may_end and self._only_stops(mask):
                 # fewer than the minimum number of tokens, but no further one is possible

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from engine.core import PAGE_TOKENS
 from engine.kv_cache.prefix_index import Kept, PageEntry
+from engine.words import _
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -163,7 +164,7 @@ class PageFile:
         head = self._file.read(8)
         length = int.from_bytes(head, "little")
         if len(head) < 8 or length > _MAX_HEADER:
-            raise Unusable("it is not a file of cached pages")
+            raise Unusable(_("it is not a file of cached pages"))
         head += self._file.read(length)
         try:
             fields = json.loads(head[8:])
@@ -172,20 +173,20 @@ class PageFile:
             known = (about["format"], about["version"]) == (FORMAT, VERSION)
             digest = about["tables"]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise Unusable("it is not a file of cached pages") from error
+            raise Unusable(_("it is not a file of cached pages")) from error
         if not known or about.get("identity") != identity:
-            raise Unusable("it was written for another model, cache type or version")
+            raise Unusable(_("it was written for another model, cache type or version"))
         size = os.fstat(self._file.fileno()).st_size
         sizes = self.page_bytes, self.state_bytes
         if (
             any(type(count) is not int or not 0 <= count <= size for count in counts)
             or _header(counts, sizes, identity, str(digest)) != head
         ):
-            raise Unusable("its header is damaged")
+            raise Unusable(_("its header is damaged"))
         entries = self._file.read(sum(_shape_bytes(name, counts) for name in _TABLES))
         content = sum(count * each for count, each in zip(counts, sizes, strict=True))
         if _digest(entries) != digest or size != len(head) + len(entries) + content:
-            raise Unusable("it is damaged")
+            raise Unusable(_("it is damaged"))
         return _parts(entries, counts), len(head) + len(entries)
 
 

@@ -9,6 +9,7 @@ from engine.errors import ContextTooLong
 from engine.kv_cache.page_pool import Page, PagePool, pages_for
 from engine.kv_cache.state_search import FoundState
 from engine.kv_cache.states import State
+from engine.words import _
 
 
 class Lease:
@@ -46,7 +47,7 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_unused: object) -> None:
         self.close()
 
     @property
@@ -100,11 +101,17 @@ class Lease:
         available = self._pool.available()
         if missing > available:
             raise ContextTooLong(
-                f"This chat needs {missing} more cache pages of {PAGE_TOKENS} tokens, but only "
-                f"{available} of {len(self._pool.pages)} are available; shorten it or choose a "
-                "larger context length."
+                _(
+                    "This chat needs {missing} more cache pages of {page_tokens} tokens, but only "
+                    "{available} of {pages} are available; shorten it or choose a larger context "
+                    "length.",
+                    missing=missing,
+                    page_tokens=PAGE_TOKENS,
+                    available=available,
+                    pages=len(self._pool.pages),
+                )
             )
-        for _ in range(missing):
+        for _unused in range(missing):
             page = self._pool.acquire()
             assert page is not None
             self._block.append(page)
@@ -155,9 +162,14 @@ class Lease:
         shared = last is not None and (last.refs > 1 or last.pins > 0)
         if shared and not self._pool.available() and all(page.refs > 1 or page.pins for page in surplus):
             raise ContextTooLong(
-                f"Going back to token {length} needs one more cache page of {PAGE_TOKENS} tokens, "
-                f"but all {len(self._pool.pages)} are in use; close another chat or choose a larger "
-                "context length."
+                _(
+                    "Going back to token {length} needs one more cache page of {page_tokens} "
+                    "tokens, but all {pages} are in use; close another chat or choose a larger "
+                    "context length.",
+                    length=length,
+                    page_tokens=PAGE_TOKENS,
+                    pages=len(self._pool.pages),
+                )
             )
         self._take_marks(marks)
         del self._block[keep:], self.pages[keep:], self.ids[length:]
@@ -197,7 +209,7 @@ class Lease:
 
     def _states(self) -> list[State]:
         """The states that it uses."""
-        return [*(state for _, state in self._marks), *self._targets]
+        return [*(state for _unused, state in self._marks), *self._targets]
 
     def _begin_at(self, tokens: Sequence[int], found: FoundState) -> None:
         """Take the pages up to a state that was found; none if there is no page for the copy of the last."""
@@ -229,8 +241,11 @@ class Lease:
                 state = pool.acquire()
             if state is None:
                 raise ContextTooLong(
-                    f"All {pool.count} states of this model's recurrent layers are in use; close another "
-                    "chat, or choose more memory for chats."
+                    _(
+                        "All {count} states of this model's recurrent layers are in use; close "
+                        "another chat, or choose more memory for chats.",
+                        count=pool.count,
+                    )
                 )
             self._targets.append(state)
 
@@ -265,9 +280,9 @@ class Lease:
     def _take_marks(self, marks: list[tuple[int, State]]) -> None:
         """Use these states instead of those so far."""
         before, self._marks = self._marks, marks
-        for _, state in marks:
+        for _unused, state in marks:
             self._pool.states.hold(state)
-        for _, state in before:
+        for _unused, state in before:
             self._pool.states.release(state)
 
     # -- pages

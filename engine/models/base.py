@@ -22,6 +22,7 @@ from engine.models.memory.estimate import (
 )
 from engine.tensors import Floats
 from engine.units import size_text
+from engine.words import _
 
 __all__ = ["SPARE_PAGES", "Model"]
 
@@ -99,24 +100,29 @@ class Model:
         Raises `NotEnoughMemory` and `BadSetting`.
         """
         if tokens < 1:
-            raise BadSetting(f"The cache length is {tokens} tokens, but it must be at least 1.")
+            raise BadSetting(
+                _("The cache length is {tokens} tokens, but it must be at least 1.", tokens=tokens)
+            )
         pages = context_pages(tokens) + further_pages
         shapes = self.config.state_shapes
         count = state_count(pages, States(shapes).state_bytes, self.backend.free_memory())
         config, each = self.config, len(shapes) // max(1, len(self.config.recurrent_layers))
-        layers = tuple(layer for layer in sorted(config.recurrent_layers) for _ in range(each))
+        layers = tuple(layer for layer in sorted(config.recurrent_layers) for _unused in range(each))
         states = States(shapes, count, layers)
         self._check_memory(pages, states, tokens, dtype)
         # Loading prepared the cache type that was expected; for another type this compiles what is missing.
-        for _ in self.prepare(dtype):
+        for _unused in self.prepare(dtype):
             pass
         try:
             numbers = [layer for layer in range(config.layers) if layer not in config.uncached_layers]
             return self.backend.new_cache(config.cache_shapes, pages, dtype, states, numbers)
         except MemoryError as error:
             raise NotEnoughMemory(
-                f"There is not enough memory for a context of {tokens} tokens; choose a shorter "
-                "context length."
+                _(
+                    "There is not enough memory for a context of {tokens} tokens; choose a shorter "
+                    "context length.",
+                    tokens=tokens,
+                )
             ) from error
 
     def record(self, cache: KVCache, max_rows: int, context: int = 0, *, head: bool = True) -> Program:
@@ -138,7 +144,7 @@ class Model:
 
     def _make_tables(self, positions: int, context: int) -> None:
         """Make the rotary tables, unless the present ones suffice."""
-        length, for_context, _ = self._tables
+        length, for_context, _unused = self._tables
         if length >= positions and for_context == context:
             return
         self._tables = (positions, context, rope_tables(self.config, positions, context))
@@ -150,13 +156,22 @@ class Model:
         there = free_words(free, self.backend.where)
         if needed > free and alone > free:
             raise NotEnoughMemory(
-                f"A context of {tokens} tokens needs {size_text(alone)} for keys and values, but {there}; "
-                "choose a shorter context length, or close other programs."
+                _(
+                    "A context of {tokens} tokens needs {size} for keys and values, but {there}; "
+                    "choose a shorter context length, or close other programs.",
+                    tokens=tokens,
+                    size=size_text(alone),
+                    there=there,
+                )
             )
         if needed > free:
             raise NotEnoughMemory(
-                f"Chats may use {size_text(needed)}, but {there}; choose less memory for chats, or "
-                "close other programs."
+                _(
+                    "Chats may use {size}, but {there}; choose less memory for chats, or close "
+                    "other programs.",
+                    size=size_text(needed),
+                    there=there,
+                )
             )
 
 

@@ -12,6 +12,7 @@ from engine.errors import BadCheckpoint
 from engine.models.gemma_config import AltUp, PerLayer
 from engine.models.layers.rope import RopeConfig
 from engine.models.recurrent_config import Recurrent, state_parts
+from engine.words import _
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,23 @@ class Experts:
     def __post_init__(self) -> None:
         if self.used > self.count:
             raise BadCheckpoint(
-                f"The model uses {self.used} experts for each token but has {self.count}; the file is "
-                "damaged."
+                _(
+                    "The model uses {used} experts for each token but has {count}; the file is damaged.",
+                    used=self.used,
+                    count=self.count,
+                )
             )
         size, rest = divmod(self.count, self.groups)
         if rest or self.used_groups > self.groups or self.used > self.used_groups * size:
             raise BadCheckpoint(
-                f"The model chooses {self.used} of {self.count} experts from {self.used_groups} of "
-                f"{self.groups} groups, which is not possible; the file is damaged."
+                _(
+                    "The model chooses {used} of {count} experts from {used_groups} of {groups} "
+                    "groups, which is not possible; the file is damaged.",
+                    used=self.used,
+                    count=self.count,
+                    used_groups=self.used_groups,
+                    groups=self.groups,
+                )
             )
 
     @property
@@ -241,23 +251,40 @@ class ModelConfig:
     """
 
     def __post_init__(self) -> None:
-        for kv_heads in (self.kv_heads, *(heads for heads, _ in self.layer_heads)):
+        for kv_heads in (self.kv_heads, *(heads for heads, _unused in self.layer_heads)):
             if self.heads % kv_heads:
                 raise BadCheckpoint(
-                    f"The model has {self.heads} heads and {kv_heads} key/value heads; the first must be a "
-                    "multiple."
+                    _(
+                        "The model has {heads} heads and {kv_heads} key/value heads; the first "
+                        "must be a multiple.",
+                        heads=self.heads,
+                        kv_heads=kv_heads,
+                    )
                 )
         if self.slopes and len(self.slopes) != self.heads:
-            raise BadCheckpoint(f"The model has {self.heads} heads and {len(self.slopes)} slopes of ALiBi.")
+            raise BadCheckpoint(
+                _(
+                    "The model has {heads} heads and {slopes} slopes of ALiBi.",
+                    heads=self.heads,
+                    slopes=len(self.slopes),
+                )
+            )
         if self.windows and len(self.windows) != self.layers:
             raise BadCheckpoint(
-                f"The model has {self.layers} layers but states the kind of attention for "
-                f"{len(self.windows)}."
+                _(
+                    "The model has {layers} layers but states the kind of attention for {windows}.",
+                    layers=self.layers,
+                    windows=len(self.windows),
+                )
             )
         if any(not 0 <= layer < self.layers for layer in self.recurrent_layers):
             raise BadCheckpoint(
-                f"The model has {self.layers} layers, but its layer {max(self.recurrent_layers)} is said to "
-                "be recurrent."
+                _(
+                    "The model has {layers} layers, but its layer {recurrent_layers} is said to be "
+                    "recurrent.",
+                    layers=self.layers,
+                    recurrent_layers=max(self.recurrent_layers),
+                )
             )
 
         for layer in range(self.layers - self.shared_kv, self.layers):
@@ -295,8 +322,11 @@ class ModelConfig:
         alike = [other for other in range(first) if bool(self.window_of(other)) == kind]
         if not alike or self.heads_of(alike[-1]) != self.heads_of(layer):
             raise BadCheckpoint(
-                f"Layer {layer} of the model shares an earlier layer's keys and values, but none has the "
-                "same heads; the file is damaged."
+                _(
+                    "Layer {layer} of the model shares an earlier layer's keys and values, but "
+                    "none has the same heads; the file is damaged.",
+                    layer=layer,
+                )
             )
         return alike[-1]
 

@@ -24,6 +24,7 @@ from engine.models.source import Loader, Survey
 from engine.tensors import RawTensor
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
+from engine.words import _
 
 
 @runtime_checkable
@@ -55,8 +56,13 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
             return text_architecture(checkpoint.metadata["config"], name, known)
     if name not in known:
         raise UnsupportedModel(
-            f"{checkpoint.path.name} has the architecture {name!r}, which this version of Inglenook cannot "
-            "run. A later version may. `inglenook-engine info --json` lists the architectures that it can."
+            _(
+                "{path} has the architecture {name!r}, which this version of Inglenook cannot run. "
+                "A later version may. `inglenook-engine info --json` lists the architectures that "
+                "it can.",
+                path=checkpoint.path.name,
+                name=name,
+            )
         )
     return known[name]
 
@@ -66,7 +72,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     architecture = find_architecture(checkpoint)
     if checkpoint.format == "gguf":
         assert architecture.from_gguf is not None
-        where = "The GGUF metadata"
+        where = _("The GGUF metadata")
         prefix = Keys(checkpoint.metadata, where).text("general.architecture") + "."
         return architecture.from_gguf(Keys(checkpoint.metadata, where, prefix), checkpoint.tensors)
     return architecture.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
@@ -104,14 +110,14 @@ def read_model(
         check_memory(checkpoint.path.name, seen.bytes, backend.free_memory(), backend.where)
     else:
         make_room(seen)
-    yield Loading("Loading the weights", 0, config.layers)
+    yield Loading(_("Loading the weights"), 0, config.layers)
     loader = Loader(checkpoint.tensors, backend, prepare)
     kernels = _prepare_early(backend, seen, config, cache_dtype)
     try:
         begun = next(kernels, None)  # from here on, other processes compile
         parts = yield from mapped(
             architecture.build(loader, config, names),
-            lambda done: Loading("Loading the weights", done, config.layers),
+            lambda done: Loading(_("Loading the weights"), done, config.layers),
         )
         if begun is not None:
             yield begun
@@ -146,9 +152,20 @@ def check_memory(name: str, needed: int, free: int, where: str = "", advice: str
     `where` is `Backend.where`.
     """
     if needed > free:
-        place, other = (f" on {where}", ", or the processor (CPU) as the device") if where else ("", advice)
+        place, other = (
+            (_(" on {where}", where=where), _(", or the processor (CPU) as the device"))
+            if where
+            else ("", advice)
+        )
         raise NotEnoughMemory(
-            f"{name} needs {size_text(needed)} of memory for its weights, but {size_text(free)} are "
-            f"free{place}; close other programs, or choose a smaller model or a smaller quantisation of "
-            f"it{other}."
+            _(
+                "{name} needs {size} of memory for its weights, but {size_2} are free{place}; "
+                "close other programs, or choose a smaller model or a smaller quantisation of "
+                "it{other}.",
+                name=name,
+                size=size_text(needed),
+                size_2=size_text(free),
+                place=place,
+                other=other,
+            )
         )

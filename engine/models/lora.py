@@ -21,6 +21,7 @@ from engine.models.names import LATENT_HF, TensorNames
 from engine.models.source import PARTS
 from engine.weights.lora_adapter import Adapter
 from engine.weights.tensor import FileTensor
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.models.architecture import Architecture
@@ -140,7 +141,7 @@ def _latent_slots(
         pairs = [(linears.get(at + end), order) for end, order in rows_of.items()]
         there = tuple((linear, order) for linear, order in pairs if linear is not None)
         if there:
-            rows = sum(linear.weight.shape[0] for linear, _ in there)
+            rows = sum(linear.weight.shape[0] for linear, _unused in there)
             found[folder.layer.format(layer) + getattr(of, field)] = Slot(there, rows)
     return found
 
@@ -212,7 +213,7 @@ def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> N
     for adapter, strength in adapters:
         made += _pairs(model, adapter, strength)
     for slot in model.slots.values():
-        for linear, _ in slot.linears:
+        for linear, _unused in slot.linears:
             linear.adapters.clear()
     for linear, pair in made:
         linear.adapters.append(pair)
@@ -221,26 +222,46 @@ def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> N
 def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Linear, tuple[Weight, Weight]]]:
     if not model.slots:
         raise BadSetting(
-            f"The adapter {adapter.path.name} does not fit this GGUF file, whose weights are scaled; load "
-            "the model's safetensors folder instead."
+            _(
+                "The adapter {path} does not fit this GGUF file, whose weights are scaled; load "
+                "the model's safetensors folder instead.",
+                path=adapter.path.name,
+            )
         )
     for module, change in adapter.modules.items():
         slot = model.slots.get(module)
         if slot is None and model.config.latent is not None and module.endswith(LATENT_HF.up):
             raise BadSetting(
-                f"The adapter {adapter.path.name} changes {module}, the matrix of latent attention that "
-                "makes keys and values, which adapters cannot change; remove the adapter from the list."
+                _(
+                    "The adapter {path} changes {module}, the matrix of latent attention that "
+                    "makes keys and values, which adapters cannot change; remove the adapter from "
+                    "the list.",
+                    path=adapter.path.name,
+                    module=module,
+                )
             )
         if slot is None:
             raise BadSetting(
-                f"The adapter {adapter.path.name} changes {module}, which this model does not have; "
-                "remove the adapter from the list."
+                _(
+                    "The adapter {path} changes {module}, which this model does not have; remove "
+                    "the adapter from the list.",
+                    path=adapter.path.name,
+                    module=module,
+                )
             )
         if (change.up.shape[0], change.down.shape[1]) != (slot.rows, slot.columns):
             raise BadSetting(
-                f"The adapter {adapter.path.name} changes {module} as a matrix of {change.up.shape[0]} x "
-                f"{change.down.shape[1]}, but it has {slot.rows} x {slot.columns} in this model; choose an "
-                "adapter that was made for it."
+                _(
+                    "The adapter {path} changes {module} as a matrix of {shape} x {shape_2}, but "
+                    "it has {rows} x {columns} in this model; choose an adapter that was made for "
+                    "it.",
+                    path=adapter.path.name,
+                    module=module,
+                    shape=change.up.shape[0],
+                    shape_2=change.down.shape[1],
+                    rows=slot.rows,
+                    columns=slot.columns,
+                )
             )
         up = change.up.dequantise() * np.float32(change.scale * strength)
         inputs = change.down.dequantise()

@@ -27,6 +27,7 @@ from engine.models.names import TensorNames
 from engine.models.source import Loader, Survey, WeightSource, linear
 from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
+from engine.words import _
 
 __all__ = ["MtpModel", "has_head", "read_head"]
 
@@ -136,7 +137,7 @@ class MtpModel(Model):
         self.resident_bytes = loaded.bytes
         self._made: _Head | None = made
         rows = prefill_rows(config, main.backend.name)
-        self.given, self.kept = (np.zeros((rows, config.width), np.float32) for _ in range(2))
+        self.given, self.kept = (np.zeros((rows, config.width), np.float32) for _unused in range(2))
 
     def forward(self, ops: Ops) -> Array:
         parts, made = self.parts, self._made
@@ -165,19 +166,24 @@ def read_head(
     name = checkpoint.path.name
     if backend.name not in ("cpu", "reference"):
         raise BadSetting(
-            "The model's own head can draft only on the processor (CPU). Choose another drafting method, or "
-            "turn off drafting."
+            _(
+                "The model's own head can draft only on the processor (CPU). Choose another drafting "
+                "method, or turn off drafting."
+            )
         )
     form = _form(checkpoint) if has_head(checkpoint, backend) else None
     if form is None:
         raise BadSetting(
-            f"{name} has no head for multi-token prediction. Choose another drafting method, or turn off "
-            "drafting."
+            _(
+                "{name} has no head for multi-token prediction. Choose another drafting method, or "
+                "turn off drafting.",
+                name=name,
+            )
         )
     seen = Survey(checkpoint.tensors, backend, prepare)
     _build(seen, *form)
     check_memory(name, seen.bytes, backend.free_memory(), backend.where)
-    yield Loading("Loading the weights", 0, 1)
+    yield Loading(_("Loading the weights"), 0, 1)
     loader = Loader(checkpoint.tensors, backend, prepare)
     made = _build(loader, *form)
     slots: dict[str, Any] = {}

@@ -22,6 +22,7 @@ from engine.models.memory.estimate import cache_dtype, chosen_context, further_p
 from engine.models.memory.fit import prefill_rows, work_space
 from engine.settings import CacheSettings
 from engine.tensors import Floats, Ints
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.models.base import Model
@@ -242,8 +243,12 @@ class PagedCache:
         """Give a lease the pages for `length` tokens. Raises `ContextTooLong` as `run` does."""
         if length > self.context_length:
             raise ContextTooLong(
-                f"The text would have {length} tokens, but the context holds {self.context_length}; shorten "
-                "it or choose a larger context length."
+                _(
+                    "The text would have {length} tokens, but the context holds {context_length}; "
+                    "shorten it or choose a larger context length.",
+                    length=length,
+                    context_length=self.context_length,
+                )
             )
         if length > PAGE_TOKENS * len(lease.pages) or lease.copies or self.recurrent:
             lease.reserve(length)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, StateShape
 from engine.errors import BadCheckpoint
+from engine.words import _
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,12 @@ class DeltaNet:
     def __post_init__(self) -> None:
         if self.value_heads % self.key_heads:
             raise BadCheckpoint(
-                f"The model's linear attention has {self.value_heads} value heads and {self.key_heads} key "
-                "heads; the first must be a multiple."
+                _(
+                    "The model's linear attention has {value_heads} value heads and {key_heads} "
+                    "key heads; the first must be a multiple.",
+                    value_heads=self.value_heads,
+                    key_heads=self.key_heads,
+                )
             )
 
 
@@ -56,8 +61,12 @@ class Mamba:
     def __post_init__(self) -> None:
         if self.heads % self.groups:
             raise BadCheckpoint(
-                f"The model's Mamba layers have {self.heads} heads and {self.groups} groups; the first must "
-                "be a multiple."
+                _(
+                    "The model's Mamba layers have {heads} heads and {groups} groups; the first "
+                    "must be a multiple.",
+                    heads=self.heads,
+                    groups=self.groups,
+                )
             )
 
 

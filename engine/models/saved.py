@@ -20,6 +20,7 @@ from engine.kv_cache.prefix_index import Kept, states_worth_keeping, take_up, ta
 from engine.platform.folders import private_folder
 from engine.units import size_text
 from engine.weights.gguf.file import split_parts
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.models.paged import PagedCache
@@ -83,9 +84,11 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
         private_folder(folder)  # the text of a conversation can be recovered from its cache
         free = shutil.disk_usage(folder).free
         if needed + SPARE_DISK_BYTES > free:
-            return (
-                f"The cache of your chats was not saved: it needs {size_text(needed)}, but only "
-                f"{size_text(free)} of disk space is free. The chats will be read again."
+            return _(
+                "The cache of your chats was not saved: it needs {size}, but only {size_2} of "
+                "disk space is free. The chats will be read again.",
+                size=size_text(needed),
+                size_2=size_text(free),
             )
 
         def read(page: Kept) -> Bytes | None:
@@ -97,16 +100,16 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
 
         written = SavedStates(
             state_bytes,
-            [(number, place) for number, place, _ in states],
+            [(number, place) for number, place, _unused in states],
             lambda which: cache.store.read_state(states[which][2].number),
         )
         close = saved.close if saved is not None else lambda: None
         write_pages(path, identity, kept, page_bytes, read, close, written)
         prune(folder, path)
     except OSError as error:
-        return (
-            f"The cache of your chats was not saved ({error.strerror or error}). The chats will be "
-            "read again."
+        return _(
+            "The cache of your chats was not saved ({strerror}). The chats will be read again.",
+            strerror=error.strerror or error,
         )
     return ""
 
@@ -128,11 +131,13 @@ def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     except FileNotFoundError:
         return ""
     except Unusable as error:
-        return f"The saved cache of your chats was not used: {error}. The chats will be read again."
+        return _(
+            "The saved cache of your chats was not used: {error}. The chats will be read again.", error=error
+        )
     except OSError as error:
-        return (
-            f"The saved cache of your chats cannot be read ({error.strerror or error}). The chats "
-            "will be read again."
+        return _(
+            "The saved cache of your chats cannot be read ({strerror}). The chats will be read again.",
+            strerror=error.strerror or error,
         )
     if not take_up(cache.table, file.entries):
         file.close()

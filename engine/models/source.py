@@ -19,6 +19,7 @@ from engine.models.layers.parts import Linear, Norm, Order, Parts
 from engine.tensors import Floats, RawTensor
 from engine.weights.tensor import FileTensor
 from engine.weights.transform.transposed import transposed, unpacked_transposed
+from engine.words import _
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,10 +189,15 @@ class Survey:
     def check(self, file_name: str) -> None:
         """Raise `BadCheckpoint` when tensors are missing."""
         if self.missing:
-            more = f" and {len(self.missing) - 5} more" if len(self.missing) > 5 else ""
+            more = _(" and {missing} more", missing=len(self.missing) - 5) if len(self.missing) > 5 else ""
             raise BadCheckpoint(
-                f"{file_name} lacks tensors that its headers name: "
-                f"{', '.join(self.missing[:5])}{more}. The file is incomplete; download it again."
+                _(
+                    "{file_name} lacks tensors that its headers name: {missing}{more}. The file is "
+                    "incomplete; download it again.",
+                    file_name=file_name,
+                    missing=", ".join(self.missing[:5]),
+                    more=more,
+                )
             )
 
     def _find(self, name: str, shape: tuple[int, ...], parameters: int) -> RawTensor | None:
@@ -200,13 +206,21 @@ class Survey:
             self.missing.append(name)
             if len(self.missing) > _MOST_MISSING:  # headers may name millions
                 raise BadCheckpoint(
-                    f"The headers name over {_MOST_MISSING} tensors that are missing; the file is damaged."
+                    _(
+                        "The headers name over {most_missing} tensors that are missing; the file is damaged.",
+                        most_missing=_MOST_MISSING,
+                    )
                 )
             return None
         if tensor.shape != shape:
             raise BadCheckpoint(
-                f"The tensor {name} has the shape {tensor.shape}, but the headers state {shape}; the "
-                "file is damaged."
+                _(
+                    "The tensor {name} has the shape {shape}, but the headers state {shape_2}; the "
+                    "file is damaged.",
+                    name=name,
+                    shape=tensor.shape,
+                    shape_2=shape,
+                )
             )
         self.parameters += parameters
         return tensor

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.words import _
+
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
 
@@ -38,18 +40,21 @@ class KeyStore:
         self.session = secret
         backend = usable_keyring()
         if backend is None:
-            return (
-                f"This system has no keyring that can be used, so the {self.what} is kept only until the "
-                "program ends."
+            return _(
+                "This system has no keyring that can be used, so the {what} is kept only until "
+                "the program ends.",
+                what=self.what,
             )
         from keyring.errors import KeyringError
 
         try:
             backend.set_password(SERVICE, self.user, secret)
         except (KeyringError, OSError, RuntimeError) as error:
-            return (
-                f"The system's keyring did not take the {self.what} ({_reason(error)}), so it is kept only "
-                "until the program ends."
+            return _(
+                "The system's keyring did not take the {what} ({reason}), so it is kept only "
+                "until the program ends.",
+                what=self.what,
+                reason=_reason(error),
             )
         self.session = ""
         return ""
@@ -77,9 +82,12 @@ class KeyStore:
             if backend.get_password(SERVICE, self.user) is not None:
                 backend.delete_password(SERVICE, self.user)
         except (KeyringError, OSError, RuntimeError) as error:
-            return (
-                f"The system's keyring did not give the {self.what} up ({_reason(error)}); remove the entry "
-                f"{SERVICE} there."
+            return _(
+                "The system's keyring did not give the {what} up ({reason}); remove the entry "
+                "{service} there.",
+                what=self.what,
+                reason=_reason(error),
+                service=SERVICE,
             )
         return ""
 
@@ -88,9 +96,9 @@ class KeyStore:
         return "this run" if self.session else "keyring" if self._from_keyring() else ""
 
     def _invalid(self) -> str:
-        return (
-            f"That is not a {self.what}: it may hold letters, digits and signs only, without blanks "
-            "between them."
+        return _(
+            "That is not a {what}: it may hold letters, digits and signs only, without blanks between them.",
+            what=self.what,
         )
 
     def _from_keyring(self) -> str:

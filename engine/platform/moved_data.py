@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.platform.whole_file import write_whole
+from engine.words import _
 
 __all__ = ["NOTE_NAME", "Moved", "read_moved", "write_moved"]
 
@@ -37,7 +38,7 @@ def read_moved(usual: Path) -> Moved | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
-        why = "it should name the folder that the data was moved to; write that into it, or delete it"
+        why = _("it should name the folder that the data was moved to; write that into it, or delete it")
         raise OSError(errno.EINVAL, why, str(path)) from error
 
 

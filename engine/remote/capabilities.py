@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from engine.printable import one_line
+from engine.words import _
 
 CONTINUES_BY_FLAGS, CONTINUES_ALWAYS = "flags", "always"
 
@@ -88,30 +89,41 @@ class Capabilities:
 
         top = self.top_logprobs
         return (
-            ("Server", one_line(self.server) or "not stated by the server"),
-            ("Context", f"{self.context_length:,} tokens" if self.context_length else "does not say"),
-            ("Chat", found(self.chat)),
-            ("Plain text, for notebooks", found(self.completions)),
-            ("Tokens counted in streams", found(self.usage)),
+            (_("Server"), one_line(self.server) or _("not stated by the server")),
             (
-                "Probabilities of tokens",
-                f"yes, with up to {top} alternatives"
+                _("Context"),
+                _("{context_length:,} tokens", context_length=self.context_length)
+                if self.context_length
+                else _("does not say"),
+            ),
+            (_("Chat"), found(self.chat)),
+            (_("Plain text, for notebooks"), found(self.completions)),
+            (_("Tokens counted in streams"), found(self.usage)),
+            (
+                _("Probabilities of tokens"),
+                _("yes, with up to {top} alternatives", top=top)
                 if top > 0
-                else found(top < 0, "of the chosen token only"),
+                else found(top < 0, _("of the chosen token only")),
             ),
             (
-                "Continues a reply",
-                {CONTINUES_BY_FLAGS: "yes", CONTINUES_ALWAYS: "yes, always"}.get(
-                    self.continues, "no, it starts a new one"
+                _("Continues a reply"),
+                {CONTINUES_BY_FLAGS: "yes", CONTINUES_ALWAYS: _("yes, always")}.get(
+                    self.continues, _("no, it starts a new one")
                 ),
             ),
-            ("Several replies to one request", found(self.several)),
-            ("Counts the tokens of a text", found(bool(self.tokenize))),
-            ("Thoughts", f"yes, as “{self.reasoning}”" if self.reasoning else "none seen"),
-            ("JSON schema", found(bool(self.schema))),
-            ("Regular expression", found(bool(self.regex))),
-            ("Grammar", found(bool(self.grammar))),
-            ("Tools", found(self.tools)),
-            ("Stop strings", found(self.stops, "yes, and it says which" if self.stop_reason else "yes")),
-            ("Other settings", ", ".join(self.taken) or "none"),
+            (_("Several replies to one request"), found(self.several)),
+            (_("Counts the tokens of a text"), found(bool(self.tokenize))),
+            (
+                _("Thoughts"),
+                _("yes, as “{reasoning}”", reasoning=self.reasoning) if self.reasoning else _("none seen"),
+            ),
+            (_("JSON schema"), found(bool(self.schema))),
+            (_("Regular expression"), found(bool(self.regex))),
+            (_("Grammar"), found(bool(self.grammar))),
+            (_("Tools"), found(self.tools)),
+            (
+                _("Stop strings"),
+                found(self.stops, _("yes, and it says which") if self.stop_reason else "yes"),
+            ),
+            (_("Other settings"), ", ".join(self.taken) or "none"),
         )

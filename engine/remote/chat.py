@@ -18,6 +18,7 @@ from engine.remote.request import message_json, prepare
 from engine.remote.trouble import who
 from engine.settings import StopSettings
 from engine.text.template.reasoning import PLAIN_TAG
+from engine.words import _
 
 MOMENT_SECONDS = 0.05
 """The longest pause between two looks at the stop event."""
@@ -106,8 +107,11 @@ class RemoteChat:
     def _check_private(self, request: ChatRequest) -> None:
         if request.local_only:
             raise RemoteError(
-                f"This chat stays on this computer, so it was not sent to {who(self.provider)}. Choose a "
-                "model on this computer, or switch “This computer only” off."
+                _(
+                    "This chat stays on this computer, so it was not sent to {who}. Choose a model "
+                    "on this computer, or switch “This computer only” off.",
+                    who=who(self.provider),
+                )
             )
 
     # -- counting
@@ -159,11 +163,23 @@ def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> M
     """The facts about a model of a server; it has no file, and its weights are not known."""
     lacks = []
     if not capabilities.continues:
-        lacks.append(("continue", f"{provider.name} starts a new reply instead of continuing one."))
+        lacks.append(
+            (
+                "continue",
+                _("{provider} starts a new reply instead of continuing one.", provider=provider.name),
+            )
+        )
     if not capabilities.completions:
-        lacks.append(("plain", f"{provider.name} does not continue plain text, which a notebook needs."))
+        lacks.append(
+            (
+                "plain",
+                _("{provider} does not continue plain text, which a notebook needs.", provider=provider.name),
+            )
+        )
     if not capabilities.top_logprobs:
-        lacks.append(("probabilities", f"{provider.name} sends no probabilities of tokens."))
+        lacks.append(
+            ("probabilities", _("{provider} sends no probabilities of tokens.", provider=provider.name))
+        )
     return ModelInfo(
         path=model_address(provider.id, model), name=shown_name(model), architecture=f"remote {provider.id}",
         format="remote", parameters=0, bits_per_weight=0.0, weights_bytes=0, layers=0,

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.remote.trouble import error_text
+from engine.words import _
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")
 
@@ -69,7 +70,7 @@ def read_chunk(data: str) -> Chunk | None:
     if not isinstance(found, dict):
         return None
     if found.get("error") or found.get("object") == "error":
-        return Chunk(error=error_text(found) or "an error without a message")
+        return Chunk(error=error_text(found) or _("an error without a message"))
     choices = found.get("choices")
     listed = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
     usage = _usage(found.get("usage"))

@@ -13,6 +13,7 @@ from engine.printable import one_line
 from engine.remote.exchange import Answer, Call, Ended, Event, Exchange
 from engine.remote.provider import Provider
 from engine.remote.trouble import lost, refused, who
+from engine.words import _
 
 _LOOK_SECONDS = 0.1
 """How often a blocking request looks at its stop event."""
@@ -51,7 +52,7 @@ class Client:
             while True:
                 item = exchange.take(_LOOK_SECONDS)
                 if stop.is_set():
-                    raise Cancelled(f"Asking {who(self.provider)} was stopped.")
+                    raise Cancelled(_("Asking {who} was stopped.", who=who(self.provider)))
                 if isinstance(item, Ended):
                     if item.error is not None:
                         raise lost(item.error, self.provider)
@@ -60,7 +61,13 @@ class Client:
                     begun = True
                     yield item
                 elif until is not None and time.monotonic() > until and not begun:
-                    raise RemoteError(f"{who(self.provider)} did not answer within {seconds:g} s; try again.")
+                    raise RemoteError(
+                        _(
+                            "{who} did not answer within {seconds:g} s; try again.",
+                            who=who(self.provider),
+                            seconds=seconds,
+                        )
+                    )
         finally:
             exchange.abort()
             exchange.join(1.0)
@@ -86,7 +93,10 @@ class Client:
         listed = found.get("data", found.get("models")) if isinstance(found, dict) else found
         if not isinstance(listed, list):
             raise RemoteError(
-                f"{who(self.provider)} has no list of models; its address is probably not that of an API."
+                _(
+                    "{who} has no list of models; its address is probably not that of an API.",
+                    who=who(self.provider),
+                )
             )
         models = (_model(each) for each in listed[:_MOST_MODELS])
         found_models: dict[str, RemoteModel] = {}
@@ -119,7 +129,7 @@ class Client:
             return count
         if isinstance(tokens, list):
             return len(tokens)
-        raise RemoteError(f"{who(self.provider)} does not count tokens as expected.")
+        raise RemoteError(_("{who} does not count tokens as expected.", who=who(self.provider)))
 
 
 def _model(found: object) -> RemoteModel | None:

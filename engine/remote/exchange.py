@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from engine.remote.provider import Provider
+from engine.words import _
 
 USER_AGENT = "inglenook"
 CONNECT_SECONDS, WRITE_SECONDS = 10.0, 60.0
@@ -118,7 +119,7 @@ class Exchange:
 
     def _exchange(self) -> None:
         url = self._url()
-        for _ in range(_REDIRECTS + 1):
+        for _unused in range(_REDIRECTS + 1):
             with self._client() as client:
                 response = client.send(self._request(client, url), stream=True)
                 with contextlib.closing(response):
@@ -126,7 +127,7 @@ class Exchange:
                         self._read(response)
                         return
                     url = self._redirected(response)
-        raise Redirected("itself repeatedly")
+        raise Redirected(_("itself repeatedly"))
 
     def _url(self) -> str:
         base = self._provider.base_url

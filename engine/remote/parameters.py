@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from engine.remote.capabilities import Capabilities
@@ -21,6 +21,7 @@ from engine.settings import (
     ThinkingSettings,
     setting_info,
 )
+from engine.words import N_, _, translate
 
 ALL_TOKENS = 1 << 20
 """For `top_k`: every token, on all servers; 0 and -1 mean that on some only."""
@@ -75,12 +76,12 @@ _LISTS = ("stop_token_ids", "adapters")
 _WITH = {"xtc_threshold": "xtc_probability", "dry_base": "dry_multiplier",
          "dry_allowed_length": "dry_multiplier"}  # fmt: skip
 _ELSEWHERE: dict[type[Settings], str] = {
-    SpeculationSettings: "Drafting is up to the server.",
-    CacheSettings: "The server decides how it keeps its context.",
-    LoadSettings: "The server has loaded the model.",
-    GuidanceSettings: "Servers do not take a negative prompt.",
-    AdapterSettings: "Adapters are chosen when the server is started.",
-    ThinkingSettings: "The server decides how much the model thinks.",
+    SpeculationSettings: N_("Drafting is up to the server."),
+    CacheSettings: N_("The server decides how it keeps its context."),
+    LoadSettings: N_("The server has loaded the model."),
+    GuidanceSettings: N_("Servers do not take a negative prompt."),
+    AdapterSettings: N_("Adapters are chosen when the server is started."),
+    ThinkingSettings: N_("The server decides how much the model thinks."),
 }
 """Why none of the settings of a class can be used."""
 
@@ -88,7 +89,7 @@ _ELSEWHERE: dict[type[Settings], str] = {
 def reason_against(cls: type[Settings], field: str, capabilities: Capabilities, server: str) -> str:
     """Why a setting does nothing with this model of `server`; "" if it works."""
     if cls in _ELSEWHERE:
-        return _ELSEWHERE[cls]
+        return translate(_ELSEWHERE[cls])
     if field in _APPLIED.get(cls, ()) or cls not in (
         SamplerSettings, StopSettings, ConstraintSettings, OutputSettings,
     ):  # fmt: skip
@@ -102,24 +103,42 @@ def reason_against(cls: type[Settings], field: str, capabilities: Capabilities, 
         return ""
     if (cls, field) == (ConstraintSettings, "banned_tokens") and "logit_bias" in capabilities.taken:
         return ""
-    return f"{server} does not support this setting."
+    return _("{server} does not support this setting.", server=server)
+
+
+def reason_against_all(reasons: Collection[str], server: str) -> str:
+    """What is said once for settings of `server` with these reasons against them; "" if they differ."""
+    said = set(reasons)
+    if len(said) != 1:
+        return ""
+    reason = said.pop()
+    single = _("{server} does not support this setting.", server=server)
+    return _("{server} supports none of these settings.", server=server) if reason == single else reason
 
 
 def _output_reason(field: str, capabilities: Capabilities, server: str) -> str:
     if field == "alternatives":
-        return "" if capabilities.top_logprobs > 0 else f"{server} sends no alternatives to its tokens."
+        return (
+            ""
+            if capabilities.top_logprobs > 0
+            else _("{server} sends no alternatives to its tokens.", server=server)
+        )
     if field == "stream_interval":
-        return f"{server} decides when it sends text."
-    return f"{server} does not send control tokens."
+        return _("{server} decides when it sends text.", server=server)
+    return _("{server} does not send control tokens.", server=server)
 
 
 def _form_reason(field: str, capabilities: Capabilities, server: str) -> str:
     if field == "begin_with":
-        return "" if capabilities.continues else f"{server} cannot continue a reply that you start here."
+        return (
+            ""
+            if capabilities.continues
+            else _("{server} cannot continue a reply that you start here.", server=server)
+        )
     if field == "ban_ignore_case":
-        return f"{server} cannot take back words that it has written."
+        return _("{server} cannot take back words that it has written.", server=server)
     forms = capabilities.schema or capabilities.regex or capabilities.grammar
-    return "" if forms else f"{server} does not constrain replies."
+    return "" if forms else _("{server} does not constrain replies.", server=server)
 
 
 def values_for(settings: Mapping[type[Settings], Settings], capabilities: Capabilities) -> dict[str, Any]:

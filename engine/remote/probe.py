@@ -25,6 +25,7 @@ from engine.remote.parameters import PARAMETERS
 from engine.remote.provider import Provider
 from engine.remote.request import CHAT_PATH, COMPLETION_PATH, constrained
 from engine.remote.trouble import message_of, refused, who
+from engine.words import _
 
 SCHEMA_PARAMETERS = ("response_format", "response_format.schema", "guided_json")
 REGEX_PARAMETERS = ("structured_outputs.regex", "guided_regex", "regex")
@@ -80,23 +81,23 @@ def probe(
     probing = _Probe(
         Client(provider, key), model.name, stop, Capabilities(context_length=model.context_length)
     )
-    yield "Asking for a first token, which may take minutes while a model is loaded"
+    yield _("Asking for a first token, which may take minutes while a model is loaded")
     _stream(probing)
     if probing.found.chat:
-        yield "Continuing a reply"
+        yield _("Continuing a reply")
         _continuing(probing)
-        yield "Several replies, stop strings"
+        yield _("Several replies, stop strings")
         _several(probing)
         _stops(probing)
-    yield "Plain text"
+    yield _("Plain text")
     _completions(probing)
     if probing.found.chat:
-        yield "Sampling settings"
+        yield _("Sampling settings")
         _parameters(probing)
-        yield "Constraints and tools"
+        yield _("Constraints and tools")
         _constraints(probing)
         _tools(probing)
-    yield "Counting tokens"
+    yield _("Counting tokens")
     _tokenize(probing)
     _identity(probing, model)
     probing.set(probed=time.time())
@@ -124,7 +125,7 @@ def _stream(probing: _Probe) -> None:
     probing.set(limit=LIMITS[0])
     if not _plain_answers(probing):
         _give_up(probing, failures[-1])
-    probing.note("Chats are refused: the model has no chat template, or is not a chat model.")
+    probing.note(_("Chats are refused: the model has no chat template, or is not a chat model."))
 
 
 def _give_up(probing: _Probe, answer: Answer) -> None:
@@ -148,7 +149,7 @@ def _streamed(probing: _Probe, top: int) -> list[Chunk] | Answer:
         if isinstance(item, Answer):
             if item.status != 200 or not (chunk := read_chunk(item.text)) or not chunk.choices:
                 return item
-            probing.note("The server does not stream: replies come as a whole.")
+            probing.note(_("The server does not stream: replies come as a whole."))
             return [chunk]
         if isinstance(item, Event) and (chunk := read_chunk(item.data)):
             if chunk.error is not None:
@@ -159,7 +160,8 @@ def _streamed(probing: _Probe, top: int) -> list[Chunk] | Answer:
 
 def _read_stream(probing: _Probe, chunks: Sequence[Chunk], top: int) -> None:
     if not any(chunk.choices for chunk in chunks):
-        raise RemoteError(f"{who(probing.client.provider)} sent a stream without a reply; check the address.")
+        server = who(probing.client.provider)
+        raise RemoteError(_("{server} sent a stream without a reply; check the address.", server=server))
     tokens = [token for chunk in chunks for token in chunk.tokens]
     most = max((len(token.top) for token in tokens), default=0)
     probing.set(
@@ -196,7 +198,7 @@ def _continuing(probing: _Probe) -> None:
     begun = (*_HELLO, {"role": "assistant", "content": _BEGUN})
     flags = {"add_generation_prompt": False, "continue_final_message": True}
     if not asked:
-        probing.note("It does not count prompt tokens, so it is unknown whether it can continue replies.")
+        probing.note(_("It does not count prompt tokens, so it is unknown whether it can continue replies."))
         return
     for how, more in ((CONTINUES_ALWAYS, {}), (CONTINUES_BY_FLAGS, flags)):
         answer = probing.chat(messages=begun, **more)
@@ -238,7 +240,7 @@ def _parameters(probing: _Probe) -> None:
     trials: dict[str, Any] = {each.name: each.trial for each in PARAMETERS}
     accepted = _left(probing, trials)
     if accepted is None:
-        probing.note("The sampling settings that it supports could not be determined.")
+        probing.note(_("The sampling settings that it supports could not be determined."))
     elif listed := _props(probing, tuple(trials)):
         probing.set(taken=tuple(name for name in accepted if name in listed))
     elif _refuses(probing.chat(**{_INVENTED: 1})):
@@ -252,7 +254,7 @@ def _objected(probing: _Probe, names: Sequence[str]) -> list[str]:
     """Those of the parameters to whose wrong values the server objects."""
     known: list[str] = []
     left = tuple(names)
-    for _ in range(_MOST_TRIES):
+    for _unused in range(_MOST_TRIES):
         answer = probing.chat(**_wrong((*left, _INVENTED)))
         if not left or not _refuses(answer):
             return known
@@ -276,7 +278,7 @@ def _refuses(answer: Answer) -> bool:
 def _left(probing: _Probe, trials: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The parameters that may be in a request; None if that cannot be found out."""
     left = dict(trials)
-    for _ in range(_MOST_TRIES):
+    for _unused in range(_MOST_TRIES):
         answer = probing.chat(**left)
         if answer.status == 200:
             return tuple(left)

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from engine.errors import BadSetting
 from engine.printable import one_line
+from engine.words import _
 
 SCHEME = "remote:"
 """The beginning of what stands for the path of a remote model."""
@@ -69,28 +70,43 @@ class Provider:
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise BadSetting(
-                f"The id of a server is {self.id!r}, but it must consist of lowercase letters, "
-                "digits and hyphens."
+                _(
+                    "The id of a server is {id!r}, but it must consist of lowercase letters, "
+                    "digits and hyphens.",
+                    id=self.id,
+                )
             )
         name = one_line(self.name).strip()
         if not name or len(name) > 60:
-            raise BadSetting("Give the server a name of 1 to 60 characters.")
+            raise BadSetting(_("Give the server a name of 1 to 60 characters."))
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "base_url", normalised(self.base_url))
         if not 0 <= self.context_length <= _MOST_CONTEXT:
             raise BadSetting(
-                f"The context length is {self.context_length}, but it must be 0 to {_MOST_CONTEXT:,} tokens."
+                _(
+                    "The context length is {context_length}, but it must be 0 to {most_context:,} tokens.",
+                    context_length=self.context_length,
+                    most_context=_MOST_CONTEXT,
+                )
             )
         object.__setattr__(self, "model", one_line(self.model).strip())
         if len(self.model) > _LONGEST_NAME:
-            raise BadSetting(f"The name of a model has at most {_LONGEST_NAME} characters.")
+            raise BadSetting(
+                _("The name of a model has at most {longest_name} characters.", longest_name=_LONGEST_NAME)
+            )
         if not 0 <= self.longest_wait <= MOST_WAIT:
             raise BadSetting(
-                f"The longest wait is {self.longest_wait} s, but it must be 0 to {MOST_WAIT:,} s."
+                _(
+                    "The longest wait is {longest_wait} s, but it must be 0 to {most_wait:,} s.",
+                    longest_wait=self.longest_wait,
+                    most_wait=MOST_WAIT,
+                )
             )
         for key, value in self.headers:
             if not re.fullmatch(r"[A-Za-z0-9-]+", key) or not (value.isascii() and value.isprintable()):
-                raise BadSetting(f"{key!r} cannot be a header; use a name, a colon and plain text.")
+                raise BadSetting(
+                    _("{key!r} cannot be a header; use a name, a colon and plain text.", key=key)
+                )
 
     @property
     def host(self) -> str:
@@ -111,9 +127,14 @@ class Provider:
         """Raises `BadSetting` if text would go over a network unencrypted without the user's consent."""
         if not (self.encrypted or self.on_this_computer or self.unencrypted):
             raise BadSetting(
-                f"The address {self.base_url} is not encrypted: anyone between you and {self.host} "
-                "could read your messages, the replies and the key. Use https://, or allow it in "
-                f"the settings of {self.name}."
+                _(
+                    "The address {base_url} is not encrypted: anyone between you and {host} could "
+                    "read your messages, the replies and the key. Use https://, or allow it in the "
+                    "settings of {name}.",
+                    base_url=self.base_url,
+                    host=self.host,
+                    name=self.name,
+                )
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -134,7 +155,7 @@ class Provider:
         if isinstance(pairs, list) and all(_is_pair(pair) for pair in pairs):
             found["headers"] = tuple((key, value) for key, value in pairs)
         if missing := {"id", "name", "base_url"} - found.keys():
-            raise BadSetting(f"A saved server lacks its {', '.join(sorted(missing))}.")
+            raise BadSetting(_("A saved server lacks its {missing}.", missing=", ".join(sorted(missing))))
         return cls(**found)
 
 
@@ -156,17 +177,23 @@ def normalised(address: str) -> str:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise BadSetting(f"{_short(address)} is not an address; try https://HOST/v1.") from None
+        raise BadSetting(
+            _("{address} is not an address; try https://HOST/v1.", address=_short(address))
+        ) from None
     if parts.scheme.lower() not in ("http", "https"):
         raise BadSetting(
-            f"The address {_short(address)} begins with {parts.scheme}://; it must be https or http."
+            _(
+                "The address {address} begins with {scheme}://; it must be https or http.",
+                address=_short(address),
+                scheme=parts.scheme,
+            )
         )
     if not parts.hostname or not re.fullmatch(r"[^\s/\\%<>\"'`{}|^]+", parts.hostname):
-        raise BadSetting(f"{_short(address)} names no host; try https://HOST/v1.")
+        raise BadSetting(_("{address} names no host; try https://HOST/v1.", address=_short(address)))
     if parts.username is not None or parts.password is not None:
-        raise BadSetting("Remove the password from the address: the key has its own field.")
+        raise BadSetting(_("Remove the password from the address: the key has its own field."))
     if parts.query or parts.fragment:
-        raise BadSetting("Remove the part after ? or # from the address: keys do not belong there.")
+        raise BadSetting(_("Remove the part after ? or # from the address: keys do not belong there."))
     path = re.sub(r"/+", "/", parts.path).rstrip("/")
     path = re.sub(r"/(chat/completions|completions|models|responses|messages)$", "", path) or "/v1"
     host = parts.hostname.lower()

@@ -20,6 +20,7 @@ from engine.remote.request import Prepared
 from engine.remote.tokens import UNKNOWN_ID, Aligner, TokenNumbers
 from engine.remote.trouble import failed, lost, malformed, refused, retry_after, seconds_words, who
 from engine.text.template.reasoning import PLAIN_TAG
+from engine.words import _
 
 RUNNING_SECONDS = 0.25
 """How often a reply tells its figures."""
@@ -83,7 +84,7 @@ class Reply:
 
     def events(self) -> Iterator[ChatEvent]:
         """Raises `EngineError`: what had come is yielded before, and is valid."""
-        yield Loading(f"Waiting for {who(self._place.provider)}", 0, 0)
+        yield Loading(_("Waiting for {who}", who=who(self._place.provider)), 0, 0)
         try:
             ended = yield from self._attempts()
         except EngineError:
@@ -173,7 +174,9 @@ class Reply:
         taken = int(self._now())
         if not self._first and taken >= SLOW_SECONDS and taken > self._reported:
             self._reported = taken
-            yield Loading(f"Waiting for {who(self._place.provider)} for {taken} s", 0, 0)
+            yield Loading(
+                _("Waiting for {who} for {taken} s", who=who(self._place.provider), taken=taken), 0, 0
+            )
         yield Waiting()
 
     def _closed(self, end: Ended) -> Passed | Ended:
@@ -200,7 +203,9 @@ class Reply:
                 return True
             if round(left) != said:
                 said = round(left)
-                words = f"{who(self._place.provider)} asks you to wait {seconds_words(left)}"
+                words = _(
+                    "{who} asks you to wait {time}", who=who(self._place.provider), time=seconds_words(left)
+                )
                 yield Loading(words, 0, 0)
             self._place.wait()
             yield Waiting()

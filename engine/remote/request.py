@@ -16,12 +16,13 @@ from engine.remote.parameters import not_sent, values_for
 from engine.settings import ConstraintSettings, Settings
 from engine.text.stops.conditions import StopRules
 from engine.text.template.reasoning import THINKING_TAGS, without_thoughts
+from engine.words import N_, _, translate
 
 CHAT_PATH, COMPLETION_PATH = "/chat/completions", "/completions"
 MOST_STOPS = 4
 """Stop strings that every server with `stop` takes (OpenAI's limit)."""
-_FORMATS = {"json": "JSON", "json_schema": "a JSON schema", "regex": "a regular expression",
-            "grammar": "a grammar", "choices": "a list of choices"}  # fmt: skip
+_FORMATS = {"json": "JSON", "json_schema": N_("a JSON schema"), "regex": N_("a regular expression"),
+            "grammar": N_("a grammar"), "choices": N_("a list of choices")}  # fmt: skip
 
 
 class Prepared(NamedTuple):
@@ -74,39 +75,72 @@ def _check(request: ChatRequest, capabilities: Capabilities, server: str) -> Non
     """Raises `BadSetting` for what the server cannot do."""
     constraint = request.constraint
     if request.replayed is not None:
-        raise BadSetting(f"{server} cannot repeat a reply exactly; use a model on this computer.")
+        raise BadSetting(
+            _("{server} cannot repeat a reply exactly; use a model on this computer.", server=server)
+        )
     if request.plain and not capabilities.completions:
         raise BadSetting(
-            f"{server} does not continue plain text, which a notebook needs; choose another model for it."
+            _(
+                "{server} does not continue plain text, which a notebook needs; choose another model for it.",
+                server=server,
+            )
         )
     if not request.plain and not capabilities.chat:
         raise BadSetting(
-            f"{server} does not answer chats with this model; choose another one, or test the server again."
+            _(
+                "{server} does not answer chats with this model; choose another one, or test the "
+                "server again.",
+                server=server,
+            )
         )
     if request.continue_last and not request.plain and not capabilities.continues:
-        raise BadSetting(f"{server} starts a new reply instead of continuing one; regenerate the reply.")
+        raise BadSetting(
+            _("{server} starts a new reply instead of continuing one; regenerate the reply.", server=server)
+        )
     if constraint.begin_with and not (request.plain or request.continue_last or capabilities.continues):
-        raise BadSetting(f"{server} cannot continue a reply that you start here: clear “Start of the reply”.")
+        raise BadSetting(
+            _(
+                "{server} cannot continue a reply that you start here: clear “Start of the reply”.",
+                server=server,
+            )
+        )
     form = _parameter(constraint.format, capabilities)
     if constraint.format != "none" and not form:
         raise BadSetting(
-            f"{server} cannot constrain replies to {_FORMATS[constraint.format]}: set the format to "
-            "free, or choose another model."
+            _(
+                "{server} cannot constrain replies to {formats}: set the format to free, or choose "
+                "another model.",
+                server=server,
+                formats=translate(_FORMATS[constraint.format]),
+            )
         )
     if request.tools and request.tool_choice != "none" and not capabilities.tools:
-        raise BadSetting(f"{server} does not call tools; choose another model for them.")
+        raise BadSetting(_("{server} does not call tools; choose another model for them.", server=server))
     if constraint.banned_strings:
         raise BadSetting(
-            f"{server} cannot take back words, which banned strings require: remove them, or choose "
-            "a model on this computer."
+            _(
+                "{server} cannot take back words, which banned strings require: remove them, or "
+                "choose a model on this computer.",
+                server=server,
+            )
         )
+    _check_tokens(constraint, capabilities, server)
+
+
+def _check_tokens(constraint: ConstraintSettings, capabilities: Capabilities, server: str) -> None:
     for values, name, label in (
-        (constraint.logit_bias, "logit_bias", "Token bias"),
-        (constraint.banned_tokens, "logit_bias", "Banned token ids"),
-        (constraint.allowed_tokens, "allowed_token_ids", "Allowed token ids"),
+        (constraint.logit_bias, "logit_bias", _("Token bias")),
+        (constraint.banned_tokens, "logit_bias", _("Banned token ids")),
+        (constraint.allowed_tokens, "allowed_token_ids", _("Allowed token ids")),
     ):
         if values and name not in capabilities.taken:
-            raise BadSetting(f"{server} does not support “{label}”: remove it, or choose another model.")
+            raise BadSetting(
+                _(
+                    "{server} does not support “{label}”: remove it, or choose another model.",
+                    server=server,
+                    label=label,
+                )
+            )
 
 
 def _parameter(format: str, capabilities: Capabilities) -> str:
@@ -142,7 +176,7 @@ def _tools(request: ChatRequest) -> dict[str, Any]:
             parameters = json.loads(tool.parameters or '{"type": "object", "properties": {}}')
         except ValueError:
             raise BadSetting(
-                f"The parameters of the tool {tool.name!r} are not JSON; correct them."
+                _("The parameters of the tool {tool!r} are not JSON; correct them.", tool=tool.name)
             ) from None
         function = {"name": tool.name, "description": tool.description, "parameters": parameters}
         listed.append({"type": "function", "function": function})
@@ -208,7 +242,7 @@ def constrained(parameter: str, value: Any) -> dict[str, Any]:
         return {"response_format": {"type": "json_schema", "json_schema": {"name": "reply", "schema": value}}}
     if parameter == "response_format.schema":
         return {"response_format": {"type": "json_object", "schema": value}}
-    name, _, part = parameter.partition(".")
+    name, _unused, part = parameter.partition(".")
     return {name: {part: value}} if part else {name: value}
 
 
@@ -217,13 +251,16 @@ def _token_rules(constraint: ConstraintSettings, capabilities: Capabilities) -> 
     found: dict[str, Any] = {}
     bias: dict[str, float] = {}
     for line in constraint.logit_bias:
-        name, _, amount = line.rpartition("=")
+        name, _unused, amount = line.rpartition("=")
         try:
             bias[str(int(name))] = max(-100.0, min(100.0, float(amount)))
         except ValueError:
             raise BadSetting(
-                f"The token bias {line!r} does not name a token by its id, which servers need: write it as "
-                "123 = -5."
+                _(
+                    "The token bias {line!r} does not name a token by its id, which servers need: "
+                    "write it as 123 = -5.",
+                    line=line,
+                )
             ) from None
     bias |= {str(token): -100.0 for token in constraint.banned_tokens}
     if bias:

@@ -17,6 +17,7 @@ from engine.printable import one_line
 from engine.remote.exchange import MOST_BYTES, Answer, Redirected, TooLong
 from engine.remote.keys import hidden
 from engine.remote.provider import Provider
+from engine.words import N_, _, translate
 
 _LONGEST = 300
 _TOO_LONG = re.compile(
@@ -36,37 +37,71 @@ def lost(error: Exception | None, provider: Provider, begun: bool = False) -> Re
     server = who(provider)
     if isinstance(error, Redirected):
         return RemoteError(
-            f"{server} redirects requests to {error}, and the key is not sent to another address. If "
-            "that address is right, enter it in the settings of this server."
+            _(
+                "{server} redirects requests to {error}, and the key is not sent to another "
+                "address. If that address is right, enter it in the settings of this server.",
+                server=server,
+                error=error,
+            )
         )
     if isinstance(error, TooLong):
         return RemoteError(
-            f"{server} sent more than {MOST_BYTES >> 20} MB, which cannot be a reply; check the address."
+            _(
+                "{server} sent more than {most_bytes} MB, which cannot be a reply; check the address.",
+                server=server,
+                most_bytes=MOST_BYTES >> 20,
+            )
         )
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-        return RemoteError(f"The address {provider.base_url} cannot be used; correct it.")
-    if isinstance(error, httpx2.ReadTimeout) and provider.longest_wait:
-        waited = seconds_words(provider.longest_wait)
-        kept = " What had come is kept: continue the reply, or generate it again." if begun else ""
         return RemoteError(
-            f"{server} sent nothing for {waited}, which is the longest wait in its settings.{kept}"
+            _("The address {base_url} cannot be used; correct it.", base_url=provider.base_url)
         )
+    if isinstance(error, httpx2.ReadTimeout) and provider.longest_wait:
+        return RemoteError(_too_slow(provider, begun))
     if begun:
         return RemoteError(
-            f"The connection to {server} was lost before the reply was complete. The text received "
-            "so far is kept: continue the reply, or regenerate it."
+            _(
+                "The connection to {server} was lost before the reply was complete. The text "
+                "received so far is kept: continue the reply, or regenerate it.",
+                server=server,
+            )
         )
     if isinstance(error, httpx2.ConnectTimeout):
         return RemoteError(
-            f"{server} did not accept a connection in time; check the address and the network."
+            _(
+                "{server} did not accept a connection in time; check the address and the network.",
+                server=server,
+            )
         )
     if isinstance(error, httpx2.TimeoutException):
-        return RemoteError(f"{server} did not answer in time; try again.")
+        return RemoteError(_("{server} did not answer in time; try again.", server=server))
     if isinstance(error, httpx2.ProxyError):
-        return RemoteError(f"The proxy for {server} refused the connection: {_words(str(error))}")
+        return RemoteError(
+            _(
+                "The proxy for {server} refused the connection: {words}",
+                server=server,
+                words=_words(str(error)),
+            )
+        )
     if isinstance(error, httpx2.ConnectError):
         return RemoteError(_not_connected(error, provider))
-    return RemoteError(f"{server} closed the connection without an answer; try again.")
+    return RemoteError(_("{server} closed the connection without an answer; try again.", server=server))
+
+
+def _too_slow(provider: Provider, begun: bool) -> str:
+    server, waited = who(provider), seconds_words(provider.longest_wait)
+    if begun:
+        return _(
+            "{server} sent nothing for {waited}, which is the longest wait in its settings. What had come "
+            "is kept: continue the reply, or generate it again.",
+            server=server,
+            waited=waited,
+        )
+    return _(
+        "{server} sent nothing for {waited}, which is the longest wait in its settings.",
+        server=server,
+        waited=waited,
+    )
 
 
 def _not_connected(error: Exception, provider: Provider) -> str:
@@ -74,22 +109,33 @@ def _not_connected(error: Exception, provider: Provider) -> str:
     causes = list(_causes(error))
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         found = next(cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError))
-        return (
-            f"The certificate of {server} is not valid ({_words(found.verify_message)}), so nothing was "
-            "sent; check the address and this computer's clock."
+        return _(
+            "The certificate of {server} is not valid ({words}), so nothing was sent; check "
+            "the address and this computer's clock.",
+            server=server,
+            words=_words(found.verify_message),
         )
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return (
-            f"{server} does not speak TLS as expected; if the server has no encryption, its address begins "
-            "with http://."
+        return _(
+            "{server} does not speak TLS as expected; if the server has no encryption, its "
+            "address begins with http://.",
+            server=server,
         )
     if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return f"The name of {server} was not found; check the address and the network."
+        return _("The name of {server} was not found; check the address and the network.", server=server)
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        advice = "start it" if provider.on_this_computer else "check the address, or start the server"
-        return f"{server} refused the connection: no server is running there; {advice}."
+        advice = _("start it") if provider.on_this_computer else _("check the address, or start the server")
+        return _(
+            "{server} refused the connection: no server is running there; {advice}.",
+            server=server,
+            advice=advice,
+        )
     reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), "")
-    return f"{server} cannot be reached{f' ({_words(reason)})' if reason else ''}; check the network."
+    return _(
+        "{server} cannot be reached{words}; check the network.",
+        server=server,
+        words=f" ({_words(reason)})" if reason else "",
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -108,51 +154,102 @@ def refused(answer: Answer, provider: Provider, model: str, key: str) -> EngineE
     if status == 200:
         return _no_reply(answer, provider)
     if status in (401, 403):
-        what = "does not accept the key" if key else "asks for a key"
-        return RemoteError(f"{server} {what}{quote}. Enter the right key in the settings of this server.")
+        if key:
+            words = N_(
+                "{server} does not accept the key{quote}. Enter the right key in the settings of this server."
+            )
+        else:
+            words = N_("{server} asks for a key{quote}. Enter the right key in the settings of this server.")
+        return RemoteError(translate(words, server=server, quote=quote))
     if status == 404 and _about(said, model):
-        return RemoteError(f"{server} has no model “{one_line(model)}”{quote}. Choose one of its models.")
+        return RemoteError(
+            _(
+                "{server} has no model “{model}”{quote}. Choose one of its models.",
+                server=server,
+                model=one_line(model),
+                quote=quote,
+            )
+        )
     if status == 404:
-        return RemoteError(f"{server} has nothing at this address{quote}. Check it: most end with /v1.")
+        return RemoteError(
+            _(
+                "{server} has nothing at this address{quote}. Check it: most end with /v1.",
+                server=server,
+                quote=quote,
+            )
+        )
     if status == 402:
-        return RemoteError(f"{server} asks for payment{quote}.")
+        return RemoteError(_("{server} asks for payment{quote}.", server=server, quote=quote))
     if status == 429:
         wait = retry_after(answer)
-        when = " Try again later." if wait is None else f" Try again in {seconds_words(wait)}."
-        return RemoteError(f"{server} has received too many requests{quote}.{when}")
+        if wait is None:
+            words = N_("{server} has received too many requests{quote}. Try again later.")
+        else:
+            words = N_("{server} has received too many requests{quote}. Try again in {wait}.")
+        return RemoteError(
+            translate(words, server=server, quote=quote, wait=seconds_words(wait) if wait is not None else "")
+        )
     if status in (400, 413, 422) and _TOO_LONG.search(said):
-        return ContextTooLong(f"{server} reports that the chat is too long{quote}.")
+        return ContextTooLong(
+            _("{server} reports that the chat is too long{quote}.", server=server, quote=quote)
+        )
     if status >= 500:
         return RemoteError(
-            f"{server} reports an error (status {status}){quote}. Try again, or look at its log."
+            _(
+                "{server} reports an error (status {status}){quote}. Try again, or look at its log.",
+                server=server,
+                status=status,
+                quote=quote,
+            )
         )
-    return RemoteError(f"{server} refused the request (status {status}){quote}.")
+    return RemoteError(
+        _("{server} refused the request (status {status}){quote}.", server=server, status=status, quote=quote)
+    )
 
 
 def _no_reply(answer: Answer, provider: Provider) -> RemoteError:
     kind = answer.headers.get("content-type", "").partition(";")[0].strip()
     if kind == "text/html" or answer.text.lstrip()[:1] == "<":
         return RemoteError(
-            f"{who(provider)} sent a web page instead of a reply; the address is probably that of a "
-            "website, not of its API."
+            _(
+                "{who} sent a web page instead of a reply; the address is probably that of a "
+                "website, not of its API.",
+                who=who(provider),
+            )
         )
-    return RemoteError(f"{who(provider)} sent something that is not a reply of a model; check the address.")
+    return RemoteError(
+        _("{who} sent something that is not a reply of a model; check the address.", who=who(provider))
+    )
 
 
 def malformed(provider: Provider, data: str, begun: bool) -> RemoteError:
     """A piece of a stream could not be read."""
-    kept = " The text received so far is kept." if begun else ""
+    kept = _(" The text received so far is kept.") if begun else ""
     return RemoteError(
-        f"{who(provider)} sent unreadable data in the middle of the reply: {_words(data)[:80]!r}.{kept}"
+        _(
+            "{who} sent unreadable data in the middle of the reply: {words!r}.{kept}",
+            who=who(provider),
+            words=_words(data)[:80],
+            kept=kept,
+        )
     )
 
 
 def failed(provider: Provider, said: str, begun: bool) -> EngineError:
     """An error that came within a stream."""
-    kept = " The text received so far is kept." if begun else ""
+    kept = _(" The text received so far is kept.") if begun else ""
     if _TOO_LONG.search(said) and not begun:
-        return ContextTooLong(f"{who(provider)} reports that the chat is too long: {said}")
-    return RemoteError(f"{who(provider)} ended the reply with an error: {said or 'no reason given'}.{kept}")
+        return ContextTooLong(
+            _("{who} reports that the chat is too long: {said}", who=who(provider), said=said)
+        )
+    return RemoteError(
+        _(
+            "{who} ended the reply with an error: {said}.{kept}",
+            who=who(provider),
+            said=said or _("no reason given"),
+            kept=kept,
+        )
+    )
 
 
 def message_of(answer: Answer, key: str) -> str:
@@ -196,7 +293,7 @@ def retry_after(answer: Answer) -> float | None:
 
 def seconds_words(seconds: float) -> str:
     """A time to wait: "12 s", "5 min"."""
-    return f"{max(1, round(seconds))} s" if seconds < 120 else f"{round(seconds / 60)} min"
+    return f"{max(1, round(seconds))} s" if seconds < 120 else _("{seconds} min", seconds=round(seconds / 60))
 
 
 def _about(said: str, model: str) -> bool:

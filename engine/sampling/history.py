@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import EngineError
+from engine.words import _
 
 _FIRST_CAPACITY = 256
 
@@ -95,9 +96,13 @@ class History:
         if ids and (min(ids) < 0 or max(ids) >= self._vocabulary):
             wrong = next(token for token in ids if not 0 <= token < self._vocabulary)
             raise EngineError(
-                f"The text contains token id {wrong}, but the model's ids go from 0 to "
-                f"{self._vocabulary - 1}; the model and the tokenizer do not match. Load the model "
-                "from its own files."
+                _(
+                    "The text contains token id {wrong}, but the model's ids go from 0 to "
+                    "{vocabulary}; the model and the tokenizer do not match. Load the model from "
+                    "its own files.",
+                    wrong=wrong,
+                    vocabulary=self._vocabulary - 1,
+                )
             )
 
     def _count(self, window: list[int]) -> None:

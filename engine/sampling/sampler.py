@@ -28,13 +28,14 @@ from engine.sampling.step import Feedback, SamplerState, SamplerStep
 from engine.sampling.tables import TokenTables
 from engine.sampling.temperature import Temperature
 from engine.settings import SamplerSettings
+from engine.words import N_, _, translate
 
 SAMPLE = 0
 """The purpose of the random number that chooses a token (`Sampler.uniform`)."""
 
 _KEY = struct.Struct("<4Q")
 _FLOAT32, _PACKED = np.dtype(np.float32), (4,)
-_NOT_FINITE = (
+_NOT_FINITE = N_(
     "The model's scores for the next token are not finite numbers, so no token can be sampled; its "
     "file may be damaged. Download it again or choose another model."
 )
@@ -180,7 +181,7 @@ class Sampler:
             maxima = column_maxima(logits)
             if np.isfinite((logits if maxima is None else maxima).max()):
                 return maxima, None
-        raise NotFinite(_NOT_FINITE)
+        raise NotFinite(translate(_NOT_FINITE))
 
     def sample_from(
         self, distribution: TokenDistribution, *, attempt: int = 0, top: int = 0, alternatives: int = 0
@@ -206,7 +207,7 @@ class Sampler:
         final = distribution.final
         raw = RawDistribution(distribution.logits, distribution.maxima, distribution.scan)
         ids = [token, *(raw.likeliest(alternatives) if alternatives else ())]
-        (_, own, own_final), *others = zip(
+        (_unused, own, own_final), *others = zip(
             ids, map(raw.probability, ids), final.probabilities_of(ids), strict=True
         )
         return Sampled(
@@ -241,7 +242,7 @@ class Sampler:
             uniform = 0.0 if self._likeliest else self.uniform(len(history), SAMPLE, attempt)
             token, final, raw, entropy, reported = self._pick(inside, uniform, alternatives)
             if token < 0:
-                raise NotFinite(_NOT_FINITE)
+                raise NotFinite(translate(_NOT_FINITE))
             others = tuple(
                 [(int(reported[i]), reported[i + 1], reported[i + 2]) for i in range(0, len(reported), 3)]
             )
@@ -306,7 +307,7 @@ class Sampler:
             candidates.keep_ids(_ids_inside(np.unique(only).tolist(), size))
         if candidates.empty:
             raise NothingAllowed(
-                "Every token that could come next is banned or not allowed; remove some of the bans."
+                _("Every token that could come next is banned or not allowed; remove some of the bans.")
             )
 
     def _apply(

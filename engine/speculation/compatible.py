@@ -11,6 +11,7 @@ from pathlib import Path
 from engine.errors import EngineError
 from engine.text.tokenizer.tokenizer import Tokenizer, token_texts
 from engine.text.tokenizer.vocabulary import TokenizerFacts
+from engine.words import _
 
 MOST_EXTRA = 128
 """How many ids one vocabulary may have beyond the other's: models are padded to round sizes."""
@@ -58,9 +59,11 @@ def _of_tokenizer(tokenizer: Tokenizer) -> Vocabulary:
 
 def _problem(target: Vocabulary, draft: Vocabulary) -> str:
     if target.kind != draft.kind:
-        return (
-            f"The draft model has a different kind of tokens ({draft.kind or 'unknown'}) from the "
-            f"model ({target.kind or 'unknown'}); choose a smaller model of the same family."
+        return _(
+            "The draft model has a different kind of tokens ({kind}) from the model "
+            "({kind_2}); choose a smaller model of the same family.",
+            kind=draft.kind or "unknown",
+            kind_2=target.kind or "unknown",
         )
     theirs = draft.texts
     different = next(
@@ -72,13 +75,15 @@ def _problem(target: Vocabulary, draft: Vocabulary) -> str:
         None,
     )
     if different is not None:
-        return (
-            f"Token {different} is {_shown(target.texts[different])} in the model but "
-            f"{_shown(theirs[different])} in the draft model."
+        return _(
+            "Token {different} is {shown} in the model but {shown_2} in the draft model.",
+            different=different,
+            shown=_shown(target.texts[different]),
+            shown_2=_shown(theirs[different]),
         )
     return (
-        _extra(target, draft, "model", "draft model")
-        or _extra(draft, target, "draft model", "model")
+        _extra(target, draft, "model", _("draft model"))
+        or _extra(draft, target, _("draft model"), "model")
         or _ends(target, draft)
     )
 
@@ -100,9 +105,13 @@ def _extra(one: Vocabulary, other: Vocabulary, its_name: str, other_name: str) -
     extra = [i for i, text in one.texts.items() if i not in other.texts and not _PLACEHOLDER.fullmatch(text)]
     if len(extra) <= MOST_EXTRA:
         return ""
-    return (
-        f"The {its_name} has {len(extra)} tokens that the {other_name} lacks, such as "
-        f"{_shown(one.texts[extra[0]])} (token {extra[0]})."
+    return _(
+        "The {its_name} has {extra} tokens that the {other_name} lacks, such as {shown} (token {extra_2}).",
+        its_name=its_name,
+        extra=len(extra),
+        other_name=other_name,
+        shown=_shown(one.texts[extra[0]]),
+        extra_2=extra[0],
     )
 
 
@@ -110,9 +119,13 @@ def _ends(target: Vocabulary, draft: Vocabulary) -> str:
     if not target.stop_ids or not draft.stop_ids or set(target.stop_ids) & set(draft.stop_ids):
         return ""
     ours, theirs = target.stop_ids[0], draft.stop_ids[0]
-    return (
-        f"The model ends a turn with {_shown(target.texts.get(ours, ''))} (token {ours}), but the draft "
-        f"model with {_shown(draft.texts.get(theirs, ''))} (token {theirs})."
+    return _(
+        "The model ends a turn with {shown} (token {ours}), but the draft model with {shown_2} "
+        "(token {theirs}).",
+        shown=_shown(target.texts.get(ours, "")),
+        ours=ours,
+        shown_2=_shown(draft.texts.get(theirs, "")),
+        theirs=theirs,
     )
 
 

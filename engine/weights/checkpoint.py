@@ -10,6 +10,7 @@ from engine.errors import ModelNotFound, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.gguf.file import GgufFile, split_parts
 from engine.weights.safetensors.folder import SafetensorsFolder
+from engine.words import _
 
 
 class Checkpoint(Protocol):
@@ -57,7 +58,11 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         return _open(path)
     except (OSError, RuntimeError) as error:  # no permission, a name too long, a loop of links, no such user
         raise ModelNotFound(
-            f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}."
+            _(
+                "{path} cannot be opened: {reason}.",
+                path=path,
+                reason=getattr(error, "strerror", None) or error,
+            )
         ) from error
 
 
@@ -66,19 +71,27 @@ def _open(path: Path) -> Checkpoint:
         return _open_folder(path)
     if not path.is_file():
         raise ModelNotFound(
-            f"There is no file or folder {path}; give a .gguf file or a folder with config.json "
-            "and safetensors files."
+            _(
+                "There is no file or folder {path}; give a .gguf file or a folder with config.json "
+                "and safetensors files.",
+                path=path,
+            )
         )
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
         if not (path.parent / "config.json").is_file():
-            raise ModelNotFound(f"{path} has no config.json beside it; open a whole model folder.")
+            raise ModelNotFound(
+                _("{path} has no config.json beside it; open a whole model folder.", path=path)
+            )
         return SafetensorsFolder(path.parent)
     if suffix == ".gguf" or _begins_with_magic(path):
         return GgufFile(path)
     raise UnsupportedModel(
-        f"{path.name} is not a model file that can be read; give a .gguf file or a folder with "
-        "safetensors files."
+        _(
+            "{path} is not a model file that can be read; give a .gguf file or a folder with "
+            "safetensors files.",
+            path=path.name,
+        )
     )
 
 
@@ -87,7 +100,9 @@ def _begins_with_magic(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(4) == b"GGUF"
     except OSError as error:
-        raise ModelNotFound(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise ModelNotFound(
+            _("{path} cannot be read: {strerror}.", path=path, strerror=error.strerror or error)
+        ) from error
 
 
 def _open_folder(folder: Path) -> Checkpoint:
@@ -99,10 +114,20 @@ def _open_folder(folder: Path) -> Checkpoint:
         return GgufFile(models.pop())
     if models:
         names = ", ".join(sorted(model.name for model in models)[:5])
-        raise ModelNotFound(f"{folder} holds {len(models)} GGUF models ({names}); choose one of the files.")
+        raise ModelNotFound(
+            _(
+                "{folder} holds {models} GGUF models ({names}); choose one of the files.",
+                folder=folder,
+                models=len(models),
+                names=names,
+            )
+        )
     if (folder / "config.json").is_file():
         return SafetensorsFolder(folder)  # says which weights are missing
     raise ModelNotFound(
-        f"{folder} holds neither a .gguf file nor a config.json with safetensors files; choose a model "
-        "folder."
+        _(
+            "{folder} holds neither a .gguf file nor a config.json with safetensors files; choose "
+            "a model folder.",
+            folder=folder,
+        )
     )

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import BadCheckpoint, ModelNotFound
+from engine.words import _
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -31,7 +32,9 @@ class ModelFile:
             self._stamp = _stamp(file)
         self.size = self._stamp[0]
         if not self.size:
-            raise BadCheckpoint(f"{path.name} is empty; a model file was expected. Download it again.")
+            raise BadCheckpoint(
+                _("{path} is empty; a model file was expected. Download it again.", path=path.name)
+            )
 
     def read(self, start: int, count: int, what: str) -> Bytes:
         """`count` bytes from byte `start` on, uint8, in a new array; `what` is for the error message.
@@ -61,11 +64,17 @@ class ModelFile:
         try:
             # Opening a named pipe would block.
             if self.path.exists() and not self.path.is_file():
-                raise ModelNotFound(f"{self.path} is not a plain file; a model file was expected.")
+                raise ModelNotFound(
+                    _("{path} is not a plain file; a model file was expected.", path=self.path)
+                )
             return io.FileIO(self.path, "rb")
         except (OSError, ValueError) as error:  # ValueError: a null character in the name
             raise ModelNotFound(
-                f"{self.path} cannot be read: {getattr(error, 'strerror', None) or error}."
+                _(
+                    "{path} cannot be read: {reason}.",
+                    path=self.path,
+                    reason=getattr(error, "strerror", None) or error,
+                )
             ) from error
 
     def _check(self, file: io.FileIO, what: str) -> None:
@@ -74,8 +83,12 @@ class ModelFile:
 
     def _changed(self, what: str) -> BadCheckpoint:
         return BadCheckpoint(
-            f"{self.path.name} was changed while {what} was read; wait until nothing writes to the file any "
-            "more, then load it again."
+            _(
+                "{path} was changed while {what} was read; wait until nothing writes to the file "
+                "any more, then load it again.",
+                path=self.path.name,
+                what=what,
+            )
         )
 
 
@@ -90,5 +103,9 @@ def _read_into(file: io.FileIO, target: memoryview, path: Path) -> int:
         return file.readinto(target) or 0
     except OSError as error:
         raise BadCheckpoint(
-            f"{path.name} cannot be read to its end: {error.strerror or error}; check the disk."
+            _(
+                "{path} cannot be read to its end: {strerror}; check the disk.",
+                path=path.name,
+                strerror=error.strerror or error,
+            )
         ) from error

@@ -20,6 +20,7 @@ from engine.tensors import RawTensor
 from engine.weights.safetensors.folder import read_safetensors
 from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor
+from engine.words import _
 
 _NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.weight")
 _PLAIN = ("F32", "F16", "BF16")
@@ -51,7 +52,10 @@ def open_adapter(folder: str | Path) -> Adapter:
         folder = folder.parent
     if not (folder / "adapter_config.json").is_file():
         raise ModelNotFound(
-            f"{folder} has no adapter_config.json; choose the folder of a LoRA adapter (PEFT)."
+            _(
+                "{folder} has no adapter_config.json; choose the folder of a LoRA adapter (PEFT).",
+                folder=folder,
+            )
         )
     config = read_json_object(folder / "adapter_config.json")
     _check_kind(folder, config)
@@ -59,21 +63,36 @@ def open_adapter(folder: str | Path) -> Adapter:
     if not file.is_file():
         if any(folder.glob("*.bin")):
             raise UnsupportedModel(
-                f"{folder.name} holds only pickled weights (.bin), which can run code; save the adapter as "
-                "safetensors."
+                _(
+                    "{folder} holds only pickled weights (.bin), which can run code; save the "
+                    "adapter as safetensors.",
+                    folder=folder.name,
+                )
             )
-        raise ModelNotFound(f"{folder} has no adapter_model.safetensors; download the adapter's weights too.")
+        raise ModelNotFound(
+            _("{folder} has no adapter_model.safetensors; download the adapter's weights too.", folder=folder)
+        )
     sides = _sides(folder, read_safetensors(file))
     modules = {}
     for module, (down, up) in sides.items():
         if down is None or up is None:
             raise BadCheckpoint(
-                f"{folder.name}: the module {module} has only one of its two LoRA matrices; download the "
-                "adapter again."
+                _(
+                    "{folder}: the module {module} has only one of its two LoRA matrices; download "
+                    "the adapter again.",
+                    folder=folder.name,
+                    module=module,
+                )
             )
         modules[module] = LowRank(down, up, _scale(folder, config, module, down, up))
     if not modules:
-        raise BadCheckpoint(f"{folder.name}: {file.name} holds no LoRA matrices; download the adapter again.")
+        raise BadCheckpoint(
+            _(
+                "{folder}: {file} holds no LoRA matrices; download the adapter again.",
+                folder=folder.name,
+                file=file.name,
+            )
+        )
     return Adapter(folder, modules)
 
 
@@ -81,16 +100,27 @@ def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
     if config.get("peft_type", "LORA") != "LORA":
         kind = str(config["peft_type"])[:40]
         raise UnsupportedModel(
-            f"{folder.name} is an adapter of the kind {kind!r}; only LoRA adapters can be used."
+            _(
+                "{folder} is an adapter of the kind {kind!r}; only LoRA adapters can be used.",
+                folder=folder.name,
+                kind=kind,
+            )
         )
     for key in ("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias"):
         if config.get(key):
             raise UnsupportedModel(
-                f"{folder.name}: the adapter sets {key}, which is not supported; choose a plain LoRA adapter."
+                _(
+                    "{folder}: the adapter sets {key}, which is not supported; choose a plain LoRA adapter.",
+                    folder=folder.name,
+                    key=key,
+                )
             )
     if config.get("bias", "none") != "none":
         raise UnsupportedModel(
-            f"{folder.name}: the adapter changes biases, which is not supported; choose a plain LoRA adapter."
+            _(
+                "{folder}: the adapter changes biases, which is not supported; choose a plain LoRA adapter.",
+                folder=folder.name,
+            )
         )
 
 
@@ -101,9 +131,14 @@ def _sides(folder: Path, tensors: list[FileTensor]) -> dict[str, tuple[FileTenso
         match = _NAME.fullmatch(tensor.name)
         if match is None or len(tensor.shape) != 2 or tensor.type not in _PLAIN:
             raise UnsupportedModel(
-                f"{folder.name}: the tensor {tensor.name} of type {tensor.type} and shape "
-                f"{tensor.shape} is not a LoRA matrix of a plain linear module; choose another "
-                "adapter."
+                _(
+                    "{folder}: the tensor {tensor} of type {type} and shape {shape} is not a LoRA "
+                    "matrix of a plain linear module; choose another adapter.",
+                    folder=folder.name,
+                    tensor=tensor.name,
+                    type=tensor.type,
+                    shape=tensor.shape,
+                )
             )
         down, up = found.get(match["module"], (None, None))
         found[match["module"]] = (tensor, up) if match["side"] == "A" else (down, tensor)
@@ -115,8 +150,14 @@ def _scale(folder: Path, config: Mapping[str, Any], module: str, down: FileTenso
     rank = down.shape[0]
     if up.shape[1] != rank or not 1 <= rank <= _MOST_RANK:
         raise BadCheckpoint(
-            f"{folder.name}: the LoRA matrices of {module} have the shapes {down.shape} and {up.shape}; (R, "
-            "K) and (N, R) were expected."
+            _(
+                "{folder}: the LoRA matrices of {module} have the shapes {shape} and {shape_2}; "
+                "(R, K) and (N, R) were expected.",
+                folder=folder.name,
+                module=module,
+                shape=down.shape,
+                shape_2=up.shape,
+            )
         )
     patterns = config.get("alpha_pattern") or {}
     alpha = next(
@@ -129,7 +170,12 @@ def _scale(folder: Path, config: Mapping[str, Any], module: str, down: FileTenso
         or abs(alpha) > _MOST_SCALE
     ):
         raise BadCheckpoint(
-            f"{folder.name}: lora_alpha of {module} is {str(alpha)[:40]!r}; a number was expected."
+            _(
+                "{folder}: lora_alpha of {module} is {alpha!r}; a number was expected.",
+                folder=folder.name,
+                module=module,
+                alpha=str(alpha)[:40],
+            )
         )
     return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
 

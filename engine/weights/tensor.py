@@ -12,6 +12,7 @@ from engine.errors import BadCheckpoint
 from engine.weights.file import Bytes, ModelFile
 from engine.weights.format import Format
 from engine.weights.gguf.table import ALL_FORMATS
+from engine.words import _
 
 Rows = npt.NDArray[np.int64]
 
@@ -72,8 +73,12 @@ class FileTensor:
         dtype = _FORMATS[self.type].dtype
         if dtype is None:
             raise BadCheckpoint(
-                f"The tensor {self.name} has the type {self.type}; plain numbers were expected. Download "
-                "the model again."
+                _(
+                    "The tensor {name} has the type {type}; plain numbers were expected. Download "
+                    "the model again.",
+                    name=self.name,
+                    type=self.type,
+                )
             )
         return self.data.view(dtype).reshape(self.shape)
 
@@ -108,8 +113,14 @@ class FileTensor:
             or not 0 <= start <= stop <= self.shape[1]
         ):
             raise BadCheckpoint(
-                f"The tensor {self.name} of {self.type} {self.shape} has no columns {start} to {stop} of "
-                "plain numbers."
+                _(
+                    "The tensor {name} of {type} {shape} has no columns {start} to {stop} of plain numbers.",
+                    name=self.name,
+                    type=self.type,
+                    shape=self.shape,
+                    start=start,
+                    stop=stop,
+                )
             )
         size = np.dtype(dtype).itemsize
         out = np.empty((self.shape[0], (stop - start) * size), np.uint8)
@@ -121,7 +132,7 @@ class FileTensor:
         else:
             starts = range(self._start + start * size, self._start + self.nbytes, self._row_bytes)
             self._source.read_runs(
-                ((at, out.shape[1]) for at in starts), out.reshape(-1), f"tensor {self.name}"
+                ((at, out.shape[1]) for at in starts), out.reshape(-1), _("tensor {name}", name=self.name)
             )
         return out.view(dtype)
 
@@ -156,7 +167,13 @@ class FileTensor:
         """The same bytes under another name, type and shape of the same size."""
         if self._order is not None or _FORMATS[type].nbytes(shape) != self.nbytes:
             raise BadCheckpoint(
-                f"The tensor {self.name} has {self.nbytes} bytes and cannot be {type} of shape {shape}."
+                _(
+                    "The tensor {name} has {nbytes} bytes and cannot be {type} of shape {shape}.",
+                    name=self.name,
+                    nbytes=self.nbytes,
+                    type=type,
+                    shape=shape,
+                )
             )
         return FileTensor(name, type, shape, self._source, self._start)
 
@@ -176,21 +193,27 @@ class FileTensor:
             return np.ascontiguousarray(table[order]).reshape(-1)
         out = np.empty(order.size * size, np.uint8)
         runs = ((self._start + row * size, count * size) for row, count in _runs(order))
-        self._source.read_runs(runs, out, f"tensor {self.name}")
+        self._source.read_runs(runs, out, _("tensor {name}", name=self.name))
         return out
 
     def _read_bytes(self, start: int, count: int) -> Bytes:
         if isinstance(self._source, np.ndarray):
             return self._source[self._start + start : self._start + start + count].view()
-        return self._source.read(self._start + start, count, f"tensor {self.name}")
+        return self._source.read(self._start + start, count, _("tensor {name}", name=self.name))
 
 
 def _check_range(tensor: Any, start: int, stop: int) -> None:
     size = tensor.shape[0] if tensor.shape else 0
     if not 0 <= start <= stop <= size:
         raise BadCheckpoint(
-            f"Rows {start} to {stop} of the tensor {tensor.name} were called for, but it has the shape "
-            f"{tensor.shape}; the model's headers and its weights do not belong together."
+            _(
+                "Rows {start} to {stop} of the tensor {tensor} were called for, but it has the "
+                "shape {shape}; the model's headers and its weights do not belong together.",
+                start=start,
+                stop=stop,
+                tensor=tensor.name,
+                shape=tensor.shape,
+            )
         )
 
 
@@ -209,7 +232,14 @@ def check_overlap(file_name: str, spans: Iterable[tuple[int, int, str]]) -> None
     for start, end, name in sorted(spans):
         if start < last_end:
             raise BadCheckpoint(
-                f"{file_name}: tensor {name} begins at byte {start} of the data, inside tensor {last_name}, "
-                f"which ends at {last_end}; the file is damaged. Download it again."
+                _(
+                    "{file_name}: tensor {name} begins at byte {start} of the data, inside tensor "
+                    "{last_name}, which ends at {last_end}; the file is damaged. Download it again.",
+                    file_name=file_name,
+                    name=name,
+                    start=start,
+                    last_name=last_name,
+                    last_end=last_end,
+                )
             )
         last_end, last_name = end, name

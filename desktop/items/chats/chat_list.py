@@ -24,7 +24,7 @@ from desktop.items.row_changes import bring_to
 from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import NOTEBOOK, ConversationSummary
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = [
     "CHAT",
@@ -38,6 +38,7 @@ __all__ = [
     "MIME",
     "NOTEBOOK_ROLE",
     "OPEN_ROLE",
+    "PINNED",
     "PINNED_ROLE",
     "RUNNING_ROLE",
     "ChatListModel",
@@ -65,7 +66,7 @@ DRAFT_ROLE = _ROLE + 37
 NOTEBOOK_ROLE = _ROLE + 38
 """Whether the row is a notebook."""
 MIME = "application/x-inglenook-chats"
-_PINNED, _FOLDERS = "Pinned", "Folders"
+PINNED, _FOLDERS = N_("Pinned"), N_("Folders")
 
 
 class ChatListRow(NamedTuple):
@@ -199,20 +200,20 @@ class ChatListModel(RowsModel[ChatListRow]):
     def _of_chat(self, row: ChatListRow, role: int) -> object:
         chat = self._by_id[row.number]
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
-            return chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED)
+            return chat.title or translate(NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED)
         if role == Qt.ItemDataRole.EditRole:
             return chat.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
             running, draft = row.number in self._running, row.number in self._drafts
             states = (
                 (chat.kind == NOTEBOOK, "notebook"),
-                (row.text == _PINNED, "pinned"),
-                (running, "a reply is running"),
-                (draft, "draft not sent"),
+                (row.text == translate(PINNED), "pinned"),
+                (running, _("a reply is running")),
+                (draft, _("draft not sent")),
             )
             return ", ".join(
                 [
-                    chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED),
+                    chat.title or translate(NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED),
                     *(words for holds, words in states if holds),
                 ]
             )
@@ -237,7 +238,7 @@ class ChatListModel(RowsModel[ChatListRow]):
         if role == Qt.ItemDataRole.AccessibleTextRole:
             state = "open" if row.number in self._open else "closed"
             chats = ngettext("{n} chat", "{n} chats", count)
-            return f"Folder {folder.name}, {chats}, {state}"
+            return _("Folder {folder}, {chats}, {state}", folder=folder.name, chats=chats, state=state)
         return {FOLDER_ROLE: row.number, OPEN_ROLE: row.number in self._open, COUNT_ROLE: count}.get(role)
 
     def _arrange(self) -> None:
@@ -262,16 +263,16 @@ class ChatListModel(RowsModel[ChatListRow]):
 
     def _build(self, chats: Sequence[ConversationSummary]) -> list[ChatListRow]:
         known = self._folders
-        pinned = [ChatListRow(CHAT, chat.id, 0, _PINNED) for chat in chats if chat.pinned]
+        pinned = [ChatListRow(CHAT, chat.id, 0, translate(PINNED)) for chat in chats if chat.pinned]
         loose = [chat for chat in chats if not chat.pinned and chat.folder_id not in known]
         inside: dict[int, list[ChatListRow]] = {}
         for chat in chats if known else ():
             if not chat.pinned and chat.folder_id in known and chat.folder_id is not None:
                 inside.setdefault(chat.folder_id, []).append(ChatListRow(CHAT, chat.id, 1))
-        rows = [ChatListRow(HEADING, 0, 0, _PINNED), *pinned] if pinned else []
+        rows = [ChatListRow(HEADING, 0, 0, translate(PINNED)), *pinned] if pinned else []
         self._counts = {}
         if known:
-            rows.append(ChatListRow(HEADING, 0, 0, _FOLDERS))
+            rows.append(ChatListRow(HEADING, 0, 0, translate(_FOLDERS)))
             rows += self._folder_rows(inside)
         return rows + self._dated(loose)
 

@@ -12,6 +12,7 @@ from PySide6.QtCore import QModelIndex, QObject, Qt
 
 from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.records import ConversationSummary
+from engine.words import N_, _, translate
 
 __all__ = [
     "GROUP_ROLE",
@@ -31,21 +32,21 @@ GROUP_ROLE = int(Qt.ItemDataRole.UserRole) + 2
 UPDATED_ROLE = int(Qt.ItemDataRole.UserRole) + 3
 """The time of the latest change in seconds since 1970."""
 
-UNTITLED, NEW_NOTEBOOK = "New chat", "New notebook"
+UNTITLED, NEW_NOTEBOOK = N_("New chat"), N_("New notebook")
 """The names of a conversation and of a notebook without a title."""
 _MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
+    N_("January"),
+    N_("February"),
+    N_("March"),
+    N_("April"),
+    N_("May"),
+    N_("June"),
+    N_("July"),
+    N_("August"),
+    N_("September"),
+    N_("October"),
+    N_("November"),
+    N_("December"),
 )
 
 
@@ -54,14 +55,14 @@ def date_group(moment: float, today: datetime.date) -> str:
     day = datetime.datetime.fromtimestamp(moment).date()
     age = (today - day).days
     if age <= 0:
-        return "Today"
+        return _("Today")
     if age == 1:
-        return "Yesterday"
+        return _("Yesterday")
     if age <= 7:
-        return "Previous 7 days"
+        return _("Previous 7 days")
     if age <= 30:
-        return "Previous 30 days"
-    return f"{_MONTHS[day.month - 1]} {day.year}"
+        return _("Previous 30 days")
+    return _("{month} {year}", month=translate(_MONTHS[day.month - 1]), year=day.year)
 
 
 def group_start(moment: float, today: datetime.date) -> float:
@@ -94,7 +95,7 @@ class ConversationsModel(RowsModel[ConversationSummary]):
             Qt.ItemDataRole.ToolTipRole,
             Qt.ItemDataRole.AccessibleTextRole,
         ):
-            return row.title or UNTITLED
+            return row.title or translate(UNTITLED)
         if role == Qt.ItemDataRole.EditRole:
             return row.title
         if role == ID_ROLE:

@@ -9,13 +9,14 @@ from PySide6.QtCore import QModelIndex, QObject, Qt, Signal
 
 from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.token_trace import TokenTrace
+from engine.words import N_, _, translate
 
 __all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "author_label"]
 
 MESSAGE_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The item role for the whole `MessageItem`."""
 
-_LABELS = {"user": "You", "assistant": "Assistant", "system": "System", "tool": "Tool"}
+_LABELS = {"user": N_("You"), "assistant": N_("Assistant"), "system": N_("System"), "tool": N_("Tool")}
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class MessageItem:
 
 def _role_label(role: str) -> str:
     """The label of a role of the chat format."""
-    return _LABELS.get(role, role.capitalize() or "Message")
+    return translate(_LABELS[role]) if role in _LABELS else role.capitalize() or _("Message")
 
 
 def author_label(item: MessageItem) -> str:

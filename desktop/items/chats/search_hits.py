@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt
 from desktop.items.chats.conversations import ID_ROLE, UNTITLED
 from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.records import ConversationSummary, SearchHit
+from engine.words import _, translate
 
 __all__ = ["HIT_ROLE", "SPANS_ROLE", "SearchHitsModel"]
 
@@ -62,7 +63,7 @@ class SearchHitsModel(RowsModel[_Row]):
             places = [
                 place for place, other in enumerate(self._rows) if other.conversation == hit.conversation_id
             ]
-            new = [row] if places else [_Row(hit.conversation_id, hit.title or UNTITLED, ()), row]
+            new = [row] if places else [_Row(hit.conversation_id, hit.title or translate(UNTITLED), ()), row]
             self.insert_rows(places[-1] + 1 if places else len(self._rows), new)
 
     def forget(self, conversation_id: int) -> None:
@@ -79,9 +80,13 @@ class SearchHitsModel(RowsModel[_Row]):
             return row.text if row.hit is None or role == Qt.ItemDataRole.DisplayRole else row.hit.snippet
         if role == Qt.ItemDataRole.AccessibleTextRole:
             return (
-                f"Chat {row.text}"
+                _("Chat {text}", text=row.text)
                 if row.hit is None
-                else f"Message in {row.hit.title or UNTITLED}: {row.hit.snippet}"
+                else _(
+                    "Message in {title}: {snippet}",
+                    title=row.hit.title or translate(UNTITLED),
+                    snippet=row.hit.snippet,
+                )
             )
         return {ID_ROLE: row.conversation, HIT_ROLE: row.hit, SPANS_ROLE: row.spans}.get(role)
 

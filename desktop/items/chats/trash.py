@@ -12,7 +12,7 @@ from desktop.items.chats.conversations import ID_ROLE, UNTITLED
 from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.records import ConversationSummary
 from desktop.store.conversations.trash import DAY_S
-from engine.words import ngettext
+from engine.words import _, ngettext, translate
 
 __all__ = ["NOTE_ROLE", "TrashModel", "since_words"]
 
@@ -23,14 +23,14 @@ NOTE_ROLE = int(Qt.ItemDataRole.UserRole) + 50
 def since_words(moment: float, now: float, keep_days: int) -> str:
     """When a chat was deleted and, unless `keep_days` is 0, how long it will still be kept."""
     days = max(0, int((now - moment) // DAY_S))
-    gone = "Today" if not days else "Yesterday" if days == 1 else f"{days:,} days ago"
+    gone = _("Today") if not days else _("Yesterday") if days == 1 else _("{days:,} days ago", days=days)
     if not keep_days:
         return gone
     left = max(0, math.ceil((moment + keep_days * DAY_S - now) / DAY_S))
     return (
         ngettext("{gone}, {n} day left", "{gone}, {n} days left", left, gone=gone)
         if left
-        else f"{gone}, deleted at the next start"
+        else _("{gone}, deleted at the next start", gone=gone)
     )
 
 
@@ -53,7 +53,11 @@ class TrashModel(RowsModel[ConversationSummary]):
             row.updated_at if row.deleted_at is None else row.deleted_at, self._now(), self._keep_days
         )
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
-            return row.title or UNTITLED
+            return row.title or translate(UNTITLED)
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"{row.title or UNTITLED}, deleted {note[:1].lower()}{note[1:]}"
+            return _(
+                "{title}, deleted {when}",
+                title=row.title or translate(UNTITLED),
+                when=note[:1].lower() + note[1:],
+            )
         return {ID_ROLE: row.id, NOTE_ROLE: note}.get(role)

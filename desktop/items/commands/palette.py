@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from desktop.store.search.folding import fold
+from engine.words import N_, translate
 
 __all__ = ["KINDS", "Entry", "EntrySource", "Kind", "Match", "PaletteRow", "fuzzy", "narrowed", "spans_of"]
 
@@ -30,11 +31,11 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "chat": Kind("Chats", "@", "chat", "chat"),
-    "action": Kind("Actions", ">", "action", "command"),
-    "setting": Kind("Settings", "#", "setting", "inspector"),
-    "model": Kind("Models", "!", "model", "model"),
-    "message": Kind("Messages", "/", "message", "search"),
+    "chat": Kind(N_("Chats"), "@", N_("chat"), "chat"),
+    "action": Kind(N_("Actions"), ">", N_("action"), "command"),
+    "setting": Kind(N_("Settings"), "#", N_("setting"), "inspector"),
+    "model": Kind(N_("Models"), "!", N_("model"), "model"),
+    "message": Kind(N_("Messages"), "/", N_("message"), "search"),
 }
 """The kinds; equally good entries are in this order."""
 
@@ -75,7 +76,13 @@ class PaletteRow(NamedTuple):
         entry = self.match.entry
         return ", ".join(
             part
-            for part in (entry.title, KINDS[entry.kind].one, entry.detail, entry.keys, entry.trouble)
+            for part in (
+                entry.title,
+                translate(KINDS[entry.kind].one),
+                entry.detail,
+                entry.keys,
+                entry.trouble,
+            )
             if part
         )
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.words import N_
+
 __all__ = ["ACTIONS", "Entry", "SlashWord", "completed", "matching", "unescaped"]
 
 
@@ -36,25 +38,25 @@ class SlashWord(NamedTuple):
 
 
 ACTIONS: tuple[Entry, ...] = (
-    Entry("new", "New chat"),
-    Entry("temp", "New temporary chat"),
-    Entry("regenerate", "Regenerate the last reply"),
-    Entry("continue", "Continue the last reply"),
-    Entry("several", "Generate several replies to choose from"),
-    Entry("compare", "Compare replies with other settings or models"),
-    Entry("system", "Change this chat's system prompt", "text", takes="TEXT"),
-    Entry("model", "Choose a model"),
-    Entry("preset", "Use a sampler preset in this chat", "text", takes="NAME"),
-    Entry("persona", "Choose a persona for this chat"),
-    Entry("roles", "Edit the participants of this chat"),
-    Entry("as", "Write under another of your names", "text", takes="NAME"),
-    Entry("next", "Let a participant reply", "text", takes="NAME"),
-    Entry("attach", "Attach files"),
-    Entry("prompts", "Manage saved prompts"),
-    Entry("fork", "Fork into a new chat"),
-    Entry("export", "Export this chat"),
-    Entry("find", "Find in this chat"),
-    Entry("help", "Keyboard shortcuts"),
+    Entry("new", N_("New chat")),
+    Entry("temp", N_("New temporary chat")),
+    Entry("regenerate", N_("Regenerate the last reply")),
+    Entry("continue", N_("Continue the last reply")),
+    Entry("several", N_("Generate several replies to choose from")),
+    Entry("compare", N_("Compare replies with other settings or models")),
+    Entry("system", N_("Change this chat's system prompt"), "text", takes="TEXT"),
+    Entry("model", N_("Choose a model")),
+    Entry("preset", N_("Use a sampler preset in this chat"), "text", takes="NAME"),
+    Entry("persona", N_("Choose a persona for this chat")),
+    Entry("roles", N_("Edit the participants of this chat")),
+    Entry("as", N_("Write under another of your names"), "text", takes="NAME"),
+    Entry("next", N_("Let a participant reply"), "text", takes="NAME"),
+    Entry("attach", N_("Attach files")),
+    Entry("prompts", N_("Manage saved prompts")),
+    Entry("fork", N_("Fork into a new chat")),
+    Entry("export", N_("Export this chat")),
+    Entry("find", N_("Find in this chat")),
+    Entry("help", N_("Keyboard shortcuts")),
 )
 """What can be done; those that this window cannot do are left out."""
 _WITH_CHOICES = ("preset", "as", "next")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.settings import LoadSettings
+from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
     from engine.backends.choice import Gpu, Usable
@@ -13,12 +14,16 @@ if TYPE_CHECKING:
 __all__ = ["device_choices", "device_fields", "device_note", "device_value"]
 
 AUTOMATIC, PROCESSOR, REFERENCE = (
-    ("auto", "Automatic"),
-    ("cpu", "Processor (CPU)"),
-    ("reference", "Reference (exact but slow)"),
+    ("auto", N_("Automatic")),
+    ("cpu", N_("Processor (CPU)")),
+    ("reference", N_("Reference (exact but slow)")),
 )
 ANY_GPU = "cuda"
 _GB = 1e9
+
+
+def _shown(choice: tuple[str, str]) -> tuple[str, str]:
+    return choice[0], translate(choice[1])
 
 
 def device_value(settings: LoadSettings) -> str:
@@ -31,7 +36,7 @@ def device_value(settings: LoadSettings) -> str:
 
 def device_fields(value: str) -> tuple[str, str]:
     """The inverse of `device_value`: `backend` and `gpus` of `LoadSettings`."""
-    backend, _, gpus = value.partition(":")
+    backend, _unused, gpus = value.partition(":")
     return backend, gpus
 
 
@@ -41,10 +46,10 @@ def device_choices(usable: Usable | None, current: str = "auto") -> list[tuple[s
     The current choice is included even when its GPU is missing.
     """
     gpus = usable.gpus if usable is not None else ()
-    found = [AUTOMATIC, PROCESSOR, *((f"cuda:{gpu.index}", _name(gpu, gpus)) for gpu in gpus)]
+    found = [_shown(AUTOMATIC), _shown(PROCESSOR), *((f"cuda:{gpu.index}", _name(gpu, gpus)) for gpu in gpus)]
     if len(gpus) > 1:
-        found.append((f"cuda:{','.join(str(gpu.index) for gpu in gpus)}", "All GPUs"))
-    found.append(REFERENCE)
+        found.append((f"cuda:{','.join(str(gpu.index) for gpu in gpus)}", _("All GPUs")))
+    found.append(_shown(REFERENCE))
     if current not in dict(found):
         found.insert(-1, (current, _other(current, usable)))
     return found
@@ -52,16 +57,24 @@ def device_choices(usable: Usable | None, current: str = "auto") -> list[tuple[s
 
 def _name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
     """The name of a GPU, with its number when another one has the same name."""
-    return gpu.name if sum(other.name == gpu.name for other in gpus) == 1 else f"{gpu.name} (GPU {gpu.index})"
+    return (
+        gpu.name
+        if sum(other.name == gpu.name for other in gpus) == 1
+        else _("{gpu} (GPU {index})", gpu=gpu.name, index=gpu.index)
+    )
 
 
 def _other(value: str, usable: Usable | None) -> str:
     numbers = value.partition(":")[2].split(",")
     if not numbers[0]:
-        return "Any GPU"
-    words = f"GPU {numbers[0]}" if len(numbers) == 1 else f"GPUs {', '.join(numbers)}"
+        return _("Any GPU")
+    words = (
+        _("GPU {numbers}", numbers=numbers[0])
+        if len(numbers) == 1
+        else _("GPUs {numbers}", numbers=", ".join(numbers))
+    )
     there = {str(gpu.index) for gpu in usable.gpus} if usable is not None else set(numbers)
-    return words if set(numbers) <= there else f"{words} (not found)"
+    return words if set(numbers) <= there else _("{words} (not found)", words=words)
 
 
 def device_note(usable: Usable | None, current: str) -> tuple[str, bool]:
@@ -69,7 +82,7 @@ def device_note(usable: Usable | None, current: str) -> tuple[str, bool]:
     one is missing.
     """
     if usable is None:
-        return "Looking for GPUs…", False
+        return _("Looking for GPUs…"), False
     backend, numbers = (
         current.partition(":")[0],
         [number for number in current.partition(":")[2].split(",") if number],
@@ -77,11 +90,16 @@ def device_note(usable: Usable | None, current: str) -> tuple[str, bool]:
     there = {str(gpu.index) for gpu in usable.gpus}
     reason = f"{usable.reason} " if usable.reason else ""
     if backend == ANY_GPU and (not there or not set(numbers) <= there):
-        return f"{reason}The chosen GPU cannot be used. Choose another device.", True
+        return _("{reason}The chosen GPU cannot be used. Choose another device.", reason=reason), True
     if not there:
-        return f"{reason}Models run on the processor.", False
+        return _("{reason}Models run on the processor.", reason=reason), False
     free = ", ".join(
-        f"{_name(gpu, usable.gpus)}: {gpu.free / _GB:,.1f} of {gpu.total / _GB:,.1f} GB free"
+        _(
+            "{name}: {free:,.1f} of {total:,.1f} GB free",
+            name=_name(gpu, usable.gpus),
+            free=gpu.free / _GB,
+            total=gpu.total / _GB,
+        )
         for gpu in usable.gpus
     )
     return f"{reason}{free}.", False

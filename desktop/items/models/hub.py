@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, Qt
 from desktop.items.models.local_models import count_text
 from desktop.items.rows_model import RowsModel
 from engine.units import size_text
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel
@@ -22,26 +23,29 @@ T = TypeVar("T")
 def model_lines(model: HubModel) -> tuple[str, str]:
     """A model's name, and its size, downloads, licence and age."""
     parts = [
-        f"{count_text(model.parameters)} weights" if model.parameters else "",
-        " + ".join(model.formats).upper(), f"{_short(model.downloads)} downloads", model.licence,
-        f"updated {model.updated[:10]}" if model.updated else "", "terms to accept" if model.gated else "",
-    ]  # fmt: skip
+        _("{count} weights", count=count_text(model.parameters)) if model.parameters else "",
+        " + ".join(model.formats).upper(),
+        _("{count} downloads", count=_short(model.downloads)),
+        model.licence,
+        _("updated {updated}", updated=model.updated[:10]) if model.updated else "",
+        _("terms to accept") if model.gated else "",
+    ]
     return model.id, " · ".join(part for part in parts if part)
 
 
 def choice_lines(choice: HubChoice) -> tuple[str, str]:
     """A choice's name with the recommendation, and its size with whether it fits."""
     if not choice.fits_disk:
-        verdict = "not enough disk space"
+        verdict = _("not enough disk space")
     else:
         verdict = (
-            f"fits, needs about {size_text(choice.memory_bytes)}"
+            _("fits, needs about {size}", size=size_text(choice.memory_bytes))
             if choice.fits_memory
-            else "too large for this computer's memory"
+            else _("too large for this computer's memory")
         )
     return (
         f"{choice.title}  ★ recommended" if choice.recommended else choice.title,
-        f"{size_text(choice.bytes)} to download · {verdict}",
+        _("{size} to download · {verdict}", size=size_text(choice.bytes), verdict=verdict),
     )
 
 

@@ -10,6 +10,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersisten
 
 from desktop.items.models.local_models import ModelEntry, count_text
 from engine.units import size_text
+from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
     from engine.models.memory.fit import Fit
@@ -21,19 +22,33 @@ __all__ = [
 ]  # fmt: skip
 
 COLUMNS = (
-    "Name", "Memory", "Speed", "Size", "Quantisation", "Bits", "Context", "Architecture", "Format",
-    "Template", "Licence", "Where",
-)  # fmt: skip
+    N_("Name"),
+    N_("Memory"),
+    N_("Speed"),
+    N_("Size"),
+    N_("Quantisation"),
+    N_("Bits"),
+    N_("Context"),
+    N_("Architecture"),
+    N_("Format"),
+    N_("Template"),
+    N_("Licence"),
+    N_("Where"),
+)
 NAME, MEMORY, SPEED, SIZE, QUANTISATION, BITS, CONTEXT, ARCHITECTURE, FORMAT, TEMPLATE, LICENCE, WHERE = (
     range(len(COLUMNS))
 )
 HEADER_HELP = {
-    MEMORY: "Memory needed for weights, one context and work space, compared with free memory. Estimated "
-    "from the file headers.",
-    SPEED: "Measured in earlier replies, or estimated (≈). Long chats are slower.",
-    BITS: "Average bits per weight.",
-    CONTEXT: "The number of tokens that the model can process at once.",
-    TEMPLATE: "Whether the model has a chat template. A model without one is a base model, for notebooks.",
+    MEMORY: N_(
+        "Memory needed for weights, one context and work space, compared with free memory. Estimated "
+        "from the file headers."
+    ),
+    SPEED: N_("Measured in earlier replies, or estimated (≈). Long chats are slower."),
+    BITS: N_("Average bits per weight."),
+    CONTEXT: N_("The number of tokens that the model can process at once."),
+    TEMPLATE: N_(
+        "Whether the model has a chat template. A model without one is a base model, for notebooks."
+    ),
 }
 ENTRY_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The row's `ModelEntry`."""
@@ -41,7 +56,12 @@ TONE_ROLE = int(Qt.ItemDataRole.UserRole) + 2
 """The tone of the text: "", "muted" or "danger"."""
 
 _NUMBERS = (SPEED, SIZE, BITS, CONTEXT)
-_VERDICTS = {"fits": "Fits", "tight": "Just fits", "on disk": "Partly on disk", "too large": "Too large"}
+_VERDICTS = {
+    "fits": N_("Fits"),
+    "tight": N_("Just fits"),
+    "on disk": N_("Partly on disk"),
+    "too large": N_("Too large"),
+}
 _FORMATS = {"gguf": "GGUF", "safetensors": "Safetensors"}
 _NO_PARENT = QModelIndex()
 Index = QModelIndex | QPersistentModelIndex
@@ -49,7 +69,7 @@ Index = QModelIndex | QPersistentModelIndex
 
 def fit_text(fit: Fit | None) -> str:
     """For example "Fits, 5.2 GB"; empty while it is not known."""
-    return f"{_VERDICTS[fit.verdict]}, {size_text(fit.total)}" if fit is not None else ""
+    return f"{translate(_VERDICTS[fit.verdict])}, {size_text(fit.total)}" if fit is not None else ""
 
 
 def speed_text(fit: Fit | None) -> str:
@@ -58,7 +78,10 @@ def speed_text(fit: Fit | None) -> str:
     """
     if fit is None or fit.tokens_per_second <= 0:
         return ""
-    return f"{'' if fit.measured else '≈ '}{float(f'{fit.tokens_per_second:.2g}'):,g} tokens/s"
+    number = float(f"{fit.tokens_per_second:.2g}")
+    if fit.measured:
+        return _("{number:,g} tokens/s", number=number)
+    return _("≈ {number:,g} tokens/s", number=number)
 
 
 class _Row:
@@ -74,14 +97,14 @@ class _Row:
         texts = [""] * len(COLUMNS)
         texts[NAME], texts[WHERE] = entry.name, self.source
         if info is None:
-            texts[MEMORY] = "Unusable"
+            texts[MEMORY] = _("Unusable")
         else:
             texts[MEMORY], texts[SPEED] = fit_text(self.fit), speed_text(self.fit)
             texts[SIZE], texts[QUANTISATION] = size_text(info.size), info.quantisation
             texts[BITS], texts[CONTEXT] = f"{info.bits_per_weight:.3g}", f"{info.context_length:,}"
             texts[ARCHITECTURE] = f"{info.architecture} {count_text(info.parameters)}".strip()
             texts[FORMAT] = _FORMATS.get(info.format, info.format)
-            texts[TEMPLATE], texts[LICENCE] = "Yes" if info.has_chat_template else "No", info.licence
+            texts[TEMPLATE], texts[LICENCE] = _("Yes") if info.has_chat_template else _("No"), info.licence
         return tuple(texts)
 
     @cached_property
@@ -92,7 +115,7 @@ class _Row:
     @property
     def source(self) -> str:
         """Where it was found."""
-        return self.entry.source or "Recently opened"
+        return self.entry.source or _("Recently opened")
 
     def key(self, column: int) -> tuple[float, str, str]:
         """The sort key of a column: a number or a text, then the name."""
@@ -248,8 +271,8 @@ class LibraryModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(section)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return HEADER_HELP.get(section, COLUMNS[section])
-        return COLUMNS[section] if role == Qt.ItemDataRole.DisplayRole else None
+            return translate(HEADER_HELP.get(section, COLUMNS[section]))
+        return translate(COLUMNS[section]) if role == Qt.ItemDataRole.DisplayRole else None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
         """Texts, tool tips (the problem of an unusable model), `ENTRY_ROLE` and `TONE_ROLE`."""
@@ -257,7 +280,11 @@ class LibraryModel(QAbstractTableModel):
             return None
         row, column = self._rows[index.row()], index.column()
         if role == Qt.ItemDataRole.DisplayRole:
-            return f"{row.texts[NAME]}  (loaded)" if column == NAME and row.loaded else row.texts[column]
+            return (
+                _("{texts}  (loaded)", texts=row.texts[NAME])
+                if column == NAME and row.loaded
+                else row.texts[column]
+            )
         if role == ENTRY_ROLE:
             return row.entry
         if role == TONE_ROLE:
@@ -270,7 +297,9 @@ class LibraryModel(QAbstractTableModel):
             )
         if role == Qt.ItemDataRole.AccessibleTextRole:
             return (
-                f"{COLUMNS[column]}: {row.texts[column] or 'unknown'}" if column != NAME else row.texts[NAME]
+                f"{translate(COLUMNS[column])}: {row.texts[column] or _('unknown')}"
+                if column != NAME
+                else row.texts[NAME]
             )
         return None
 

@@ -11,6 +11,7 @@ from engine.core import ModelInfo
 from engine.printable import one_line
 from engine.remote import shown_name, split_address
 from engine.units import size_text
+from engine.words import N_, _, translate
 
 __all__ = [
     "STARTER_SIZE", "ModelEntry", "count_text", "entry", "model_name", "starter_inside", "starter_words",
@@ -30,7 +31,7 @@ _FALLBACKS = {
     "phi": "Phi",
     "roles": "<|user|>, <|assistant|>",
     "mistral": "Mistral",
-    "plain": "“User: … Assistant: …”",
+    "plain": N_("“User: … Assistant: …”"),
 }
 """The usual names of the formats of `engine.text.template.fallback`."""
 
@@ -45,7 +46,11 @@ def starter_inside() -> bool:
 
 def starter_words() -> str:
     """The command that brings the starter model, as in menus."""
-    return "Use starter model" if starter_inside() else f"Download starter model ({STARTER_SIZE})"
+    return (
+        _("Use starter model")
+        if starter_inside()
+        else _("Download starter model ({starter_size})", starter_size=STARTER_SIZE)
+    )
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,11 @@ def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
 
     `title` replaces its own name.
     """
-    parts = (count_text(info.parameters), f"{info.bits_per_weight:.3g} bit", size_text(info.size))
+    parts = (
+        count_text(info.parameters),
+        _("{bits_per_weight:.3g} bit", bits_per_weight=info.bits_per_weight),
+        size_text(info.size),
+    )
     return ModelEntry(
         info.path,
         one_line(title) or info.name,
@@ -101,7 +110,14 @@ def count_text(parameters: int) -> str:
 def template_text(info: ModelInfo, given: bool = False) -> str:
     """The chat template in use: the user's if one is `given`, the model's own, or the fallback."""
     if given:
-        return "yours, instead of the model's own" if info.has_chat_template else "yours; the model has none"
+        return (
+            _("yours, instead of the model's own")
+            if info.has_chat_template
+            else _("yours; the model has none")
+        )
     if info.has_chat_template:
-        return "the model's own"
-    return f"none; the general template {_FALLBACKS.get(info.fallback_template, _FALLBACKS['plain'])} is used"
+        return _("the model's own")
+    return _(
+        "none; the general template {fallbacks} is used",
+        fallbacks=translate(_FALLBACKS.get(info.fallback_template, _FALLBACKS["plain"])),
+    )

@@ -6,6 +6,7 @@ import re
 
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from engine.core import Alternative
+from engine.words import _
 
 __all__ = ["beginning", "percent", "visible"]
 
@@ -18,7 +19,7 @@ def visible(text: str) -> str:
     characters as escapes.
     """
     if not text:
-        return "(part of a character)"
+        return _("(part of a character)")
     inner = "".join(
         _NAMES.get(sign)
         or (

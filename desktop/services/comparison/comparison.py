@@ -21,6 +21,7 @@ from desktop.store.database.database import StoreError
 from engine.core import ModelInfo
 from engine.remote import split_address
 from engine.settings import SamplerSettings
+from engine.words import N_, _, translate
 
 __all__ = ["FEWEST", "MOST", "Column", "Comparison", "ComparisonService", "seeds"]
 
@@ -28,8 +29,8 @@ FEWEST, MOST = 2, 8
 """How many replies can be compared."""
 _SEEDS = 1 << 63
 _DRAWN_BITS = 31
-_OTHER_MODEL = "Not generated: another model was loaded."
-_NO_MODEL = "Not generated: the model was unloaded."
+_OTHER_MODEL = N_("Not generated: another model was loaded.")
+_NO_MODEL = N_("Not generated: the model was unloaded.")
 
 
 @dataclass(eq=False)
@@ -119,13 +120,15 @@ class ComparisonService(QObject):
         sampler = self._session.settings(SamplerSettings)
         if sampler.temperature == 0 or sampler.top_k == 1:
             self._session.notice.emit(
-                "With these settings the most likely token is always chosen, so all replies would be "
-                "the same. Raise the temperature or Top K first, or compare other settings.",
+                _(
+                    "With these settings the most likely token is always chosen, so all replies would be "
+                    "the same. Raise the temperature or Top K first, or compare other settings."
+                ),
                 "warning",
             )
             return []
         drawn = seeds(sampler.seed, min(max(count, FEWEST), MOST))
-        return [ColumnSettings(seed=seed, label=f"Seed {seed}") for seed in drawn]
+        return [ColumnSettings(seed=seed, label=_("Seed {seed}", seed=seed)) for seed in drawn]
 
     def submit(self, text: str, settings: Sequence[ColumnSettings]) -> bool:
         """Send a message in the open chat and have several replies to it written; False if it is not sent."""
@@ -144,13 +147,15 @@ class ComparisonService(QObject):
             return False
         model = session.model
         if not answered or not settings or model is None:
-            session.notice.emit("There is nothing to reply to yet. Write a message first.", "warning")
+            session.notice.emit(_("There is nothing to reply to yet. Write a message first."), "warning")
             return False
         columns = [Column(each, waits=True) for each in self._resolved(settings, model)]
         if session.local_only and any(split_address(each.settings.model) for each in columns):
             session.server_refused.emit(
-                "This chat stays on this computer, so models on servers cannot be compared in it. "
-                "Choose models on this computer."
+                _(
+                    "This chat stays on this computer, so models on servers cannot be compared in it. "
+                    "Choose models on this computer."
+                )
             )
             return False
         comparison = Comparison(session.conversation, answered, author, columns)
@@ -159,7 +164,7 @@ class ComparisonService(QObject):
             return False
         if not now and session.state != "idle":
             session.notice.emit(
-                "A reply is still being written. Wait for it, or press Esc to stop it.", "warning"
+                _("A reply is still being written. Wait for it, or press Esc to stop it."), "warning"
             )
             return False
         self._open[comparison.conversation] = comparison
@@ -179,7 +184,7 @@ class ComparisonService(QObject):
             return False
         replies = [each for each in siblings if each.role == "assistant"][-MOST:]
         if len(replies) < FEWEST:
-            session.notice.emit("This reply has only one version.", "info")
+            session.notice.emit(_("This reply has only one version."), "info")
             return False
         columns = [Column(ColumnSettings(label=_label_of(each)), each.id) for each in replies]
         self._open[session.conversation] = Comparison(session.conversation, answered, author, columns)
@@ -193,7 +198,7 @@ class ComparisonService(QObject):
         if column.message:
             self._engine.stop_reply(column.message)
         elif column.waits:
-            column.waits, column.words = False, "Not generated: stopped by you."
+            column.waits, column.words = False, _("Not generated: stopped by you.")
             self.changed.emit(conversation)
 
     def has_failed(self, column: Column) -> bool:
@@ -272,7 +277,7 @@ class ComparisonService(QObject):
         )
         if not messages:
             for column in columns:
-                column.waits, column.words = False, "Not generated: it could not be started."
+                column.waits, column.words = False, _("Not generated: it could not be started.")
             return False
         for column, message in zip(columns, messages, strict=True):
             column.message, column.waits, column.words = message, False, ""
@@ -313,11 +318,15 @@ class ComparisonService(QObject):
                 name = model_name(column.settings.model)
                 own = any(self._engine.state_of(each.message) != "idle" for each in comparison.columns)
                 if column.settings.model == self._loading:
-                    words = f"Loading {name}."
+                    words = _("Loading {name}.", name=name)
                 elif own:
-                    words = f"Waiting for {name}, which is loaded when the other replies are complete."
+                    words = _(
+                        "Waiting for {name}, which is loaded when the other replies are complete.", name=name
+                    )
                 else:
-                    words = f"Waiting for {name}, which is loaded when no other reply is being written."
+                    words = _(
+                        "Waiting for {name}, which is loaded when no other reply is being written.", name=name
+                    )
                 if words != column.words:
                     column.words = words
                     self.changed.emit(conversation)
@@ -348,10 +357,10 @@ class ComparisonService(QObject):
         engine = self._engine
         if self._loading and engine.opening not in ("", self._loading):
             self._loading = ""
-            self._give_up(_OTHER_MODEL)
+            self._give_up(translate(_OTHER_MODEL))
         elif self._loading and engine.state in ("idle", "no_model"):
             self._loading = ""
-            self._give_up("Not generated: loading its model was cancelled.")
+            self._give_up(_("Not generated: loading its model was cancelled."))
         if engine.state == "no_model" and not self._loading:
             self._go_on()  # another model may load where one could not
         self._say_why()
@@ -364,7 +373,7 @@ class ComparisonService(QObject):
             return  # the old one has made room
         self._loading = ""
         # the old one may make room before the new one is there
-        words = _OTHER_MODEL if model is not None or self._engine.opening else _NO_MODEL
+        words = translate(_OTHER_MODEL) if model is not None or self._engine.opening else translate(_NO_MODEL)
         for comparison in self._open.values():
             for each in comparison.waiting:
                 if model is not None and each.settings.model == ours:
@@ -377,10 +386,14 @@ class ComparisonService(QObject):
     def _on_load_failed(self, path: str, sentence: str, _details: str) -> None:
         if path == self._loading:
             self._loading = ""
-            self._give_up(f"Not generated: {sentence}", path)
+            self._give_up(_("Not generated: {sentence}", sentence=sentence), path)
 
 
 def _label_of(message: StoredMessage) -> str:
     """How a version that exists already differs from others."""
     label, model = str(message.stats.get(LABEL, "")), str(message.stats.get("model", ""))
-    return " · ".join(part for part in (f"Version {message.variant_index + 1}", label, model) if part)
+    return " · ".join(
+        part
+        for part in (_("Version {variant_index}", variant_index=message.variant_index + 1), label, model)
+        if part
+    )

@@ -8,6 +8,7 @@ from desktop.services.engine.running_reply import CHECKPOINT_MS
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context import is_temporary
 from desktop.store.database.database import StoreError
+from engine.words import _
 
 __all__ = ["SAVE_MS", "DocumentSaver"]
 
@@ -60,8 +61,10 @@ class DocumentSaver(QObject):
             if not self._reported:
                 self._reported = True
                 self.trouble.emit(
-                    "Your text cannot be saved now. It stays here and is saved as soon as there is "
-                    "disk space."
+                    _(
+                        "Your text cannot be saved now. It stays here and is saved as soon as there is "
+                        "disk space."
+                    )
                 )
             return
         self._timer.stop()

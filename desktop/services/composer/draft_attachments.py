@@ -11,6 +11,7 @@ from desktop.services.system.debounce import debounce
 from desktop.store.attachments.message_format import Attachment
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
+from engine.words import _
 
 __all__ = ["DraftAttachments"]
 
@@ -54,7 +55,9 @@ class DraftAttachments(QObject):
             except StoreError as error:
                 if not self._failed:
                     self._failed = True
-                    self._session.notice.emit(f"The attached files are not saved yet: {error}", "error")
+                    self._session.notice.emit(
+                        _("The attached files are not saved yet: {error}", error=error), "error"
+                    )
                 return
             self._failed = False
             self._dirty.discard(conversation)
@@ -62,7 +65,11 @@ class DraftAttachments(QObject):
             if left_out:
                 names = ", ".join(f"“{name}”" for name in left_out)
                 self._session.notice.emit(
-                    f"Too large to be saved with the draft, so attached only until you quit: {names}.", "info"
+                    _(
+                        "Too large to be saved with the draft, so attached only until you quit: {names}.",
+                        names=names,
+                    ),
+                    "info",
                 )
             self._set_holding(self.holding | {conversation} if now else self.holding - {conversation})
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from desktop.store.attachments.message_format import Attachment, cut, cut_inside, join, lines_of
 from engine.core import ChatRequest, ChatSource, Message, PromptSize
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["fitted", "over_text", "shortened", "size_of"]
 
@@ -43,7 +43,7 @@ def size_of(request: ChatRequest) -> Callable[[ChatSource], PromptSize]:
 def over_text(size: PromptSize) -> str:
     """By how much a prompt is too long: "1 token", "1,234 tokens", "about 120,000 tokens"."""
     if not size.exact:
-        return f"about {float(f'{size.over:.2g}'):,.0f} tokens"
+        return _("about {number:,.0f} tokens", number=float(f"{size.over:.2g}"))
     return ngettext("{n} token", "{n} tokens", size.over)
 
 

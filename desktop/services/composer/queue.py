@@ -10,6 +10,7 @@ from desktop.services.composer.queue_turn import QueueTurn
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.conversations.queue import Queued, QueueStore
 from desktop.store.database.database import StoreError
+from engine.words import _
 
 __all__ = ["MessageQueue"]
 
@@ -176,7 +177,9 @@ class MessageQueue(QObject):
             return
         self._held.add(waiting.conversation_id)  # if it is refused, it waits for the user
         if cut:
-            self._session.notice.emit("The files of the queued message were trimmed so that it fits.", "info")
+            self._session.notice.emit(
+                _("The files of the queued message were trimmed so that it fits."), "info"
+            )
         self._send(waiting)
         self._go_on()
         self.changed.emit()

@@ -13,6 +13,7 @@ from desktop.store.conversations.queue import Queued
 from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, ChatSource, PromptSize
 from engine.settings import StopSettings
+from engine.words import _
 
 __all__ = ["QueueTurn"]
 
@@ -91,10 +92,12 @@ class QueueTurn(QObject):
         elif not isinstance(answer, PromptSize) or answer.over <= (answer.reply if self._by_user else 0):
             self.ready.emit(waiting, waiting is not self._whole)
         elif files and waiting is self._whole and (request := self._request(waiting)) is not None:
-            held = tuple(attachment for _, attachment in files)
+            held = tuple(attachment for _unused, attachment in files)
             self._ask(fitted(request, held, waiting.text[place:]), waiting)
         else:
-            over = f"The queued message is {over_text(answer)} too long for the context."
-            helps = "Shorten it." if answer.prompt > answer.context else "Shorten it, or send it anyway."
+            over = _("The queued message is {over} too long for the context.", over=over_text(answer))
+            helps = (
+                _("Shorten it.") if answer.prompt > answer.context else _("Shorten it, or send it anyway.")
+            )
             sentence = f"{over} {helps}"
             self.too_long.emit(self._whole, sentence)

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from desktop.store.database.database import Database, StoreError
 from desktop.store.settings.saved_prompts import Prompt, PromptStore, read_prompts, write_prompts
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["SavedPromptService"]
 
@@ -73,7 +73,13 @@ class SavedPromptService(QObject):
         if self._tried(lambda: self._put_all(new)):
             self._renew()
             self.notice.emit(
-                f"{len(new)} of {len(found)} prompts in {path.name} were new and were added.", "info"
+                _(
+                    "{new} of {found} prompts in {path} were new and were added.",
+                    new=len(new),
+                    found=len(found),
+                    path=path.name,
+                ),
+                "info",
             )
 
     def _put_all(self, prompts: Iterable[Prompt]) -> None:

@@ -20,6 +20,7 @@ from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.conversations.trash import DAY_S, delete_for_good, empty_trash
 from desktop.store.database.database import StoreError
 from desktop.store.search.indexing import index_step
+from engine.words import _
 
 __all__ = ["ChatList"]
 
@@ -124,7 +125,7 @@ class ChatList(QObject):
         kept = [number for number in ids if number < FIRST_TEMPORARY]
         if len(kept) < len(ids):
             self.session.notice.emit(
-                "A temporary chat cannot be moved to a folder. Save it first.", "warning"
+                _("A temporary chat cannot be moved to a folder. Save it first."), "warning"
             )
         self.session.stores.kept.move(kept, folder_id)
         for number in kept if unpin else ():
@@ -138,7 +139,7 @@ class ChatList(QObject):
         reported.
         """
         try:
-            made = self._folders.create("New folder", parent_id).id
+            made = self._folders.create(_("New folder"), parent_id).id
         except StoreError as error:
             self.session.notice.emit(str(error), "error")
             return 0
@@ -160,7 +161,7 @@ class ChatList(QObject):
         self._folders.move(folder_id, parent_id, position)
         self._show_folders()
         self.session.push_undo(
-            "move folder", lambda: self._move_back(folder_id, before.parent_id, before.position)
+            _("move folder"), lambda: self._move_back(folder_id, before.parent_id, before.position)
         )
         return True
 
@@ -177,7 +178,7 @@ class ChatList(QObject):
             self.session.reload_conversations()
 
         self._show_folders()
-        self.session.push_undo("remove folder", put_back)
+        self.session.push_undo(_("remove folder"), put_back)
         return self.session.reload_conversations()
 
     def chats_in(self, folder_id: int) -> int:

@@ -12,6 +12,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import StoreError
 from desktop.store.settings.presets import all_presets, free_name
+from engine.words import _
 
 __all__ = ["PersonaService"]
 
@@ -80,10 +81,12 @@ class PersonaService(QObject):
 
         if not self._tried(erase):
             return False
-        self._session.push_undo("delete persona", lambda: self._undelete(persona.id))
+        self._session.push_undo(_("delete persona"), lambda: self._undelete(persona.id))
         self._announce()
         self.notice.emit(
-            f"The persona “{persona.name}” was deleted. Its chats continue without it.", "info", True
+            _("The persona “{persona}” was deleted. Its chats continue without it.", persona=persona.name),
+            "info",
+            True,
         )
         return True
 

@@ -24,6 +24,7 @@ from desktop.services.engine.stream_thread import CROWDED, ROOMY, Coalescing, Jo
 from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Priority, Running, Text, Waiting
 from engine.platform import core_yield
 from engine.settings import CacheSettings, LoadSettings
+from engine.words import _
 
 __all__ = ["STATES", "EngineController"]
 
@@ -194,7 +195,7 @@ class EngineController(QObject):
     def unload_model(self) -> None:
         """Release the model; whatever runs is stopped first."""
         self._stop("unload")
-        self._start(_UNLOAD, self._host.unload, lambda *_: None)
+        self._start(_UNLOAD, self._host.unload, lambda *_unused: None)
 
     def answer(
         self, chat: int, message: int, request: ChatRequest, ended: Callable[[str, str, str], None]
@@ -229,7 +230,7 @@ class EngineController(QObject):
         """Run a short task that needs the machine for itself, such as a measurement, without showing it in
         the state. `ended` gets its result; None if it failed or was stopped.
         """
-        self._start(_BACKGROUND, make_generator, lambda result, *_: ended(result))
+        self._start(_BACKGROUND, make_generator, lambda result, *_unused: ended(result))
 
     def ask(self, work: AskModel, event: Callable[[Any], object], ended: Callable[[Any, str], object]) -> Job:
         """Have `work` done with the loaded model, in turn with the replies, without showing it in the state.
@@ -355,7 +356,7 @@ class EngineController(QObject):
         if isinstance(event, Loading):
             self.progress.emit(task.message, event.stage, event.done, event.total)
         elif isinstance(event, Prefill):
-            self.progress.emit(task.message, "Reading the prompt", event.done, event.total)
+            self.progress.emit(task.message, _("Reading the prompt"), event.done, event.total)
 
     @Slot(int, object)
     def _on_finished(self, job_id: int, result: object) -> None:

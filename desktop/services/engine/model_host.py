@@ -12,6 +12,7 @@ from typing import Any
 from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings
+from engine.words import _
 
 __all__ = ["AskModel", "Describe", "ModelHost", "OpenChat", "describe", "open_chat"]
 
@@ -29,7 +30,7 @@ def open_chat(
     path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event, leaving: Leaving
 ) -> Generator[Loading, None, ChatSource]:
     """`engine.chat.open_chat`, imported on the engine's thread: the window does not wait for it."""
-    yield Loading("Starting the engine", 0, 1)
+    yield Loading(_("Starting the engine"), 0, 1)
     from engine.chat import open_chat as open_local
 
     return (yield from open_local(path, load, cache, stop, leaving))
@@ -90,7 +91,7 @@ class ModelHost:
         loaded model. There is memory for one model only: the old one is released before the new weights.
         """
         self.needs_reload = False
-        yield Loading("Reading the model's headers", 0, 1)
+        yield Loading(_("Reading the model's headers"), 0, 1)
         self._describe(path)
         if stop.is_set():
             return None
@@ -114,7 +115,7 @@ class ModelHost:
         device. Raises `EngineError` if no model is loaded.
         """
         if self._source is None:
-            raise EngineError("No model is loaded. Open one, then send again.")
+            raise EngineError(_("No model is loaded. Open one, then send again."))
         self.needs_reload = False
         events = self._source.stream(request, stop)
         if isinstance(events, Generator):
@@ -124,12 +125,12 @@ class ModelHost:
     def ask(self, work: AskModel, stop: threading.Event) -> Generator[Any, None, Any]:
         """What `work` does with the loaded model. Raises `EngineError` if none is loaded."""
         if self._source is None:
-            raise EngineError("No model is loaded. Open one first.")
+            raise EngineError(_("No model is loaded. Open one first."))
         return work(self._source, stop)
 
     def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:
         """Release the model's memory, whatever `stop` says."""
-        yield Loading("Unloading the model", 0, 1)
+        yield Loading(_("Unloading the model"), 0, 1)
         self._release()
 
     def failed(self, error: BaseException) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.records import StoredMessage
 from engine.core import Done, Stats
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = [
     "LABEL", "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record",
@@ -18,21 +18,27 @@ __all__ = [
 ]  # fmt: skip
 
 _REASONS = {
-    "end_filter": "constraint satisfied",
-    "max_tokens": "stopped at the token limit",
-    "time_limit": "stopped at the time limit",
-    "context_full": "stopped because the context is full",
+    "end_filter": N_("constraint satisfied"),
+    "max_tokens": N_("stopped at the token limit"),
+    "time_limit": N_("stopped at the time limit"),
+    "context_full": N_("stopped because the context is full"),
 }
 _STOPPED = {
-    "load": "stopped to load a model", "unload": "stopped to unload the model",
-    "close": "stopped when Inglenook was closed",
+    "load": N_("stopped to load a model"), "unload": N_("stopped to unload the model"),
+    "close": N_("stopped when Inglenook was closed"),
 }  # fmt: skip
 """Words for replies that something else than the user's word ended; see `EngineController.answer`."""
 _TRIGGERED = {
-    "stop_token": ("finished", "stopped at {}"),
-    "stop_string": ("stopped at a stop string", "stopped at “{}”"),
-    "stop_regex": ("stopped at the stop expression", "stopped at “{}”, which the stop expression matches"),
-    "loop": ("stopped because the text was repeating itself", "stopped because it repeated “{}”"),
+    "stop_token": (N_("finished"), N_("stopped at {trigger}")),
+    "stop_string": (N_("stopped at a stop string"), N_("stopped at “{trigger}”")),
+    "stop_regex": (
+        N_("stopped at the stop expression"),
+        N_("stopped at “{trigger}”, which the stop expression matches"),
+    ),
+    "loop": (
+        N_("stopped because the text was repeating itself"),
+        N_("stopped because it repeated “{trigger}”"),
+    ),
 }
 """Words for reasons with a trigger: without it, and with it."""
 _TRIGGER_CHARACTERS = 40
@@ -72,10 +78,10 @@ def reason_text(saved: Mapping[str, Any]) -> str:
     reason, trigger = str(saved.get("reason", "")), short(str(saved.get("trigger", "")))
     if reason in _TRIGGERED:
         without, with_trigger = _TRIGGERED[reason]
-        return with_trigger.format(trigger) if trigger else without
+        return translate(with_trigger, trigger=trigger) if trigger else translate(without)
     if reason == "cancelled":
-        return _STOPPED.get(str(saved.get("stopped_by", "")), "stopped by you")
-    return _REASONS.get(reason, "")
+        return translate(_STOPPED.get(str(saved.get("stopped_by", "")), N_("stopped by you")))
+    return translate(_REASONS.get(reason, ""))
 
 
 def short(text: str) -> str:
@@ -86,7 +92,7 @@ def short(text: str) -> str:
 
 def spoken(text: str) -> str:
     """`text` without the marks of control tokens, which a screen reader would spell."""
-    return re.sub(r"<\|?[^<>\s]{1,40}\|?>", "the end marker", text)
+    return re.sub(r"<\|?[^<>\s]{1,40}\|?>", _("the end marker"), text)
 
 
 def avoided_text(count: int) -> str:
@@ -100,8 +106,10 @@ def drafting_text(stats: Stats) -> str:
     """
     if not stats.drafted_tokens:
         return ""
-    return (
-        f"{stats.tokens_per_pass:.1f} tokens per pass, {100 * stats.acceptance_rate:.0f} % of drafts accepted"
+    return _(
+        "{tokens_per_pass:.1f} tokens per pass, {acceptance_rate:.0f} % of drafts accepted",
+        tokens_per_pass=stats.tokens_per_pass,
+        acceptance_rate=100 * stats.acceptance_rate,
     )
 
 
@@ -114,7 +122,9 @@ def footer(saved: Mapping[str, Any]) -> str:
     if stats is not None and stats.new_tokens:
         parts.append(ngettext("{n} token", "{n} tokens", stats.new_tokens))
     if stats is not None and stats.decode_tokens_per_second > 0:
-        parts.append(f"{stats.decode_tokens_per_second:.1f} tok/s")
+        parts.append(
+            _("{decode_tokens_per_second:.1f} tok/s", decode_tokens_per_second=stats.decode_tokens_per_second)
+        )
     parts.append(reason_text(saved))
     avoided = saved.get("avoided", 0)
     parts.append(avoided_text(avoided) if isinstance(avoided, int) else "")
@@ -128,7 +138,7 @@ def notice(message: StoredMessage) -> str:
     """
     saved = message.stats
     if message.state == "stopped" and not saved.keys() - {"opened"}:
-        return "Inglenook ended while this reply was being written. The text written so far was saved."
+        return _("Inglenook ended while this reply was being written. The text written so far was saved.")
     parts = []
     trimmed, tokens = saved.get("trimmed", 0), saved.get("trimmed_tokens", 0)
     if isinstance(trimmed, int) and isinstance(tokens, int):

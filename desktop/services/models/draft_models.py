@@ -14,6 +14,7 @@ from PySide6.QtCore import QObject, Signal
 from desktop.items.models.local_models import ModelEntry, model_name
 from desktop.services.engine.background import Background
 from desktop.services.engine.stream_thread import Job
+from engine.words import N_, _, translate
 
 __all__ = ["DraftCandidate", "DraftModelService", "DraftProblem", "draft_problem"]
 
@@ -23,7 +24,7 @@ DraftProblem = Callable[[Path, Path], str]
 Like `engine.speculation.compatible`.
 """
 
-ITSELF = "This is the loaded model itself. A draft model must be smaller."
+ITSELF = N_("This is the loaded model itself. A draft model must be smaller.")
 
 
 def draft_problem(target: Path, draft: Path) -> str:
@@ -125,18 +126,22 @@ class DraftModelService(QObject):
 
     def _start(self, draft: str) -> None:
         """Check a model, unless there is no target or the check is under way."""
-        key = target, _ = self._target, draft
+        key = target, _unused = self._target, draft
         if target and key not in self._asked:
             self._asked[key] = self._background.call(
                 lambda _stop: self._problem(Path(target), Path(draft)),
                 lambda problem: self._on_answer(key, problem),
                 lambda sentence, _details: self._on_answer(
-                    key, f"It could not be compared with the loaded model. {sentence}"
+                    key, _("It could not be compared with the loaded model. {sentence}", sentence=sentence)
                 ),
             )
 
     def _problem(self, target: Path, draft: Path) -> str:
-        return ITSELF if os.path.realpath(target) == os.path.realpath(draft) else self._ask(target, draft)
+        return (
+            translate(ITSELF)
+            if os.path.realpath(target) == os.path.realpath(draft)
+            else self._ask(target, draft)
+        )
 
     def _on_answer(self, key: tuple[str, str], problem: str) -> None:
         del self._asked[key]

@@ -15,6 +15,7 @@ from desktop.store.caches.headers import FILE_NAME, HeaderStore
 from engine.core import ModelInfo
 from engine.errors import BadCheckpoint
 from engine.platform.folders import cache_dir
+from engine.words import _
 
 __all__ = ["HeaderReader"]
 
@@ -56,9 +57,9 @@ class HeaderReader:
         except (HelperEnded, ValueError, TypeError, KeyError) as error:
             log.warning("the process that reads headers failed at %s: %s", path, error)
             self.helper.stop()
-            sentence = (
-                f"{path.name} cannot be read: the process that read its headers crashed. Download "
-                "the file again."
+            sentence = _(
+                "{path} cannot be read: the process that read its headers crashed. Download the file again.",
+                path=path.name,
             )
             raise BadCheckpoint(sentence) from error
 

@@ -15,6 +15,7 @@ from desktop.services.engine.stream_thread import Job
 from desktop.store.settings.preferences import Preferences
 from engine.core import Downloaded, Downloading
 from engine.settings import LoadSettings
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel, UnfinishedDownload
@@ -241,7 +242,7 @@ class HubService(QObject):
         if key in self._jobs:
             return
         before = self._downloads.get(key)
-        waiting = "Waiting for the previous download" if self._jobs else "Starting"
+        waiting = _("Waiting for the previous download") if self._jobs else _("Starting")
         self._downloads[key] = Fetching(
             choice, "waiting", before.done if before else 0, choice.bytes, waiting
         )

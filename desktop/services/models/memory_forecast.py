@@ -14,13 +14,16 @@ from desktop.services.models.devices import DeviceService
 from desktop.services.session.chat_session import ChatSession
 from engine.core import ModelInfo
 from engine.settings import CacheSettings, LoadSettings, Settings, SpeculationSettings
+from engine.words import N_, _
 
 if TYPE_CHECKING:
     from engine.backends.choice import Target, Usable
 
-__all__ = ["PARTS", "MemoryForecast", "Place", "forecast"]
+__all__ = ["MEMORY", "PARTS", "MemoryForecast", "Place", "forecast"]
 
-PARTS = ("Other programs", "Weights", "Cache", "Draft model", "Work space")
+MEMORY = N_("Memory")
+"""The name of the place that is the memory of the processor."""
+PARTS = (N_("Other programs"), N_("Weights"), N_("Cache"), N_("Draft model"), N_("Work space"))
 """The parts of a bar in order; the rest is free."""
 
 
@@ -70,7 +73,7 @@ def forecast(
     total, free = total_memory(), free_memory()
     ram = (*own,) if not target.where else taken
     places = _gpu_places(target, known, own, info)
-    return (*places, Place("Memory", total, (max(0, total - free - freed_bytes(info, "")), *ram)))
+    return (*places, Place(MEMORY, total, (max(0, total - free - freed_bytes(info, "")), *ram)))
 
 
 def _gpu_places(target: Target, known: Usable, own: list[int], info: ModelInfo) -> list[Place]:
@@ -81,7 +84,7 @@ def _gpu_places(target: Target, known: Usable, own: list[int], info: ModelInfo) 
     freed = freed_bytes(info, target.where)
     return [
         Place(
-            f"GPU {gpu.index}, {gpu.name}", gpu.total,
+            _("GPU {index}, {gpu}", index=gpu.index, gpu=gpu.name), gpu.total,
             (max(0, gpu.total - gpu.free - freed // len(gpus)), *(part // len(gpus) for part in own)),
         )
         for gpu in gpus

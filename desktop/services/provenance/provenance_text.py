@@ -15,7 +15,7 @@ from desktop.settings import PANES
 from engine.core import Rendered
 from engine.settings import AdapterSettings, SamplerSettings, Settings, setting_info
 from engine.units import size_text
-from engine.words import ngettext
+from engine.words import _, ngettext, translate
 
 __all__ = [
     "SettingRow",
@@ -47,43 +47,50 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
     started = facts.get("started")
     adapters = reply.settings(AdapterSettings).get("adapters") or ()
     rows = [
-        ("Model", str(model.get("name") or reply.message.stats.get("model", ""))),
-        ("Server", " – ".join(part for part in (reply.server, str(model.get("server_version", ""))) if part)),
-        ("File", reply.path),
-        ("SHA-256", hash_words if reply.path else ""),
-        ("Size", _size(model)),
-        ("Adapters", "\n".join(map(str, adapters)) or ("none" if model and not reply.server else "")),
-        ("Ran on", _place(model)),
+        (_("Model"), str(model.get("name") or reply.message.stats.get("model", ""))),
         (
-            "Written",
+            _("Server"),
+            " – ".join(part for part in (reply.server, str(model.get("server_version", ""))) if part),
+        ),
+        (_("File"), reply.path),
+        ("SHA-256", hash_words if reply.path else ""),
+        (_("Size"), _size(model)),
+        (_("Adapters"), "\n".join(map(str, adapters)) or ("none" if model and not reply.server else "")),
+        (_("Ran on"), _place(model)),
+        (
+            _("Written"),
             time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started))
             if isinstance(started, int | float)
             else "",
         ),
     ]
     if stats is not None:
-        cached = f", {stats.cached_tokens:,} of them from the cache" if stats.cached_tokens else ""
+        cached = (
+            _(", {cached_tokens:,} of them from the cache", cached_tokens=stats.cached_tokens)
+            if stats.cached_tokens
+            else ""
+        )
         rows += [
-            ("Prompt", ngettext("{n} token", "{n} tokens", stats.prompt_tokens) + cached),
-            ("Reply", ngettext("{n} token", "{n} tokens", stats.new_tokens)),
-            ("Seed", f"{stats.seed}{_drawn(reply)}" if not reply.server or stats.seed else ""),
+            (_("Prompt"), ngettext("{n} token", "{n} tokens", stats.prompt_tokens) + cached),
+            (_("Reply"), ngettext("{n} token", "{n} tokens", stats.new_tokens)),
+            (_("Seed"), f"{stats.seed}{_drawn(reply)}" if not reply.server or stats.seed else ""),
             (
-                "Reading the prompt",
+                _("Reading the prompt"),
                 _speed(stats.prefill_tokens, stats.prefill_seconds, stats.prefill_tokens_per_second),
             ),
             (
-                "Time to first token",
+                _("Time to first token"),
                 f"{stats.first_token_seconds:.2f} s" if stats.first_token_seconds else "",
             ),
             (
-                "Writing",
+                _("Writing"),
                 _speed(max(0, stats.new_tokens - 1), stats.decode_seconds, stats.decode_tokens_per_second),
             ),
-            ("Drafting", drafting_text(stats)),
+            (_("Drafting"), drafting_text(stats)),
         ]
     rows += [
-        ("Ended", reason_text(reply.message.stats)),
-        ("Trouble", str(reply.message.stats.get("error", ""))),
+        (_("Ended"), reason_text(reply.message.stats)),
+        (_("Trouble"), str(reply.message.stats.get("error", ""))),
     ]
     rows += [("Inglenook", str(facts.get("engine", "")))]
     return [(title, words) for title, words in rows if words]
@@ -92,13 +99,17 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
 def prompt_words(prompt: Rendered | None) -> str:
     """The length of a prompt, and what is special about it."""
     if prompt is None:
-        return "The prompt of this reply was not saved."
-    special = {id for id, _, control in prompt.vocabulary if control}
-    words = f"{len(prompt.ids):,} tokens, {sum(id in special for id in prompt.ids):,} of them control tokens"
+        return _("The prompt of this reply was not saved.")
+    special = {id for id, _unused, control in prompt.vocabulary if control}
+    words = _(
+        "{ids:,} tokens, {ids_2:,} of them control tokens",
+        ids=len(prompt.ids),
+        ids_2=sum(id in special for id in prompt.ids),
+    )
     if prompt.given:
-        words += f"; the last {prompt.given:,} are the start of the reply"
+        words += _("; the last {given:,} are the start of the reply", given=prompt.given)
     if prompt.heal:
-        words += "; the last one was sampled again"
+        words += _("; the last one was sampled again")
     return f"{words}."
 
 
@@ -130,7 +141,9 @@ def setting_rows(reply: ReplyProvenance) -> list[SettingRow]:
                     value_words(cls, field.name, values[field.name]),
                     value_words(cls, field.name, field.default),
                 )
-                found.append(SettingRow(pane, setting_info(field).label, now, usual if now != usual else ""))
+                found.append(
+                    SettingRow(translate(pane), setting_info(field).label, now, usual if now != usual else "")
+                )
     return found
 
 
@@ -165,9 +178,9 @@ def as_json(reply: ReplyProvenance) -> str:
     if provenance is not None and provenance.prompt is not None:
         prompt = provenance.prompt
         data["prompt"] = {
-            "text": "".join(text for text, _ in prompt_pieces(prompt)),
+            "text": "".join(text for text, _unused in prompt_pieces(prompt)),
             "token_ids": list(prompt.ids),
-            "control_token_ids": [id for id, _, control in prompt.vocabulary if control],
+            "control_token_ids": [id for id, _unused, control in prompt.vocabulary if control],
             "given": prompt.given, "healed": prompt.heal, "negative_token_ids": list(prompt.negative_ids),
             "passes": [list(map(list, row)) for row in prompt.passes],
         }  # fmt: skip
@@ -179,9 +192,15 @@ def _size(model: Any) -> str:
     if size := model.get("size") or model.get("weights_bytes"):
         parts.append(size_text(int(size)))
     if model.get("parameters"):
-        parts.append(f"{count_text(int(model['parameters']))} parameters")
+        parts.append(_("{count} parameters", count=count_text(int(model["parameters"]))))
     if model.get("quantisation"):
-        parts.append(f"{model['quantisation']}, {float(model.get('bits_per_weight', 0)):.2f} bits per weight")
+        parts.append(
+            _(
+                "{model}, {number:.2f} bits per weight",
+                model=model["quantisation"],
+                number=float(model.get("bits_per_weight", 0)),
+            )
+        )
     return ", ".join(parts)
 
 
@@ -190,15 +209,24 @@ def _place(model: Any) -> str:
         return ""
     if model.get("where"):
         return str(model["where"])
-    place = "the reference backend" if model.get("backend") == "reference" else "the processor (CPU)"
+    place = _("the reference backend") if model.get("backend") == "reference" else _("the processor (CPU)")
     threads = model.get("threads")
     return ngettext("{place}, {n} thread", "{place}, {n} threads", threads, place=place) if threads else place
 
 
 def _drawn(reply: ReplyProvenance) -> str:
     values = reply.settings(SamplerSettings)
-    return ", random" if values and values.get("seed") is None else ", set by you" if values else ""
+    return _(", random") if values and values.get("seed") is None else _(", set by you") if values else ""
 
 
 def _speed(tokens: int, seconds: float, rate: float) -> str:
-    return f"{tokens:,} tokens in {seconds:.2f} s, {rate:,.1f} tokens/s" if seconds > 0 and tokens > 0 else ""
+    return (
+        _(
+            "{tokens:,} tokens in {seconds:.2f} s, {rate:,.1f} tokens/s",
+            tokens=tokens,
+            seconds=seconds,
+            rate=rate,
+        )
+        if seconds > 0 and tokens > 0
+        else ""
+    )

@@ -30,7 +30,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = ["Compared", "Replay", "doubts", "replay_request", "why_not"]
 
@@ -61,11 +61,11 @@ class Compared(NamedTuple):
         place = (
             ngettext("The first token is identical", "The first {n} tokens are identical", self.same)
             if self.same
-            else "The first token already differs"
+            else _("The first token already differs")
         )
-        there = f"the reply has “{self.there}”" if self.there else "the reply ends"
-        here = f"the replay writes “{self.here}”" if self.here else "the replay ends"
-        return f"{place}; then {there}, and {here}."
+        there = _("the reply has “{there}”", there=self.there) if self.there else _("the reply ends")
+        here = _("the replay writes “{here}”", here=self.here) if self.here else _("the replay ends")
+        return _("{place}; then {there}, and {here}.", place=place, there=there, here=here)
 
 
 class Replay(QObject):
@@ -144,25 +144,26 @@ def replay_request(reply: ReplyProvenance) -> ChatRequest:
 def why_not(reply: ReplyProvenance, model: ModelInfo | None, busy: bool) -> str:
     """Why the reply cannot be replayed now; "" if it can. `busy`: the engine loads or answers."""
     if reply.message.state == "running":
-        return "This reply is still being written."
+        return _("This reply is still being written.")
     if reply.server:
-        return (
-            f"{reply.server} wrote this reply. Only replies written on this computer can be replayed "
-            "token by token."
+        return _(
+            "{server} wrote this reply. Only replies written on this computer can be replayed "
+            "token by token.",
+            server=reply.server,
         )
     if reply.provenance is None or reply.provenance.prompt is None or stats_of(reply.message.stats) is None:
-        return "The data needed to repeat this reply was not saved, so it cannot be replayed."
+        return _("The data needed to repeat this reply was not saved, so it cannot be replayed.")
     if not reply.expected or -1 in reply.expected:
-        return "The tokens of this reply were not saved, so there is nothing to compare with."
+        return _("The tokens of this reply were not saved, so there is nothing to compare with.")
     try:
         replay_request(reply)
     except (BadSetting, TypeError) as error:
-        return f"A setting of this reply is no longer valid: {error}"
+        return _("A setting of this reply is no longer valid: {error}", error=error)
     if model is None:
-        return "Load the model first."
+        return _("Load the model first.")
     if model.host:
-        return "A model on a server cannot do this. Load the model that wrote the reply."
-    return "Wait until the engine is free." if busy else ""
+        return _("A model on a server cannot do this. Load the model that wrote the reply.")
+    return _("Wait until the engine is free.") if busy else ""
 
 
 def doubts(
@@ -174,55 +175,76 @@ def doubts(
     was, found = reply.model, list[str]()
     if was.get("identity") != identity:
         found.append(
-            f"The loaded model is {model.name}, whose files differ from those of "
-            f"“{was.get('name', 'the model')}” at the time."
+            _(
+                "The loaded model is {model}, whose files differ from those of “{was}” at the time.",
+                model=model.name,
+                was=was.get("name", _("the model")),
+            )
         )
     if (was.get("backend"), was.get("where")) != (model.backend, model.where):
         found.append(
-            f"The reply was computed on {_place(was.get('backend'), was.get('where'))}; now "
-            f"{_place(model.backend, model.where)} is used."
+            _(
+                "The reply was computed on {place}; now {place_2} is used.",
+                place=_place(was.get("backend"), was.get("where")),
+                place_2=_place(model.backend, model.where),
+            )
         )
     if was.get("threads") != model.threads and not model.where:
-        found.append(f"The number of threads was {was.get('threads')} and is now {model.threads}.")
+        found.append(
+            _(
+                "The number of threads was {was} and is now {threads}.",
+                was=was.get("threads"),
+                threads=model.threads,
+            )
+        )
     for cls, now in zip((LoadSettings, CacheSettings), loaded, strict=True):
         then, present = reply.settings(cls), now.to_json()
         names = [name for name in present if name in _MATTERING[cls] and then.get(name) != present[name]]
         if names:
             found.append(
-                "The model was loaded with another "
-                f"{' and another '.join(_MATTERING[cls][name] for name in names)}."
+                _(
+                    "The model was loaded with another {names}.",
+                    names=", ".join(translate(_MATTERING[cls][name]) for name in names),
+                )
             )
     if reply.provenance.facts.get("engine") != version():
         found.append(
-            f"The reply was written by version {reply.provenance.facts.get('engine') or 'unknown'}; "
-            f"this is version {version()}."
+            _(
+                "The reply was written by version {old}; this is version {version}.",
+                old=reply.provenance.facts.get("engine") or _("unknown"),
+                version=version(),
+            )
         )
     if reply.provenance.prompt is not None and not reply.provenance.prompt.exact:
-        found.append("A part of its prompt was cached in an earlier session, and how it was read is unknown.")
+        found.append(
+            _("A part of its prompt was cached in an earlier session, and how it was read is unknown.")
+        )
     sampler = reply.settings(SamplerSettings)
     if (
         reply.settings(SpeculationSettings).get("method") in ("model", "mtp")
         and sampler.get("seed") is None
         and sampler.get("temperature", 0) > 0
     ):
-        found.append("The drafts were sampled without a fixed seed, so they depended on timing.")
+        found.append(_("The drafts were sampled without a fixed seed, so they depended on timing."))
     return found
 
 
 _MATTERING: dict[type, dict[str, str]] = {
     LoadSettings: {
-        "quantise": "quantisation while loading", "quantise_head": "quantisation of the head",
-        "prompt_bits": "precision of prompts",
-        "chat_template": "chat template",
+        "quantise": N_("quantisation while loading"), "quantise_head": N_("quantisation of the head"),
+        "prompt_bits": N_("precision of prompts"),
+        "chat_template": N_("chat template"),
     },
-    CacheSettings: {"dtype": "cache type", "value_dtype": "cache type of values"},
+    CacheSettings: {"dtype": N_("cache type"), "value_dtype": N_("cache type of values")},
 }  # fmt: skip
 
 
 def _place(backend: object, where: object) -> str:
     return str(
         where
-        or {"cpu": "the processor", "reference": "the reference backend"}.get(str(backend), "another device")
+        or {"cpu": _("the processor"), "reference": _("the reference backend")}.get(
+            str(backend), _("another device")
+        )
     )
 
 
@@ -245,7 +267,7 @@ def _replayed(
             if isinstance(event, Loading):
                 yield event.stage, event.done, event.total
             elif isinstance(event, Prefill):
-                yield "Reading the prompt as it was read originally", event.done, event.total
+                yield _("Reading the prompt as it was read originally"), event.done, event.total
             elif isinstance(event, Text):
                 wrong = _first_other(event.tokens, expected[same:])
                 if wrong is not None:
@@ -254,7 +276,7 @@ def _replayed(
                         same, len(expected), "".join(pieces[same : same + 1]), event.tokens[wrong].text
                     )
                 same += len(event.tokens)
-                yield "Generating the reply again", same, len(expected)
+                yield _("Generating the reply again"), same, len(expected)
     if stop.is_set():
         return None
     return Compared(same, len(expected), "".join(pieces[same : same + 1]))
@@ -271,5 +293,5 @@ class _Nothing:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_unused: object) -> None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import TypeVar
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
@@ -19,8 +19,9 @@ from engine.core import ModelInfo
 from engine.printable import one_line
 from engine.remote import Capabilities, Provider, model_address, shown_name, split_address
 from engine.remote.keys import key_of
-from engine.remote.parameters import reason_against
+from engine.remote.parameters import reason_against, reason_against_all
 from engine.settings import Settings
+from engine.words import _
 
 __all__ = ["ProviderService"]
 
@@ -97,10 +98,16 @@ class ProviderService(QObject):
         """Why a setting does nothing with a model; "" if it works, and for a model of this computer."""
         if model is None or not model.host:
             return ""
-        server = self.server((split_address(model.path) or ("", ""))[0])
         found = self.capabilities(model.path)
-        name = server.provider.name if server is not None else "The server"
-        return reason_against(cls, field, found or Capabilities(), name)
+        return reason_against(cls, field, found or Capabilities(), self._name_of(model))
+
+    def reason_against_all(self, model: ModelInfo | None, reasons: Collection[str]) -> str:
+        """What is said once about settings with these reasons against them; "" if they differ."""
+        return reason_against_all(reasons, self._name_of(model) if model is not None else "")
+
+    def _name_of(self, model: ModelInfo) -> str:
+        server = self.server((split_address(model.path) or ("", ""))[0])
+        return server.provider.name if server is not None else _("The server")
 
     # -- what the user does
 
@@ -171,7 +178,7 @@ class ProviderService(QObject):
         def listed(stop: threading.Event) -> Generator[str, None, tuple[ListedModel, ...]]:
             from engine.remote.client import Client
 
-            yield "Listing its models"
+            yield _("Listing its models")
             client = Client(asked.provider, key_of(provider).get())
             return tuple(
                 ListedModel(each.name, each.context_length) for each in client.models(stop, LIST_SECONDS)
@@ -180,7 +187,7 @@ class ProviderService(QObject):
         def take(models: tuple[ListedModel, ...]) -> None:
             self.models.set_models(provider, models)
             if not models:
-                self._trouble[provider] = "The server lists no models. Type a model's name to test it."
+                self._trouble[provider] = _("The server lists no models. Type a model's name to test it.")
 
         self._ask(provider, listed, take)
 
@@ -240,7 +247,7 @@ class ProviderService(QObject):
                 take(result)
             self._write(provider)
 
-        said("Waiting")
+        said(_("Waiting"))
         self._jobs[provider] = self._thread(provider).start(
             make, ended, lambda sentence, _details: ended(None, sentence), said
         )

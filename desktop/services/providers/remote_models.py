@@ -15,6 +15,7 @@ from engine.errors import ModelNotFound, RemoteError
 from engine.remote import Capabilities, split_address
 from engine.remote.keys import key_of
 from engine.settings import CacheSettings, LoadSettings
+from engine.words import _
 
 __all__ = ["LIST_SECONDS", "RemoteModels"]
 
@@ -102,14 +103,17 @@ class RemoteModels:
         server = self.servers.get(provider)
         if server is None:
             raise ModelNotFound(
-                f"The server “{provider}” is no longer in your list of servers. Add it again in the "
-                "model library, or choose another model."
+                _(
+                    "The server “{provider}” is no longer in your list of servers. Add it again in "
+                    "the model library, or choose another model.",
+                    provider=provider,
+                )
             )
         return server
 
     def _open(self, provider: str, model: str, stop: threading.Event) -> Generator[Loading, None, ChatSource]:
         """A model of a server; one that was never probed is probed first. Raises `EngineError`."""
-        yield Loading("Reading the key", 0, 1)
+        yield Loading(_("Reading the key"), 0, 1)
         server = self._server(provider)
         key = key_of(provider).get()
         # imported here: the window starts without HTTP
@@ -120,7 +124,7 @@ class RemoteModels:
         found = server.capabilities.get(model)
         models: tuple[RemoteModel, ...] = ()
         if found is None:
-            yield Loading(f"Listing the models of {server.provider.name}", 0, 0)
+            yield Loading(_("Listing the models of {provider}", provider=server.provider.name), 0, 0)
             with contextlib.suppress(RemoteError):  # some list none, and the model may answer all the same
                 models = Client(server.provider, key).models(stop, LIST_SECONDS)
                 self.set_models(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from engine.errors import BadSetting
 from engine.remote import Capabilities, Provider
+from engine.words import _
 
 __all__ = ["ListedModel", "Saved", "Server", "id_for", "read_servers"]
 
@@ -52,7 +53,7 @@ class Server(NamedTuple):
         kept = values if isinstance(values, dict) else {}
         provider = kept.get("provider")
         if not isinstance(provider, dict):
-            raise BadSetting("A saved server cannot be read.")
+            raise BadSetting(_("A saved server cannot be read."))
         models, found = kept.get("models"), kept.get("capabilities")
         return cls(
             Provider.from_json(provider),

@@ -34,6 +34,7 @@ from desktop.store.conversations.stores import ConversationStores
 from desktop.store.settings.preferences import Preferences
 from engine.core import ModelInfo, Stats
 from engine.settings import CacheSettings, LoadSettings, Settings, SpeculationSettings
+from engine.words import _
 
 __all__ = ["ChatSession"]
 
@@ -350,7 +351,7 @@ class ChatSession(SessionSignals):
 
     @Slot()
     def _on_saved_again(self) -> None:
-        self.notice.emit("Saving works again, and everything is saved.", "info")
+        self.notice.emit(_("Saving works again, and everything is saved."), "info")
 
     @Slot(str, str)
     def _on_engine_failed(self, sentence: str, details: str) -> None:

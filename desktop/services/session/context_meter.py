@@ -14,7 +14,7 @@ from desktop.services.system.debounce import debounce
 from engine.core import ChatRequest, ChatSource, Foreseen, Stats
 from engine.errors import EngineError
 from engine.settings import ConstraintSettings, GuidanceSettings, Settings, StopSettings, ThinkingSettings
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["ContextMeter", "Measured", "cost_words"]
 
@@ -67,8 +67,12 @@ def cost_words(tokens: int, rate: float) -> str:
         return words
     seconds = tokens / rate
     if seconds < 1:
-        return f"{words}, less than 1 s"
-    return f"{words}, about {f'{seconds:.0f} s' if seconds < 100 else f'{seconds / 60:.0f} min'}"
+        return _("{words}, less than 1 s", words=words)
+    return _(
+        "{words}, about {seconds}",
+        words=words,
+        seconds=f"{seconds:.0f} s" if seconds < 100 else _("{seconds:.0f} min", seconds=seconds / 60),
+    )
 
 
 class ContextMeter(QObject):
@@ -108,7 +112,7 @@ class ContextMeter(QObject):
     def edit_words(self, message: int) -> str:
         """What editing a message costs; "" while it is not known."""
         tokens = self.measured.cost_of_editing(message)
-        return f"Editing this rereads {cost_words(tokens, self.measured.rate)}" if tokens else ""
+        return _("Editing this rereads {cost}", cost=cost_words(tokens, self.measured.rate)) if tokens else ""
 
     @Slot()
     def prompt_changed(self) -> None:

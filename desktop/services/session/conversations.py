@@ -17,7 +17,7 @@ from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStor
 from desktop.store.conversations.titles import set_model_title
 from desktop.store.database.database import StoreError
 from desktop.store.settings.preferences import Preferences
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["Conversations"]
 
@@ -109,8 +109,10 @@ class Conversations:
             return False
         if before in self._runner.conversations:
             self._signals.notice.emit(
-                "A reply is still being written in this chat. Wait for it, or press Esc to stop it, "
-                "then save the chat.",
+                _(
+                    "A reply is still being written in this chat. Wait for it, or press Esc to stop it, "
+                    "then save the chat."
+                ),
                 "warning",
             )
             return False
@@ -185,7 +187,7 @@ class Conversations:
             if message_id in store.ancestry(reply.message_id):
                 self._runner.engine.stop_reply(reply.message_id)
         store.delete_message(message_id)
-        self.undo_stack.push("delete message", lambda: self._restore_message(message_id))
+        self.undo_stack.push(_("delete message"), lambda: self._restore_message(message_id))
         self._visible.show_path()
         return True
 
@@ -306,7 +308,7 @@ class Conversations:
         except StoreError as error:
             if not is_temporary(message_id):
                 raise
-            raise StoreError("That message was in a temporary chat that has been discarded.") from error
+            raise StoreError(_("That message was in a temporary chat that has been discarded.")) from error
         store.undelete_message(message_id)
         if store.get(conversation_id).deleted:
             self._stores.of(conversation_id).restore(conversation_id)

@@ -11,6 +11,7 @@ from desktop.services.session.signals import SessionSignals
 from desktop.services.session.visible_chat import VisibleChat
 from engine.core import ModelInfo
 from engine.settings import SpeculationSettings
+from engine.words import _
 
 __all__ = ["DraftCheck", "head_problem"]
 
@@ -18,12 +19,13 @@ __all__ = ["DraftCheck", "head_problem"]
 def head_problem(model: ModelInfo) -> str:
     """Why a model's own head cannot draft; "" if it can."""
     if not model.mtp:
-        return (
-            f"{model.name} has no head of its own for drafting. Choose another drafting method, or turn off "
-            "drafting."
+        return _(
+            "{model} has no head of its own for drafting. Choose another drafting method, or "
+            "turn off drafting.",
+            model=model.name,
         )
     if model.where:
-        return (
+        return _(
             "The model's own head can draft only on the processor (CPU). Choose another drafting method, or "
             "turn off drafting."
         )
@@ -53,13 +55,17 @@ class DraftCheck(QObject):
         if drafting.method != "model" or not self.models.target:
             return ""
         if not drafting.draft_model:
-            return (
+            return _(
                 "Drafting with a draft model is on, but no draft model is chosen. Choose one, or "
                 "turn off drafting."
             )
         problem = self.models.answer(drafting.draft_model)
         name = model_name(drafting.draft_model)
-        return f"The draft model “{name}” cannot be used: {problem}" if problem else ""
+        return (
+            _("The draft model “{name}” cannot be used: {problem}", name=name, problem=problem)
+            if problem
+            else ""
+        )
 
     def set_target(self, model: ModelInfo | None) -> None:
         """Another model of this computer is loaded; None for none."""

@@ -18,6 +18,7 @@ from desktop.settings import MODEL_SETTINGS
 from desktop.store.settings.preferences import Preferences
 from engine.core import ChatSource, ModelInfo
 from engine.settings import CacheSettings, LoadSettings, Settings
+from engine.words import _
 
 __all__ = ["ModelLoading"]
 
@@ -104,7 +105,7 @@ class ModelLoading(QObject):
             yield None
             return None if stop.is_set() else question(source)
 
-        self._engine.ask(work, lambda _: None, lambda answer, _: answered(answer))
+        self._engine.ask(work, lambda _unused: None, lambda answer, _unused: answered(answer))
 
     @Slot()
     def _on_engine(self) -> None:
@@ -134,7 +135,7 @@ class ModelLoading(QObject):
         model = self._engine.model
         if cls in MODEL_SETTINGS and model is not None and not (model.host or self._reported_outdated):
             self._reported_outdated = True
-            self._signals.notice.emit("This takes effect when the model is reloaded.", "info")
+            self._signals.notice.emit(_("This takes effect when the model is reloaded."), "info")
 
     def _use(self, info: ModelInfo | None) -> None:
         if info is None:

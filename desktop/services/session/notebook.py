@@ -19,6 +19,7 @@ from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, Message
+from engine.words import _
 
 __all__ = ["SETTLED_CHARACTERS", "Document", "Notebook"]
 
@@ -87,7 +88,7 @@ class Notebook:
         said = "" if message.state == "running" else item.notice
         # who was writing is not known: it may have been the user
         if message.state == "stopped" and not message.stats:
-            said = "Inglenook ended while this was being written. The text written so far was saved."
+            said = _("Inglenook ended while this was being written. The text written so far was saved.")
         return Document(message.id, item.text, stretch=(start, end), footer=item.footer, notice=said)
 
     def _stored(self, context: ConversationContext) -> StoredMessage:
@@ -141,7 +142,7 @@ class Notebook:
         self._runner.unsaved.save()
         if self._runner.unsaved.find(self._stored(context).id) is not None:
             self._signals.notice.emit(
-                "The last generated text is not saved yet. Free some disk space, then continue.", "error"
+                _("The last generated text is not saved yet. Free some disk space, then continue."), "error"
             )
             return False
         context.store.set_text(self._stored(context).id, head + tail, settled=False)

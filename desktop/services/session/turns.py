@@ -27,18 +27,23 @@ from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, Message
 from engine.settings import StopSettings
+from engine.words import N_, _, translate
 
 __all__ = ["Asked", "Turns"]
 
 _REFUSALS = {
-    "no_model": "No model is loaded. Open one, then try again. Your text is kept.",
-    "loading": "The model is still loading. Try again when it is ready. Your text is kept.",
-    "stopping": "The last task is still stopping. Try again in a moment. Your text is kept.",
+    "no_model": N_("No model is loaded. Open one, then try again. Your text is kept."),
+    "loading": N_("The model is still loading. Try again when it is ready. Your text is kept."),
+    "stopping": N_("The last task is still stopping. Try again in a moment. Your text is kept."),
     "waiting": (
-        "A reply is still waiting for its turn. Wait for it, or press Esc to stop it. Your text is kept."
+        N_("A reply is still waiting for its turn. Wait for it, or press Esc to stop it. Your text is kept.")
     ),
-    "prefill": "A reply is still being prepared. Wait for it, or press Esc to stop it. Your text is kept.",
-    "answering": ("A reply is still being written. Wait for it, or press Esc to stop it. Your text is kept."),
+    "prefill": N_(
+        "A reply is still being prepared. Wait for it, or press Esc to stop it. Your text is kept."
+    ),
+    "answering": (
+        N_("A reply is still being written. Wait for it, or press Esc to stop it. Your text is kept.")
+    ),
 }
 
 
@@ -172,7 +177,10 @@ class Turns:
         items = self._visible.messages.items()
         if not items or items[-1].id != message_id or items[-1].role != "assistant":
             self._signals.notice.emit(
-                "Only the last reply can be continued. Regenerate this one, or delete the messages after it.",
+                _(
+                    "Only the last reply can be continued. Regenerate this one, or delete the "
+                    "messages after it."
+                ),
                 "warning",
             )
             return False
@@ -187,7 +195,7 @@ class Turns:
         """A new reply beside this one that begins with `text`, whose exact token ids are `ids`."""
         if message_id not in [item.id for item in self._visible.messages.items() if item.role == "assistant"]:
             self._signals.notice.emit(
-                "Only a reply that is shown can be continued from the middle.", "warning"
+                _("Only a reply that is shown can be continued from the middle."), "warning"
             )
             return False
         context = self._visible.context
@@ -205,7 +213,9 @@ class Turns:
         context = self._visible.context
         message = context.store.message(message_id)
         if self._runner.growing(message_id) is not None:
-            self._signals.notice.emit("This reply is still being written. Stop it before editing.", "warning")
+            self._signals.notice.emit(
+                _("This reply is still being written. Stop it before editing."), "warning"
+            )
             return False
         answer = answer and message.role == "user"
         if not answer and text == message.text:
@@ -220,8 +230,11 @@ class Turns:
         if not is_last:
             what = "reply" if message.role == "assistant" else "message"
             self._signals.notice.emit(
-                f"The messages after it are kept with the earlier version of the {what}. Use the "
-                "arrows below it to go there.",
+                _(
+                    "The messages after it are kept with the earlier version of the {what}. Use "
+                    "the arrows below it to go there.",
+                    what=what,
+                ),
                 "info",
             )
         return True
@@ -231,20 +244,23 @@ class Turns:
         state, loaded = self._engine.state_in(context.id), self._engine.model
         lacks = loaded.why_not(needs) if loaded is not None else ""
         if state == "idle" and lacks:
-            self._signals.notice.emit(f"{lacks} Your text is kept.", "warning")
+            self._signals.notice.emit(_("{lacks} Your text is kept.", lacks=lacks), "warning")
             return False
         if state == "idle" and loaded is not None and not context.may_use(loaded):
             self._signals.server_refused.emit(
-                f"This chat stays on this computer, so nothing was sent to {loaded.host}. Choose a "
-                "model on this computer. Your text is kept."
+                _(
+                    "This chat stays on this computer, so nothing was sent to {host}. Choose a "
+                    "model on this computer. Your text is kept.",
+                    host=loaded.host,
+                )
             )
             return False
         if state == "idle" and context.id:
             trouble = self._drafts.problem_in(context)
             if trouble:
-                self._signals.draft_refused.emit(f"{trouble} Your text is kept.")
+                self._signals.draft_refused.emit(_("{trouble} Your text is kept.", trouble=trouble))
             return not trouble
-        sentence = _REFUSALS.get(state, _REFUSALS["stopping"])
+        sentence = translate(_REFUSALS.get(state, _REFUSALS["stopping"]))
         self.refused = (state, sentence)
         self._signals.notice.emit(self.refused[1], "warning")
         return False

@@ -22,6 +22,7 @@ from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.database.database import StoreError
 from desktop.store.settings.preferences import Preferences
 from engine.core import Message
+from engine.words import _
 
 __all__ = ["VisibleChat"]
 
@@ -117,7 +118,7 @@ class VisibleChat:
     def _report_unusable(self, context: ConversationContext) -> None:
         for problem in context.unusable:
             self._signals.notice.emit(
-                f"A setting of this chat was reset to its default: {problem}", "warning"
+                _("A setting of this chat was reset to its default: {problem}", problem=problem), "warning"
             )
 
     # -- its place
@@ -133,7 +134,7 @@ class VisibleChat:
     def _emit_place(self, before: ConversationContext, entering: bool = False) -> None:
         now, signals = self.context, self._signals
         for problem in now.left_out if now.left_out != before.left_out else ():
-            signals.notice.emit(f"A setting of a folder was ignored: {problem}", "warning")
+            signals.notice.emit(_("A setting of a folder was ignored: {problem}", problem=problem), "warning")
         if now.persona != before.persona:
             signals.persona_changed.emit(now.persona)
         if entering or now.prompt != before.prompt:

@@ -19,6 +19,7 @@ from desktop.store.settings.presets import (
     write_preset,
 )
 from engine.settings import SamplerSettings, Settings
+from engine.words import _
 
 __all__ = ["PresetService"]
 
@@ -74,10 +75,10 @@ class PresetService(QObject):
         ):
             return False
         if before is not None and before.settings != preset.settings:
-            self._session.push_undo("change of the preset", lambda: self._restore(before, instead_of=name))
+            self._session.push_undo(_("change of the preset"), lambda: self._restore(before, instead_of=name))
         self._session.choose_preset(preset)
         self.changed.emit()
-        self.notice.emit(f"Saved as the preset “{name}”.", "info", False)
+        self.notice.emit(_("Saved as the preset “{name}”.", name=name), "info", False)
         return True
 
     def rename(self, old: str, new: str) -> bool:
@@ -102,9 +103,11 @@ class PresetService(QObject):
         if found is None or not self._tried(lambda: self._session.preferences.remove_preset(name)):
             return False
         self._session.presets_edited()
-        self._session.push_undo("delete preset", lambda: self._restore(found))
+        self._session.push_undo(_("delete preset"), lambda: self._restore(found))
         self.changed.emit()
-        self.notice.emit(f"The preset “{name}” was deleted. This chat keeps its values.", "info", True)
+        self.notice.emit(
+            _("The preset “{name}” was deleted. This chat keeps its values.", name=name), "info", True
+        )
         return True
 
     def import_file(self, path: Path) -> bool:
@@ -119,7 +122,9 @@ class PresetService(QObject):
         self.choose(name)
         self.changed.emit()
         self.notice.emit(
-            f"Imported the preset “{name}”.{_left_out(unknown)}", "warning" if unknown else "info", False
+            _("Imported the preset “{name}”.{left_out}", name=name, left_out=_left_out(unknown)),
+            "warning" if unknown else "info",
+            False,
         )
         return True
 
@@ -130,7 +135,9 @@ class PresetService(QObject):
         )
         if not self._tried(lambda: write_preset(path, preset)):
             return False
-        self.notice.emit(f"The preset “{preset.name}” was saved as {path.name}.", "info", False)
+        self.notice.emit(
+            _("The preset “{preset}” was saved as {path}.", preset=preset.name, path=path.name), "info", False
+        )
         return True
 
     def _own(self, name: str) -> Preset | None:
@@ -140,7 +147,9 @@ class PresetService(QObject):
     def _may_be(self, name: str) -> bool:
         """Whether the user can have a preset of this name; if not, a notice says why."""
         if any(preset.built_in and preset.name.casefold() == name.casefold() for preset in self.presets()):
-            self.notice.emit(f"“{name}” is a built-in preset. Choose another name.", "warning", False)
+            self.notice.emit(
+                _("“{name}” is a built-in preset. Choose another name.", name=name), "warning", False
+            )
             return False
         return True
 
@@ -148,7 +157,7 @@ class PresetService(QObject):
         taken = any(preset.name.casefold() == name.casefold() for preset in self.presets())
         if taken:
             self.notice.emit(
-                f"A preset named “{name}” already exists. Choose another name.", "warning", False
+                _("A preset named “{name}” already exists. Choose another name.", name=name), "warning", False
             )
         return taken
 
@@ -176,5 +185,7 @@ def _left_out(names: tuple[str, ...]) -> str:
     """A sentence about unknown fields of an imported file; "" for none."""
     if not names:
         return ""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f" Unknown settings were ignored: {', '.join(names[:_MOST_NAMES])}{more}."
+    more = _(" and {names} more", names=len(names) - _MOST_NAMES) if len(names) > _MOST_NAMES else ""
+    return _(
+        " Unknown settings were ignored: {names}{more}.", names=", ".join(names[:_MOST_NAMES]), more=more
+    )

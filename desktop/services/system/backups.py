@@ -22,6 +22,7 @@ from desktop.store.backups import (
     put_in_place,
 )
 from desktop.store.database.database import StoreError, check_file
+from engine.words import _
 
 __all__ = ["BackupRow", "BackupService"]
 
@@ -174,7 +175,7 @@ def _checked(copies: Backups, stop: threading.Event) -> _Answer:
         damage = check_file(copies.path, stop.is_set)
     except (OSError, StoreError) as error:
         return _Answer("checked", None, str(error))
-    words = (
+    words = _(
         "The file with your chats is damaged ({}). Restart Inglenook to recover everything that can be read."
     )
     return _Answer("checked", None, words.format(damage) if damage else "")

@@ -14,6 +14,7 @@ from desktop.store.conversations.participants import Author
 from desktop.store.database.database import FILE_NAME, Database, Gone, StoreError
 from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
 from engine.platform.folders import private_folder
+from engine.words import _
 
 __all__ = ["LOOK_MS", "DataFolder"]
 
@@ -90,16 +91,16 @@ class DataFolder(QObject):
                 several = self._session.writing > 1
                 self._session.stop_all()
                 what = (
-                    "The replies being written were stopped."
+                    _("The replies being written were stopped.")
                     if several
-                    else "The reply being written was stopped."
+                    else _("The reply being written was stopped.")
                 )
-                return f"{what} Choose the folder again."
+                return _("{what} Choose the folder again.", what=what)
             try:
                 private_folder(folder)
                 self._save_shown(path)
             except (OSError, StoreError) as second:
-                return f"Nothing can be saved in {folder} ({second})."
+                return _("Nothing can be saved in {folder} ({second}).", folder=folder, second=second)
         self._session.preferences.path = folder / PREFERENCES
         self._session.preferences.unsaved = True
         try:
@@ -141,6 +142,6 @@ class DataFolder(QObject):
                 parent = store.add_message(made, parent, item.role, item.text, author=author).id
             shown = {item.id for item in items}
             for text in (text for number, text in waiting.items() if number not in shown):
-                store.add_message(store.create("A reply that was not saved").id, None, "assistant", text)
+                store.add_message(store.create(_("A reply that was not saved")).id, None, "assistant", text)
         self._database.switch_to(path)
         self._session.start_again()

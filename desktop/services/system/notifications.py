@@ -18,7 +18,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Behaviour
 from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.database.database import StoreError
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["BusNotifier", "Notifier", "ReplyWatch"]
 
@@ -96,7 +96,7 @@ class BusNotifier(QObject):
     @Slot("QDBusMessage")
     def invoked(self, message: object) -> None:
         """A notification on the bus was clicked."""
-        number, _ = _arguments(message)
+        number, _unused = _arguments(message)
         clicked = self._shown.pop(number, None)
         if clicked is not None:
             clicked(self._tokens.pop(number, ""))
@@ -189,14 +189,16 @@ class ReplyWatch(QObject):
             return  # by the user
         # the chat's title stands in the title, because the text below may be parsed as markup
         if state == "failed":
-            what = f"The reply in “{title}” ended early" if title else "The reply ended early"
+            what = (
+                _("The reply in “{title}” ended early", title=title) if title else _("The reply ended early")
+            )
         else:
-            what = f"The reply in “{title}” is ready" if title else "The reply is ready"
+            what = _("The reply in “{title}” is ready", title=title) if title else _("The reply is ready")
         if self._notifier is None:
             self._notifier = self._make()
         self._notifier.show(
             what,
-            f"After {_span(seconds)}",
+            _("After {span}", span=_span(seconds)),
             lambda token: self.show_requested.emit(conversation, token),
             self.unheard.emit,
         )
@@ -205,5 +207,5 @@ class ReplyWatch(QObject):
 def _span(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     if minutes:
-        return f"{minutes} min {rest} s"
+        return _("{minutes} min {rest} s", minutes=minutes, rest=rest)
     return ngettext("{n} second", "{n} seconds", rest)

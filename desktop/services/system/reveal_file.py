@@ -10,6 +10,8 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QProcess, QUrl
 from PySide6.QtGui import QDesktopServices
 
+from engine.words import _
+
 __all__ = ["FileShower", "show_command"]
 
 Failed = Callable[[str], None]
@@ -52,7 +54,7 @@ class FileShower(QObject):
         """Open the folder of `path`, or `path` itself if it is a folder."""
         folder = path if path.is_dir() else path.parent
         if not QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder))):
-            self._failed(f"No file manager opened {folder}.")
+            self._failed(_("No file manager opened {folder}.", folder=folder))
 
     def _ask_file_manager(self, path: Path) -> bool:
         """Ask over the session bus; False if there is none. If the call fails later, the folder is opened."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from PySide6.QtCore import QLockFile, QObject, Signal, Slot
 
 from desktop.store.database.database import StoreError
+from engine.words import _
 
 if TYPE_CHECKING:
     from PySide6.QtNetwork import QLocalServer, QLocalSocket
@@ -47,8 +48,11 @@ class AlreadyOpen(StoreError):
 
     def __init__(self, folder: Path, process: int) -> None:
         super().__init__(
-            f"Inglenook is already open with the data in {folder}. Use that window, or start with "
-            "another --data folder."
+            _(
+                "Inglenook is already open with the data in {folder}. Use that window, or start "
+                "with another --data folder.",
+                folder=folder,
+            )
         )
         self.folder, self.process = folder, process
 
@@ -92,8 +96,11 @@ def take_lock(folder: Path) -> QLockFile:
     if not lock.tryLock(0):
         if lock.error() != QLockFile.LockError.LockFailedError:
             raise StoreError(
-                f"The data folder {folder} is not writable. Change its permissions, or start with "
-                "another --data folder."
+                _(
+                    "The data folder {folder} is not writable. Change its permissions, or start "
+                    "with another --data folder.",
+                    folder=folder,
+                )
             )
         found: object = lock.getLockInfo()  # (process, host, program), whatever the stubs say
         process = found[0] if isinstance(found, tuple) else 0
@@ -185,7 +192,7 @@ class _Caller(QObject):
     def read(self) -> None:
         """Read what has arrived; a complete line is acknowledged and emitted."""
         self._received += bytes(self._socket.readAll().data())
-        line, end, _ = self._received.partition(b"\n")
+        line, end, _unused = self._received.partition(b"\n")
         if not end and len(line) < _LONGEST_REQUEST:
             return
         self._received = b""
@@ -250,10 +257,12 @@ def _delivered(socket: QLocalSocket, line: bytes, end: float) -> bool:
 
 
 def _no_answer(found: AlreadyOpen) -> str:
-    number = f" (process {found.process})" if found.process else ""
-    return (
-        f"Inglenook is already open with the data in {found.folder}, but its window does not "
-        f"respond{number}. Wait, end that program, or start with another --data folder."
+    number = _(" (process {process})", process=found.process) if found.process else ""
+    return _(
+        "Inglenook is already open with the data in {folder}, but its window does not "
+        "respond{number}. Wait, end that program, or start with another --data folder.",
+        folder=found.folder,
+        number=number,
     )
 
 

@@ -20,6 +20,7 @@ from desktop.settings import Behaviour
 from desktop.version import version
 from engine.core import Downloaded, Downloading
 from engine.platform.program import app_image
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.hub.updates.manifest import Update
@@ -61,7 +62,9 @@ class UpdateApi:
 
         image, package = app_image(), update.package("appimage", starter_inside())
         if image is None or package is None:
-            raise DownloadError(f"Inglenook {update.version} has no package for this kind of installation.")
+            raise DownloadError(
+                _("Inglenook {version} has no package for this kind of installation.", version=update.version)
+            )
         return install_update(update, package, image, version(), stop)
 
     def before(self) -> Path | None:

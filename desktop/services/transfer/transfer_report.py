@@ -82,7 +82,7 @@ class ImportReport:
 
 def _added(found: tuple[LeftOut, ...], event: LeftOut) -> tuple[LeftOut, ...]:
     for place, known in enumerate(found):
-        if (known.what, known.one) == (event.what, event.one):
+        if (known.what, known.files) == (event.what, event.files):
             return (
                 *found[:place],
                 dataclasses.replace(known, count=known.count + event.count),

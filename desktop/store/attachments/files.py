@@ -11,6 +11,7 @@ from typing import Any
 
 from desktop.store.attachments.message_format import Attachment
 from engine.printable import one_line
+from engine.words import _
 
 __all__ = ["MOST_BYTES", "MOST_PAGES", "Unreadable", "decoded", "read_attachment"]
 
@@ -48,27 +49,36 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
     try:
         size = path.stat().st_size
         if path.is_dir():
-            raise Unreadable(f"“{path.name}” is a folder. Choose files in it instead.")
+            raise Unreadable(_("“{path}” is a folder. Choose files in it instead.", path=path.name))
         with path.open("rb") as file:
             head = file.read(1024)
             if head.lstrip()[:5] == b"%PDF-":
                 return _pdf(path, size, stop)
             if size > MOST_BYTES:
                 raise Unreadable(
-                    f"“{path.name}” has {size / 1000000.0:,.0f} MB, but at most "
-                    f"{MOST_BYTES / 1000000.0:,.0f} MB of text can be attached. Attach the "
-                    "relevant part."
+                    _(
+                        "“{path}” has {size:,.0f} MB, but at most {most_bytes:,.0f} MB of text can "
+                        "be attached. Attach the relevant part.",
+                        path=path.name,
+                        size=size / 1000000.0,
+                        most_bytes=MOST_BYTES / 1000000.0,
+                    )
                 )
             data = head + file.read(MOST_BYTES)
     except OSError as error:
-        raise Unreadable(f"“{path.name}” cannot be read: {error.strerror or error}.") from error
+        raise Unreadable(
+            _("“{path}” cannot be read: {strerror}.", path=path.name, strerror=error.strerror or error)
+        ) from error
     text = decoded(data)
     if text is None:
         raise Unreadable(
-            f"“{path.name}” is not a text file. You can attach text, code, Markdown, CSV and PDF files."
+            _(
+                "“{path}” is not a text file. You can attach text, code, Markdown, CSV and PDF files.",
+                path=path.name,
+            )
         )
     if not text.strip():
-        raise Unreadable(f"“{path.name}” is empty.")
+        raise Unreadable(_("“{path}” is empty.", path=path.name))
     return Attachment(one_line(path.name), _clean(text))
 
 
@@ -136,30 +146,44 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
     """The text of a PDF's pages, within the limits on pages, characters, time and memory."""
     if size > MOST_PDF_BYTES:
         raise Unreadable(
-            f"“{path.name}” has {size / 1000000.0:,.0f} MB, but PDF files can have at most "
-            f"{MOST_PDF_BYTES / 1000000.0:,.0f} MB. Attach a smaller file."
+            _(
+                "“{path}” has {size:,.0f} MB, but PDF files can have at most {most_pdf_bytes:,.0f} "
+                "MB. Attach a smaller file.",
+                path=path.name,
+                size=size / 1000000.0,
+                most_pdf_bytes=MOST_PDF_BYTES / 1000000.0,
+            )
         )
-    broken = (
-        f"“{path.name}” is damaged: its pages cannot be read. Save it again in the program that "
-        "created it, then attach it again."
+    broken = _(
+        "“{path}” is damaged: its pages cannot be read. Save it again in the program that "
+        "created it, then attach it again.",
+        path=path.name,
     )
     answer = _ask_reader(path, stop)
     if answer is None:
         raise Unreadable(
-            f"“{path.name}” was not read completely: reading was stopped, or took too long or too "
-            "much memory."
+            _(
+                "“{path}” was not read completely: reading was stopped, or took too long or too much memory.",
+                path=path.name,
+            )
         )
     if answer.get("trouble") == "locked":
-        raise Unreadable(f"“{path.name}” is encrypted. Save a copy without a password, then attach the copy.")
+        raise Unreadable(
+            _("“{path}” is encrypted. Save a copy without a password, then attach the copy.", path=path.name)
+        )
     if "pages" not in answer:
         raise Unreadable(broken)
     pages, total = [str(page) for page in answer["pages"]], int(answer["total"])
     text = "\n\n".join(page for page in pages if page)
     if not text.strip():
-        raise Unreadable(f"“{path.name}” contains only images. Run text recognition (OCR) on it first.")
-    note = f"first {len(pages):,} of {total:,} pages" if len(pages) < total else ""
+        raise Unreadable(
+            _("“{path}” contains only images. Run text recognition (OCR) on it first.", path=path.name)
+        )
+    note = (
+        _("first {pages:,} of {total:,} pages", pages=len(pages), total=total) if len(pages) < total else ""
+    )
     if answer.get("cut"):
-        note = f"first {len(text):,} characters"
+        note = _("first {text:,} characters", text=len(text))
     return Attachment(one_line(path.name), _clean(text), note)
 
 
@@ -181,7 +205,7 @@ def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:
     try:
         while True:
             try:
-                out, _ = reader.communicate(timeout=_LOOK_S)
+                out, _unused = reader.communicate(timeout=_LOOK_S)
                 break
             except subprocess.TimeoutExpired:
                 if stop.is_set() or time.monotonic() > until:

@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
+from engine.words import _
+
 __all__ = [
     "Attachment",
     "auto_source",
@@ -111,7 +113,7 @@ def auto_source(message: str) -> str:
     return (
         message[place:]
         if message[place:].strip() or not files
-        else ", ".join(attachment.name for _, attachment in files)
+        else ", ".join(attachment.name for _unused, attachment in files)
     )
 
 
@@ -122,7 +124,7 @@ def lines_of(text: str) -> int:
 
 def cut_inside(attachment: Attachment, characters: int) -> Attachment:
     """Its first `characters` characters, for a text without lines to cut between."""
-    note = f"first {characters:,} of {len(attachment.text):,} characters"
+    note = _("first {characters:,} of {text:,} characters", characters=characters, text=len(attachment.text))
     return replace(attachment, text=attachment.text[:characters].rstrip(), note=note)
 
 

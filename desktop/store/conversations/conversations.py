@@ -31,8 +31,11 @@ from desktop.store.conversations.records import (
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import missing
 from desktop.store.search.search import Search
+from engine.words import N_, _, translate
 
 __all__ = ["Conversation", "ConversationStore", "ConversationSummary", "SearchHit", "StoredMessage"]
+
+_ELSEWHERE = N_("Message {id} belongs to another conversation than number {chat}.")
 
 
 class ConversationStore:
@@ -137,7 +140,7 @@ class ConversationStore:
                 (conversation_id,),
             ).rowcount
             if not changed:
-                raise StoreError("This chat is being deleted permanently and cannot be restored.")
+                raise StoreError(_("This chat is being deleted permanently and cannot be restored."))
 
     def set_settings(self, conversation_id: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace the values that this conversation changes."""
@@ -190,9 +193,7 @@ class ConversationStore:
         with self._database.transaction():
             parent = self.message(parent_id) if parent_id is not None else None
             if parent is not None and parent.conversation_id != conversation_id:
-                raise StoreError(
-                    f"Message {parent_id} belongs to another conversation than number {conversation_id}."
-                )
+                raise StoreError(translate(_ELSEWHERE, id=parent_id, chat=conversation_id))
             cursor = self._database.execute(
                 "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, speaker, "
                 "speaker_persona) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -325,7 +326,7 @@ class ConversationStore:
         """The ids of the message and its present siblings, oldest first."""
         tree = read_tree(self._database, self.message(message_id).conversation_id)
         if message_id not in tree.nodes:
-            raise StoreError(f"Message {message_id} is deleted; undo that before changing it.")
+            raise StoreError(_("Message {id} is deleted; undo that before changing it.", id=message_id))
         return tree.variants(message_id)
 
     def show_variant(self, message_id: int, discarded: Collection[int] = ()) -> None:

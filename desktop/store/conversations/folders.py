@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import missing
+from engine.words import _
 
 __all__ = ["DEEPEST", "Folder", "FolderStore", "Removal"]
 
@@ -114,7 +115,9 @@ class FolderStore:
             self.get(folder_id)
             inside = self._inside(folder_id)
             if parent_id in inside:
-                raise StoreError(f"The folder {self.get(folder_id).name} cannot be moved into itself.")
+                raise StoreError(
+                    _("The folder {name} cannot be moved into itself.", name=self.get(folder_id).name)
+                )
             depth = max(len(self.above(number)) for number in inside) - len(self.above(folder_id)) + 1
             self._check_depth(parent_id, depth)
             siblings = [number for number in self._siblings(parent_id) if number != folder_id]
@@ -141,7 +144,7 @@ class FolderStore:
             children = tuple(
                 (number, folder_id) for number in self._siblings(folder_id) if number not in doomed
             )
-            thrown = tuple(number for number, _, deleted in held if throw_away and not deleted)
+            thrown = tuple(number for number, _unused, deleted in held if throw_away and not deleted)
             self._database.execute(
                 f"UPDATE conversations SET deleted = 1, deleted_at = ? WHERE id IN {_MARKED}",
                 (time.time(), json.dumps(thrown)),
@@ -152,13 +155,13 @@ class FolderStore:
             )
             place = self._siblings(folder.parent_id).index(folder_id)
             order = self._siblings(folder.parent_id)
-            order[place : place + 1] = [number for number, _ in children]
-            for number, _ in children:
+            order[place : place + 1] = [number for number, _unused in children]
+            for number, _unused in children:
                 self._set(number, "parent_id = ?", folder.parent_id)
             for found in reversed(folders):
                 self._database.execute("DELETE FROM folders WHERE id = ?", (found.id,))
             self._order(order)
-        return Removal(folders, children, tuple((number, place) for number, place, _ in held), thrown)
+        return Removal(folders, children, tuple((number, place) for number, place, _unused in held), thrown)
 
     def put_back(self, removal: Removal) -> None:
         """Undo `remove`, except for what has been deleted permanently since. Without its parent, a folder
@@ -180,7 +183,7 @@ class FolderStore:
             for number, parent in removal.children:
                 if number in present:
                     self._set(number, "parent_id = ?", parent)
-            self._order([number for number, _ in removal.children if number in present])
+            self._order([number for number, _unused in removal.children if number in present])
             for number, place in removal.conversations:
                 self._database.execute("UPDATE conversations SET folder_id = ? WHERE id = ?", (place, number))
             self._database.execute(
@@ -216,7 +219,10 @@ class FolderStore:
     def _check_depth(self, parent_id: int | None, added: int) -> None:
         if len(self.above(parent_id)) + added > DEEPEST:
             raise StoreError(
-                f"Folders can be nested at most {DEEPEST} levels deep. Move this one further up."
+                _(
+                    "Folders can be nested at most {deepest} levels deep. Move this one further up.",
+                    deepest=DEEPEST,
+                )
             )
 
 
@@ -230,4 +236,4 @@ def _folder(row: tuple[Any, ...]) -> Folder:
 
 
 def _name(name: str) -> str:
-    return " ".join(name.split()) or "Folder"
+    return " ".join(name.split()) or _("Folder")

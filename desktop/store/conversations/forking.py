@@ -5,6 +5,7 @@ from __future__ import annotations
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import Database
+from engine.words import _
 
 __all__ = ["fork"]
 
@@ -28,7 +29,7 @@ def _copy(database: Database, store: ConversationStore, message_id: int) -> int:
     path = [message.id for message in store.path(source.id)]
     path = path[: path.index(message_id) + 1] if message_id in path else _above(store, message_id)
     with database.transaction():
-        made = store.create(f"{source.title or 'New chat'} (fork)").id
+        made = store.create(_("{title} (fork)", title=source.title or _("New chat"))).id
         database.execute(
             f"UPDATE conversations SET ({_KEPT}) = (SELECT {_KEPT} FROM conversations WHERE id = ?) WHERE "
             "id = ?",

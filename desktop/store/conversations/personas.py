@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import missing
+from engine.words import _
 
 __all__ = ["LARGEST_IMAGE", "Persona", "PersonaStore"]
 
@@ -84,8 +85,12 @@ class PersonaStore:
         """Replace the picture; empty removes it. Raises `StoreError` for more than 256 KiB."""
         if len(data) > LARGEST_IMAGE:
             raise StoreError(
-                f"The picture has {len(data):,} bytes, but at most {LARGEST_IMAGE:,} are allowed. "
-                "Choose a smaller one."
+                _(
+                    "The picture has {data:,} bytes, but at most {largest_image:,} are allowed. "
+                    "Choose a smaller one.",
+                    data=len(data),
+                    largest_image=LARGEST_IMAGE,
+                )
             )
         self._set(persona_id, "image = ?", data)
 

@@ -30,6 +30,7 @@ from desktop.store.database.write_lock import is_write, write_lock_of
 from desktop.store.search.folding import index_text
 from engine.platform.folders import DATA_VARIABLE, data_dir, private_file, private_folder, usual_data_dir
 from engine.platform.moved_data import NOTE_NAME, read_moved
+from engine.words import _
 
 __all__ = [
     "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "Gone", "StoreError",
@@ -61,19 +62,31 @@ def data_folder(folder: Path | None = None) -> Path:
     try:
         place = folder or data_dir()
     except OSError as error:
-        raise StoreError(f"{error.filename} cannot be used: {error.strerror}.") from error
+        raise StoreError(
+            _("{filename} cannot be used: {strerror}.", filename=error.filename, strerror=error.strerror)
+        ) from error
     usual = usual_data_dir()
     if folder is None and not place.is_dir() and (moved := read_moved(usual)) and moved.folder == place:
         raise StoreError(
-            f"The folder {place}, which your data was moved to, is not there. Connect its disk and start "
-            f"again, or delete {usual / NOTE_NAME} to use {usual}."
+            _(
+                "The folder {place}, which your data was moved to, is not there. Connect its disk "
+                "and start again, or delete {usual} to use {usual_2}.",
+                place=place,
+                usual=usual / NOTE_NAME,
+                usual_2=usual,
+            )
         )
     try:
         private_folder(place)
     except OSError as error:
         raise StoreError(
-            f"The data folder {place} cannot be created ({error.strerror}). Choose another one with "
-            f"{DATA_VARIABLE}, or free some disk space."
+            _(
+                "The data folder {place} cannot be created ({strerror}). Choose another one with "
+                "{data_variable}, or free some disk space.",
+                place=place,
+                strerror=error.strerror,
+                data_variable=DATA_VARIABLE,
+            )
         ) from error
     return place
 
@@ -147,7 +160,9 @@ class Database:
         for example if `path` exists.
         """
         if path.exists():
-            raise StoreError(f"{path.parent} already contains chats. Choose an empty folder.")
+            raise StoreError(
+                _("{parent} already contains chats. Choose an empty folder.", parent=path.parent)
+            )
         part = path.with_name(path.name + ".moved")
         try:
             private_folder(path.parent)
@@ -155,11 +170,15 @@ class Database:
             with translated(path), contextlib.closing(sqlite3.connect(private_file(part))) as copy:
                 self._connection.backup(copy)
             if damage := check_file(part):
-                raise Damaged(f"The file with your chats can no longer be read ({damage}).")
+                raise Damaged(_("The file with your chats can no longer be read ({damage}).", damage=damage))
             os.replace(part, path)
         except OSError as error:
             raise StoreError(
-                f"Nothing can be saved in {path.parent} ({error.strerror}). Choose another folder."
+                _(
+                    "Nothing can be saved in {parent} ({strerror}). Choose another folder.",
+                    parent=path.parent,
+                    strerror=error.strerror,
+                )
             ) from error
         finally:
             for suffix in ("", "-wal", "-shm", *MARKER_SUFFIXES):
@@ -307,7 +326,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> bool:
         not (wal.exists() and wal.stat().st_size)
         and connection.execute("PRAGMA page_count").fetchone()[0] * page > size
     ):
-        raise Damaged("the end of the file is missing")
+        raise Damaged(_("the end of the file is missing"))
     return False
 
 
@@ -322,9 +341,14 @@ def _migrate(
     names = [step.__name__ for step in migrations]
     if applied != names[: len(applied)]:
         raise StoreError(
-            f"The chats in {path} were saved by a newer version of Inglenook (step {applied[-1]!r} "
-            "is unknown to this one). Update Inglenook, or choose another data folder with "
-            f"{DATA_VARIABLE}."
+            _(
+                "The chats in {path} were saved by a newer version of Inglenook (step {applied!r} "
+                "is unknown to this one). Update Inglenook, or choose another data folder with "
+                "{data_variable}.",
+                path=path,
+                applied=applied[-1],
+                data_variable=DATA_VARIABLE,
+            )
         )
     pending = list(migrations[len(applied) :])
     if not pending:

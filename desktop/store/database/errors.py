@@ -11,6 +11,7 @@ from typing import Any
 
 from desktop.store.database.integrity_marker import request_check
 from engine.printable import one_line
+from engine.words import _
 
 __all__ = ["Damaged", "DiskFull", "Gone", "Rows", "StoreError", "is_damage", "missing", "translated"]
 
@@ -34,9 +35,12 @@ class Gone(StoreError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"The file with your chats is no longer in {path.parent}: the folder was removed, moved, "
-            "replaced or unmounted. Nothing can be saved until it is back or you choose another "
-            "folder."
+            _(
+                "The file with your chats is no longer in {parent}: the folder was removed, moved, "
+                "replaced or unmounted. Nothing can be saved until it is back or you choose "
+                "another folder.",
+                parent=path.parent,
+            )
         )
 
 
@@ -46,7 +50,13 @@ class Damaged(StoreError):
 
 def missing(what: str, number: int) -> StoreError:
     """The error for an id that is not in the database."""
-    return StoreError(f"There is no {what} number {number}. It may have been deleted in another window.")
+    return StoreError(
+        _(
+            "There is no {what} number {number}. It may have been deleted in another window.",
+            what=what,
+            number=number,
+        )
+    )
 
 
 class Rows(sqlite3.Cursor):
@@ -95,25 +105,41 @@ def is_damage(error: BaseException | None) -> bool:
 
 def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     if isinstance(error, sqlite3.IntegrityError):
-        return StoreError(f"This change conflicts with the saved chats ({error}). Nothing was saved.")
+        return StoreError(
+            _("This change conflicts with the saved chats ({error}). Nothing was saved.", error=error)
+        )
     if is_damage(error):
         request_check(path)
         return Damaged(
-            f"The file {path} with your chats is damaged ({error}). Restart Inglenook to recover "
-            "everything that can be read."
+            _(
+                "The file {path} with your chats is damaged ({error}). Restart Inglenook to "
+                "recover everything that can be read.",
+                path=path,
+                error=error,
+            )
         )
     if _is_full(error, path):
         return DiskFull(
-            f"There is not enough disk space to save your chats in {path}. Free some space, and they "
-            "will be saved."
+            _(
+                "There is not enough disk space to save your chats in {path}. Free some space, and "
+                "they will be saved.",
+                path=path,
+            )
         )
     if _code(error) == sqlite3.SQLITE_READONLY:
         return StoreError(
-            f"The chats in {path} can be read but not saved, because the disk or the file is "
-            "read-only. Make it writable, and everything will be saved."
+            _(
+                "The chats in {path} can be read but not saved, because the disk or the file is "
+                "read-only. Make it writable, and everything will be saved.",
+                path=path,
+            )
         )
     return StoreError(
-        f"The chats in {path} cannot be read or saved ({error}). Check free space and permissions."
+        _(
+            "The chats in {path} cannot be read or saved ({error}). Check free space and permissions.",
+            path=path,
+            error=error,
+        )
     )
 
 

@@ -10,6 +10,7 @@ from desktop.store.database.database import Database, Migration, set_aside
 from desktop.store.database.errors import Damaged, StoreError
 from desktop.store.database.integrity_marker import check_done
 from desktop.store.database.migrations import MIGRATIONS
+from engine.words import _
 
 __all__ = ["open_conversations"]
 
@@ -37,9 +38,17 @@ def _recover(damaged: Path, database: Database) -> str:
     """Fill the new `database` from the damaged file; returns a sentence for the user."""
     from desktop.store.database.recovery import recover  # hardly any start needs it
 
-    kept = f"The file with your chats was damaged; it is kept as {damaged.name} in {damaged.parent}"
+    kept = _(
+        "The file with your chats was damaged; it is kept as {damaged} in {parent}",
+        damaged=damaged.name,
+        parent=damaged.parent,
+    )
     try:
         return f"{kept}. {recover(damaged, database).sentence}"
     except StoreError as error:
         log.error("nothing was recovered from %s: %s", damaged, error)
-        return f"{kept}, and a new one was started, because nothing could be read from it ({error})"
+        return _(
+            "{kept}, and a new one was started, because nothing could be read from it ({error})",
+            kept=kept,
+            error=error,
+        )

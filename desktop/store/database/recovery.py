@@ -21,7 +21,7 @@ from desktop.store.database.errors import StoreError
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.page_reader import Value, index_records, leaf_rows
 from desktop.store.database.recovery_tables import Table, content_tables, label
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["Recovery", "recover"]
 
@@ -57,15 +57,17 @@ class Recovery(NamedTuple):
     def sentence(self) -> str:
         """The result as a sentence for the user."""
         if not any(self.rows.values()):
-            return "Nothing could be recovered, so a new file was started."
+            return _("Nothing could be recovered, so a new file was started.")
         chats = ngettext("{n} chat", "{n} chats", self.conversations)
         messages = ngettext("{n} message", "{n} messages", self.messages)
-        saved = f"Recovered {chats} with {messages}."
+        saved = _("Recovered {chats} with {messages}.", chats=chats, messages=messages)
         if not self.lost:
-            return f"{saved} Nothing is missing."
+            return _("{saved} Nothing is missing.", saved=saved)
         missing = ", ".join(map(label, self.lost))
-        return (
-            f"{saved} Content on damaged pages may be missing from: {missing}. An earlier backup may have it."
+        return _(
+            "{saved} Content on damaged pages may be missing from: {missing}. An earlier backup may have it.",
+            saved=saved,
+            missing=missing,
         )
 
 
@@ -100,7 +102,9 @@ def recover(damaged: Path, database: Database) -> Recovery:
                 for table in tables
             }
     except OSError as error:
-        raise StoreError(f"The file {damaged} cannot be read ({error.strerror}).") from error
+        raise StoreError(
+            _("The file {damaged} cannot be read ({strerror}).", damaged=damaged, strerror=error.strerror)
+        ) from error
     finally:
         database.execute("PRAGMA foreign_keys = ON")
     for name, count in rows.items():
@@ -263,7 +267,9 @@ def _is_lost(connection: sqlite3.Connection | None, table: Table, database: Data
     what = ", ".join(table.key) or "rowid"
     known: list[set[Key]] = []
     with contextlib.suppress(sqlite3.DatabaseError):
-        for _, index, _, _, partial in connection.execute(f"PRAGMA index_list({table.name})").fetchall():
+        for _unused, index, _unused, _unused, partial in connection.execute(
+            f"PRAGMA index_list({table.name})"
+        ).fetchall():
             with contextlib.suppress(sqlite3.DatabaseError):
                 if not partial:
                     known.append(
@@ -339,7 +345,7 @@ def _mend(database: Database, tables: Iterable[Table]) -> None:
     # in the order of the schema, because later tables may refer to rows removed here
     for table in tables:
         nullable = {column.name for column in table.columns if column.nullable}
-        for _, _, parent, column, target, *_ in database.execute(
+        for _unused, _unused, parent, column, target, *_unused in database.execute(
             f"PRAGMA foreign_key_list({table.name})"
         ).fetchall():
             change = (

@@ -15,6 +15,7 @@ from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.database.database import Database
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.page_reader import Value
+from engine.words import N_, translate
 
 __all__ = ["BOOKKEEPING", "Column", "Table", "content_tables", "is_object", "label"]
 
@@ -27,17 +28,17 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "BLOB": (bytes,),
 }
 _WORDS = {
-    "personas": "personas", "drafts": "drafts", "draft_files": "files attached to drafts",
-    "prompts": "saved prompts",
-    "queued_messages": "queued messages", "message_tokens": "tokens of replies",
-    "message_origins": "details of replies", "imports": "record of imported chats",
-    "imported_messages": "record of imported messages",
+    "personas": "personas", "drafts": "drafts", "draft_files": N_("files attached to drafts"),
+    "prompts": N_("saved prompts"),
+    "queued_messages": N_("queued messages"), "message_tokens": N_("tokens of replies"),
+    "message_origins": N_("details of replies"), "imports": N_("record of imported chats"),
+    "imported_messages": N_("record of imported messages"),
 }  # fmt: skip
 
 
 def label(table: str) -> str:
     """The content of the table in the user's words."""
-    return _WORDS.get(table, table.replace("_", " "))
+    return translate(_WORDS[table]) if table in _WORDS else table.replace("_", " ")
 
 
 class Column(NamedTuple):

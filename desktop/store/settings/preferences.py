@@ -18,6 +18,7 @@ from desktop.store.database.database import StoreError, set_aside
 from engine.errors import BadSetting
 from engine.platform.whole_file import write_whole
 from engine.settings import Settings, check_value
+from engine.words import _
 
 __all__ = ["FILE_NAME", "Preferences", "checked_values", "without_defaults"]
 
@@ -50,7 +51,9 @@ class Preferences:
                 cls, saved.get(cls.__name__) if isinstance(saved, dict) else None
             )
             self._saved[cls.__name__] = values
-            self.notices += tuple(f"A saved default was reset: {problem}" for problem in problems)
+            self.notices += tuple(
+                _("A saved default was reset: {problem}", problem=problem) for problem in problems
+            )
         saved_keys = self._data.get("shortcuts")
         entries = (
             list(saved_keys.items())
@@ -61,7 +64,8 @@ class Preferences:
         )
         broken = [name for name, its in entries if _keys(its) is None]
         self.notices += tuple(
-            f"The saved keys for “{name}” cannot be read. The default keys are used." for name in broken
+            _("The saved keys for “{name}” cannot be read. The default keys are used.", name=name)
+            for name in broken
         )
 
     def settings(self, cls: type[S]) -> S:
@@ -272,8 +276,11 @@ class Preferences:
             return {}
         except OSError as error:
             raise StoreError(
-                f"The preferences in {self.path} cannot be read ({error.strerror}). Check the file's "
-                "permissions."
+                _(
+                    "The preferences in {path} cannot be read ({strerror}). Check the file's permissions.",
+                    path=self.path,
+                    strerror=error.strerror,
+                )
             ) from error
         except ValueError:  # not JSON, or not UTF-8
             data = None
@@ -281,7 +288,10 @@ class Preferences:
             return data
         target = set_aside(self.path)
         self.notices = (
-            f"The preferences file was damaged. It is kept as {target.name}, and all settings were reset.",
+            _(
+                "The preferences file was damaged. It is kept as {target}, and all settings were reset.",
+                target=target.name,
+            ),
         )
         return {}
 
@@ -319,8 +329,12 @@ class Preferences:
             write_whole(self.path, json.dumps(self._data, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
             raise StoreError(
-                f"The preferences cannot be saved in {self.path} ({error.strerror}). Check free "
-                "space and permissions."
+                _(
+                    "The preferences cannot be saved in {path} ({strerror}). Check free space and "
+                    "permissions.",
+                    path=self.path,
+                    strerror=error.strerror,
+                )
             ) from error
 
 

@@ -14,6 +14,7 @@ from desktop.store.settings.foreign_presets import foreign_settings
 from desktop.store.settings.preferences import Preferences, checked_values
 from engine.platform.whole_file import write_whole
 from engine.settings import SamplerSettings
+from engine.words import _
 
 __all__ = [
     "FORMAT",
@@ -79,7 +80,7 @@ def find_preset(preferences: Preferences, name: str) -> Preset | None:
 
 def free_name(name: str, taken: frozenset[str]) -> str:
     """`name`, shortened, and with a number if it is taken (ignoring case)."""
-    base = " ".join(name.split())[:LONGEST_NAME].strip() or "Preset"
+    base = " ".join(name.split())[:LONGEST_NAME].strip() or _("Preset")
     lower = {other.casefold() for other in taken}
     found, count = base, 1
     while found.casefold() in lower:
@@ -95,7 +96,11 @@ def write_preset(path: Path, preset: Preset) -> None:
         write_whole(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise StoreError(
-            f"The preset cannot be saved as {path} ({error.strerror}). Choose another place."
+            _(
+                "The preset cannot be saved as {path} ({strerror}). Choose another place.",
+                path=path,
+                strerror=error.strerror,
+            )
         ) from error
 
 
@@ -109,13 +114,17 @@ def read_preset(path: Path) -> tuple[Preset, tuple[str, ...]]:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise StoreError(f"The file {path.name} cannot be read ({error.strerror}).") from error
+        raise StoreError(
+            _("The file {path} cannot be read ({strerror}).", path=path.name, strerror=error.strerror)
+        ) from error
     try:
         data = json.loads(content.decode("utf-8-sig")) if len(content) <= MOST_BYTES else None
     except (ValueError, RecursionError):  # not JSON, or not UTF-8
         data = None
     if not isinstance(data, dict):
-        raise StoreError(f"{path.name} is not a preset: it must be a JSON object of sampler settings.")
+        raise StoreError(
+            _("{path} is not a preset: it must be a JSON object of sampler settings.", path=path.name)
+        )
     return _parse(data, path.stem)
 
 
@@ -126,16 +135,19 @@ def _parse(data: dict[str, Any], name: str, built_in: bool = False) -> tuple[Pre
         version, settings = data.get("version"), data.get("settings")
         if not isinstance(version, int) or version > VERSION:
             raise StoreError(
-                f"The preset {name} was saved by a newer version of Inglenook. Update Inglenook, "
-                "then import it again."
+                _(
+                    "The preset {name} was saved by a newer version of Inglenook. Update "
+                    "Inglenook, then import it again.",
+                    name=name,
+                )
             )
         if not isinstance(settings, dict):
-            raise StoreError(f"The preset {name} is damaged: it has no settings.")
-        good, _ = checked_values(SamplerSettings, settings)
+            raise StoreError(_("The preset {name} is damaged: it has no settings.", name=name))
+        good, _unused = checked_values(SamplerSettings, settings)
         return Preset(name, _plain(good), built_in), tuple(key for key in settings if key not in good)
     values, unknown = foreign_settings(data)
     if not values:
-        raise StoreError(f"{name} is not a preset: it contains no sampler settings.")
+        raise StoreError(_("{name} is not a preset: it contains no sampler settings.", name=name))
     return Preset(name, _plain(values), built_in), unknown
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from desktop.store.database.database import Database, StoreError
 from engine.platform.whole_file import write_whole
+from engine.words import _
 
 __all__ = ["LONGEST_PROMPT", "Prompt", "PromptStore", "read_prompts", "write_prompts"]
 
@@ -57,7 +58,11 @@ def write_prompts(path: Path, prompts: Iterable[Prompt]) -> None:
         write_whole(path, json.dumps({"prompts": entries}, ensure_ascii=False, indent=2) + "\n")
     except OSError as error:
         raise StoreError(
-            f"The prompts cannot be written to {path.name}: {error.strerror or error}."
+            _(
+                "The prompts cannot be written to {path}: {strerror}.",
+                path=path.name,
+                strerror=error.strerror or error,
+            )
         ) from error
 
 
@@ -69,13 +74,18 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
-            raise StoreError(f"{path.name} is too large for a prompts file.")
+            raise StoreError(_("{path} is too large for a prompts file.", path=path.name))
         found = json.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
-        raise StoreError(f"{path.name} cannot be read: {error.strerror or error}.") from error
+        raise StoreError(
+            _("{path} cannot be read: {strerror}.", path=path.name, strerror=error.strerror or error)
+        ) from error
     except (ValueError, RecursionError) as error:
         raise StoreError(
-            f"{path.name} is not a prompts file: expected a JSON list of prompts with “name” and “text”."
+            _(
+                "{path} is not a prompts file: expected a JSON list of prompts with “name” and “text”.",
+                path=path.name,
+            )
         ) from error
     entries = found.get("prompts") if isinstance(found, dict) else found
     prompts = (
@@ -85,7 +95,10 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     )
     if not prompts:
         raise StoreError(
-            f"{path.name} contains no prompts: expected a JSON list of prompts with “name” and “text”."
+            _(
+                "{path} contains no prompts: expected a JSON list of prompts with “name” and “text”.",
+                path=path.name,
+            )
         )
     return tuple(prompts)
 

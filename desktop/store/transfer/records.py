@@ -108,13 +108,12 @@ class Broken:
 class LeftOut:
     """Something readable without a counterpart here, as a sentence without its full stop.
 
-    `count` is the number of chats (or of what `one` and `many` name) that it concerns.
+    `count` is the number of chats, or of `files`, that it concerns.
     """
 
     what: str
     count: int
-    one: str = "{n} chat"
-    many: str = "{n} chats"
+    files: bool = False
 
 
 Event = Progress | Imported | Broken | LeftOut

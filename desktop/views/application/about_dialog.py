@@ -24,10 +24,11 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["AboutDialog", "about_text", "components", "licence"]
 
-_TEXT = (
+_TEXT = N_(
     "Chat with language models that run on your own computer. Nothing you write leaves it unless you "
     "choose a model on a server."
 )
@@ -50,13 +51,19 @@ def about_text() -> str:
     """What the program is, its licences, how to replace Qt, and where a package has the licences' texts."""
     inside = getattr(sys, "_MEIPASS", None)  # Of a program that PyInstaller made.
     if inside is None:
-        qt = "they are separate packages in this Python environment, and you may replace them."
+        qt = _("they are separate packages in this Python environment, and you may replace them.")
     else:
-        qt = (
-            f"they are separate libraries in {Path(inside) / 'PySide6'}, and you may replace them. "
-            f"The texts of all licences are in {Path(inside) / 'licences'}."
+        qt = _(
+            "they are separate libraries in {path}, and you may replace them. The texts of all "
+            "licences are in {path_2}.",
+            path=Path(inside) / "PySide6",
+            path_2=Path(inside) / "licences",
         )
-    return f"{_TEXT}\n\nLicence: Apache-2.0. Qt and PySide6 are used under the LGPL-3.0: {qt}"
+    return _(
+        "{text}\n\nLicence: Apache-2.0. Qt and PySide6 are used under the LGPL-3.0: {qt}",
+        text=translate(_TEXT),
+        qt=qt,
+    )
 
 
 def components() -> list[tuple[str, str, str]]:
@@ -99,7 +106,7 @@ def licence(about: metadata.PackageMetadata) -> str:
     if named:
         return ", ".join(named)
     first = str(fields["License"][0]).strip().partition("\n")[0] if fields["License"] else ""
-    return first if 0 < len(first) <= _LONGEST else "not stated"
+    return first if 0 < len(first) <= _LONGEST else _("not stated")
 
 
 class AboutDialog(QDialog):
@@ -107,24 +114,24 @@ class AboutDialog(QDialog):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
-        self.setWindowTitle("About Inglenook")
+        self.setWindowTitle(_("About Inglenook"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         mark = QLabel()
         mark.setPixmap(application_icon().pixmap(QSize(56, 56), self.devicePixelRatioF()))
-        title = QLabel(f"Inglenook {version()}")
+        title = QLabel(_("Inglenook {version}", version=version()))
         font = QFont(title.font())
         font.setPointSizeF(font.pointSizeF() * 1.4)
         font.setWeight(QFont.Weight.DemiBold)
         title.setFont(font)
         text = text_label(about_text(), wraps=True)
         text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        heading = text_label("Made with", "heading")
+        heading = text_label(_("Made with"), "heading")
         self.parts = QPlainTextEdit(
             "\n".join(f"{name} {version}: {licence}" for name, version, licence in components())
         )
         self.parts.setProperty("tone", "field")
         self.parts.setReadOnly(True)
-        self.parts.setAccessibleName("Packages and their licences")
+        self.parts.setAccessibleName(_("Packages and their licences"))
         self.parts.setTabChangesFocus(True)
         heading.setBuddy(self.parts)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)

@@ -14,6 +14,7 @@ from desktop.services.system.backups import BackupService
 from desktop.services.system.reveal_file import FileShower
 from desktop.services.transfer.transfer import TransferService
 from desktop.views.chat.chat_pane import ChatPane
+from engine.words import _
 
 if TYPE_CHECKING:
     from desktop.views.application.backup_dialog import BackupDialog
@@ -79,7 +80,7 @@ class BackupController(QObject):
     def _restore(self, path: Path, when: str) -> None:
         if self._transfer.busy:
             self._show_notice(
-                "An import or export is still running. Wait for it or cancel it, then restore again.",
+                _("An import or export is still running. Wait for it or cancel it, then restore again."),
                 "warning",
             )
             return
@@ -90,17 +91,19 @@ class BackupController(QObject):
 
     @Slot(str)
     def _on_refused(self, sentence: str) -> None:
-        self._show_notice(f"Nothing was restored. {sentence}", "error")
+        self._show_notice(_("Nothing was restored. {sentence}", sentence=sentence), "error")
 
     @Slot(str)
     def _on_restored(self, aside: str) -> None:
         if self.dialog is not None:
             self.dialog.accept()
-        words = f"Your chats were restored from the backup of {self._when}."
+        words = _("Your chats were restored from the backup of {when}.", when=self._when)
         self._chat.banner.show_notice(
-            f"{words} The previous chats are kept in the file {aside}." if aside else words,
+            _("{words} The previous chats are kept in the file {aside}.", words=words, aside=aside)
+            if aside
+            else words,
             "warning",
-            offer=("Show the file", lambda: self._shower.show(self._backups.copies.path.with_name(aside)))
+            offer=(_("Show the file"), lambda: self._shower.show(self._backups.copies.path.with_name(aside)))
             if aside
             else None,
         )
@@ -121,5 +124,5 @@ class BackupController(QObject):
         if database.set_aside is not None and sentence in database.notices:
             aside = database.set_aside
             self._chat.banner.show_notice(
-                sentence, level, offer=("Show the file", lambda: self._shower.show(aside))
+                sentence, level, offer=(_("Show the file"), lambda: self._shower.show(aside))
             )

@@ -22,7 +22,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["BackupDialog", "when_text"]
 
@@ -31,7 +31,7 @@ def when_text(moment: float) -> str:
     """A time (seconds since 1970) in the system's words: "Today, 14:05"."""
     made = QDateTime.fromSecsSinceEpoch(round(moment))
     days = made.date().daysTo(QDate.currentDate())
-    day = {0: "Today", 1: "Yesterday"}.get(days) or QLocale.system().toString(
+    day = {0: _("Today"), 1: _("Yesterday")}.get(days) or QLocale.system().toString(
         made.date(), QLocale.FormatType.LongFormat
     )
     return f"{day}, {QLocale.system().toString(made.time(), QLocale.FormatType.ShortFormat)}"
@@ -49,19 +49,19 @@ class BackupDialog(QDialog):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("backupDialog")
-        self.setWindowTitle("Restore from a backup")
+        self.setWindowTitle(_("Restore from a backup"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.words = text_label("Looking for backups…", wraps=True, plain=True)
+        self.words = text_label(_("Looking for backups…"), wraps=True, plain=True)
         self.words.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
         self.list = QListWidget()
         self.list.setProperty("tone", "order")
-        self.list.setAccessibleName("Backups, newest first")
+        self.list.setAccessibleName(_("Backups, newest first"))
         self.list.itemActivated.connect(self._ask)
         self.list.currentRowChanged.connect(self._show_choice)
         self.make, self.restore, self.close_button = (
-            QPushButton("Back up now"),
-            QPushButton("Restore…"),
-            QPushButton("Close"),
+            QPushButton(_("Back up now")),
+            QPushButton(_("Restore…")),
+            QPushButton(_("Close")),
         )
         self.make.clicked.connect(self._make)
         self.restore.clicked.connect(self._ask)
@@ -85,14 +85,16 @@ class BackupDialog(QDialog):
                 item.setFlags(item.flags() & ~Qt.ItemFlag.ItemIsEnabled)
             self.list.addItem(item)
         self.words.setText(
-            (
+            _(
                 "Inglenook backs up all chats automatically. When you restore a backup, the current "
                 "chats are kept in a separate file."
             )
             if rows
             else (
-                "There are no backups yet. The first one is made a minute after the start, then at most "
-                "one every hour."
+                _(
+                    "There are no backups yet. The first one is made a minute after the start, then at most "
+                    "one every hour."
+                )
             )
         )
         self.list.setVisible(bool(rows))
@@ -108,13 +110,13 @@ class BackupDialog(QDialog):
 
     def show_restoring(self) -> None:
         """A backup is being restored."""
-        self.words.setText("Checking and restoring the backup…")
+        self.words.setText(_("Checking and restoring the backup…"))
         self.restore.setEnabled(False)
         self.make.setEnabled(False)
 
     def _make(self) -> None:
         self.make.setEnabled(False)
-        self.words.setText("Backing up…")
+        self.words.setText(_("Backing up…"))
         self.make_requested.emit()
 
     def _show_choice(self, row: int) -> None:
@@ -128,16 +130,18 @@ class BackupDialog(QDialog):
         path, when = item.data(Qt.ItemDataRole.UserRole)
         box = QMessageBox(
             QMessageBox.Icon.Question,
-            "Restore from a backup",
-            f"Restore the chats from the backup of {when}?",
+            _("Restore from a backup"),
+            _("Restore the chats from the backup of {when}?", when=when),
             parent=self,
         )
         box.setObjectName("restoreQuestion")
         box.setInformativeText(
-            "Changes made since then are not in the backup. The current chats are kept in a separate "
-            "file. Any reply being written is stopped."
+            _(
+                "Changes made since then are not in the backup. The current chats are kept in a separate "
+                "file. Any reply being written is stopped."
+            )
         )
-        agree = box.addButton("Restore", QMessageBox.ButtonRole.AcceptRole)
+        agree = box.addButton(_("Restore"), QMessageBox.ButtonRole.AcceptRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
         agree.clicked.connect(lambda: self.restore_requested.emit(Path(path), when))
         box.finished.connect(box.deleteLater)

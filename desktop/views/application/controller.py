@@ -15,6 +15,7 @@ from desktop.services.system.notifications import BusNotifier, Notifier, ReplyWa
 from desktop.services.system.reveal_file import FileShower
 from desktop.views.layout.bring_forward import bring_forward
 from desktop.views.widgets.banner import Banner
+from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
     from desktop.views.application.desktop_entry_dialog import MenuEntryDialog
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["LOG_FILE", "ApplicationController", "make_notifier"]
 
 LOG_FILE = "logs/inglenook.log"
-CRASHED = "Inglenook crashed the last time it ran. Everything written until then was saved."
-NOT_LOADED = " The model was not loaded automatically this time, in case it caused the crash."
-CUT_OFF = (
+CRASHED = N_("Inglenook crashed the last time it ran. Everything written until then was saved.")
+NOT_LOADED = N_(" The model was not loaded automatically this time, in case it caused the crash.")
+CUT_OFF = N_(
     "Inglenook ended unexpectedly the last time it ran, and the cause is unknown. Everything written "
     "until then was saved."
 )
@@ -109,9 +110,9 @@ class ApplicationController(QObject):
     @Slot(object)
     def _offer_update(self, update: Update) -> None:
         self._banner.show_notice(
-            f"Inglenook {update.version} is available.",
+            _("Inglenook {version} is available.", version=update.version),
             "info",
-            offer=("Show…", lambda: self.show_updates(update)),
+            offer=(_("Show…"), lambda: self.show_updates(update)),
         )
 
     def close(self) -> None:
@@ -162,16 +163,18 @@ class ApplicationController(QObject):
     def report_last_run(self, trace: str) -> None:
         """Report that the last run ended unexpectedly; `trace` is what a crash wrote, "" without one."""
         left_out = (
-            NOT_LOADED
+            translate(NOT_LOADED)
             if self._services.session.preferences.last_model and self._services.session.state == "no_model"
             else ""
         )
-        self._show_with_report(CRASHED + left_out if trace else CUT_OFF, "warning", trace)
+        self._show_with_report(
+            translate(CRASHED) + left_out if trace else translate(CUT_OFF), "warning", trace
+        )
 
     def _show_with_report(self, sentence: str, level: str, trace: str) -> None:
         from desktop.report import shortened
 
-        offer = ("Show report…", lambda: self._show_report(sentence, trace))
+        offer = (_("Show report…"), lambda: self._show_report(sentence, trace))
         self._banner.show_notice(sentence, level, details=shortened(trace), offer=offer)
 
     def _show_report(self, what: str, trace: str) -> None:
@@ -179,7 +182,13 @@ class ApplicationController(QObject):
 
         model = self._services.session.model
         words = (
-            f"{model.name}, {model.architecture}, {model.format}, {model.bits_per_weight:.2f} bits"
+            _(
+                "{model}, {architecture}, {format}, {bits_per_weight:.2f} bits",
+                model=model.name,
+                architecture=model.architecture,
+                format=model.format,
+                bits_per_weight=model.bits_per_weight,
+            )
             if model is not None
             else ""
         )

@@ -17,6 +17,7 @@ from desktop.store.database.database import StoreError
 from desktop.store.relocation import arrived, copy_before, delete_before
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.widgets.flows import answer, chosen_path, flow
+from engine.words import _
 
 if TYPE_CHECKING:
     from desktop.views.application.move_dialog import MoveDialog
@@ -67,11 +68,13 @@ class DataFolderController(QObject):
         """After the first paint: if the data has just been moved here, show that."""
         if arrived(self._place.folder):
             before = copy_before(self._place.folder)
-            words = f"Your data is now in {self._place.folder}."
+            words = _("Your data is now in {folder}.", folder=self._place.folder)
             self._chat.banner.show_notice(
-                f"{words} The old copy in {before} is still there." if before else words,
+                _("{words} The old copy in {before} is still there.", words=words, before=before)
+                if before
+                else words,
                 "info",
-                offer=("Delete the old copy…", self.open_move) if before else None,
+                offer=(_("Delete the old copy…"), self.open_move) if before else None,
             )
 
     @Slot()
@@ -92,7 +95,7 @@ class DataFolderController(QObject):
         except StoreError as error:
             self._chat.show_notice(str(error), "error")
         else:
-            self._chat.show_notice("The old copy of your data was deleted.", "info")
+            self._chat.show_notice(_("The old copy of your data was deleted."), "info")
 
     def may_close(self) -> bool:
         """Whether the file is in its place, or the user gave it up; if not, the user is asked, and may close
@@ -102,7 +105,7 @@ class DataFolderController(QObject):
         if not self._place.gone or self._place.given_up:
             return True
         self._leaving = True
-        self._ask("The file with your chats is still missing. If you quit now, they may be lost.")
+        self._ask(_("The file with your chats is still missing. If you quit now, they may be lost."))
         return False
 
     @flow
@@ -112,14 +115,16 @@ class DataFolderController(QObject):
             self._end_box()
             self.box = box = self._question(sentence)
             role = QMessageBox.ButtonRole.ActionRole
-            elsewhere = box.addButton("Save in another folder…", QMessageBox.ButtonRole.AcceptRole)
-            here = box.addButton("Save here again", role) if self._place.is_free else None
+            elsewhere = box.addButton(_("Save in another folder…"), QMessageBox.ButtonRole.AcceptRole)
+            here = box.addButton(_("Save here again"), role) if self._place.is_free else None
             leave = (
-                box.addButton("Quit anyway", QMessageBox.ButtonRole.DestructiveRole)
+                box.addButton(_("Quit anyway"), QMessageBox.ButtonRole.DestructiveRole)
                 if self._leaving
                 else None
             )
-            later = box.addButton("Stay" if self._leaving else "Later", QMessageBox.ButtonRole.RejectRole)
+            later = box.addButton(
+                _("Stay") if self._leaving else _("Later"), QMessageBox.ButtonRole.RejectRole
+            )
             box.setDefaultButton(elsewhere)
             box.setEscapeButton(later)
             button = await answer(box)
@@ -142,13 +147,13 @@ class DataFolderController(QObject):
         box = QMessageBox(self._window)
         box.setObjectName("dataGone")
         box.setIcon(QMessageBox.Icon.Warning)
-        box.setWindowTitle("Your chats cannot be saved")
+        box.setWindowTitle(_("Your chats cannot be saved"))
         box.setText(sentence)
-        box.setInformativeText("Everything is still in memory and can be saved in another folder.")
+        box.setInformativeText(_("Everything is still in memory and can be saved in another folder."))
         return box
 
     async def _chosen_folder(self) -> Path | None:
-        dialog = QFileDialog(self._window, "Save the chats in", QDir.homePath())
+        dialog = QFileDialog(self._window, _("Save the chats in"), QDir.homePath())
         dialog.setObjectName("dataTo")
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setOption(QFileDialog.Option.ShowDirsOnly)
@@ -164,8 +169,11 @@ class DataFolderController(QObject):
         self._leaving = False
         if not self._place.gone:
             return
-        words = f"Nothing is being saved: the file with your chats is no longer in {self._place.folder}."
-        self._chat.banner.show_notice(words, "error", offer=("Save…", lambda: self._ask(words)))
+        words = _(
+            "Nothing is being saved: the file with your chats is no longer in {folder}.",
+            folder=self._place.folder,
+        )
+        self._chat.banner.show_notice(words, "error", offer=(_("Save…"), lambda: self._ask(words)))
 
     @Slot()
     def _on_notice(self) -> None:
@@ -177,16 +185,18 @@ class DataFolderController(QObject):
     def _on_back(self) -> None:
         self._end_box()
         self._leaving = False
-        self._chat.show_notice("The data folder is back, and everything is saved.", "info")
+        self._chat.show_notice(_("The data folder is back, and everything is saved."), "info")
 
     @Slot(object)
     def _on_moved(self, folder: Path) -> None:
         self._end_box()
-        words = f"Everything is saved in {folder} from now on."
+        words = _("Everything is saved in {folder} from now on.", folder=folder)
         if folder != self._place.opened_in:
-            words += (
-                f" Next time, start Inglenook with --data {folder}; otherwise it looks for your "
-                f"chats in {self._place.opened_in}."
+            words += _(
+                " Next time, start Inglenook with --data {folder}; otherwise it looks for your "
+                "chats in {opened_in}.",
+                folder=folder,
+                opened_in=self._place.opened_in,
             )
         self._chat.banner.show_notice(words, "warning" if folder != self._place.opened_in else "info")
         if self._leaving:

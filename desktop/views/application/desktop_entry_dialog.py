@@ -13,14 +13,15 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import set_styled, text_label
+from engine.words import N_, _, translate
 
 __all__ = ["MenuEntryDialog"]
 
-_ABSENT = (
+_ABSENT = N_(
     "Inglenook is not in the applications menu. Add it to start it from there and to open models and "
     "exported chats with a double click in the file manager."
 )
-_PRESENT = "Inglenook is in the applications menu. Add it again if it was moved, or remove it."
+_PRESENT = N_("Inglenook is in the applications menu. Add it again if it was moved, or remove it.")
 
 
 def _outcome(action: Callable[[], str]) -> tuple[bool, str]:
@@ -36,17 +37,17 @@ class MenuEntryDialog(QDialog):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
-        self.setWindowTitle("Applications menu")
+        self.setWindowTitle(_("Applications menu"))
         self._background: Background | None = None
         self.words = text_label(wraps=True, plain=True)
         self.outcome = text_label(wraps=True, plain=True)
         self.put = QPushButton()
         self.put.setDefault(True)
         self.put.clicked.connect(lambda: self._do(menu_entry.install))
-        self.take = QPushButton("Remove")
+        self.take = QPushButton(_("Remove"))
         self.take.setAutoDefault(False)
         self.take.clicked.connect(lambda: self._do(menu_entry.uninstall))
-        self.shut = QPushButton("Close")
+        self.shut = QPushButton(_("Close"))
         self.shut.setAutoDefault(False)
         self.shut.clicked.connect(self.reject)
         line = fill(QHBoxLayout(), 1, self.put, self.take, self.shut)
@@ -57,8 +58,8 @@ class MenuEntryDialog(QDialog):
     def look(self) -> None:
         """Check whether it is there."""
         present = menu_entry.installed()
-        self.words.setText(_PRESENT if present else _ABSENT)
-        self.put.setText("Add again" if present else "Add")
+        self.words.setText(translate(_PRESENT) if present else translate(_ABSENT))
+        self.put.setText(_("Add again") if present else _("Add"))
         self.take.setVisible(present)
         self._say("", "")
 

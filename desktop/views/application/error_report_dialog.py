@@ -12,10 +12,11 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["ErrorReportDialog"]
 
-_PROMISE = (
+_PROMISE = N_(
     "This is the whole report: versions, the model's name and the last lines of the log, but no text "
     "from your chats. It is not sent anywhere. To report the error, copy it and paste it into your "
     "report."
@@ -31,8 +32,8 @@ class ErrorReportDialog(QDialog):
     def __init__(self, what: str, report: str, show_log: Callable[[], object], parent: QWidget) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle("Error report")
-        heading, promise = QLabel(what), QLabel(_PROMISE)
+        self.setWindowTitle(_("Error report"))
+        heading, promise = QLabel(what), QLabel(translate(_PROMISE))
         heading.setProperty("tone", "heading")
         promise.setProperty("tone", "muted")
         for label in (heading, promise):
@@ -41,7 +42,7 @@ class ErrorReportDialog(QDialog):
         self.text = QPlainTextEdit(report)
         self.text.setProperty("tone", "field")
         self.text.setReadOnly(True)
-        self.text.setAccessibleName("Report")
+        self.text.setAccessibleName(_("Report"))
         self.text.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self.text.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
@@ -49,12 +50,12 @@ class ErrorReportDialog(QDialog):
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
         font.setPointSizeF(self.font().pointSizeF() * 0.95)
         self.text.setFont(font)
-        self.copy = QPushButton("Copy report")
+        self.copy = QPushButton(_("Copy report"))
         self.copy.clicked.connect(self._copy)
         self.copy.setDefault(True)
-        log = QPushButton("Show log")
+        log = QPushButton(_("Show log"))
         log.clicked.connect(show_log)
-        shut = QPushButton("Close")
+        shut = QPushButton(_("Close"))
         shut.clicked.connect(self.close)
         self._copied = text_label(tone="muted")
         line = fill(QHBoxLayout(), (self._copied, 1), self.copy, log, shut)
@@ -65,5 +66,5 @@ class ErrorReportDialog(QDialog):
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.text.toPlainText())
-        self._copied.setText("Copied")
-        announce(self, "The report was copied")
+        self._copied.setText(_("Copied"))
+        announce(self, _("The report was copied"))

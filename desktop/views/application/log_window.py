@@ -36,14 +36,14 @@ from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.combo_box import ComboBox, add_clear_button
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.theme import tokens
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = ["LogWindow"]
 
 _LOOK_MS = 400
 _ENTRIES = 5000
 _MARKED = 2000
-_CHOICES = (("Everything", 0), ("Information", 1), ("Warnings", 2), ("Errors", 3))
+_CHOICES = ((N_("Everything"), 0), (N_("Information"), 1), (N_("Warnings"), 2), (N_("Errors"), 3))
 _COLOURS = {2: "warning", 3: "danger", 4: "danger"}
 
 
@@ -58,26 +58,26 @@ class LogWindow(QDialog):
         self._tail = LogTail(path)
         self._entries: deque[LogEntry] = deque(maxlen=_ENTRIES)
         self._shown = 0
-        self.setWindowTitle("Log")
+        self.setWindowTitle(_("Log"))
         self.setWindowFlag(Qt.WindowType.WindowMaximizeButtonHint)
         self.setSizeGripEnabled(True)
         self.level = ComboBox()
-        self.level.setAccessibleName("Lowest level of entries to show")
-        for words, _ in _CHOICES:
+        self.level.setAccessibleName(_("Lowest level of entries to show"))
+        for words in (translate(words) for words, _level in _CHOICES):
             self.level.addItem(words)
         self.level.setCurrentIndex(1)
         self.level.currentIndexChanged.connect(self._show_all)
         self.words = QLineEdit()
         self.words.setProperty("tone", "search")
-        self.words.setPlaceholderText("Filter entries")
-        self.words.setAccessibleName("Filter entries")
+        self.words.setPlaceholderText(_("Filter entries"))
+        self.words.setAccessibleName(_("Filter entries"))
         add_clear_button(self.words)
         self.words.textChanged.connect(self._show_all)
         self.text = QPlainTextEdit()
         self.text.setObjectName("logText")
         self.text.setProperty("tone", "field")
         self.text.setReadOnly(True)
-        self.text.setAccessibleName("Log")
+        self.text.setAccessibleName(_("Log"))
         self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.text.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self.text.setMaximumBlockCount(4 * _ENTRIES)
@@ -85,12 +85,12 @@ class LogWindow(QDialog):
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
         self.count = text_label(tone="muted")
-        self.copy = QPushButton("Copy")
-        self.copy.setToolTip("Copy the selected entries, or all entries shown if none is selected")
+        self.copy = QPushButton(_("Copy"))
+        self.copy.setToolTip(_("Copy the selected entries, or all entries shown if none is selected"))
         self.copy.clicked.connect(self._copy)
-        self.folder = QPushButton("Open folder")
+        self.folder = QPushButton(_("Open folder"))
         self.folder.clicked.connect(lambda: open_folder(path))
-        self.shut = QPushButton("Close")
+        self.shut = QPushButton(_("Close"))
         self.shut.clicked.connect(self.close)
         for button in (self.copy, self.folder, self.shut):
             button.setAutoDefault(False)
@@ -169,7 +169,7 @@ class LogWindow(QDialog):
     def _show_count(self) -> None:
         words = ngettext("{n} entry", "{n} entries", self._shown)
         if not self._shown:
-            words = "No matching entries" if self._entries else "The log is empty"
+            words = _("No matching entries") if self._entries else _("The log is empty")
         self.count.setText(words)
         self.copy.setEnabled(self._shown > 0)
 

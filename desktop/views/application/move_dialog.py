@@ -14,6 +14,7 @@ from desktop.views.widgets.banner import announce
 from desktop.views.widgets.file_dialogs import ask_folder
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
+from engine.words import _
 
 __all__ = ["MoveDialog"]
 
@@ -30,24 +31,28 @@ class MoveDialog(QDialog):
     def __init__(self, folder: Path, parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("moveDialog")
-        self.setWindowTitle("Move data")
+        self.setWindowTitle(_("Move data"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._folder, self._size = folder, size_text(data_bytes(folder))
         self._before = copy_before(folder)
         fixed = fixed_place()
         words = text_label(
-            f"Your chats, settings, backups and downloaded models are in {folder} ({self._size}).",
+            _(
+                "Your chats, settings, backups and downloaded models are in {folder} ({size}).",
+                folder=folder,
+                size=self._size,
+            ),
             wraps=True,
             plain=True,
         )
         before = text_label(wraps=True, plain=True)
         self.trouble = text_label(fixed, "muted" if fixed else "danger", wraps=True, plain=True)
         self.trouble.setVisible(bool(fixed))
-        self.choose = QPushButton("Choose a new folder…")
+        self.choose = QPushButton(_("Choose a new folder…"))
         self.choose.setProperty("tone", "primary")
         self.choose.setEnabled(not fixed)
         self.choose.clicked.connect(self._choose)
-        self.delete = QPushButton("Delete the old copy…")
+        self.delete = QPushButton(_("Delete the old copy…"))
         self.delete.setAutoDefault(False)
         self.delete.clicked.connect(self._ask_delete)
         if self._before is None:
@@ -55,8 +60,14 @@ class MoveDialog(QDialog):
             self.delete.hide()
         else:
             size = size_text(data_bytes(self._before))
-            before.setText(f"The copy from before the last move is still in {self._before} ({size}).")
-        self.shut = QPushButton("Close")
+            before.setText(
+                _(
+                    "The copy from before the last move is still in {before} ({size}).",
+                    before=self._before,
+                    size=size,
+                )
+            )
+        self.shut = QPushButton(_("Close"))
         self.shut.setAutoDefault(False)
         self.shut.clicked.connect(self.reject)
         line = fill(QHBoxLayout(), self.delete, 1, self.choose, self.shut)
@@ -74,15 +85,22 @@ class MoveDialog(QDialog):
             announce(self, sentence)
             return
         box = QMessageBox(
-            QMessageBox.Icon.Question, "Move data", f"Move everything to {target}?", parent=self
+            QMessageBox.Icon.Question,
+            _("Move data"),
+            _("Move everything to {target}?", target=target),
+            parent=self,
         )
         box.setObjectName("moveQuestion")
         box.setTextFormat(Qt.TextFormat.PlainText)
         box.setInformativeText(
-            f"Inglenook closes its window, copies {self._size}, checks the copy and starts again. The old "
-            "folder stays as it is until you delete it. A reply that is being written is stopped and kept."
+            _(
+                "Inglenook closes its window, copies {size}, checks the copy and starts again. The "
+                "old folder stays as it is until you delete it. A reply that is being written is "
+                "stopped and kept.",
+                size=self._size,
+            )
         )
-        agree = box.addButton("Move and restart", QMessageBox.ButtonRole.AcceptRole)
+        agree = box.addButton(_("Move and restart"), QMessageBox.ButtonRole.AcceptRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
         agree.clicked.connect(lambda: self._end(target))
         box.finished.connect(box.deleteLater)
@@ -93,21 +111,24 @@ class MoveDialog(QDialog):
         self.move_requested.emit(target)
 
     def _choose(self) -> None:
-        ask_folder(self, "Move the data to", lambda chosen: self.offer(chosen[0]), self._folder.parent)
+        ask_folder(self, _("Move the data to"), lambda chosen: self.offer(chosen[0]), self._folder.parent)
 
     def _ask_delete(self) -> None:
         box = QMessageBox(
             QMessageBox.Icon.Warning,
-            "Delete the old copy",
-            f"Delete the copy in {self._before}?",
+            _("Delete the old copy"),
+            _("Delete the copy in {before}?", before=self._before),
             parent=self,
         )
         box.setObjectName("deleteQuestion")
         box.setTextFormat(Qt.TextFormat.PlainText)
         box.setInformativeText(
-            f"Your data in {self._folder} is kept, and so are files there that do not belong to Inglenook."
+            _(
+                "Your data in {folder} is kept, and so are files there that do not belong to Inglenook.",
+                folder=self._folder,
+            )
         )
-        agree = box.addButton("Delete", QMessageBox.ButtonRole.DestructiveRole)
+        agree = box.addButton(_("Delete"), QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton(QMessageBox.StandardButton.Cancel))
         agree.clicked.connect(self._end_delete)
         box.finished.connect(box.deleteLater)

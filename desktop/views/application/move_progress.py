@@ -15,6 +15,7 @@ from desktop.services.system.single_instance import take_lock
 from desktop.store.database.database import StoreError
 from desktop.store.relocation import STOPPED, Progress, move_data
 from engine.units import size_text
+from engine.words import _, translate
 
 __all__ = ["move_and_restart", "move_with_progress"]
 
@@ -27,7 +28,7 @@ def move_and_restart(app: QApplication, source: Path, target: Path) -> int:
     if sentence:
         QMessageBox.warning(None, "Inglenook", sentence)
     if not relaunch():
-        again = "Inglenook could not be restarted. Please start it yourself."
+        again = _("Inglenook could not be restarted. Please start it yourself.")
         QMessageBox.warning(None, "Inglenook", again)
     return 1 if sentence else 0
 
@@ -46,9 +47,9 @@ def move_with_progress(app: QApplication, source: Path, target: Path) -> str:
         lock = take_lock(source)
     except StoreError as error:
         return str(error)
-    dialog = QProgressDialog("Copying your data", "Stop", 0, _STEPS)
+    dialog = QProgressDialog(_("Copying your data"), _("Stop"), 0, _STEPS)
     dialog.setObjectName("moveProgress")
-    dialog.setWindowTitle("Move data – Inglenook")
+    dialog.setWindowTitle(_("Move data – Inglenook"))
     dialog.setWindowModality(Qt.WindowModality.ApplicationModal)
     dialog.setMinimumDuration(0)
     dialog.setAutoClose(False)
@@ -59,13 +60,20 @@ def move_with_progress(app: QApplication, source: Path, target: Path) -> str:
     def show(progress: Progress) -> None:
         half = progress.total // 2
         done = progress.done - half if progress.done > half else progress.done
-        dialog.setLabelText(f"{progress.stage}: {size_text(done)} of {size_text(half)}")
+        dialog.setLabelText(
+            _(
+                "{stage}: {size} of {size_2}",
+                stage=progress.stage,
+                size=size_text(done),
+                size_2=size_text(half),
+            )
+        )
         dialog.setValue(min(_STEPS - 1, progress.done * _STEPS // max(1, progress.total)))
 
     background = Background("move", dialog)
     job = background.start(
         lambda stop: _outcome(source, target, stop),
-        lambda result: outcome.append(STOPPED if result is None else result),
+        lambda result: outcome.append(translate(STOPPED) if result is None else result),
         lambda sentence, _details: outcome.append(sentence),
         show,
     )

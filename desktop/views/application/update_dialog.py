@@ -23,14 +23,15 @@ from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
 from engine.errors import DownloadError
 from engine.units import size_text
+from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
     from engine.hub.updates.manifest import Update
 
 __all__ = ["UpdateDialog"]
 
-_NO_ADDRESS = "This copy of Inglenook was built without an address for updates."
-_BACK = (
+_NO_ADDRESS = N_("This copy of Inglenook was built without an address for updates.")
+_BACK = N_(
     "The version that you used before the last update is restored. If the newer version has changed the "
     "format of your chats, the previous version cannot open them and says so; then install the newer version "
     "again."
@@ -45,7 +46,7 @@ class UpdateDialog(QDialog):
     def __init__(self, updates: UpdateService, parent: QWidget, found: Update | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("updateDialog")
-        self.setWindowTitle("Updates")
+        self.setWindowTitle(_("Updates"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._updates, self._found = updates, found
         self.words = text_label(wraps=True, plain=True)
@@ -55,14 +56,14 @@ class UpdateDialog(QDialog):
         self.notes.setReadOnly(True)
         self.notes.setProperty("tone", "field")
         self.notes.setTabChangesFocus(True)
-        self.notes.setAccessibleName("What's new")
+        self.notes.setAccessibleName(_("What's new"))
         self.bar = QProgressBar()
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
-        self.bar.setAccessibleName("Download of the update")
-        self.back = QPushButton("Roll back…")
+        self.bar.setAccessibleName(_("Download of the update"))
+        self.back = QPushButton(_("Roll back…"))
         self.back.clicked.connect(self._ask_back)
-        self.act, self.shut = QPushButton(), QPushButton("Close")
+        self.act, self.shut = QPushButton(), QPushButton(_("Close"))
         self.act.setProperty("tone", "primary")
         self.act.clicked.connect(self._on_act)
         self.shut.clicked.connect(self.reject)
@@ -82,11 +83,18 @@ class UpdateDialog(QDialog):
         elif updates.api.can_check():
             self.check()
         else:
-            self._show(f"This is Inglenook {updates.api.version}. {_NO_ADDRESS}", "")
+            self._show(
+                _(
+                    "This is Inglenook {version}. {no_address}",
+                    version=updates.api.version,
+                    no_address=translate(_NO_ADDRESS),
+                ),
+                "",
+            )
 
     def check(self) -> None:
         """Ask for the latest version."""
-        self._show("Checking for the latest version…", "")
+        self._show(_("Checking for the latest version…"), "")
         self.bar.setRange(0, 0)
         self.bar.show()
         self._updates.check()
@@ -96,16 +104,20 @@ class UpdateDialog(QDialog):
         """Show the newer version, or that there is none."""
         self._found = update
         if update is None:
-            self._show(f"Inglenook {self._updates.api.version} is the latest version.", "")
+            self._show(_("Inglenook {version} is the latest version.", version=self._updates.api.version), "")
             return
         self.notes.setPlainText(update.notes)
         self.notes.show()
         self.resize(max(self.width(), 480), max(self.height(), 320))
         can = not self.advice.text()
         self._show(
-            f"Inglenook {update.version} ({update.published}) is available. "
-            f"You have {self._updates.api.version}.",
-            "Install" if can else "",
+            _(
+                "Inglenook {version} ({published}) is available. You have {version_2}.",
+                version=update.version,
+                published=update.published,
+                version_2=self._updates.api.version,
+            ),
+            _("Install") if can else "",
         )
 
     def _show(self, words: str, act: str) -> None:
@@ -115,12 +127,12 @@ class UpdateDialog(QDialog):
         self.act.setText(act)
         self.act.setVisible(bool(act))
         self.back.setVisible(self._updates.api.before() is not None)
-        self.shut.setText("Close")
+        self.shut.setText(_("Close"))
         self._fit()
 
     @Slot()
     def _on_act(self) -> None:
-        if self.act.text() == "Restart now":
+        if self.act.text() == _("Restart now"):
             self.accept()
             self.restart_requested.emit()
         elif self._found is None:
@@ -128,14 +140,16 @@ class UpdateDialog(QDialog):
         else:
             self.act.hide()
             self.back.hide()
-            self.shut.setText("Cancel")
+            self.shut.setText(_("Cancel"))
             self.bar.setRange(0, 0)
             self.bar.show()
             self._updates.install(self._found)
 
     @Slot(str, object, object)
     def _on_progress(self, stage: str, done: int, total: int) -> None:
-        self.words.setText(f"{stage}: {size_text(done)} of {size_text(total)}")
+        self.words.setText(
+            _("{stage}: {size} of {size_2}", stage=stage, size=size_text(done), size_2=size_text(total))
+        )
         self.bar.setRange(0, 1000)
         self.bar.setValue(done * 1000 // max(1, total))
 
@@ -143,22 +157,27 @@ class UpdateDialog(QDialog):
     def _on_installed(self) -> None:
         version = self._found.version if self._found is not None else ""
         self.notes.hide()
-        self._show(f"Inglenook {version} is installed and will be used from the next start.", "Restart now")
+        self._show(
+            _("Inglenook {version} is installed and will be used from the next start.", version=version),
+            _("Restart now"),
+        )
 
     @Slot(str)
     def _on_failed(self, sentence: str) -> None:
-        self._show(sentence, "Try again")
+        self._show(sentence, _("Try again"))
 
     @Slot()
     def _on_stopped(self) -> None:
-        self._show("The update was stopped. What was downloaded is kept for the next attempt.", "Try again")
+        self._show(
+            _("The update was stopped. What was downloaded is kept for the next attempt."), _("Try again")
+        )
 
     def _ask_back(self) -> None:
-        question = "Go back to the previous version?"
-        box = QMessageBox(QMessageBox.Icon.Question, "Updates", question, parent=self)
+        question = _("Go back to the previous version?")
+        box = QMessageBox(QMessageBox.Icon.Question, _("Updates"), question, parent=self)
         box.setObjectName("backQuestion")
-        box.setInformativeText(_BACK)
-        agree = box.addButton("Go back", QMessageBox.ButtonRole.AcceptRole)
+        box.setInformativeText(translate(_BACK))
+        agree = box.addButton(_("Go back"), QMessageBox.ButtonRole.AcceptRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
         agree.clicked.connect(self._go_back)
         box.finished.connect(box.deleteLater)
@@ -171,7 +190,9 @@ class UpdateDialog(QDialog):
             self._show(str(error), "")
             return
         self.notes.hide()
-        self._show("The previous version is restored and will be used from the next start.", "Restart now")
+        self._show(
+            _("The previous version is restored and will be used from the next start."), _("Restart now")
+        )
 
     def done(self, result: int) -> None:
         """Closing stops what runs."""

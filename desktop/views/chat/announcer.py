@@ -19,7 +19,7 @@ from desktop.settings import Behaviour
 from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.banner import announce
 from engine.core import ModelInfo, Stats
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["REPLYING", "Announcer"]
 
@@ -57,10 +57,10 @@ class Announcer(QObject):
         begins, self._busy = busy and not self._busy, busy
         if begins and state != "stopping":
             self._awaited, self._said = True, 0
-            self._say("Generating the reply")
+            self._say(_("Generating the reply"))
         if state == "loading":
             self._reported = monotonic()
-            self._say("Loading the model")
+            self._say(_("Loading the model"))
 
     @Slot(int)
     def _conversation(self, _conversation: int) -> None:
@@ -71,14 +71,14 @@ class Announcer(QObject):
     @Slot(object)
     def _model(self, model: ModelInfo | None) -> None:
         if model is not None:
-            self._say(f"{model.name} is ready")
+            self._say(_("{model} is ready", model=model.name))
 
     @Slot(str, int, int)
     def _progress(self, stage: str, done: int, total: int) -> None:
         """Say how far loading is, if it takes long."""
         if self._session.state == "loading" and total and monotonic() - self._reported >= _PROGRESS_SECONDS:
             self._reported = monotonic()
-            self._say(f"{stage}, {100 * done // total} percent")
+            self._say(_("{stage}, {done} percent", stage=stage, done=100 * done // total))
 
     @Slot(int, str)
     def _grown(self, _position: int, _text: str) -> None:
@@ -131,5 +131,10 @@ class Announcer(QObject):
         parts = [spoken(reason)]
         if stats is not None:
             parts.append(ngettext("{n} token", "{n} tokens", stats.new_tokens))
-            parts.append(f"{stats.decode_tokens_per_second:.0f} tokens per second")
-        self._say(f"The reply has ended: {', '.join(filter(None, parts))}")
+            parts.append(
+                _(
+                    "{decode_tokens_per_second:.0f} tokens per second",
+                    decode_tokens_per_second=stats.decode_tokens_per_second,
+                )
+            )
+        self._say(_("The reply has ended: {details}", details=", ".join(filter(None, parts))))

@@ -29,13 +29,14 @@ from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.banner import Banner
 from engine.core import ModelInfo, Stats
 from engine.settings import Settings, SpeculationSettings
+from engine.words import N_, _, translate
 
 __all__ = ["ChatPane"]
 
-SWITCH_OFF = "Turn off drafting"
-RELOAD = "Reload the model"
-NOTEBOOK = "New notebook"
-CHOOSE = "Choose a model"
+SWITCH_OFF = N_("Turn off drafting")
+RELOAD = N_("Reload the model")
+NOTEBOOK = N_("New notebook")
+CHOOSE = N_("Choose a model")
 
 
 class ChatPane(QWidget):
@@ -134,37 +135,37 @@ class ChatPane(QWidget):
             self.status.show_stats(None, "")  # the figures of the last reply
         if state in ("no_model", "idle", "waiting", "answering", "stopping"):
             words = {
-                "no_model": "No model loaded",
+                "no_model": _("No model loaded"),
                 "idle": self._ready(),
-                "waiting": "Waiting for other replies",
-                "answering": "Answering",
-                "stopping": "Stopping",
+                "waiting": _("Waiting for other replies"),
+                "answering": _("Answering"),
+                "stopping": _("Stopping"),
             }[state]
             avoided = avoided_text(self._session.avoided_count) if busy else ""
             self.status.show_state(f"{words}, {avoided}" if avoided else words)
         else:
             self.status.show_progress(
-                {"loading": "Loading the model", "prefill": "Reading the prompt"}[state], 0, 0
+                {"loading": _("Loading the model"), "prefill": _("Reading the prompt")}[state], 0, 0
             )
         if state == "loading":
-            self.welcome.show_loading("Starting", 0, 0)
+            self.welcome.show_loading(_("Starting"), 0, 0)
         elif state in ("no_model", "idle"):
             self.show_model()
 
     def _ready(self) -> str:
         """With the GPUs that the model is on."""
         where = self._session.model.where if self._session.model is not None else ""
-        return f"Ready on {where}" if where else "Ready"
+        return _("Ready on {where}", where=where) if where else _("Ready")
 
     def _show_stats(self, stats: Stats | None, reason: str) -> None:
         self.status.show_stats(stats, reason)
 
     def _model_came(self, model: ModelInfo | None) -> None:
         if model is not None and self._offers_reload:
-            self.banner.hide_offer(RELOAD)
+            self.banner.hide_offer(translate(RELOAD))
             self._offers_reload = False
-        self.banner.hide_offer(NOTEBOOK)
-        self.banner.hide_offer(CHOOSE)
+        self.banner.hide_offer(translate(NOTEBOOK))
+        self.banner.hide_offer(translate(CHOOSE))
         self._explained_base = False
         self.show_model()
         self._explain_base_model()
@@ -173,12 +174,12 @@ class ChatPane(QWidget):
         """Say once for each loaded base model what it is good for, unless the empty page does."""
         session = self._session
         if session.notebook or not session.messages.rowCount():
-            self.banner.hide_offer(NOTEBOOK)
+            self.banner.hide_offer(translate(NOTEBOOK))
             return
         if self._explained_base or not session.base_model:
             return
         self._explained_base = True
-        self.banner.show_notice(BASE_MODEL, "warning", offer=(NOTEBOOK, session.new_notebook))
+        self.banner.show_notice(BASE_MODEL, "warning", offer=(translate(NOTEBOOK), session.new_notebook))
 
     def _show_running(self, stats: Stats) -> None:
         self.status.show_stats(stats, "")
@@ -188,19 +189,25 @@ class ChatPane(QWidget):
             self.show_state("answering")
 
     def _show_refused_draft(self, sentence: str) -> None:
-        self.banner.show_notice(sentence, "warning", offer=(SWITCH_OFF, self._session.switch_drafting_off))
+        self.banner.show_notice(
+            sentence, "warning", offer=(translate(SWITCH_OFF), self._session.switch_drafting_off)
+        )
 
     def _show_refused_server(self, sentence: str) -> None:
-        self.banner.show_notice(sentence, "warning", offer=(CHOOSE, self.model_requested.emit))
+        self.banner.show_notice(sentence, "warning", offer=(translate(CHOOSE), self.model_requested.emit))
 
     def _settings_changed(self, cls: type[Settings]) -> None:
         if cls is SpeculationSettings:
-            self.banner.hide_offer(SWITCH_OFF)
+            self.banner.hide_offer(translate(SWITCH_OFF))
 
     def _show_progress(self, stage: str, done: int, total: int) -> None:
         if self._session.state in ("waiting", "answering", "stopping"):
             return  # of one of several replies
-        counted = f"{stage}, {done:,} of {total:,}" if self._session.state == "prefill" and total else stage
+        counted = (
+            _("{stage}, {done:,} of {total:,}", stage=stage, done=done, total=total)
+            if self._session.state == "prefill" and total
+            else stage
+        )
         self.status.show_progress(counted, done, total)
         if self._session.state == "loading":
             self.welcome.show_loading(stage, done, total)
@@ -231,7 +238,7 @@ class ChatPane(QWidget):
         session = self._session
         details, session.error_details = (session.error_details if level != "info" else ""), ""
         self._offers_reload, session.reload_offered = level == "error" and session.reload_offered, False
-        offer = (RELOAD, self.reload_requested.emit) if self._offers_reload else None
+        offer = (translate(RELOAD), self.reload_requested.emit) if self._offers_reload else None
         self.banner.show_notice(text, level, details=details, offer=offer)
 
     def _undo_changed(self, available: bool, _what: str) -> None:
@@ -280,9 +287,9 @@ class ChatPane(QWidget):
         others = self._session.messages.item(message).variant_count - 1
         if self._session.delete_message(message):
             words = (
-                "The version was deleted, and another one is shown."
+                _("The version was deleted, and another one is shown.")
                 if others
-                else "The message and everything after it were deleted."
+                else _("The message and everything after it were deleted.")
             )
             self.banner.show_notice(words, "info", undo=True)
 
@@ -290,7 +297,7 @@ class ChatPane(QWidget):
         """Continue from a message in a new chat."""
         if self._session.fork(message):
             self.banner.show_notice(
-                "This new chat continues from that message. The original chat is unchanged.",
+                _("This new chat continues from that message. The original chat is unchanged."),
                 "info",
                 undo=True,
             )
@@ -339,7 +346,7 @@ class ChatPane(QWidget):
         replies = [item for item in self._session.messages.items() if item.role == "assistant"]
         if replies:
             QGuiApplication.clipboard().setText(replies[-1].text)
-            self.banner.show_notice("The last reply was copied.", "info")
+            self.banner.show_notice(_("The last reply was copied."), "info")
 
     def edit_last_own(self) -> None:
         """Edit the user's last message."""

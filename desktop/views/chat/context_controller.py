@@ -16,6 +16,7 @@ from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.chat.context_meter import ContextBar
 from desktop.views.widgets.icons import IconButton
+from engine.words import _
 
 if TYPE_CHECKING:
     from desktop.views.chat.stats_dialog import StatsDialog
@@ -42,7 +43,7 @@ class ContextController(QObject):
         super().__init__(parent)
         self._session, self._meter, self._chat, self._parent = session, meter, chat, parent
         self.bar = ContextBar()
-        self.button = IconButton("chart", "Chat statistics")
+        self.button = IconButton("chart", _("Chat statistics"))
         self.button.setObjectName("statusTool")
         self.button.clicked.connect(self.open_figures)
         self.figures: StatsDialog | None = None

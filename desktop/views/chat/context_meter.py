@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QLabel, QVBo
 
 from desktop.services.session.context_meter import Measured, cost_words
 from desktop.views.layout.fill import fill
+from engine.words import _
 
 __all__ = ["PALE", "ContextBar", "ContextPopup", "lines"]
 
@@ -22,24 +23,32 @@ def lines(now: Measured) -> list[tuple[str, str]]:
     if now.trouble:
         return [("", now.trouble)]
     if not now.length and now.exact:
-        return [("", "Load a model to see how much of its context is used.")]
+        return [("", _("Load a model to see how much of its context is used."))]
     all_about = "" if now.exact else "about "
     about = "about " if now.about else all_about
     found = [
-        ("Context", f"{now.length:,} tokens" if now.length else "length not stated by the server"),
-        ("System prompt", f"{all_about}{now.system:,}"),
-        ("Messages", f"{all_about}{now.messages:,}"),
-        ("Draft", f"{about}{now.draft:,}"),
-        *([("Free", f"{all_about}{max(0, now.length - now.used):,}")] if now.length else []),
-        ("Cached", f"{min(now.cached, now.used):,}") if now.exact else ("Tokens", "estimated"),
         (
-            "Read by the next message",
+            _("Context"),
+            _("{length:,} tokens", length=now.length) if now.length else _("length not stated by the server"),
+        ),
+        (_("System prompt"), f"{all_about}{now.system:,}"),
+        (_("Messages"), f"{all_about}{now.messages:,}"),
+        (_("Draft"), f"{about}{now.draft:,}"),
+        *([(_("Free"), f"{all_about}{max(0, now.length - now.used):,}")] if now.length else []),
+        (_("Cached"), f"{min(now.cached, now.used):,}") if now.exact else (_("Tokens"), "estimated"),
+        (
+            _("Read by the next message"),
             cost_words(now.next_read, now.rate).removeprefix("about ") if now.next_read else "nothing",
         ),
     ]
     if now.dropped:
         found.append(
-            ("Left out", "the oldest message" if now.dropped == 1 else f"the {now.dropped:,} oldest messages")
+            (
+                _("Left out"),
+                _("the oldest message")
+                if now.dropped == 1
+                else _("the {dropped:,} oldest messages", dropped=now.dropped),
+            )
         )
     return found
 
@@ -64,7 +73,7 @@ class ContextBar(QAbstractButton):
         """Show other figures."""
         self._now = now
         words = [f"{title}: {text}" if title else text for title, text in lines(now)]
-        share = f"Context {100 * now.used // now.length} % full. " if now.length else ""
+        share = _("Context {used} % full. ", used=100 * now.used // now.length) if now.length else ""
         self.setAccessibleName(share + "; ".join(words))
         self.setToolTip("\n".join(words))
         if self.popup is not None:
@@ -125,7 +134,7 @@ class ContextPopup(QFrame):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Popup | Qt.WindowType.FramelessWindowHint)
         self.setObjectName("contextPopup")
-        self.setAccessibleName("Context")
+        self.setAccessibleName(_("Context"))
         self._body = QWidget(self)
         fill(QVBoxLayout(self), self._body, margins=(16, 12, 16, 12))
         self._grid = QGridLayout(self._body)

@@ -12,11 +12,12 @@ from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["LocalOnlyStrip"]
 
-_WORDS = "This computer only"
-_MORE = "Nothing in this chat is sent to a server. Only models on this computer can reply."
+_WORDS = N_("This computer only")
+_MORE = N_("Nothing in this chat is sent to a server. Only models on this computer can reply.")
 
 
 class LocalOnlyStrip(QFrame):
@@ -28,11 +29,11 @@ class LocalOnlyStrip(QFrame):
         super().__init__()
         self._session, self._action = session, action
         self.setObjectName("localOnlyStrip")
-        self.setAccessibleName(_WORDS)
-        self.setToolTip(_MORE)
-        self.text = text_label(f"<b>{_WORDS}.</b> {_MORE}", wraps=True)
-        self.allow = QPushButton("Allow servers")
-        self.allow.setToolTip("Let models on servers reply in this chat if you choose one")
+        self.setAccessibleName(translate(_WORDS))
+        self.setToolTip(translate(_MORE))
+        self.text = text_label(f"<b>{translate(_WORDS)}.</b> {translate(_MORE)}", wraps=True)
+        self.allow = QPushButton(_("Allow servers"))
+        self.allow.setToolTip(_("Let models on servers reply in this chat if you choose one"))
         fill(QHBoxLayout(self), (self.text, 1), self.allow, margins=(14, 5, 10, 5), spacing=8)
         self.hide()
         action.setCheckable(True)
@@ -52,6 +53,6 @@ class LocalOnlyStrip(QFrame):
 
     def _show(self, pinned: bool) -> None:
         if pinned and self.isHidden():
-            announce(self, f"{_WORDS}. {_MORE}")
+            announce(self, f"{translate(_WORDS)}. {translate(_MORE)}")
         self.setVisible(pinned)
         self._action.setChecked(pinned)

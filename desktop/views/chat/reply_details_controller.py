@@ -13,6 +13,7 @@ from desktop.services.provenance.provenance import ProvenanceService, ReplyProve
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.database.database import StoreError
 from desktop.views.widgets.banner import announce
+from engine.words import _
 
 if TYPE_CHECKING:
     from desktop.services.provenance.replay import Compared, Replay
@@ -46,7 +47,7 @@ class ReplyDetailsController(QObject):
         if replies:
             self.open(replies[-1])
         else:
-            self.notice.emit("This chat has no replies yet.", "info")
+            self.notice.emit(_("This chat has no replies yet."), "info")
 
     def open(self, message: int) -> None:
         """Show the details of a reply."""
@@ -66,7 +67,7 @@ class ReplyDetailsController(QObject):
         dialog.finished.connect(self._closed)
         if reply.path and not reply.hash:
             being = self._provenance.compute_hash(reply)
-            dialog.show_hash("computing…" if being else "unknown: the files were removed or changed")
+            dialog.show_hash("computing…" if being else _("unknown: the files were removed or changed"))
         self._look_again()
         dialog.open()
 
@@ -86,11 +87,13 @@ class ReplyDetailsController(QObject):
             self.dialog.show_replay(trouble, False)
             return
         different = doubts(reply, model, self._session.loaded_with, self._provenance.identity_of_loaded())
-        ready = (
+        ready = _(
             "The reply can be generated again from its exact prompt, settings and seed, and compared "
             "token by token."
         )
-        self.dialog.show_replay("The replay may differ. " + " ".join(different) if different else ready, True)
+        self.dialog.show_replay(
+            _("The replay may differ. ") + " ".join(different) if different else ready, True
+        )
 
     @Slot()
     def _begin(self) -> None:
@@ -104,7 +107,7 @@ class ReplyDetailsController(QObject):
         self._replay = Replay(session, reply, self)
         self._replay.progress.connect(self._on_progress)
         self._replay.ended.connect(self._on_ended)
-        self.dialog.show_running("Starting", 0, 0)
+        self.dialog.show_running(_("Starting"), 0, 0)
 
     @Slot()
     def _stop(self) -> None:
@@ -114,7 +117,9 @@ class ReplyDetailsController(QObject):
     @Slot(str, int, int)
     def _on_progress(self, words: str, done: int, total: int) -> None:
         if self.dialog is not None:
-            self.dialog.show_running(f"{words}, {done:,} of {total:,}", done, total)
+            self.dialog.show_running(
+                _("{words}, {done:,} of {total:,}", words=words, done=done, total=total), done, total
+            )
 
     @Slot(object, str)
     def _on_ended(self, compared: Compared | None, sentence: str) -> None:
@@ -125,7 +130,7 @@ class ReplyDetailsController(QObject):
             return
         if compared is None:
             self.dialog.show_replay(
-                sentence or "The replay was stopped.", True, "danger" if sentence else "muted"
+                sentence or _("The replay was stopped."), True, "danger" if sentence else "muted"
             )
         else:
             self.dialog.show_replay(compared.sentence, True, "good" if compared.identical else "danger")
@@ -138,7 +143,7 @@ class ReplyDetailsController(QObject):
         reply = self._reply()
         if reply is not None and self.dialog is not None:
             QGuiApplication.clipboard().setText(as_json(reply))
-            self.dialog.copy.setText("Copied")
+            self.dialog.copy.setText(_("Copied"))
 
     @Slot(str, str)
     def _on_hash(self, path: str, found: str) -> None:
@@ -147,13 +152,13 @@ class ReplyDetailsController(QObject):
             return
         fresh = self._provenance.of(reply.message.id)
         self.dialog.reply = fresh
-        self.dialog.show_hash(fresh.hash or "unknown: the files could not be read or have changed")
+        self.dialog.show_hash(fresh.hash or _("unknown: the files could not be read or have changed"))
 
     @Slot(str, object, object)
     def _on_hashing(self, path: str, done: int, total: int) -> None:
         reply = self._reply()
         if reply is not None and self.dialog is not None and reply.path == path and not reply.hash and total:
-            self.dialog.show_hash(f"computing, {100 * done // total} %")
+            self.dialog.show_hash(_("computing, {done} %", done=100 * done // total))
 
     @Slot()
     def _closed(self) -> None:

@@ -31,6 +31,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
+from engine.words import _
 
 __all__ = ["ReplyDetailsDialog"]
 
@@ -49,8 +50,8 @@ class _Prompt(QPlainTextEdit):
         self._reply = reply
         self.setReadOnly(True)
         self.setProperty("tone", "field")
-        self.setAccessibleName("Exact prompt")
-        self.setPlaceholderText("The prompt of this reply was not saved.")
+        self.setAccessibleName(_("Exact prompt"))
+        self.setPlaceholderText(_("The prompt of this reply was not saved."))
         self.setTabChangesFocus(True)
         self.write()
 
@@ -67,7 +68,7 @@ class _Prompt(QPlainTextEdit):
         for text, special in prompt_pieces(prompt) if prompt is not None else ():
             cursor.insertText(text, control if special else plain)
         if prompt is not None and prompt.negative_ids:
-            cursor.insertText("\n\n— The negative prompt —\n\n", plain)
+            cursor.insertText(_("\n\n— The negative prompt —\n\n"), plain)
             for text, special in prompt_pieces(prompt, prompt.negative_ids):
                 cursor.insertText(text, control if special else plain)
         cursor.endEditBlock()
@@ -81,15 +82,15 @@ class _Settings(QWidget):
         super().__init__()
         self.tree = QTreeWidget()
         self.tree.setObjectName("originSettings")
-        self.tree.setAccessibleName("Settings used")
-        self.tree.setHeaderLabels(["Setting", "Value", "Default"])
+        self.tree.setAccessibleName(_("Settings used"))
+        self.tree.setHeaderLabels([_("Setting"), _("Value"), _("Default")])
         self.tree.setRootIsDecorated(False)
         self.tree.setIndentation(0)
         self.tree.setUniformRowHeights(True)
         self.tree.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.tree.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.tree.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.only = QCheckBox("Show only changed settings")
+        self.only = QCheckBox(_("Show only changed settings"))
         self.only.toggled.connect(self._filter)
         rows, pane = setting_rows(reply), ""
         bold = QFont(self.font())
@@ -109,7 +110,7 @@ class _Settings(QWidget):
             if row.default:
                 item.setFont(0, bold)
                 item.setFont(1, bold)
-                item.setData(0, Qt.ItemDataRole.AccessibleTextRole, f"{row.label}, changed")
+                item.setData(0, Qt.ItemDataRole.AccessibleTextRole, _("{label}, changed", label=row.label))
         header = self.tree.header()
         header.setStretchLastSection(True)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
@@ -119,8 +120,12 @@ class _Settings(QWidget):
                 column, min(header.sectionSize(column) + 12, self.fontMetrics().averageCharWidth() * 34)
             )
         self.changed = sum(bool(row.default) for row in rows)
-        words = f"{self.changed} of {len(rows)} settings were changed from their defaults."
-        words = words if rows else "The settings of this reply were not saved."
+        words = _(
+            "{changed} of {rows} settings were changed from their defaults.",
+            changed=self.changed,
+            rows=len(rows),
+        )
+        words = words if rows else _("The settings of this reply were not saved.")
         fill(QVBoxLayout(self), _label(words, "muted"), (self.tree, 1), self.only, margins=(0, 10, 0, 0))
         self.only.setEnabled(bool(rows))
 
@@ -152,20 +157,20 @@ class ReplyDetailsDialog(QDialog):
         self.reply = reply
         self._running = False
         self.setObjectName("originDialog")
-        self.setWindowTitle("Reply details")
+        self.setWindowTitle(_("Reply details"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._values: dict[str, QLabel] = {}
         prompt = reply.provenance.prompt if reply.provenance is not None else None
         self.prompt, self.settings = _Prompt(reply), _Settings(reply)
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)
-        self.tabs.addTab(self._facts(), "Overview")
+        self.tabs.addTab(self._facts(), _("Overview"))
         page = QWidget()
         fill(
             QVBoxLayout(page), _label(prompt_words(prompt), "muted"), (self.prompt, 1), margins=(0, 10, 0, 0)
         )
-        self.tabs.addTab(page, "Prompt")
-        self.tabs.addTab(self.settings, "Settings")
+        self.tabs.addTab(page, _("Prompt"))
+        self.tabs.addTab(self.settings, _("Settings"))
         layout = fill(QVBoxLayout(self), (self.tabs, 1), self._replay_part(), self._buttons())
         dialog_margins(layout)
         self.resize(
@@ -192,7 +197,7 @@ class ReplyDetailsDialog(QDialog):
             grid.addWidget(_label(title, "muted"), row, 0, top)
             grid.addWidget(value, row, 1, top)
         if self.reply.provenance is None:
-            words = (
+            words = _(
                 "No further details were saved: the reply was imported or written by an earlier version "
                 "of Inglenook."
             )
@@ -200,7 +205,7 @@ class ReplyDetailsDialog(QDialog):
         grid.setRowStretch(grid.rowCount(), 1)
         scroll = VerticalScrollArea(body)
         scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        scroll.setAccessibleName("Overview")
+        scroll.setAccessibleName(_("Overview"))
         return scroll
 
     def _replay_part(self) -> QWidget:
@@ -208,13 +213,13 @@ class ReplyDetailsDialog(QDialog):
         part.setObjectName("originReplay")
         self.words = _label("", "muted")
         self.bar = QProgressBar()
-        self.bar.setAccessibleName("Progress of the replay")
+        self.bar.setAccessibleName(_("Progress of the replay"))
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(6)
         self.bar.hide()
-        self.replay = QPushButton("Replay")
+        self.replay = QPushButton(_("Replay"))
         self.replay.setToolTip(
-            "Generate the reply again from its exact prompt, settings and seed, and compare every token."
+            _("Generate the reply again from its exact prompt, settings and seed, and compare every token.")
         )
         self.replay.clicked.connect(
             lambda: (self.stop_requested if self._running else self.replay_requested).emit()
@@ -225,10 +230,10 @@ class ReplyDetailsDialog(QDialog):
         return part
 
     def _buttons(self) -> QHBoxLayout:
-        self.copy = QPushButton("Copy as JSON")
-        self.copy.setToolTip("Copy all details, including every token id, for a file or a report.")
+        self.copy = QPushButton(_("Copy as JSON"))
+        self.copy.setToolTip(_("Copy all details, including every token id, for a file or a report."))
         self.copy.clicked.connect(self.copy_requested)
-        close = QPushButton("Close")
+        close = QPushButton(_("Close"))
         close.setDefault(True)
         close.clicked.connect(self.accept)
         return fill(QHBoxLayout(), self.copy, 1, close)
@@ -239,14 +244,14 @@ class ReplyDetailsDialog(QDialog):
         """Show the hash of the model's files, or the progress of computing it."""
         if "SHA-256" in self._values:
             self._values["SHA-256"].setText(_breakable(words))
-            self._values["SHA-256"].setAccessibleName(f"SHA-256: {words}")
+            self._values["SHA-256"].setAccessibleName(_("SHA-256: {words}", words=words))
 
     def show_replay(self, words: str, possible: bool, tone: str = "muted") -> None:
         """Show whether a replay is possible, why it may differ, or its result."""
         self._running = False
         self.bar.hide()
         self._write(words, tone)
-        self.replay.setText("Replay")
+        self.replay.setText(_("Replay"))
         self.replay.setEnabled(possible)
 
     def show_running(self, words: str, done: int, total: int) -> None:
@@ -256,7 +261,7 @@ class ReplyDetailsDialog(QDialog):
         self.bar.setRange(0, total if total > 0 else 0)
         self.bar.setValue(done)
         self.bar.show()
-        self.replay.setText("Stop")
+        self.replay.setText(_("Stop"))
         self.replay.setEnabled(True)
 
     def _write(self, words: str, tone: str) -> None:

@@ -26,7 +26,7 @@ from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = ["StatsDialog", "StatsPlot", "nice_top"]
 
@@ -40,9 +40,11 @@ class _Curve:
 
 
 _CURVES = (
-    _Curve("Tokens per second", lambda reply: reply.speed or None, lambda value: f"{value:,.1f}"),
-    _Curve("Time to the first token", lambda reply: reply.first or None, lambda value: f"{value:.2f}\u00a0s"),
-    _Curve("Accepted drafts", lambda reply: reply.kept, lambda value: f"{100 * value:.0f} %", 1.0),
+    _Curve(N_("Tokens per second"), lambda reply: reply.speed or None, lambda value: f"{value:,.1f}"),
+    _Curve(
+        N_("Time to the first token"), lambda reply: reply.first or None, lambda value: f"{value:.2f}\u00a0s"
+    ),
+    _Curve(N_("Accepted drafts"), lambda reply: reply.kept, lambda value: f"{100 * value:.0f} %", 1.0),
 )
 
 
@@ -90,11 +92,13 @@ class StatsPlot(QWidget):
         """The values of one reply."""
         reply = self._replies[place]
         parts = [
-            f"{curve.title}: {curve.words(value)}"
+            f"{translate(curve.title)}: {curve.words(value)}"
             for curve in _CURVES
             if (value := curve.value(reply)) is not None
         ]
-        return " · ".join([f"Reply {place + 1} of {len(self._replies)}", *parts])
+        return " · ".join(
+            [_("Reply {place} of {replies}", place=place + 1, replies=len(self._replies)), *parts]
+        )
 
     def sizeHint(self) -> QSize:
         line = self.fontMetrics().height()
@@ -109,7 +113,7 @@ class StatsPlot(QWidget):
         self.setAccessibleName(
             ngettext("Statistics of {n} reply", "Statistics of {n} replies", count)
             if count
-            else "No statistics yet"
+            else _("No statistics yet")
         )
         self.setAccessibleDescription(words)
         self.described.emit(words)
@@ -156,7 +160,7 @@ class StatsPlot(QWidget):
         muted = self.palette().color(QPalette.ColorRole.PlaceholderText)
         if not self._replies:
             painter.setPen(muted)
-            text = "Statistics appear after the first reply in this chat."
+            text = _("Statistics appear after the first reply in this chat.")
             flags = int(Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap)
             painter.drawText(self.rect().adjusted(12, 12, -12, -12), flags, isolated(text))
         else:
@@ -172,7 +176,9 @@ class StatsPlot(QWidget):
         palette, line, top = self.palette(), self.fontMetrics().height(), self._top(curve)
         painter.setPen(palette.color(QPalette.ColorRole.WindowText))
         title = QRectF(10, area.top() - 1.5 * line - 4, self.width() - 20, line)
-        painter.drawText(title, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), curve.title)
+        painter.drawText(
+            title, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), translate(curve.title)
+        )
         painter.setPen(QPen(palette.color(QPalette.ColorRole.Mid), 1))
         empty = all(curve.value(reply) is None for reply in self._replies)
         for y in (area.top(), area.bottom()) if empty else (area.top(), area.center().y(), area.bottom()):
@@ -192,7 +198,7 @@ class StatsPlot(QWidget):
         ]
         if not points:
             painter.drawText(
-                area, int(Qt.AlignmentFlag.AlignCenter), "No drafted tokens" if curve.top else "Unknown"
+                area, int(Qt.AlignmentFlag.AlignCenter), _("No drafted tokens") if curve.top else _("Unknown")
             )
             return
         if self._at >= 0:
@@ -201,7 +207,7 @@ class StatsPlot(QWidget):
             painter.drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()))
         accent = palette.color(QPalette.ColorRole.Highlight)
         path = QPainterPath(points[0][1])
-        for _, point in points[1:]:
+        for _unused, point in points[1:]:
             path.lineTo(point)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(
@@ -266,14 +272,14 @@ class StatsDialog(QDialog):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("figuresDialog")
-        self.setWindowTitle("Chat statistics")
+        self.setWindowTitle(_("Chat statistics"))
         self.plot = StatsPlot()
         self.words = text_label(tone="muted", wraps=True, plain=True)
         self.words.setMinimumHeight(2 * self.words.fontMetrics().lineSpacing())
         self.words.setAlignment(Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignTop)
         self.plot.described.connect(self._describe)
         self.plot.chosen.connect(self.chosen)
-        close = QPushButton("Close")
+        close = QPushButton(_("Close"))
         close.clicked.connect(self.close)
         row = QHBoxLayout()
         row.addWidget(self.words, 1)
@@ -290,7 +296,9 @@ class StatsDialog(QDialog):
         self.words.setText(
             words
             or (
-                "Point at a reply to see its statistics. Double-click it or press Enter to show it in "
-                "the chat."
+                _(
+                    "Point at a reply to see its statistics. Double-click it or press Enter to show it in "
+                    "the chat."
+                )
             )
         )

@@ -10,6 +10,7 @@ from desktop.services.engine.reply_record import spoken
 from desktop.services.system.debounce import debounce
 from desktop.views.widgets.text_label import text_label
 from engine.core import Stats
+from engine.words import _
 
 __all__ = ["StatusBar"]
 
@@ -30,21 +31,21 @@ class StatusBar(QWidget):
         super().__init__(parent)
         self.setObjectName("statusLine")
         self._tools: list[QWidget] = []
-        self.state = self._figure("State")
-        self.destination = self._figure("Where messages go")
+        self.state = self._figure(_("State"))
+        self.destination = self._figure(_("Where messages go"))
         self.bar = QProgressBar()
-        self.bar.setAccessibleName("Progress")
+        self.bar.setAccessibleName(_("Progress"))
         self.bar.setTextVisible(False)
         self.bar.setFixedSize(120, 6)
         self.bar.hide()
         self._lasts = debounce(self, self._show_bar, _SHORT_MS)
-        self.reason = self._figure("Why the reply ended")
-        self.prompt = self._figure("Speed of reading the prompt")
-        self.reply = self._figure("Speed of writing the reply")
+        self.reason = self._figure(_("Why the reply ended"))
+        self.prompt = self._figure(_("Speed of reading the prompt"))
+        self.reply = self._figure(_("Speed of writing the reply"))
         self.drafting = self._figure(
-            "Tokens per pass of the model, and the share of drafted tokens that were accepted"
+            _("Tokens per pass of the model, and the share of drafted tokens that were accepted")
         )
-        self.context = self._figure("Tokens in the context")
+        self.context = self._figure(_("Tokens in the context"))
         self._by_importance = (self.context, self.reply, self.drafting, self.reason, self.prompt)
         self._line = layout = QHBoxLayout(self)
         layout.setContentsMargins(18, 0, 18, 4)
@@ -107,17 +108,25 @@ class StatusBar(QWidget):
         reply = stats.decode_tokens_per_second if stats else 0
         drafts = stats if stats and stats.drafted_tokens else None
         self._write(self.reason, reason)
-        self._write(self.prompt, f"prompt {prompt:,.0f} tok/s" if prompt else "")
-        self._write(self.reply, f"reply {reply:,.1f} tok/s" if reply else "")
+        self._write(self.prompt, _("prompt {prompt:,.0f} tok/s", prompt=prompt) if prompt else "")
+        self._write(self.reply, _("reply {reply:,.1f} tok/s", reply=reply) if reply else "")
         self._write(
             self.drafting,
-            f"{drafts.tokens_per_pass:.1f} per pass, {100 * drafts.acceptance_rate:.0f} % accepted"
+            _(
+                "{tokens_per_pass:.1f} per pass, {acceptance_rate:.0f} % accepted",
+                tokens_per_pass=drafts.tokens_per_pass,
+                acceptance_rate=100 * drafts.acceptance_rate,
+            )
             if drafts
             else "",
         )
         self._write(
             self.context,
-            f"{stats.context_tokens:,} / {stats.context_length:,} tokens"
+            _(
+                "{context_tokens:,} / {context_length:,} tokens",
+                context_tokens=stats.context_tokens,
+                context_length=stats.context_length,
+            )
             if stats and stats.context_length
             else "",
         )

@@ -14,11 +14,12 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.icons import pixmap
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["TemporaryStrip"]
 
-_WORDS = "Temporary chat: not saved"
-_MORE = "Nothing in this chat is saved to disk. It is discarded when you open another chat or quit."
+_WORDS = N_("Temporary chat: not saved")
+_MORE = N_("Nothing in this chat is saved to disk. It is discarded when you open another chat or quit.")
 
 
 class TemporaryStrip(QFrame):
@@ -33,14 +34,14 @@ class TemporaryStrip(QFrame):
         super().__init__()
         self._session, self._composer, self._move_unsent = session, chat.composer, move_unsent
         self.setObjectName("temporaryStrip")
-        self.setAccessibleName(_WORDS)
-        self.setToolTip(_MORE)
+        self.setAccessibleName(translate(_WORDS))
+        self.setToolTip(translate(_MORE))
         self._picture = QLabel()
-        self.text = text_label(f"<b>{_WORDS}.</b> It is forgotten when you leave it.", wraps=True)
-        self.text.setAccessibleDescription(_MORE)
-        self.keep = QPushButton("Keep")
-        self.keep.setAccessibleName("Keep this chat")
-        self.keep.setToolTip("Save this chat with all its messages")
+        self.text = text_label(f"<b>{translate(_WORDS)}.</b> It is forgotten when you leave it.", wraps=True)
+        self.text.setAccessibleDescription(translate(_MORE))
+        self.keep = QPushButton(_("Keep"))
+        self.keep.setAccessibleName(_("Keep this chat"))
+        self.keep.setToolTip(_("Save this chat with all its messages"))
         fill(QHBoxLayout(self), self._picture, (self.text, 1), self.keep, margins=(14, 5, 10, 5), spacing=8)
         self._draw()
         self.hide()
@@ -73,10 +74,10 @@ class TemporaryStrip(QFrame):
             composer.set_text(text)
             composer.set_opening(opening)
             self._move_unsent(before, self._session.conversation)
-            self._session.notice.emit("The chat is saved.", "info")
+            self._session.notice.emit(_("The chat is saved."), "info")
 
     def _show(self, _conversation: int) -> None:
         shown = self._session.temporary
         if shown and self.isHidden():
-            announce(self, f"{_WORDS}. {_MORE}")
+            announce(self, f"{translate(_WORDS)}. {translate(_MORE)}")
         self.setVisible(shown)

@@ -12,6 +12,7 @@ from desktop.views.chat.token_legend import TokenLegend
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.tokens.colours import PROBABILITY
 from engine.settings import Settings
+from engine.words import _
 
 __all__ = ["TokenController"]
 
@@ -37,7 +38,9 @@ class TokenController(QObject):
         shown, model = self._session.settings(Appearance).token_colours != "off", self._session.model
         self.choose("off" if shown else self._last)
         if not shown and model is not None and (lacks := model.why_not("probabilities")):
-            self._session.notice.emit(f"{lacks} Replies from other models show theirs.", "info")
+            self._session.notice.emit(
+                _("{lacks} Replies from other models show theirs.", lacks=lacks), "info"
+            )
 
     def choose(self, mode: str) -> None:
         """Colour tokens by "probability" or "entropy", or show replies as usual ("off")."""

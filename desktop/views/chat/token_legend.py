@@ -10,14 +10,15 @@ from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.transcript.tokens.colours import ENTROPY, MOST_ENTROPY, PROBABILITY, tint
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["TokenLegend"]
 
-_MODES = (("off", "Off"), (PROBABILITY, "Probability"), (ENTROPY, "Entropy"))
+_MODES = (("off", N_("Off")), (PROBABILITY, N_("Probability")), (ENTROPY, N_("Entropy")))
 _ENDS = {PROBABILITY: ("100 %", "0 %"), ENTROPY: ("0", f"{MOST_ENTROPY:.0f}+ nats")}
 _MEANINGS = {
-    PROBABILITY: "The stronger the colour, the less likely the model considered this token.",
-    ENTROPY: "The stronger the colour, the less certain the model was about the next token.",
+    PROBABILITY: N_("The stronger the colour, the less likely the model considered this token."),
+    ENTROPY: N_("The stronger the colour, the less certain the model was about the next token."),
 }
 
 
@@ -69,11 +70,11 @@ class TokenLegend(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("tokenLegend")
-        self.setAccessibleName("Token colours")
-        self._title = text_label("Tokens", "muted")
+        self.setAccessibleName(_("Token colours"))
+        self._title = text_label(_("Tokens"), "muted")
         self.scale = _Scale()
-        self._marks = text_label("dotted: drafted", "muted")
-        self._marks.setToolTip("These tokens were drafted and then accepted by the model.")
+        self._marks = text_label(_("dotted: drafted"), "muted")
+        self._marks.setToolTip(_("These tokens were drafted and then accepted by the model."))
         self._group = QButtonGroup(self)
         line = fill(QHBoxLayout(self), self._title, margins=(14, 3, 14, 3), spacing=4)
         self.buttons: dict[str, QToolButton] = {}
@@ -81,8 +82,8 @@ class TokenLegend(QFrame):
             button = self.buttons[mode] = QToolButton()
             button.setText(words)
             button.setCheckable(True)
-            button.setAccessibleName(f"Token colours: {words}")
-            button.setToolTip(_MEANINGS.get(mode, "Turn off token colours (Ctrl+Shift+T)"))
+            button.setAccessibleName(_("Token colours: {words}", words=words))
+            button.setToolTip(translate(_MEANINGS.get(mode, N_("Turn off token colours (Ctrl+Shift+T)"))))
             button.clicked.connect(self._clicked)
             self._group.addButton(button)
             line.addWidget(button)
@@ -99,10 +100,10 @@ class TokenLegend(QFrame):
         self.buttons[mode].setChecked(True)
         if mode != "off":
             self.scale.mode = mode
-            self.scale.setToolTip(_MEANINGS[mode])
+            self.scale.setToolTip(translate(_MEANINGS[mode]))
             low, high = _ENDS[mode]
-            self.scale.setAccessibleName(f"Scale from {low} to {high}")
-            self.scale.setAccessibleDescription(_MEANINGS[mode])
+            self.scale.setAccessibleName(_("Scale from {low} to {high}", low=low, high=high))
+            self.scale.setAccessibleDescription(translate(_MEANINGS[mode]))
             self.scale.update()
         self.setVisible(mode != "off")
 

@@ -22,10 +22,11 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["BASE_MODEL", "WelcomePage", "starter_labels"]
 
-OTHER_WAYS = (
+OTHER_WAYS = N_(
     "Or open your own model: a GGUF file or a folder of safetensors files. You can also drag it onto "
     "this window."
 )
@@ -35,23 +36,25 @@ USUAL_LINE = 16
 """The height of a line in pixels at the usual text size."""
 MOST_FOUND = 3
 """The number of local models offered here; the library has all of them."""
-BEGIN = "Write a message below, or start with one of these."
-BASE_MODEL = (
+BEGIN = N_("Write a message below, or start with one of these.")
+BASE_MODEL = N_(
     "This is a base model without a chat template. It can continue a text, but it was not trained to "
     "answer questions, so its replies in a chat may make no sense. Use it in a notebook."
 )
 EXAMPLES = (
-    "Explain how a rainbow forms",
-    "Write a short poem about autumn rain",
-    "Give me three ideas for dinner",
+    N_("Explain how a rainbow forms"),
+    N_("Write a short poem about autumn rain"),
+    N_("Give me three ideas for dinner"),
 )
 
 
 def starter_labels() -> tuple[str, str]:
     """The text of the button that brings the starter model, and a shorter one for narrow windows."""
     if starter_inside():
-        return "Chat with the starter model (SmolLM2)", "Chat with the starter model"
-    return f"Download starter model (SmolLM2, {STARTER_SIZE})", f"Download starter ({STARTER_SIZE})"
+        return _("Chat with the starter model (SmolLM2)"), _("Chat with the starter model")
+    return _("Download starter model (SmolLM2, {starter_size})", starter_size=STARTER_SIZE), _(
+        "Download starter ({starter_size})", starter_size=STARTER_SIZE
+    )
 
 
 def _label(text: str, tone: str = "") -> QLabel:
@@ -85,7 +88,7 @@ class _ModelButton(QPushButton):
     def __init__(self, entry: ModelEntry) -> None:
         super().__init__()
         self._words = " · ".join(part for part in (entry.name, entry.detail, entry.source) if part)
-        self.setAccessibleName(f"Load {self._words}")
+        self.setAccessibleName(_("Load {words}", words=self._words))
         self.setToolTip(entry.path)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.setText(self._words)
@@ -108,7 +111,10 @@ class _Found(QWidget):
         self._buttons = QVBoxLayout()
         self._buttons.setSpacing(6)
         fill(
-            QVBoxLayout(self), _label("Found on this computer", "muted"), self._buttons, margins=(0, 8, 0, 0)
+            QVBoxLayout(self),
+            _label(_("Found on this computer"), "muted"),
+            self._buttons,
+            margins=(0, 8, 0, 0),
         )
         self.hide()
 
@@ -137,8 +143,10 @@ class _FirstRun(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.text = _label(
-            "Inglenook runs language models on your own computer. Nothing you write leaves it unless "
-            "you choose a model on a server.",
+            _(
+                "Inglenook runs language models on your own computer. Nothing you write leaves it unless "
+                "you choose a model on a server."
+            ),
             "muted",
         )
         self.trouble = _label("", "danger")
@@ -148,15 +156,15 @@ class _FirstRun(QWidget):
         self.download.clicked.connect(self.download_requested)
         inside = starter_inside()
         self.progress = _ActivityBar(
-            "Copying the starter model" if inside else "Downloading the starter model"
+            _("Copying the starter model") if inside else _("Downloading the starter model")
         )
         self.progress.hide()
-        self.cancel = QPushButton("Cancel" if inside else "Cancel download")
+        self.cancel = QPushButton(_("Cancel") if inside else _("Cancel download"))
         self.cancel.clicked.connect(self.cancel_requested)
         self.cancel.hide()
-        open_file, open_folder = QPushButton("Open model file…"), QPushButton("Open model folder…")
-        self.library = QPushButton("Model library…")
-        self.library.setToolTip("Browse the models on this computer and download new ones")
+        open_file, open_folder = QPushButton(_("Open model file…")), QPushButton(_("Open model folder…"))
+        self.library = QPushButton(_("Model library…"))
+        self.library.setToolTip(_("Browse the models on this computer and download new ones"))
         open_file.clicked.connect(self.open_file_requested)
         open_folder.clicked.connect(self.open_folder_requested)
         layout = fill(QVBoxLayout(self), self.text, spacing=10)
@@ -166,7 +174,7 @@ class _FirstRun(QWidget):
         layout.addWidget(self.progress)
         layout.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(14)
-        layout.addWidget(_label(OTHER_WAYS, "muted"))
+        layout.addWidget(_label(translate(OTHER_WAYS), "muted"))
         self._ways = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._ways.addStretch(1)
         self._buttons = (open_file, open_folder, self.library)
@@ -195,11 +203,11 @@ class _Ready(QWidget):
         self.text = _label("", "muted")
         layout = fill(QVBoxLayout(self), self.text, spacing=8)
         layout.addSpacing(8)
-        self._examples = [QPushButton(example) for example in EXAMPLES]
-        for button, example in zip(self._examples, EXAMPLES, strict=True):
+        self._examples = [QPushButton(example) for example in map(translate, EXAMPLES)]
+        for button, example in zip(self._examples, map(translate, EXAMPLES), strict=True):
             button.clicked.connect(lambda _checked=False, text=example: self.example_chosen.emit(text))
             layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
-        self.notebook = QPushButton("New notebook")
+        self.notebook = QPushButton(_("New notebook"))
         self.notebook.setProperty("tone", "primary")
         layout.addWidget(self.notebook, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(1)
@@ -207,16 +215,18 @@ class _Ready(QWidget):
     def show_model(self, name: str, base: bool, host: str, stays: bool) -> None:
         """Show what the model can do, as `WelcomePage.show_ready`: a base model writes in notebooks."""
         ready = (
-            f"{name} is ready. Your messages are sent to {host}."
+            _("{name} is ready. Your messages are sent to {host}.", name=name, host=host)
             if host
-            else f"{name} is ready on this computer."
+            else _("{name} is ready on this computer.", name=name)
         )
         if host and stays:
-            ready = (
-                f"{name} runs on {host}, but this chat stays on this computer. Choose a model on this "
-                "computer."
+            ready = _(
+                "{name} runs on {host}, but this chat stays on this computer. Choose a model "
+                "on this computer.",
+                name=name,
+                host=host,
             )
-        self.text.setText(BASE_MODEL if base else f"{ready} {BEGIN}")
+        self.text.setText(translate(BASE_MODEL) if base else f"{ready} {translate(BEGIN)}")
         self.notebook.setVisible(base)
         for button in self._examples:
             button.setVisible(not base)
@@ -241,14 +251,14 @@ class WelcomePage(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName("Welcome")
+        self.setAccessibleName(_("Welcome"))
         self._mark = QLabel()
         self._mark.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self._mark.setPixmap(application_icon().pixmap(56, 56))
-        self.title = _label("Welcome to Inglenook")
+        self.title = _label(_("Welcome to Inglenook"))
         self._enlarge_title()
         self.first_run, self.ready, self.loading = _FirstRun(), _Ready(), QWidget()
-        self.loading_bar = _ActivityBar("Loading the model")
+        self.loading_bar = _ActivityBar(_("Loading the model"))
         fill(QVBoxLayout(self.loading), self.loading_bar, 1)
         self._column = column = QWidget()
         self._fit_column()
@@ -279,7 +289,7 @@ class WelcomePage(QWidget):
 
     def show_first_run(self) -> None:
         """Show that no model is loaded."""
-        self.title.setText("Welcome to Inglenook")
+        self.title.setText(_("Welcome to Inglenook"))
         self._show_part(self.first_run)
 
     def show_models(self, entries: Sequence[ModelEntry]) -> None:
@@ -304,7 +314,7 @@ class WelcomePage(QWidget):
 
     def show_loading(self, sentence: str, done: int, total: int) -> None:
         """Show that a model is being loaded."""
-        self.title.setText("Preparing the model")
+        self.title.setText(_("Preparing the model"))
         self.loading_bar.show_progress(sentence, done, total)
         self._show_part(self.loading)
 
@@ -312,7 +322,7 @@ class WelcomePage(QWidget):
         """Show that a model is loaded; a `base` model has no chat template; one of a server has a `host`,
         which gets nothing of a chat that `stays` on this computer.
         """
-        self.title.setText("This model is for notebooks" if base else "What is on your mind?")
+        self.title.setText(_("This model is for notebooks") if base else _("What is on your mind?"))
         self.ready.show_model(model_name, base, host, stays)
         self._show_part(self.ready)
 
@@ -337,7 +347,7 @@ class WelcomePage(QWidget):
     def _label_download(self) -> None:
         """Show the longest text that fits on the button."""
         button = self.first_run.download
-        retry = "Retry" if starter_inside() else "Retry the download"
+        retry = _("Retry") if starter_inside() else _("Retry the download")
         labels = starter_labels() if self.first_run.trouble.isHidden() else (retry,)
         button.setAccessibleName(labels[0])
         for words in labels:

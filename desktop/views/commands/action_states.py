@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QMenu
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.commands.actions import COMMANDS, always
 from desktop.views.commands.edit_menu import EDITING, EditMenu
+from engine.words import _
 
 __all__ = ["CommandStates"]
 
@@ -74,8 +75,8 @@ class CommandStates(QObject):
 
     def _show_undo(self, available: bool, what: str) -> None:
         self._undo = (available, what)
-        self._show("undo", "" if available else "There is nothing to undo.")
-        self._actions["undo"].setText(f"Undo {what}" if what else "Undo delete")
+        self._show("undo", "" if available else _("There is nothing to undo."))
+        self._actions["undo"].setText(_("Undo {what}", what=what) if what else _("Undo delete"))
 
     def _show_editing(self) -> None:
         """The Edit menu opens: only there its commands are disabled, for their keys check for themselves."""
@@ -83,7 +84,7 @@ class CommandStates(QObject):
             self._show(name, self._editing.why_not(name))
         if self._editing.can_undo_text():
             self._show("undo", "")
-            self._actions["undo"].setText("Undo typing")
+            self._actions["undo"].setText(_("Undo typing"))
 
     def _enable_editing(self) -> None:
         for name in EDITING:

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from shiboken6 import isValid
 
 from desktop.views.transcript import TranscriptView
+from engine.words import _
 
 __all__ = ["EDITING", "EditMenu"]
 
@@ -94,15 +95,15 @@ class EditMenu(QObject):
         """Why one of `EDITING` cannot be done now; "" if it can."""
         box = self._box()
         if name in ("cut", "paste") and (box is None or box.isReadOnly()):
-            return "Click in a text box first: only text in a text box can be changed."
+            return _("Click in a text box first: only text in a text box can be changed.")
         if name == "paste":
             held = QGuiApplication.clipboard().mimeData()  # None while the system has none
-            return "" if held is not None and held.formats() else "The clipboard is empty."
+            return "" if held is not None and held.formats() else _("The clipboard is empty.")
         if name in ("cut", "copy"):
             return (
                 ""
                 if self._selected(box) or (name == "copy" and self._transcript.selection.text())
-                else "Nothing is selected."
+                else _("Nothing is selected.")
             )
         return ""
 

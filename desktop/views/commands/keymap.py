@@ -13,7 +13,8 @@ from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QWidget
 
 from desktop.store.settings.preferences import Preferences
-from desktop.views.commands.actions import COMMANDS, Command
+from desktop.views.commands.actions import COMMANDS, Command, command_words
+from engine.words import _
 
 __all__ = ["Keymap", "native", "portable", "typing_trouble"]
 
@@ -63,12 +64,14 @@ def typing_trouble(keys: str) -> str:
     bare = first.keyboardModifiers() & unused == Qt.KeyboardModifier.NoModifier
     key = first.key()
     if bare and (key.value < Qt.Key.Key_Escape.value or key in _TYPING):
-        return (
-            f"{native(keys)} is used for typing. In a text box it will type instead of running this command."
+        return _(
+            "{native} is used for typing. In a text box it will type instead of running this command.",
+            native=native(keys),
         )
     if any(sequence == other for standard in _EDITING for other in QKeySequence.keyBindings(standard)):
-        return (
-            f"{native(keys)} moves the cursor or deletes text in text boxes, where it will keep doing that."
+        return _(
+            "{native} moves the cursor or deletes text in text boxes, where it will keep doing that.",
+            native=native(keys),
         )
     return ""
 
@@ -87,7 +90,9 @@ class Keymap(QObject):
     ) -> None:
         super().__init__(parent)
         self._preferences = preferences
-        self._names = {command.name: command.text.rstrip("…") for command in commands if command.text}
+        self._names = {
+            command.name: command_words(command).rstrip("…") for command in commands if command.text
+        }
         self._defaults = {
             command.name: tuple(map(portable, command.keys)) for command in commands if command.text
         }
@@ -110,7 +115,11 @@ class Keymap(QObject):
                 for written in saved[name]:
                     if not portable(written):
                         self._note(
-                            f"“{written}” cannot be used as a key for “{self._names[name]}” and was ignored."
+                            _(
+                                "“{written}” cannot be used as a key for “{names}” and was ignored.",
+                                written=written,
+                                names=self._names[name],
+                            )
                         )
         for name, keys in self._defaults.items():
             if name not in saved:
@@ -120,8 +129,12 @@ class Keymap(QObject):
     def _usable(self, key: str, name: str, owners: Mapping[str, str]) -> bool:
         if key in owners:
             self._note(
-                f"{native(key)} was saved for both “{self._names[owners[key]]}” and "
-                f"“{self._names[name]}”. It is used for the first."
+                _(
+                    "{native} was saved for both “{names}” and “{names_2}”. It is used for the first.",
+                    native=native(key),
+                    names=self._names[owners[key]],
+                    names_2=self._names[name],
+                )
             )
         return bool(key) and key not in owners
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMainWindow, QMenu
 
-from desktop.views.commands.actions import Command
+from desktop.views.commands.actions import MENUS, Command, command_words
 from desktop.views.layout.bidi import isolated
 from desktop.views.widgets.menu_button import close_after_use
+from engine.words import translate
 
 __all__ = ["add_menus", "with_mnemonics"]
 
@@ -27,11 +28,8 @@ def add_menus(
     window: QMainWindow, commands: Sequence[Command], run: Callable[[str], object]
 ) -> dict[str, QAction]:
     """Make the menu bar, without keys; `run` gets the name of the command. Returns the actions by name."""
-    titles = list(dict.fromkeys(command.menu for command in commands))
-    menus = {
-        title: window.menuBar().addMenu(shown)
-        for title, shown in zip(titles, with_mnemonics(titles), strict=True)
-    }
+    titles = with_mnemonics(map(translate, MENUS))
+    menus = {menu: window.menuBar().addMenu(title) for menu, title in zip(MENUS, titles, strict=True)}
     for menu in menus.values():
         menu.setToolTipsVisible(True)
         close_after_use(menu)
@@ -41,7 +39,7 @@ def add_menus(
         if not command.text:
             menus[command.menu].addSeparator()
             continue
-        action = menus[command.menu].addAction(command.text)
+        action = menus[command.menu].addAction(command_words(command))
         action.setMenuRole(_ROLES.get(command.name, QAction.MenuRole.NoRole))
         action.triggered.connect(lambda _checked=False, name=command.name: run(name))
         actions[command.name] = action

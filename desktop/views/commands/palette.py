@@ -24,6 +24,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.icons import pixmap
 from desktop.views.widgets.text_label import text_label
+from engine.words import _, translate
 
 __all__ = ["Palette"]
 
@@ -71,7 +72,7 @@ class Palette(QWidget):
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
-        self.setAccessibleName("Command palette")
+        self.setAccessibleName(_("Command palette"))
         self._window = window
         self._before: QWidget | None = None
         self.rows = PaletteRows()
@@ -79,8 +80,8 @@ class Palette(QWidget):
         self.card.setObjectName("palette")
         self.box = _Box()
         self.box.setObjectName("paletteBox")
-        self.box.setAccessibleName("Search chats, actions, settings and models")
-        self.box.setPlaceholderText("Search chats, actions, settings and models")
+        self.box.setAccessibleName(_("Search chats, actions, settings and models"))
+        self.box.setPlaceholderText(_("Search chats, actions, settings and models"))
         self.box.textChanged.connect(self.asked)
         self.box.pressed.connect(self._press)
         self._picture = QLabel()
@@ -99,11 +100,17 @@ class Palette(QWidget):
     def _sign_buttons(self) -> dict[str, QPushButton]:
         buttons = {}
         for name, kind in KINDS.items():
-            button = QPushButton(f"{kind.sign}  {kind.heading.lower()}")
+            button = QPushButton(f"{kind.sign}  {translate(kind.heading).lower()}")
             button.setObjectName("paletteSign")
             button.setCheckable(True)
-            button.setAccessibleName(f"Only {kind.heading.lower()}")
-            button.setToolTip(f"Only {kind.heading.lower()}: start with {kind.sign}")
+            button.setAccessibleName(_("Only {heading}", heading=translate(kind.heading).lower()))
+            button.setToolTip(
+                _(
+                    "Only {heading}: start with {sign}",
+                    heading=translate(kind.heading).lower(),
+                    sign=kind.sign,
+                )
+            )
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the box
             button.clicked.connect(
                 lambda _checked=False, name=name: self.narrow(name if name != self.kind else "")
@@ -207,7 +214,15 @@ class Palette(QWidget):
     def _say(self, row: int) -> None:
         """Announce the row to a screen reader while the focus is in the box."""
         if 0 <= row < len(self.rows.rows) and self.isVisible() and not self.list.hasFocus():
-            announce(self.list, f"{self.rows.rows[row].accessible_text}, {row + 1} of {len(self.rows.rows)}")
+            announce(
+                self.list,
+                _(
+                    "{entry}, {row} of {rows}",
+                    entry=self.rows.rows[row].accessible_text,
+                    row=row + 1,
+                    rows=len(self.rows.rows),
+                ),
+            )
 
     # -- keys and mouse
 
@@ -279,7 +294,7 @@ class Palette(QWidget):
 
     def _name_signs(self, wide: int) -> None:
         """Show their labels where there is room."""
-        words = {name: f"{kind.sign}  {kind.heading.lower()}" for name, kind in KINDS.items()}
+        words = {name: f"{kind.sign}  {translate(kind.heading).lower()}" for name, kind in KINDS.items()}
         full = sum(self.fontMetrics().horizontalAdvance(text) + 24 for text in words.values()) + 20 <= wide
         for name, button in self.signs.items():
             text = words[name] if full else KINDS[name].sign

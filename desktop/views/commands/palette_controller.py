@@ -22,6 +22,7 @@ from desktop.store.database.database import StoreError
 from desktop.views.commands.actions import COMMANDS
 from desktop.views.commands.controller import CommandController
 from engine.settings import Settings, setting_info
+from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
     from desktop.views.commands.palette import Palette
@@ -33,7 +34,7 @@ MESSAGE_MS = 90
 _EACH, _ALL, _RECENT = 6, 100, 6
 _LOOK_MS = 250
 """The palette opens before the model folders are read again: a thread that reads them would slow it down."""
-_PREFERENCES = "Preferences"
+_PREFERENCES = N_("Preferences")
 _LEAST = 2
 """From this many letters on, messages are searched unasked."""
 
@@ -142,7 +143,9 @@ class PaletteController(QObject):
 
         def entry(number: int) -> Entry:
             row = rows[number]
-            return Entry("chat", f"chat:{row.id}", row.title or UNTITLED, date_group(row.updated_at, today))
+            return Entry(
+                "chat", f"chat:{row.id}", row.title or translate(UNTITLED), date_group(row.updated_at, today)
+            )
 
         return EntrySource([row.title for row in rows], entry)
 
@@ -166,8 +169,8 @@ class PaletteController(QObject):
                 Entry(
                     "action",
                     f"preset:{preset.name}",
-                    f"Use the preset {preset.name}",
-                    "Sampling",
+                    _("Use the preset {preset}", preset=preset.name),
+                    _("Sampling"),
                     "sampler style character",
                 )
             )
@@ -176,8 +179,8 @@ class PaletteController(QObject):
                 Entry(
                     "action",
                     f"persona:{number}",
-                    f"Use the persona {name}",
-                    "This chat",
+                    _("Use the persona {name}", name=name),
+                    _("This chat"),
                     "character assistant role",
                 )
             )
@@ -185,20 +188,20 @@ class PaletteController(QObject):
 
     def _settings(self) -> EntrySource:
         shown = [(title, cls, name) for title, cls in PANES for name in cls().to_json()]
-        entries = [_setting(*each) for each in shown]
+        entries = [_setting(translate(title), cls, name) for title, cls, name in shown]
         for number, page in enumerate(PREFERENCES):
-            where = f"{_PREFERENCES}: {page.title}"
+            where = f"{translate(_PREFERENCES)}: {translate(page.title)}"
             entries += [_setting(where, page.cls, name) for name in page.names if page.cls is not None]
             entries.append(Entry("setting", f"page:{number}", where, "", f"{page.words} settings"))
         words = "instructions role behaviour character persona"
-        entries.append(Entry("setting", "setting:prompt", "System prompt", "This chat", words))
+        entries.append(Entry("setting", "setting:prompt", _("System prompt"), _("This chat"), words))
         return EntrySource.of(entries)
 
     def _models(self) -> EntrySource:
         loaded = self._session.model.path if self._session.model is not None else ""
         entries = []
         for found in self._local_models.choices:
-            detail = "loaded" if found.path == loaded else found.detail
+            detail = _("loaded") if found.path == loaded else found.detail
             entries.append(
                 Entry(
                     "model",
@@ -231,14 +234,14 @@ class PaletteController(QObject):
         elif kind == "message":
             rows = []
         elif kind:
-            rows = _section(KINDS[kind].heading, self._source(kind).find(query, _ALL))
+            rows = _section(translate(KINDS[kind].heading), self._source(kind).find(query, _ALL))
         else:
             rows = self._everything(query)
         wants_messages = bool(query) and (kind == "message" or (not kind and len(query) >= _LEAST))
-        nothing = f"No results for “{query}”." if query else "Nothing to show yet."
+        nothing = _("No results for “{query}”.", query=query) if query else _("Nothing to show yet.")
         if kind == "message" and not query:
-            nothing = "Type words to find in messages."
-        self.palette.show_rows(rows, "Searching messages…" if wants_messages and not rows else nothing)
+            nothing = _("Type words to find in messages.")
+        self.palette.show_rows(rows, _("Searching messages…") if wants_messages and not rows else nothing)
         if wants_messages:
             self._later.start()
         else:
@@ -255,10 +258,10 @@ class PaletteController(QObject):
                     (
                         -usable[0].score + 30 * bool(usable[0].entry.trouble),
                         place,
-                        _section(KINDS[kind].heading, usable),
+                        _section(translate(KINDS[kind].heading), usable),
                     )
                 )
-        return [row for *_, rows in sorted(sections, key=lambda each: each[:2]) for row in rows]
+        return [row for *_unused, rows in sorted(sections, key=lambda each: each[:2]) for row in rows]
 
     def _at_first(self) -> list[PaletteRow]:
         """Before anything is typed: what was used last, then the latest chats and the actions."""
@@ -286,7 +289,11 @@ class PaletteController(QObject):
             for match in self._source("action").first(_ALL)
             if match.entry.key not in seen and not match.entry.trouble
         ]
-        return [*_section("Recently used", recent), *_section("Chats", latest), *_section("Actions", actions)]
+        return [
+            *_section(_("Recently used"), recent),
+            *_section(_("Chats"), latest),
+            *_section(_("Actions"), actions),
+        ]
 
     def _find_messages(self) -> None:
         """Search the messages, after the rest; the hits are shown below."""
@@ -294,18 +301,20 @@ class PaletteController(QObject):
         hits = self._session.search(query, 50 if kind == "message" else 8)
         found = []
         for hit in hits:
-            entry = Entry("message", f"message:{hit.message_id}", hit.snippet, hit.title or UNTITLED)
+            entry = Entry(
+                "message", f"message:{hit.message_id}", hit.snippet, hit.title or translate(UNTITLED)
+            )
             found.append(Match(entry, spans=hit.spans))
         palette = self.palette
         if found:
-            palette.add_rows(_section(KINDS["message"].heading, found))
+            palette.add_rows(_section(translate(KINDS["message"].heading), found))
         elif not palette.rows.rows:
-            palette.show_rows([], f"No results for “{query}”, and no message contains it.")
+            palette.show_rows([], _("No results for “{query}”, and no message contains it.", query=query))
 
     # -- what choosing does
 
     def _choose(self, entry: Entry) -> None:
-        sort, _, what = entry.key.partition(":")
+        sort, _unused, what = entry.key.partition(":")
         if sort != "message":
             self._session.preferences.remember_choice(entry.key)
         if sort == "chat":
@@ -328,7 +337,7 @@ class PaletteController(QObject):
 
     def _show_setting(self, cls_name: str, name: str) -> None:
         pages = (page.cls for page in PREFERENCES if page.cls is not None)
-        classes = {cls.__name__: cls for cls in (*(cls for _, cls in PANES), *pages)}
+        classes = {cls.__name__: cls for cls in (*(cls for _unused, cls in PANES), *pages)}
         cls = classes.get(cls_name, Settings)
         page = preference_page(cls, name)
         if page < 0:
@@ -340,7 +349,7 @@ class PaletteController(QObject):
 def _setting(title: str, cls: type[Settings], name: str) -> Entry:
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     info = setting_info(fields[name])
-    choices = " ".join(label for _, label in info.choices)
+    choices = " ".join(label for _unused, label in info.choices)
     words = f"{title} {info.group} {setting_words(cls, name)} {choices} {info.help}"
     return Entry("setting", f"setting:{cls.__name__}.{name}", info.label, title, words)
 

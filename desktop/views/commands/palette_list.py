@@ -20,6 +20,7 @@ from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOpti
 from desktop.items.commands.palette import KINDS, PaletteRow
 from desktop.items.rows_model import RowsModel
 from desktop.views.widgets.icons import pixmap
+from engine.words import _
 
 __all__ = ["PaletteList", "PaletteRows"]
 
@@ -210,7 +211,7 @@ class PaletteList(QListView):
     def __init__(self, rows: PaletteRows, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("paletteList")
-        self.setAccessibleName("Results")
+        self.setAccessibleName(_("Results"))
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setMouseTracking(True)
         self.setEditTriggers(QListView.EditTrigger.NoEditTriggers)

@@ -18,6 +18,7 @@ from desktop.views.commands.keymap import Keymap, native, portable, typing_troub
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
+from engine.words import _
 
 __all__ = ["ShortcutEditor"]
 
@@ -34,19 +35,19 @@ class ShortcutEditor(QFrame):
         self._name = self._before = ""
         self.keys = QKeySequenceEdit()
         self.keys.setMaximumSequenceLength(1)
-        self.keys.setAccessibleName("Press the new key combination")
+        self.keys.setAccessibleName(_("Press the new key combination"))
         inner = self.keys.findChild(QLineEdit)
         if inner is not None:
-            inner.setPlaceholderText("Press the new key combination")
-            inner.setAccessibleName("Press the new key combination")
+            inner.setPlaceholderText(_("Press the new key combination"))
+            inner.setAccessibleName(_("Press the new key combination"))
         self.keys.keySequenceChanged.connect(lambda _keys: self._check())
         self.keys.installEventFilter(self)
-        self.use = QPushButton("Use")
+        self.use = QPushButton(_("Use"))
         self.use.clicked.connect(self._use)
-        self.remove = QPushButton("Remove")
-        self.remove.setToolTip("Remove this key; the command's other keys stay")
+        self.remove = QPushButton(_("Remove"))
+        self.remove.setToolTip(_("Remove this key; the command's other keys stay"))
         self.remove.clicked.connect(self._remove)
-        self.cancel = QPushButton("Cancel")
+        self.cancel = QPushButton(_("Cancel"))
         self.cancel.clicked.connect(self._end)
         self.note = text_label(wraps=True, plain=True)
         line = QHBoxLayout()
@@ -61,7 +62,7 @@ class ShortcutEditor(QFrame):
         self._name, self._before = name, key
         self.keys.setKeySequence(QKeySequence(key, QKeySequence.SequenceFormat.PortableText))
         self.remove.setVisible(bool(key))
-        self.setAccessibleName(f"Key for {self._keymap.words(name)}")
+        self.setAccessibleName(_("Key for {words}", words=self._keymap.words(name)))
         self.show()
         self._check()
         self.keys.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -76,14 +77,24 @@ class ShortcutEditor(QFrame):
         key = self.pressed
         owner = self._keymap.owner(key) if key else ""
         taken = bool(owner) and owner != self._name
-        words = [f"{native(key)} is already used for “{self._keymap.words(owner)}”."] if taken else []
+        words = (
+            [
+                _(
+                    "{native} is already used for “{words}”.",
+                    native=native(key),
+                    words=self._keymap.words(owner),
+                )
+            ]
+            if taken
+            else []
+        )
         trouble = typing_trouble(key)
         words += [trouble] if trouble else []
         if key and owner == self._name and key != self._before:
-            words.append(f"{native(key)} is already a key for this command.")
+            words.append(_("{native} is already a key for this command.", native=native(key)))
         self.note.setText(" ".join(words))
         self.note.setVisible(bool(words))
-        self.use.setText("Reassign" if taken else "Use anyway" if trouble else "Use")
+        self.use.setText(_("Reassign") if taken else _("Use anyway") if trouble else _("Use"))
         self.use.setEnabled(bool(key) and key != self._before and owner != self._name)
         if words:
             announce(self.keys, " ".join(words))

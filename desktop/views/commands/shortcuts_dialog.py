@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from desktop.views.commands.actions import COMMANDS, ELSEWHERE
+from desktop.views.commands.actions import COMMANDS, ELSEWHERE, MENUS
 from desktop.views.commands.keymap import Keymap, native
 from desktop.views.commands.shortcut_editor import ShortcutEditor
 from desktop.views.layout.fill import fill
@@ -27,6 +27,7 @@ from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
+from engine.words import _, translate
 
 __all__ = ["ShortcutsDialog"]
 
@@ -44,9 +45,9 @@ class _KeyRow(QFrame):
         self.label = text_label(keymap.words(name), wraps=True, plain=True)
         self._keys = QHBoxLayout()
         self._keys.setSpacing(6)
-        self.add = IconButton("add", f"Add a key for {keymap.words(name)}")
+        self.add = IconButton("add", _("Add a key for {words}", words=keymap.words(name)))
         self.add.clicked.connect(lambda: edit(self, ""))
-        self.reset = IconButton("reset", f"Reset the keys for {keymap.words(name)}")
+        self.reset = IconButton("reset", _("Reset the keys for {words}", words=keymap.words(name)))
         self.reset.clicked.connect(self._reset)
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)
@@ -75,8 +76,14 @@ class _KeyRow(QFrame):
             button = QPushButton(f"\u2066{native(key)}\u2069" if self.isRightToLeft() else native(key))
             button.setObjectName("key")
             button.setAutoDefault(False)
-            button.setAccessibleName(f"{native(key)}: change this key for {self._keymap.words(self.name)}")
-            button.setToolTip("Change or remove this key")
+            button.setAccessibleName(
+                _(
+                    "{native}: change this key for {words}",
+                    native=native(key),
+                    words=self._keymap.words(self.name),
+                )
+            )
+            button.setToolTip(_("Change or remove this key"))
             button.clicked.connect(lambda _checked=False, key=key: self._edit(self, key))
             self._keys.addWidget(button)
             self._buttons.append(button)
@@ -106,21 +113,21 @@ class ShortcutsDialog(QDialog):
 
     def __init__(self, keymap: Keymap, parent: QWidget) -> None:
         super().__init__(parent)
-        self.setWindowTitle("Keyboard shortcuts")
+        self.setWindowTitle(_("Keyboard shortcuts"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.keymap = keymap
         self.rows: dict[str, _KeyRow] = {}
         self._sections: list[tuple[QLabel, list[QWidget], list[str]]] = []
         self.query = _Query()
         self.query.setProperty("tone", "search")
-        self.query.setPlaceholderText("Search commands and keys")
-        self.query.setAccessibleName("Search commands and keys")
+        self.query.setPlaceholderText(_("Search commands and keys"))
+        self.query.setAccessibleName(_("Search commands and keys"))
         add_clear_button(self.query)
         self.query.textChanged.connect(self._search)
         self.editor = ShortcutEditor(keymap, self)
         self.editor.done.connect(self._end_edit)
         self.editor.hide()
-        self._nothing = text_label("No matching commands.", "muted")
+        self._nothing = text_label(_("No matching commands."), "muted")
         self._nothing.setContentsMargins(4, 12, 4, 12)
         self._nothing.hide()
         self._scroll = VerticalScrollArea(self._table())
@@ -134,8 +141,8 @@ class ShortcutsDialog(QDialog):
 
     def _buttons(self) -> QDialogButtonBox:
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
-        self.reset_all = buttons.addButton("Reset all", QDialogButtonBox.ButtonRole.ResetRole)
-        self.reset_all.setToolTip("Reset the keys of all commands to their defaults")
+        self.reset_all = buttons.addButton(_("Reset all"), QDialogButtonBox.ButtonRole.ResetRole)
+        self.reset_all.setToolTip(_("Reset the keys of all commands to their defaults"))
         self.reset_all.clicked.connect(self._reset_all)
         for button in buttons.buttons():
             if isinstance(button, QPushButton):
@@ -148,13 +155,15 @@ class ShortcutsDialog(QDialog):
         column = QVBoxLayout(table)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        for menu in dict.fromkeys(command.menu for command in COMMANDS):
+        for menu in MENUS:
             names = [command.name for command in COMMANDS if command.menu == menu and command.text]
             for name in names:
                 self.rows[name] = _KeyRow(self.keymap, name, self._begin_edit)
-            self._add_section(column, menu, [self.rows[name] for name in names], [])
-        fixed = [_fixed_row(text, keys) for text, keys in ELSEWHERE]
-        self._add_section(column, "Fixed keys", fixed, [f"{text} {keys}".lower() for text, keys in ELSEWHERE])
+            self._add_section(column, translate(menu), [self.rows[name] for name in names], [])
+        fixed = [_fixed_row(translate(text), keys) for text, keys in ELSEWHERE]
+        self._add_section(
+            column, _("Fixed keys"), fixed, [f"{translate(text)} {keys}".lower() for text, keys in ELSEWHERE]
+        )
         column.addWidget(self._nothing)
         column.addStretch(1)
         return table

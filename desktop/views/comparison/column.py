@@ -11,6 +11,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
+from engine.words import _
 
 __all__ = ["ComparisonColumn"]
 
@@ -39,25 +40,25 @@ class ComparisonColumn(QFrame):
         self.setObjectName("comparisonColumn")
         self.messages = MessagesModel(self)
         self.title = text_label(tone="heading", plain=True, wraps=True)
-        self.stop = IconButton("stop", f"Stop reply {place}")
+        self.stop = IconButton("stop", _("Stop reply {place}", place=place))
         policy = self.stop.sizePolicy()
         policy.setRetainSizeWhenHidden(True)  # the title stays where it is
         self.stop.setSizePolicy(policy)
         self.stop.clicked.connect(self.stop_requested)
         self.transcript = TranscriptView(self.messages, offered=_OFFERED)
-        self.transcript.setAccessibleName(f"Reply {place}")
+        self.transcript.setAccessibleName(_("Reply {place}", place=place))
         # only then a low window shrinks it, and not what is above and below it
         self.transcript.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
         self.transcript.setMinimumHeight(3 * self.fontMetrics().height())
         self.transcript.action.connect(self._act)
         self.words = text_label(tone="muted", plain=True, wraps=True)
-        self.keep = QPushButton("Keep this reply")
+        self.keep = QPushButton(_("Keep this reply"))
         self.keep.setProperty("tone", "primary")
-        self.keep.setAccessibleName(f"Keep reply {place}")
-        self.keep.setToolTip(f"Use this reply in the chat (Ctrl+{place})")
+        self.keep.setAccessibleName(_("Keep reply {place}", place=place))
+        self.keep.setToolTip(_("Use this reply in the chat (Ctrl+{place})", place=place))
         self.keep.clicked.connect(self.keep_requested)
-        self.retry = QPushButton("Retry")
-        self.retry.setAccessibleName(f"Generate reply {place} again")
+        self.retry = QPushButton(_("Retry"))
+        self.retry.setAccessibleName(_("Generate reply {place} again", place=place))
         self.retry.clicked.connect(self.retry_requested)
         self.retry.hide()
         top = Qt.AlignmentFlag.AlignTop
@@ -74,7 +75,7 @@ class ComparisonColumn(QFrame):
     def show_column(self, name: str) -> None:
         """Show how the reply is written; `name` says it, and by which model or persona."""
         self.title.setText(f"{self.place}. {name}")
-        self.setAccessibleName(f"Reply {self.place}: {name}")
+        self.setAccessibleName(_("Reply {place}: {name}", place=self.place, name=name))
 
     def show_item(self, item: MessageItem | None) -> None:
         """Show the reply as it is now; None if it has not been begun."""

@@ -22,6 +22,7 @@ from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.controller import ComposerController
 from desktop.views.personas.controller import PersonaController
 from engine.settings import Settings
+from engine.words import _
 
 if TYPE_CHECKING:
     from desktop.views.comparison.dialog import CompareDialog, Offers
@@ -216,11 +217,11 @@ class ComparisonController(QObject):
         if path and (model is None or model.path != path):
             name = model_name(path)
             self._chat.banner.show_notice(
-                f"This reply was written by {name}, which is not loaded.", "info",
-                offer=(f"Load {name}", lambda: self.load_requested.emit(path)),
+                _("This reply was written by {name}, which is not loaded.", name=name), "info",
+                offer=(_("Load {name}", name=name), lambda: self.load_requested.emit(path)),
             )  # fmt: skip
         elif discarded:
-            self._chat.banner.show_notice("The other replies were deleted.", "info", undo=True)
+            self._chat.banner.show_notice(_("The other replies were deleted."), "info", undo=True)
 
     @Slot()
     def _leave(self) -> None:

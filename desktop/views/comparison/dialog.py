@@ -32,14 +32,15 @@ from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
 from engine.settings import SamplerSettings, SettingInfo, setting_info
+from engine.words import N_, _, translate
 
 __all__ = ["MOST_COLUMNS", "CompareDialog", "Offers", "label_of"]
 
 MOST_COLUMNS = 4
-_AS_IN_CHAT = "As in this chat"
+_AS_IN_CHAT = N_("As in this chat")
 _UNSET = -0.01
 """The value of the temperature's box that stands for none."""
-_HEADS = ("", "Preset", "Temperature", "Seed", "Persona", "Model", "")
+_HEADS = ("", N_("Preset"), N_("Temperature"), N_("Seed"), N_("Persona"), N_("Model"), "")
 
 
 class Offers(NamedTuple):
@@ -55,11 +56,13 @@ def label_of(settings: ColumnSettings, personas: Sequence[tuple[int, str]] = ())
     parts = [
         dict(personas).get(settings.persona, ""),
         settings.preset,
-        f"temperature {settings.temperature:g}" if settings.temperature is not None else "",
+        _("temperature {temperature:g}", temperature=settings.temperature)
+        if settings.temperature is not None
+        else "",
         f"seed {settings.seed}" if settings.seed is not None else "",
     ]
     found = ", ".join(part for part in parts if part)
-    return found[:1].upper() + found[1:] if found else _AS_IN_CHAT
+    return found[:1].upper() + found[1:] if found else translate(_AS_IN_CHAT)
 
 
 class _Row:
@@ -68,22 +71,22 @@ class _Row:
     def __init__(self, offers: Offers, settings: ColumnSettings) -> None:
         self.number = text_label()
         self.preset = _choice(
-            [("", _AS_IN_CHAT), *((name, name) for name in offers.presets)], settings.preset
+            [("", translate(_AS_IN_CHAT)), *((name, name) for name in offers.presets)], settings.preset
         )
         self.temperature = QDoubleSpinBox()
         info = _info("temperature")
         self.temperature.setRange(_UNSET, info.high if info.high is not None else 100.0)
         self.temperature.setDecimals(2)
         self.temperature.setSingleStep(0.1)
-        self.temperature.setSpecialValueText("Unchanged")
+        self.temperature.setSpecialValueText(_("Unchanged"))
         self.temperature.setValue(_UNSET if settings.temperature is None else settings.temperature)
         self.temperature.lineEdit().setTextMargins(6, 0, 0, 0)
         self.seed = QLineEdit("" if settings.seed is None else str(settings.seed))
-        self.seed.setPlaceholderText("Unchanged")
+        self.seed.setPlaceholderText(_("Unchanged"))
         self.seed.setValidator(QRegularExpressionValidator(QRegularExpression(r"\d{0,18}"), self.seed))
-        self.persona = _choice([(0, _AS_IN_CHAT), *offers.personas], settings.persona)
-        self.model = _choice([("", "Loaded model"), *offers.models], settings.model)
-        self.remove = IconButton("trash", "Remove this reply")
+        self.persona = _choice([(0, translate(_AS_IN_CHAT)), *offers.personas], settings.persona)
+        self.model = _choice([("", _("Loaded model")), *offers.models], settings.model)
+        self.remove = IconButton("trash", _("Remove this reply"))
 
     def fields(self) -> tuple[QWidget, ...]:
         """All widgets of the row, from left to right."""
@@ -120,14 +123,14 @@ class CompareDialog(QDialog):
         self._offers = offers
         self.rows: list[_Row] = []
         self.setObjectName("compareDialog")
-        self.setWindowTitle("Compare replies")
+        self.setWindowTitle(_("Compare replies"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        about = text_label(f"Replies to “{prompt}”", "muted", wraps=True, plain=True)
+        about = text_label(_("Replies to “{prompt}”", prompt=prompt), "muted", wraps=True, plain=True)
         self._body = QWidget()
         self._grid = QGridLayout(self._body)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setHorizontalSpacing(8)
-        self._heads = [text_label(head, "muted") for head in _HEADS]
+        self._heads = [text_label(translate(head), "muted") for head in _HEADS]
         for place, head in enumerate(self._heads):
             self._grid.addWidget(head, 0, place)
         area = QScrollArea()
@@ -135,16 +138,16 @@ class CompareDialog(QDialog):
         area.setWidgetResizable(True)
         area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         area.setWidget(self._body)
-        self.add = QPushButton("Add a reply")
+        self.add = QPushButton(_("Add a reply"))
         self.add.setAutoDefault(False)
         self.add.clicked.connect(lambda: self.add_row(ColumnSettings()))
         hint = text_label(
-            "Replies from the loaded model are written at the same time. Then the next model is loaded.",
+            _("Replies from the loaded model are written at the same time. Then the next model is loaded."),
             "muted", wraps=True,
         )  # fmt: skip
         hint.setVisible(bool(offers.models))
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
-        write = self.buttons.addButton("Generate replies", QDialogButtonBox.ButtonRole.AcceptRole)
+        write = self.buttons.addButton(_("Generate replies"), QDialogButtonBox.ButtonRole.AcceptRole)
         write.setDefault(True)
         self.buttons.accepted.connect(self._accept)
         self.buttons.rejected.connect(self.reject)
@@ -178,8 +181,8 @@ class CompareDialog(QDialog):
         self.rows[-1].preset.setFocus()
 
     def _arrange(self) -> None:
-        hidden = {name for name, given in (("Persona", self._offers.personas), ("Model", self._offers.models))
-                  if not given}  # fmt: skip
+        offered = (("Persona", self._offers.personas), ("Model", self._offers.models))
+        hidden = {name for name, given in offered if not given}
         for place, head in enumerate(self._heads):
             head.setVisible(_HEADS[place] not in hidden)
         for number, row in enumerate(self.rows, 1):
@@ -188,8 +191,10 @@ class CompareDialog(QDialog):
                 self._grid.addWidget(field, number, place)
                 field.setVisible(_HEADS[place] not in hidden)
                 if not isinstance(field, QLabel | IconButton):
-                    field.setAccessibleName(f"{_HEADS[place]} of reply {number}")
-            row.remove.set_face("trash", f"Remove reply {number}")
+                    field.setAccessibleName(
+                        _("{heading} of reply {number}", heading=translate(_HEADS[place]), number=number)
+                    )
+            row.remove.set_face("trash", _("Remove reply {number}", number=number))
             row.remove.setEnabled(len(self.rows) > 2)
             self._grid.setRowStretch(number, 0)
         self._grid.setRowStretch(len(self.rows) + 1, 1)

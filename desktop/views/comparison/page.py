@@ -32,7 +32,7 @@ from desktop.views.widgets.banner import announce
 from desktop.views.widgets.elided_label import ElidedLabel
 from desktop.views.widgets.icons import IconButton
 from engine.core import Stats
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = ["ComparisonPage"]
 
@@ -41,8 +41,8 @@ _MARGIN = 12
 _AT_ONCE = 2
 """How many columns are made in one turn of the event loop."""
 _STATES = {
-    "waiting": "Waiting for other replies", "prefill": "Reading the prompt", "answering": "Writing",
-    "stopping": "Stopping",
+    "waiting": N_("Waiting for other replies"), "prefill": N_("Reading the prompt"),
+    "answering": N_("Writing"), "stopping": N_("Stopping"),
 }  # fmt: skip
 
 
@@ -69,14 +69,14 @@ class ComparisonPage(QWidget):
         self._text_scale, self._thinking, self._unfolds = 100, tuple[Tag, ...](), True
         self.setObjectName("comparisonPage")
         self.title = ElidedLabel(bold=True)
-        self.discard = QCheckBox("Delete the other replies")
+        self.discard = QCheckBox(_("Delete the other replies"))
         self.discard.setToolTip(
-            "When you keep a reply, delete the others instead of keeping them as versions"
+            _("When you keep a reply, delete the others instead of keeping them as versions")
         )
         self.discard.setMinimumWidth(24)  # in a narrow window it is its box alone
-        self.stop = QPushButton("Stop all")
+        self.stop = QPushButton(_("Stop all"))
         self.stop.clicked.connect(self.stop_all)
-        self.close_button = IconButton("close", "Close the comparison", self)
+        self.close_button = IconButton("close", _("Close the comparison"), self)
         self.close_button.clicked.connect(self.leave)
         self._body = QWidget()
         self._body.setObjectName("comparisonColumns")
@@ -137,7 +137,7 @@ class ComparisonPage(QWidget):
             return
         self.title.show_words(self._words(comparison))
         self.setAccessibleName(self.title.words)
-        for _ in range(_AT_ONCE):
+        for _unused in range(_AT_ONCE):
             self._make_next()
 
     def _make_next(self) -> None:
@@ -182,7 +182,7 @@ class ComparisonPage(QWidget):
         return (
             ngettext("{n} reply to “{text}”", "{n} replies to “{text}”", count, text=text)
             if text
-            else "Compare replies"
+            else _("Compare replies")
         )
 
     def _show_all(self) -> None:
@@ -199,7 +199,7 @@ class ComparisonPage(QWidget):
             return
         unsaved = self._session.replies.unsaved.find(message.id)
         stats = unsaved.stats if unsaved is not None else message.stats
-        self._ends[message.id] = footer({**stats, LABEL: ""}) or notice(message) or "Ended"
+        self._ends[message.id] = footer({**stats, LABEL: ""}) or notice(message) or _("Ended")
         item = self._session.replies.item(message)
         # its figures stand below it, and its other versions beside it
         shown.show_item(type(item)(
@@ -212,7 +212,7 @@ class ComparisonPage(QWidget):
         name = model_name(column.settings.model) if len(models) > 1 and column.settings.model else ""
         author = message.author.name if message is not None else ""
         parts = [part for part in (column.label, name, author) if part]
-        return " · ".join(dict.fromkeys(parts)) or "Reply"
+        return " · ".join(dict.fromkeys(parts)) or _("Reply")
 
     def _read(self, message: int) -> StoredMessage | None:
         try:
@@ -233,7 +233,7 @@ class ComparisonPage(QWidget):
         column, state = shown.column, self._session.replies.engine.state_of(shown.column.message)
         growing = self._session.replies.growing(column.message) is not None
         if growing:
-            parts = (_STATES.get(state, "Writing"), self._speed(column.message))
+            parts = (translate(_STATES.get(state, N_("Writing"))), self._speed(column.message))
             words = " · ".join(part for part in parts if part)
         else:
             words = self._ends.get(column.message, column.words)
@@ -247,7 +247,7 @@ class ComparisonPage(QWidget):
             return ""
         tokens = ngettext("{n} token", "{n} tokens", stats.new_tokens)
         speed = stats.decode_tokens_per_second
-        return f"{tokens} · {speed:.1f} tok/s" if speed > 0 else tokens
+        return _("{tokens} · {speed:.1f} tok/s", tokens=tokens, speed=speed) if speed > 0 else tokens
 
     def _shown(self, message: int) -> ComparisonColumn | None:
         return next((each for each in self.columns if message and each.column.message == message), None)
@@ -261,7 +261,9 @@ class ComparisonPage(QWidget):
     def _on_progress(self, message: int, stage: str, done: int, total: int) -> None:
         shown = self._shown(message)
         if shown is not None and self._session.replies.engine.state_of(message) == "prefill":
-            words = f"{stage}, {done:,} of {total:,}" if total else stage
+            words = (
+                _("{stage}, {done:,} of {total:,}", stage=stage, done=done, total=total) if total else stage
+            )
             shown.show_state(words, runs=True, may_keep=True)
 
     @Slot(int, object)
@@ -280,7 +282,7 @@ class ComparisonPage(QWidget):
         if (shown := self._shown(message)) is not None:
             self._show(shown)
             self._show_states()
-            announce(self, f"Reply {shown.place}: {shown.words.text()}")
+            announce(self, _("Reply {place}: {text}", place=shown.place, text=shown.words.text()))
 
     # -- what the user does
 

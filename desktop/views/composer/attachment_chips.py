@@ -14,7 +14,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton, tinted
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["AttachmentChips", "count_words"]
 
@@ -41,8 +41,8 @@ class AttachmentChips(QWidget):
         self.setSizePolicy(policy)
         self._reading = QFrame(self)
         self._reading.setObjectName("chip")
-        words = text_label("Reading…", "muted")
-        self.stop = IconButton("close", "Stop reading files")
+        words = text_label(_("Reading…"), "muted")
+        self.stop = IconButton("close", _("Stop reading files"))
         self.stop.clicked.connect(self.stopped)
         fill(QHBoxLayout(self._reading), words, self.stop, margins=(8, 1, 2, 1), spacing=4)
         self._reading.hide()
@@ -91,15 +91,19 @@ class _Chip(QFrame):
         self.face.setAutoRaise(True)
         self.face.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.face.setText(name.replace("&", "&&"))
-        self.face.setToolTip(f"{held.attachment.name}\nClick to preview the text that the model reads")
-        self.face.setAccessibleName(f"Preview of {held.attachment.name}, {count_words(held)}")
+        self.face.setToolTip(
+            _("{attachment}\nClick to preview the text that the model reads", attachment=held.attachment.name)
+        )
+        self.face.setAccessibleName(
+            _("Preview of {attachment}, {size}", attachment=held.attachment.name, size=count_words(held))
+        )
         colour = self.palette().color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText).name()
         side = round(self.face.fontMetrics().height() * 1.05)
         self.face.setIconSize(QSize(side, side))
         self.face.setIcon(tinted(kind_of(held.attachment.name), colour, colour))
         words = count_words(held) + (f", {held.attachment.note}" if held.attachment.note else "")
         self.count = text_label(words, "muted")
-        self.close_button = IconButton("close", f"Remove {held.attachment.name}")
+        self.close_button = IconButton("close", _("Remove {attachment}", attachment=held.attachment.name))
         fill(QHBoxLayout(self), self.face, self.count, self.close_button, margins=(2, 1, 2, 1), spacing=4)
         self.face.clicked.connect(lambda: self.opened.emit(self.key))
         self.close_button.clicked.connect(lambda: self.removed.emit(self.key))

@@ -16,10 +16,11 @@ from desktop.views.composer.attachment_chips import AttachmentChips, count_words
 from desktop.views.transcript.row_widgets.attachment import ATTACHMENT_ACTION
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.suggestion_bar import SuggestionBar
+from engine.words import N_, _, translate
 
 __all__ = ["AttachmentController"]
 
-_KINDS = "Text, code, CSV and PDF files (*)"
+_KINDS = N_("Text, code, CSV and PDF files (*)")
 PASTED = "pasted"
 
 
@@ -72,7 +73,7 @@ class AttachmentController(QObject):
 
     def ask(self) -> None:
         """Let the user choose files, and attach them."""
-        ask_open(self._window, "Attach files", self.take, _KINDS, several=True)
+        ask_open(self._window, _("Attach files"), self.take, translate(_KINDS), several=True)
 
     def show(self) -> None:
         """Update the chips."""
@@ -102,7 +103,7 @@ class AttachmentController(QObject):
     def _show_sent(self, action: str, message: int) -> None:
         """A file in the transcript was clicked."""
         if action.startswith(ATTACHMENT_ACTION):
-            files, _ = split(self._session.messages.item(message).text)
+            files, _unused = split(self._session.messages.item(message).text)
             place = int(action.removeprefix(ATTACHMENT_ACTION))
             if place < len(files):
                 # only when needed
@@ -112,9 +113,14 @@ class AttachmentController(QObject):
 
     def _offer_pasted(self, text: str) -> None:
         self._offers.offer(
-            PASTED, f"The pasted text has {len(text):,} characters. You can attach it as a file instead.",
-            "Attach as a file", lambda: self._attach_pasted(text),
-        )  # fmt: skip
+            PASTED,
+            _(
+                "The pasted text has {count:,} characters. You can attach it as a file instead.",
+                count=len(text),
+            ),
+            _("Attach as a file"),
+            lambda: self._attach_pasted(text),
+        )
 
     def _attach_pasted(self, text: str) -> None:
         """Move the pasted text from the box into a file."""
@@ -126,7 +132,7 @@ class AttachmentController(QObject):
         place = box_text.find(plain)
         if place < 0:
             self._chat.show_notice(
-                "The pasted text has been edited since, so it stays in the message.", "info"
+                _("The pasted text has been edited since, so it stays in the message."), "info"
             )
             return
         cursor = composer.box.textCursor()
@@ -138,7 +144,8 @@ class AttachmentController(QObject):
         name = next(
             name
             for number in numbers
-            if (name := f"Pasted text {number}.txt" if number > 1 else "Pasted text.txt") not in taken
+            if (name := _("Pasted text {number}.txt", number=number) if number > 1 else _("Pasted text.txt"))
+            not in taken
         )
         self._service.hold(Attachment(name, plain.strip("\n")), self._session.conversation)
         composer.setFocus()

@@ -11,7 +11,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.growing_text_edit import code_font
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["AttachmentPreview"]
 
@@ -33,14 +33,14 @@ class AttachmentPreview(QDialog):
             ngettext("{n} character", "{n} characters", len(attachment.text)),
         ]
         if attachment.note:
-            facts.append(f"attached: only the {attachment.note}")
+            facts.append(_("attached: only the {note}", note=attachment.note))
         if len(attachment.text) > _MOST_SHOWN:
-            facts.append("only the beginning is shown here, but the model reads all of it")
+            facts.append(_("only the beginning is shown here, but the model reads all of it"))
         name = text_label(attachment.name, "heading", wraps=True, plain=True)
         details = text_label(", ".join(fact for fact in facts if fact), "muted", wraps=True)
         self.box = QPlainTextEdit()
         self.box.setProperty("tone", "field")
-        self.box.setAccessibleName(f"Text of {attachment.name}")
+        self.box.setAccessibleName(_("Text of {attachment}", attachment=attachment.name))
         self.box.setReadOnly(True)
         self.box.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
@@ -51,7 +51,7 @@ class AttachmentPreview(QDialog):
             self.box.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.box.setPlainText(attachment.text[:_MOST_SHOWN])
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
-        copy = QPushButton("Copy")
+        copy = QPushButton(_("Copy"))
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self._text))
         buttons.addButton(copy, QDialogButtonBox.ButtonRole.ActionRole)
         buttons.rejected.connect(self.reject)

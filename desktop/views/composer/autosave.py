@@ -11,6 +11,7 @@ from desktop.services.system.debounce import debounce
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
 from desktop.views.composer.composer import Composer
+from engine.words import _
 
 __all__ = ["DraftAutosave", "saved_draft"]
 
@@ -92,7 +93,7 @@ class DraftAutosave(QObject):
         except StoreError as error:
             if not self._failed:
                 self._failed = True
-                self._session.notice.emit(f"Your text is not saved yet: {error}", "error")
+                self._session.notice.emit(_("Your text is not saved yet: {error}", error=error), "error")
             return
         self._dirty = self._failed = False
         known = self._known | {conversation} if holds else self._known - {conversation}

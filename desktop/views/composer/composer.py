@@ -14,6 +14,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import set_styled
+from engine.words import _
 
 __all__ = ["COLUMN_WIDTH", "Composer"]
 
@@ -46,11 +47,11 @@ class Composer(QWidget):
         self._drafts: dict[int | None, tuple[str, str]] = {}
         self._conversation: int | None = None
         self.box = MessageEdit()
-        self.box.setAccessibleName("Message")
-        self.opening_box = GrowingTextEdit("Start the reply with", least=1, most=4)
-        self.opening_box.setPlaceholderText("Start the reply with…")
+        self.box.setAccessibleName(_("Message"))
+        self.opening_box = GrowingTextEdit(_("Start the reply with"), least=1, most=4)
+        self.opening_box.setPlaceholderText(_("Start the reply with…"))
         self.opening_box.setAccessibleDescription(
-            "The model continues from this text. It applies to the next message only."
+            _("The model continues from this text. It applies to the next message only.")
         )
         self.opening_box.installEventFilter(self)
         self.opening_box.hide()
@@ -64,12 +65,12 @@ class Composer(QWidget):
         self.set_send_with("enter")
 
     def _make_buttons(self) -> None:
-        self.button = IconButton("send", "Send message", role=QPalette.ColorRole.HighlightedText)
+        self.button = IconButton("send", _("Send message"), role=QPalette.ColorRole.HighlightedText)
         self.button.setObjectName("send")
-        self.attach = IconButton("attach", "Attach files")
-        self.opening_button = IconButton("opening", "Start the reply with…")
+        self.attach = IconButton("attach", _("Attach files"))
+        self.opening_button = IconButton("opening", _("Start the reply with…"))
         self.opening_button.setCheckable(True)
-        self.prompts = IconButton("prompts", "Saved prompts")
+        self.prompts = IconButton("prompts", _("Saved prompts"))
         self.thinking = ThinkingPicker()
         self.button.clicked.connect(self._pressed)
         self.attach.clicked.connect(self.attach_requested)
@@ -139,9 +140,9 @@ class Composer(QWidget):
         """ "enter": Enter sends and Shift+Enter breaks the line; "ctrl+enter": only Ctrl+Enter sends."""
         self.box.send_with = key
         self.box.setAccessibleDescription(
-            "Press Enter to send, or Shift and Enter for a new line."
+            _("Press Enter to send, or Shift and Enter for a new line.")
             if key == "enter"
-            else "Press Control and Enter to send, or Enter for a new line."
+            else _("Press Control and Enter to send, or Enter for a new line.")
         )
         self._show_state()
 
@@ -176,14 +177,16 @@ class Composer(QWidget):
         self.box.setFocus()
 
     def _show_state(self) -> None:
-        enter = "Enter" if self.box.send_with == "enter" else "Ctrl+Enter"
+        enter = _("Enter") if self.box.send_with == "enter" else "Ctrl+Enter"
         if self._answering:
-            self.button.set_face("stop", "Stop the reply", "Stop (Esc)")
-            self.box.setPlaceholderText("Write the next message")
+            self.button.set_face("stop", _("Stop the reply"), _("Stop (Esc)"))
+            self.box.setPlaceholderText(_("Write the next message"))
         else:
-            self.button.set_face("send", "Send message", f"Send ({enter})")
+            self.button.set_face("send", _("Send message"), _("Send ({enter})", enter=enter))
             self.box.setPlaceholderText(
-                "Write a message" if enter == "Enter" else "Write a message (Ctrl+Enter to send)"
+                _("Write a message")
+                if self.box.send_with == "enter"
+                else _("Write a message (Ctrl+Enter to send)")
             )
         self.box.viewport().update()  # Qt shows another placeholder only with the next paint.
         self.button.setEnabled(self._answering or self._laden or bool(self.text().strip()))

@@ -22,11 +22,12 @@ from desktop.views.composer.queue_list import QueueList
 from desktop.views.widgets.suggestion_bar import SuggestionBar
 from engine.core import PromptSize
 from engine.settings import StopSettings, ThinkingSettings
+from engine.words import N_, _, translate
 
 __all__ = ["ComposerController"]
 
 _TOO_LONG, _READING = "too long", "reading"
-_UNTIL = {"loading": "Sent when the model is loaded", "no_model": "Sent when a model is loaded"}
+_UNTIL = {"loading": N_("Sent when the model is loaded"), "no_model": N_("Sent when a model is loaded")}
 """When a queued message is sent in these states."""
 _SURELY_SHORT = 1000
 """Messages of fewer bytes need not be counted."""
@@ -102,7 +103,7 @@ class ComposerController(QObject):
         """
         if self._writing.attachments.is_reading(self._session.conversation):
             self._sends_when_read = True
-            self.offers.offer(_READING, "The message is sent when its files are read.", "", None)
+            self.offers.offer(_READING, _("The message is sent when its files are read."), "", None)
             return
         message, opening = self.message(text), self._chat.composer.opening()
         if self._may_be_long(message, opening):
@@ -124,7 +125,7 @@ class ComposerController(QObject):
         """Send the text, and have several replies to it written."""
         if self._chat.composer.opening().strip():
             self._session.notice.emit(
-                "Several replies cannot start with a given text. Clear “Start the reply with” first.",
+                _("Several replies cannot start with a given text. Clear “Start the reply with” first."),
                 "warning",
             )
             return
@@ -190,10 +191,15 @@ class ComposerController(QObject):
             return False
         self.offers.offer(
             _TOO_LONG,
-                f"This message is about {over:,} tokens longer than the context. Trim it before you "
-                "queue it.",
-            "Trim to fit", self._trim, "warning", ("Queue anyway", self._send_anyway),
-        )  # fmt: skip
+            _(
+                "This message is about {over:,} tokens longer than the context. Trim it before you queue it.",
+                over=over,
+            ),
+            _("Trim to fit"),
+            self._trim,
+            "warning",
+            (_("Queue anyway"), self._send_anyway),
+        )
         return True
 
     def _taken(self) -> None:
@@ -218,36 +224,41 @@ class ComposerController(QObject):
             else:
                 self.offers.offer(
                     _TOO_LONG,
-                    "The files were trimmed to fit. Click a file to see what is left of it.",
+                    _("The files were trimmed to fit. Click a file to see what is left of it."),
                     "",
                     None,
                 )
             return
         over = over_text(size)
         if self._cut:
-            words = (
-                f"The message is still {over} too long after trimming its files. Remove some files, "
-                "or choose a larger context length."
+            words = _(
+                "The message is still {over} too long after trimming its files. Remove some "
+                "files, or choose a larger context length.",
+                over=over,
             )
             self.offers.offer(_TOO_LONG, words, "", None, "warning", self._other_way(size))
             return
         drops = self._session.settings(StopSettings).when_full == "drop_oldest"
-        what = "This message" if drops else "The chat with this message"
-        words = f"{what} is {over} too long."
-        words += f" It has {size.prompt:,} tokens." if size.exact else ""
+        what = _("This message") if drops else _("The chat with this message")
+        words = _("{what} is {over} too long.", what=what, over=over)
+        words += _(" It has {prompt:,} tokens.", prompt=size.prompt) if size.exact else ""
         words += (
-            f" The context holds {size.context:,}, of which {size.reply:,} are reserved for the reply."
+            _(
+                " The context holds {context:,}, of which {reply:,} are reserved for the reply.",
+                context=size.context,
+                reply=size.reply,
+            )
             if size.reply
-            else f" The context holds {size.context:,}."
+            else _(" The context holds {context:,}.", context=size.context)
         )
-        self.offers.offer(_TOO_LONG, words, "Trim to fit", self._trim, "warning", self._other_way(size))
+        self.offers.offer(_TOO_LONG, words, _("Trim to fit"), self._trim, "warning", self._other_way(size))
 
     def _other_way(self, size: PromptSize) -> tuple[str, Callable[[], object]] | None:
         """The alternative for a message that is too long; one that does not fit at all would only fail."""
         if size.prompt <= size.context:
-            return "Send anyway", self._send_anyway
+            return _("Send anyway"), self._send_anyway
         if self._session.settings(StopSettings).when_full == "stop" and self._session.messages.rowCount():
-            return "Drop the oldest messages", self._drop_oldest
+            return _("Drop the oldest messages"), self._drop_oldest
         return None
 
     def _drop_oldest(self) -> None:
@@ -259,7 +270,7 @@ class ComposerController(QObject):
         composer = self._chat.composer
         if self._waits():
             self.offers.offer(
-                _TOO_LONG, "The message will be trimmed when the current reply is complete.", "", None
+                _TOO_LONG, _("The message will be trimmed when the current reply is complete."), "", None
             )
         if not self.files.held():
             self._writing.attachments.shorten(self.message(composer.text()), composer.opening())
@@ -289,9 +300,10 @@ class ComposerController(QObject):
         cursor = composer.box.textCursor()
         cursor.select(cursor.SelectionType.Document)
         cursor.insertText(cut)
-        words = (
-            f"The message was trimmed to fit: {len(whole) - len(cut):,} characters were removed from "
-            "its end. Press Ctrl+Z to restore them."
+        words = _(
+            "The message was trimmed to fit: {whole:,} characters were removed from its end. "
+            "Press Ctrl+Z to restore them.",
+            whole=len(whole) - len(cut),
         )
         self.offers.offer(_TOO_LONG, words, "", None)
         composer.setFocus()
@@ -307,7 +319,7 @@ class ComposerController(QObject):
 
     def _show_queue(self) -> None:
         conversation = self._session.conversation
-        until = _UNTIL.get(self._session.state, "Sent when the reply is complete")
+        until = translate(_UNTIL.get(self._session.state, N_("Sent when the reply is complete")))
         self.rows.show_waiting(
             self._writing.queue.waiting(conversation), self._writing.queue.is_held(conversation), until
         )
@@ -316,10 +328,10 @@ class ComposerController(QObject):
         found = self._writing.queue.remove(number)
         if found is not None:
             self._session.push_undo(
-                "removing a queued message",
+                _("removing a queued message"),
                 lambda: self._put_back(found.conversation_id, found.text, found.opening),
             )
-            self._chat.banner.show_notice("The queued message was removed.", "info", undo=True)
+            self._chat.banner.show_notice(_("The queued message was removed."), "info", undo=True)
 
     def _put_back(self, conversation: int, text: str, opening: str) -> None:
         if conversation != self._session.conversation:
@@ -335,7 +347,7 @@ class ComposerController(QObject):
         files, place = split(found.text)
         held = [each.attachment for each in self.files.held()]
         self._writing.attachments.put(
-            [*(attachment for _, attachment in files), *held], self._session.conversation
+            [*(attachment for _unused, attachment in files), *held], self._session.conversation
         )
         composer.set_text("\n\n".join(part for part in (found.text[place:], composer.text()) if part.strip()))
         if found.opening:

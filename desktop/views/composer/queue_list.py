@@ -13,7 +13,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.elided_label import ElidedLabel
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["QueueList"]
 
@@ -35,16 +35,18 @@ class QueueList(QWidget):
         self.rows: list[_Row] = []
         self.hide()
 
-    def show_waiting(
-        self, all_waiting: Sequence[Queued], held: bool, until: str = "Sent when the reply is complete"
-    ) -> None:
+    def show_waiting(self, all_waiting: Sequence[Queued], held: bool, until: str = "") -> None:
         """Show these messages, which are sent when `until` says; `held` ones wait for the user."""
         for row in self.rows:
             self._column.removeWidget(row)
             row.hide()
             row.deleteLater()
         count = len(all_waiting)
-        self.title.setText(ngettext("{n} queued message", "{n} queued messages", count) if held else until)
+        self.title.setText(
+            ngettext("{n} queued message", "{n} queued messages", count)
+            if held
+            else until or _("Sent when the reply is complete")
+        )
         self.rows = [_Row(waiting, sendable=held and place == 0) for place, waiting in enumerate(all_waiting)]
         for row in self.rows:
             self._column.addWidget(row)
@@ -62,13 +64,13 @@ class _Row(QFrame):
         self.number = waiting.id
         files, place = split(waiting.text)
         own = " ".join(waiting.text[place:].split())
-        names = ", ".join(attachment.name for _, attachment in files)
+        names = ", ".join(attachment.name for _unused, attachment in files)
         words = own if not names else f"{own} ({names})" if own else names
-        self.text = ElidedLabel(words, "Queued message")
-        self.send = QPushButton("Send")
-        self.send.setToolTip("Send this message now")
-        self.edit = IconButton("edit", "Edit the queued message")
-        self.remove = IconButton("close", "Remove the queued message")
+        self.text = ElidedLabel(words, _("Queued message"))
+        self.send = QPushButton(_("Send"))
+        self.send.setToolTip(_("Send this message now"))
+        self.edit = IconButton("edit", _("Edit the queued message"))
+        self.remove = IconButton("close", _("Remove the queued message"))
         row = fill(QHBoxLayout(self), (self.text, 1), self.send, margins=(10, 2, 4, 2), spacing=2)
         self.send.setVisible(sendable)  # Only now: without a parent it would be a window for a moment.
         row.addWidget(self.edit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.commands.actions import COMMANDS
 from desktop.views.composer.slash_popup import SlashPopup
+from engine.words import _, translate
 
 if TYPE_CHECKING:
     from desktop.views.composer.saved_prompts_window import SavedPromptsWindow
@@ -67,7 +69,11 @@ class SavedPromptController(QObject):
         prompts = [
             Entry(prompt.name, _words(prompt), "prompt", prompt.text) for prompt in self._service.prompts()
         ]
-        known = [entry for entry in ACTIONS if self._can(entry.word)]
+        known = [
+            dataclasses.replace(entry, words=translate(entry.words))
+            for entry in ACTIONS
+            if self._can(entry.word)
+        ]
         choices = {name: tuple(word.choices()) for name, word in self._words.items() if word.choices}
         return matching(text, known, prompts, choices)
 
@@ -107,7 +113,7 @@ class SavedPromptController(QObject):
         for prompt in prompts[:_MOST_IN_MENU]:
             menu.addAction(prompt.name.replace("&", "&&"), partial(self.insert, prompt))
         menu.addSeparator()
-        menu.addAction("Manage saved prompts…", self.open_list)
+        menu.addAction(_("Manage saved prompts…"), self.open_list)
         menu.aboutToHide.connect(menu.deleteLater)
         button = self._chat.composer.prompts
         menu.popup(button.mapToGlobal(QPoint(0, -menu.sizeHint().height())))
@@ -119,7 +125,7 @@ class SavedPromptController(QObject):
 
     def _do(self, entry: Entry, text: str) -> None:
         self._chat.composer.box.clear()
-        word, _, _ = entry.word.partition(" ")
+        word, _unused, _unused = entry.word.partition(" ")
         if entry.kind == "prompt":
             self.insert(Prompt(0, entry.word, entry.value))
         elif word in self._actions:
@@ -132,7 +138,7 @@ class SavedPromptController(QObject):
     def _set_system(self, text: str) -> None:
         if self._session.set_system_prompt(text):
             self._session.conversation_changed.emit(self._session.conversation)  # The settings show it too.
-            self._chat.banner.show_notice("The system prompt of this chat was changed.", "info")
+            self._chat.banner.show_notice(_("The system prompt of this chat was changed."), "info")
 
     def _presets(self) -> Sequence[str]:
         return [preset.name for preset in all_presets(self._session.preferences)]
@@ -140,7 +146,9 @@ class SavedPromptController(QObject):
     def _choose_preset(self, name: str) -> None:
         found = find_preset(self._session.preferences, name)
         if found is not None and self._session.choose_preset(found):
-            self._chat.banner.show_notice(f"The preset “{name}” is now used in this chat.", "info")
+            self._chat.banner.show_notice(
+                _("The preset “{name}” is now used in this chat.", name=name), "info"
+            )
 
 
 def _words(prompt: Prompt) -> str:

@@ -23,6 +23,7 @@ from desktop.views.layout.spacing import SCALE, dialog_margins
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
+from engine.words import _
 
 __all__ = ["SavedPromptForm"]
 
@@ -38,12 +39,12 @@ class SavedPromptForm(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._prompt = prompt
         self.fields: dict[str, GrowingTextEdit] = {}
-        heading = text_label("Preview", "muted")
+        heading = text_label(_("Preview"), "muted")
         self.preview = QPlainTextEdit()
         self.preview.setProperty("tone", "field")
         self.preview.setReadOnly(True)
         self.preview.setTabChangesFocus(True)
-        self.preview.setAccessibleName("Preview")
+        self.preview.setAccessibleName(_("Preview"))
         column = fill(QVBoxLayout(self), self._fields(), heading, (self.preview, 1), self._buttons())
         dialog_margins(column)
         scale = self.fontMetrics().height()
@@ -82,8 +83,8 @@ class SavedPromptForm(QDialog):
 
     def _buttons(self) -> QDialogButtonBox:
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
-        insert = self.buttons.addButton("Insert", QDialogButtonBox.ButtonRole.AcceptRole)
-        insert.setToolTip("Insert (Ctrl+Enter)")
+        insert = self.buttons.addButton(_("Insert"), QDialogButtonBox.ButtonRole.AcceptRole)
+        insert.setToolTip(_("Insert (Ctrl+Enter)"))
         insert.setDefault(True)
         insert.setProperty("tone", "primary")
         self.buttons.accepted.connect(self._insert)

@@ -24,12 +24,13 @@ from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["SavedPromptsWindow"]
 
-_HINT = "Write placeholders in double braces: {{topic}}, or {{language=English}} with a default value."
-_NONE = "There are no saved prompts yet. Choose “New prompt” to write one, or import some."
-_FILES = "Prompts (*.json)"
+_HINT = N_("Write placeholders in double braces: {{topic}}, or {{language=English}} with a default value.")
+_NONE = N_("There are no saved prompts yet. Choose “New prompt” to write one, or import some.")
+_FILES = N_("Prompts (*.json)")
 
 
 class SavedPromptsWindow(QDialog):
@@ -39,24 +40,24 @@ class SavedPromptsWindow(QDialog):
 
     def __init__(self, service: SavedPromptService, parent: QWidget) -> None:
         super().__init__(parent)
-        self.setWindowTitle("Saved prompts")
+        self.setWindowTitle(_("Saved prompts"))
         self._service, self._window = service, parent.window()
         self._deleted: Prompt | None = None
         self.list = QListWidget()
         self.list.setProperty("tone", "order")
-        self.list.setAccessibleName("Saved prompts")
-        self.list.currentItemChanged.connect(lambda *_: self._show_chosen())
+        self.list.setAccessibleName(_("Saved prompts"))
+        self.list.currentItemChanged.connect(lambda *_unused: self._show_chosen())
         self.list.itemActivated.connect(lambda _item: self._insert())
-        self.empty = EmptyState(self.list, _NONE)
+        self.empty = EmptyState(self.list, translate(_NONE))
         self.name = QLineEdit()
-        self.name.setAccessibleName("Name of the prompt")
-        self.name.setPlaceholderText("Name (also the slash command)")
-        self.text = GrowingTextEdit("Text of the prompt", least=9, most=18)
-        self.text.setPlaceholderText("Text to insert into the message")
-        self.hint = text_label(_HINT, "muted", wraps=True)
+        self.name.setAccessibleName(_("Name of the prompt"))
+        self.name.setPlaceholderText(_("Name (also the slash command)"))
+        self.text = GrowingTextEdit(_("Text of the prompt"), least=9, most=18)
+        self.text.setPlaceholderText(_("Text to insert into the message"))
+        self.hint = text_label(translate(_HINT), "muted", wraps=True)
         self.notice = text_label(wraps=True)
         self.notice.hide()
-        self.undo = QPushButton("Undo")
+        self.undo = QPushButton(_("Undo"))
         self.undo.hide()
         self._make_buttons()
         self._arrange()
@@ -69,16 +70,16 @@ class SavedPromptsWindow(QDialog):
         self._fill()
 
     def _make_buttons(self) -> None:
-        self.new = QPushButton("New prompt")
-        self.remove = QPushButton("Delete")
-        self.insert = QPushButton("Insert")
-        self.load = QPushButton("Import…")
-        self.save = QPushButton("Export…")
-        self.close_button = QPushButton("Close")
+        self.new = QPushButton(_("New prompt"))
+        self.remove = QPushButton(_("Delete"))
+        self.insert = QPushButton(_("Insert"))
+        self.load = QPushButton(_("Import…"))
+        self.save = QPushButton(_("Export…"))
+        self.close_button = QPushButton(_("Close"))
         for button in (self.new, self.remove, self.load, self.save, self.close_button):
             button.setAutoDefault(False)
         self.insert.setProperty("tone", "primary")
-        self.insert.setToolTip("Insert this prompt into the message")
+        self.insert.setToolTip(_("Insert this prompt into the message"))
         self.new.clicked.connect(self._begin_new)
         self.remove.clicked.connect(self._remove)
         self.insert.clicked.connect(self._insert)
@@ -151,7 +152,7 @@ class SavedPromptsWindow(QDialog):
 
     def _show_variables(self) -> None:
         names = list(variables(self.text.text()))
-        self.hint.setText(f"Asks for: {', '.join(names)}." if names else _HINT)
+        self.hint.setText(_("Asks for: {names}.", names=", ".join(names)) if names else translate(_HINT))
 
     def _show_notice(self, sentence: str, _level: str) -> None:
         self.notice.setText(sentence)
@@ -169,7 +170,10 @@ class SavedPromptsWindow(QDialog):
     def _begin_new(self) -> None:
         self.text.commit()
         taken = {prompt.name for prompt in self._service.prompts()}
-        names = ("New prompt", *(f"New prompt {number}" for number in range(2, len(taken) + 2)))
+        names = (
+            _("New prompt"),
+            *(_("New prompt {number}", number=number) for number in range(2, len(taken) + 2)),
+        )
         name = next(name for name in names if name not in taken)
         number = self._service.put(Prompt(0, name, ""))
         self._select(number)
@@ -180,7 +184,7 @@ class SavedPromptsWindow(QDialog):
         prompt = self._current()
         self._deleted = self._service.remove(prompt.id) if prompt is not None else None
         if self._deleted is not None:
-            self._show_notice(f"“{self._deleted.name}” was deleted.", "info")
+            self._show_notice(_("“{deleted}” was deleted.", deleted=self._deleted.name), "info")
             self.undo.show()
             self.list.setFocus()
 
@@ -202,12 +206,16 @@ class SavedPromptsWindow(QDialog):
             self.chosen.emit(prompt)
 
     def _ask_to_import(self) -> None:
-        ask_open(self, "Import prompts", lambda chosen: self._service.read(chosen[0]), _FILES)
+        ask_open(self, _("Import prompts"), lambda chosen: self._service.read(chosen[0]), translate(_FILES))
 
     def _ask_to_export(self) -> None:
         self.text.commit()
         ask_save(
-            self, "Export prompts", "prompts.json", lambda chosen: self._service.write(chosen[0]), _FILES
+            self,
+            _("Export prompts"),
+            "prompts.json",
+            lambda chosen: self._service.write(chosen[0]),
+            translate(_FILES),
         )
 
     def done(self, result: int) -> None:

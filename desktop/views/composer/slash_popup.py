@@ -29,6 +29,7 @@ from PySide6.QtWidgets import (
 from desktop.items.commands.slash import Entry, completed
 from desktop.views.composer.composer import Composer
 from desktop.views.layout.fill import fill
+from engine.words import _
 
 __all__ = ["SlashPopup"]
 
@@ -49,7 +50,7 @@ class SlashPopup(QFrame):
         self._composer, self._find, self._dismissed = composer, find, False
         self.setObjectName("slashPopup")
         self.list = QListWidget()
-        self.list.setAccessibleName("Commands")
+        self.list.setAccessibleName(_("Commands"))
         self.list.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the box
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.setItemDelegate(_Delegate(self.list))

@@ -12,10 +12,9 @@ from desktop.views.widgets.menu_button import IconMenuButton
 from engine.core import ModelInfo, nearest_level
 from engine.settings import ThinkingSettings, setting_info
 from engine.settings.thinking import AUTO
+from engine.words import _
 
 __all__ = ["ThinkingPicker"]
-
-_WORDS = dict(setting_info(ThinkingSettings.__dataclass_fields__["thinking"]).choices)
 
 
 class ThinkingPicker(IconMenuButton):
@@ -27,31 +26,32 @@ class ThinkingPicker(IconMenuButton):
     chosen = Signal(str)
 
     def __init__(self) -> None:
-        super().__init__("thinking", "Thinking", role=QPalette.ColorRole.WindowText)
+        super().__init__("thinking", _("Thinking"), role=QPalette.ColorRole.WindowText)
         self.setObjectName("thinking")
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.setMinimumWidth(34)  # large text in a small window is cut
         self._menu = QMenu(self)
-        self._menu.setAccessibleName("Thinking")
+        self._menu.setAccessibleName(_("Thinking"))
         self._group = QActionGroup(self)
         self.setMenu(self._menu)
         self.hide()
 
     def show_level(self, model: ModelInfo | None, asked: str) -> None:
         """Show what a value of the setting means for a model; None for no model."""
-        levels = tuple(level for level, _ in model.thinking_levels) if model is not None else ()
+        levels = tuple(level for level, _unused in model.thinking_levels) if model is not None else ()
         default = model.thinking_default if model is not None else ""
         self.setVisible(bool(levels))
         if not levels:
             return
-        automatic = _WORDS[AUTO] if not default else f"{_WORDS[AUTO]} ({_WORDS[default].lower()})"
+        words_of = dict(setting_info(ThinkingSettings.__dataclass_fields__["thinking"]).choices)
+        automatic = words_of[AUTO] if not default else f"{words_of[AUTO]} ({words_of[default].lower()})"
         level = nearest_level(asked, levels, default)
-        words = _WORDS[level or default or AUTO]
+        words = words_of[level or default or AUTO]
         self.setText(f" {words}")  # the space separates the text from the icon
-        name = f"Thinking: {words.lower() if level else automatic.lower()}"
+        name = _("Thinking: {words}", words=words.lower() if level else automatic.lower())
         self.set_face("thinking", name)
-        self._fill({AUTO: automatic, **{each: _WORDS[each] for each in levels}}, level or AUTO)
+        self._fill({AUTO: automatic, **{each: words_of[each] for each in levels}}, level or AUTO)
 
     def _fill(self, entries: dict[str, str], checked: str) -> None:
         for action in self._group.actions():

@@ -9,7 +9,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.views.application.data_folder_controller import DataFolderController
 from desktop.views.widgets.flows import answer, chosen_path, flow
 from engine.platform.whole_file import write_whole
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["CloseGuard"]
 
@@ -40,10 +40,10 @@ class CloseGuard(QObject):
     async def _ask(self) -> None:
         while texts := self._session.save_replies():
             self.box = box = self._question(len(texts))
-            again = box.addButton("Retry", QMessageBox.ButtonRole.AcceptRole)
-            to_file = box.addButton("Save the text to a file…", QMessageBox.ButtonRole.ActionRole)
-            leave = box.addButton("Quit anyway", QMessageBox.ButtonRole.DestructiveRole)
-            box.addButton("Stay", QMessageBox.ButtonRole.RejectRole)
+            again = box.addButton(_("Retry"), QMessageBox.ButtonRole.AcceptRole)
+            to_file = box.addButton(_("Save the text to a file…"), QMessageBox.ButtonRole.ActionRole)
+            leave = box.addButton(_("Quit anyway"), QMessageBox.ButtonRole.DestructiveRole)
+            box.addButton(_("Stay"), QMessageBox.ButtonRole.RejectRole)
             box.setDefaultButton(again)
             button = await answer(box)
             self.box = None
@@ -58,7 +58,7 @@ class CloseGuard(QObject):
         box = QMessageBox(self._window)
         box.setObjectName("unsavedReplies")
         box.setIcon(QMessageBox.Icon.Warning)
-        box.setWindowTitle("Quit Inglenook")
+        box.setWindowTitle(_("Quit Inglenook"))
         box.setText(
             ngettext(
                 "The end of a reply has not been saved yet.",
@@ -66,17 +66,22 @@ class CloseGuard(QObject):
                 count,
             )
         )
-        box.setInformativeText(f"{self._session.save_trouble} If you quit now, unsaved text is lost.")
+        box.setInformativeText(
+            _(
+                "{save_trouble} If you quit now, unsaved text is lost.",
+                save_trouble=self._session.save_trouble,
+            )
+        )
         return box
 
     async def _save_to_file(self) -> bool:
         """Whether the texts are safe in a file now; a notice says why not."""
         from desktop.store.transfer.exporters.names import file_name  # only when it is needed
 
-        dialog = QFileDialog(self._window, "Save the text", QDir.homePath())
+        dialog = QFileDialog(self._window, _("Save the text"), QDir.homePath())
         dialog.setObjectName("unsavedTo")
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setNameFilter("Markdown (*.md);;All files (*)")
+        dialog.setNameFilter(_("Markdown (*.md);;All files (*)"))
         dialog.setDefaultSuffix("md")
         dialog.selectFile(file_name(self._session.title or "Reply") + ".md")
         path = await chosen_path(dialog)
@@ -85,9 +90,11 @@ class CloseGuard(QObject):
         try:
             write_whole(path, "\n\n---\n\n".join(self._session.save_replies().values()) + "\n")
         except OSError as error:
-            words = (
-                f"The text cannot be saved as {path} ({error.strerror or error}). Choose another "
-                "place, or free some disk space."
+            words = _(
+                "The text cannot be saved as {path} ({strerror}). Choose another place, or "
+                "free some disk space.",
+                path=path,
+                strerror=error.strerror or error,
             )
             self._session.notice.emit(words, "error")
             return False

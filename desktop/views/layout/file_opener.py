@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QObject, Signal
 
+from engine.words import _
+
 __all__ = ["FileHandler", "FileOpener"]
 
 
@@ -44,7 +46,9 @@ class FileOpener(QObject):
         for path in paths:
             handler = self._handler(path)
             if handler is None:
-                self.refused.emit(f"“{path.name}” is not a model or a file that Inglenook can open.")
+                self.refused.emit(
+                    _("“{path}” is not a model or a file that Inglenook can open.", path=path.name)
+                )
             else:
                 shares.setdefault(handler, []).append(path)
         for handler in self._handlers:

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 from desktop.views.layout.fill import fill
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.widgets.icons import IconButton
+from engine.words import _
 
 __all__ = ["TopBar"]
 
@@ -19,12 +20,12 @@ class TopBar(QWidget):
         super().__init__()
         self.setObjectName("topBar")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.left = IconButton("sidebar", "Show or hide chats")
+        self.left = IconButton("sidebar", _("Show or hide chats"))
         self.picker = ModelPicker()
-        self.temporary = IconButton("temporary", "New temporary chat")
-        self.temporary.setToolTip("New temporary chat, which is not saved (Ctrl+Shift+N)")
+        self.temporary = IconButton("temporary", _("New temporary chat"))
+        self.temporary.setToolTip(_("New temporary chat, which is not saved (Ctrl+Shift+N)"))
         self.temporary.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.right = IconButton("inspector", "Show or hide settings")
+        self.right = IconButton("inspector", _("Show or hide settings"))
         self._line = fill(
             QHBoxLayout(self), self.left, self.picker, 1, self.temporary, self.right, margins=(8, 6, 8, 6)
         )

@@ -26,7 +26,7 @@ from desktop.services.local_server.local_server import LocalServer
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import set_styled, text_label
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["LocalServerWindow"]
 
@@ -48,26 +48,26 @@ class LocalServerWindow(QDialog):
     def __init__(self, server: LocalServer, parent: QWidget) -> None:
         super().__init__(parent)
         self._server = server
-        self.setWindowTitle("Local server")
+        self.setWindowTitle(_("Local server"))
         self.setSizeGripEnabled(True)
-        self.on = QCheckBox("Let other programs use the loaded model")
-        self.network = QCheckBox("Allow other computers on the network")
+        self.on = QCheckBox(_("Let other programs use the loaded model"))
+        self.network = QCheckBox(_("Allow other computers on the network"))
         self.port = QSpinBox()
         self.port.setRange(0, 65535)
-        self.port.setSpecialValueText("any free port")
-        self.port.setAccessibleName("Port")
+        self.port.setSpecialValueText(_("any free port"))
+        self.port.setAccessibleName(_("Port"))
         self.port.setKeyboardTracking(False)
-        self.address, self.token = _shown("Address"), _shown("Token")
-        self.copy_address, self.copy_token = QPushButton("Copy"), QPushButton("Copy")
-        self.copy_address.setAccessibleName("Copy address")
-        self.copy_token.setAccessibleName("Copy token")
-        self.renew = QPushButton("New token")
-        self.renew.setToolTip("Replace the token. Programs that use the old one lose access.")
+        self.address, self.token = _shown(_("Address")), _shown(_("Token"))
+        self.copy_address, self.copy_token = QPushButton(_("Copy")), QPushButton(_("Copy"))
+        self.copy_address.setAccessibleName(_("Copy address"))
+        self.copy_token.setAccessibleName(_("Copy token"))
+        self.renew = QPushButton(_("New token"))
+        self.renew.setToolTip(_("Replace the token. Programs that use the old one lose access."))
         self.state = text_label(wraps=True, plain=True)
         self.warning = text_label(_OPEN, tone="warning", wraps=True, plain=True)
         self.visits = _table()
-        self.end = QPushButton("End request")
-        self.shut = QPushButton("Close")
+        self.end = QPushButton(_("End request"))
+        self.shut = QPushButton(_("Close"))
         for button in (self.copy_address, self.copy_token, self.renew, self.end, self.shut):
             button.setAutoDefault(False)
         self._arrange()
@@ -90,9 +90,9 @@ class LocalServerWindow(QDialog):
     def _arrange(self) -> None:
         form = QFormLayout()
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
-        form.addRow("Port", fill(QHBoxLayout(), self.port, 1))
-        form.addRow("Address", fill(QHBoxLayout(), (self.address, 1), self.copy_address))
-        form.addRow("Token", fill(QHBoxLayout(), (self.token, 1), self.copy_token, self.renew))
+        form.addRow(_("Port"), fill(QHBoxLayout(), self.port, 1))
+        form.addRow(_("Address"), fill(QHBoxLayout(), (self.address, 1), self.copy_address))
+        form.addRow(_("Token"), fill(QHBoxLayout(), (self.token, 1), self.copy_token, self.renew))
         below = fill(QHBoxLayout(), self.end, 1, self.shut)
         layout = fill(
             QVBoxLayout(self), text_label(_ABOUT, tone="muted", wraps=True, plain=True), self.on,
@@ -141,11 +141,11 @@ class LocalServerWindow(QDialog):
         if server.trouble:
             words, tone = server.trouble, "danger"
         elif server.changing:
-            words, tone = "Please wait…", "muted"
+            words, tone = _("Please wait…"), "muted"
         elif not server.url:
-            words, tone = "The server is off.", "muted"
+            words, tone = _("The server is off."), "muted"
         elif not visits:
-            words, tone = "The server is running. No program is using it.", "muted"
+            words, tone = _("The server is running. No program is using it."), "muted"
         else:
             count = len(visits)
             words = ngettext("{n} request is being answered.", "{n} requests are being answered.", count)
@@ -199,7 +199,7 @@ def _copy(line: QLineEdit) -> None:
 def _table() -> QTableWidget:
     table = QTableWidget(0, len(_COLUMNS))
     table.setHorizontalHeaderLabels(_COLUMNS)
-    table.setAccessibleName("Requests being answered")
+    table.setAccessibleName(_("Requests being answered"))
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)

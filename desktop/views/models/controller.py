@@ -17,7 +17,7 @@ from desktop.views.widgets.file_dialogs import ask_folder, ask_open
 from desktop.views.widgets.flows import answer, flow
 from engine.remote import split_address
 from engine.units import size_text
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 if TYPE_CHECKING:
     from desktop.views.models.library_window import LibraryWindow
@@ -115,7 +115,7 @@ class ModelController(QObject):
         preferences, downloaded = self._session.preferences, self._services.models
         # Made by the first download.
         own = [("Inglenook", str(downloaded))] if downloaded.is_dir() else []
-        folders = [*own, *(("Your folders", folder) for folder in preferences.model_folders)]
+        folders = [*own, *((_("Your folders"), folder) for folder in preferences.model_folders)]
         self._local_models.refresh(preferences.recent_models, folders)
 
     def open(self, path: Path) -> None:
@@ -125,19 +125,21 @@ class ModelController(QObject):
     @flow
     async def load(self, path: str | Path) -> None:
         """Load the model at exactly this path; ask first if that ends a reply."""
-        if await self._may_end_reply(f"Load {model_name(path)}?", "Stop and load"):
+        if await self._may_end_reply(
+            _("Load {model_name}?", model_name=model_name(path)), _("Stop and load")
+        ):
             self._session.open_model(path)
 
     @flow
     async def unload(self) -> None:
         """Release the model; ask first if that ends a reply."""
-        if await self._may_end_reply("Unload the model?", "Stop and unload"):
+        if await self._may_end_reply(_("Unload the model?"), _("Stop and unload")):
             self._session.unload_model()
 
     @flow
     async def reload(self) -> None:
         """Load the present model again; ask first if that ends a reply."""
-        if await self._may_end_reply("Reload the model?", "Stop and reload"):
+        if await self._may_end_reply(_("Reload the model?"), _("Stop and reload")):
             self._session.reload_model()
 
     async def _may_end_reply(self, question: str, stop: str) -> bool:
@@ -157,7 +159,7 @@ class ModelController(QObject):
             )
         )
         button = box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
-        box.setDefaultButton(box.addButton("Cancel", QMessageBox.ButtonRole.RejectRole))
+        box.setDefaultButton(box.addButton(_("Cancel"), QMessageBox.ButtonRole.RejectRole))
         return await answer(box) is button
 
     @flow
@@ -169,7 +171,7 @@ class ModelController(QObject):
         if download.running:
             download.cancel()
             return
-        self._show_progress("Looking for the starter model", 0, 0)
+        self._show_progress(_("Looking for the starter model"), 0, 0)
         download.start()
         ended, values = await emitted(download.finished, download.failed, download.cancelled)
         trouble, details = values if ended == 1 else ("", "")
@@ -183,11 +185,11 @@ class ModelController(QObject):
 
     def ask_for_file(self) -> None:
         """Let the user choose a GGUF file."""
-        self.ask_for_model("Open a model file", self.open)
+        self.ask_for_model(_("Open a model file"), self.open)
 
     def ask_for_folder(self) -> None:
         """Let the user choose a folder with safetensors."""
-        self.ask_for_model("Open a model folder", self.open, folder=True)
+        self.ask_for_model(_("Open a model folder"), self.open, folder=True)
 
     def ask_for_model(self, title: str, then: Callable[[Path], None], folder: bool = False) -> None:
         """Open a dialog that leaves the window running; `then` gets the chosen file or folder."""
@@ -196,7 +198,11 @@ class ModelController(QObject):
             ask_folder(parent, title, lambda chosen: then(chosen[0]), start)
         else:
             ask_open(
-                parent, title, lambda chosen: then(chosen[0]), "Models (*.gguf);;All files (*)", start=start
+                parent,
+                title,
+                lambda chosen: then(chosen[0]),
+                _("Models (*.gguf);;All files (*)"),
+                start=start,
             )
 
     def _start_folder(self) -> Path:
@@ -207,6 +213,10 @@ class ModelController(QObject):
     # -- the download
 
     def _show_progress(self, stage: str, done: int, total: int) -> None:
-        sentence = f"{stage}: {size_text(done)} of {size_text(total)}" if total else stage
+        sentence = (
+            _("{stage}: {size} of {size_2}", stage=stage, size=size_text(done), size_2=size_text(total))
+            if total
+            else stage
+        )
         self._welcome.show_download(sentence, done, total)
         self.fetching.emit(sentence, done, total)

@@ -11,15 +11,16 @@ from desktop.services.models.hub import Fetching, HubService
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
+from engine.words import N_, _, translate
 
 __all__ = ["DownloadList"]
 
 _WORDS = {
-    "waiting": "Waiting",
-    "running": "Downloading",
-    "paused": "Paused",
-    "failed": "Failed",
-    "finished": "Ready",
+    "waiting": N_("Waiting"),
+    "running": N_("Downloading"),
+    "paused": N_("Paused"),
+    "failed": N_("Failed"),
+    "finished": N_("Ready"),
 }
 
 
@@ -36,9 +37,13 @@ class _Download(QWidget):
         self.bar = QProgressBar()
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
-        self.pause, self.resume = QPushButton("Pause"), QPushButton("Resume")
-        self.cancel, self.load, self.done = QPushButton("Cancel"), QPushButton("Load"), QPushButton("Dismiss")
-        self.cancel.setToolTip("Cancel and delete the partial download.")
+        self.pause, self.resume = QPushButton(_("Pause")), QPushButton(_("Resume"))
+        self.cancel, self.load, self.done = (
+            QPushButton(_("Cancel")),
+            QPushButton(_("Load")),
+            QPushButton(_("Dismiss")),
+        )
+        self.cancel.setToolTip(_("Cancel and delete the partial download."))
         self.pause.clicked.connect(lambda: self._service.pause(self._now().key))
         self.resume.clicked.connect(lambda: self._service.download(self._now().choice))
         self.cancel.clicked.connect(lambda: self._service.discard(self._now().key))
@@ -52,19 +57,23 @@ class _Download(QWidget):
         new_state = self._fetching is None or self._fetching.state != fetching.state
         self._fetching = fetching
         name = f"{fetching.choice.model_id} ({fetching.choice.title})"
-        amount = f"{size_text(fetching.done)} of {size_text(fetching.total)}" if fetching.total else ""
-        status = fetching.sentence or _WORDS[fetching.state]
+        amount = (
+            _("{size} of {size_2}", size=size_text(fetching.done), size_2=size_text(fetching.total))
+            if fetching.total
+            else ""
+        )
+        status = fetching.sentence or translate(_WORDS[fetching.state])
         if fetching.state == "failed":
-            status = f"{_WORDS['failed']}: {status}"
+            status = _("Failed: {reason}", reason=status)
         self.text.setText(" · ".join(part for part in (name, status, amount) if part))
         self.bar.setRange(0, 1000)
         self.bar.setValue(min(1000, fetching.done * 1000 // fetching.total) if fetching.total else 0)
-        self.bar.setAccessibleName(f"Download of {name}")
+        self.bar.setAccessibleName(_("Download of {name}", name=name))
         if new_state:
             going = fetching.state in ("waiting", "running")
             self.pause.setVisible(going)
             self.resume.setVisible(fetching.state in ("paused", "failed"))
-            self.resume.setText("Resume" if fetching.state == "paused" else "Retry")
+            self.resume.setText(_("Resume") if fetching.state == "paused" else _("Retry"))
             self.load.setVisible(fetching.state == "finished")
             self.done.setVisible(fetching.state == "finished")
             self.cancel.setVisible(fetching.state != "finished")

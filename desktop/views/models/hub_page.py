@@ -29,18 +29,18 @@ from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel
 
 __all__ = ["HubPage"]
 
-WELCOME = (
+WELCOME = N_(
     "Search for a model by name, or leave the box empty to see the most popular ones. Nothing is "
     "sent until you search."
 )
-OFFLINE = "You are working offline. Clear “Work offline” to search and download."
+OFFLINE = N_("You are working offline. Clear “Work offline” to search and download.")
 
 
 class HubPage(QWidget):
@@ -54,23 +54,23 @@ class HubPage(QWidget):
         self._begun = False
         self.query = QLineEdit()
         self.query.setProperty("tone", "search")
-        self.query.setPlaceholderText("Search the Hugging Face Hub, for example: qwen3 gguf")
-        self.query.setAccessibleName("Search the Hub")
+        self.query.setPlaceholderText(_("Search the Hugging Face Hub, for example: qwen3 gguf"))
+        self.query.setAccessibleName(_("Search the Hub"))
         add_clear_button(self.query)
-        self.go = QPushButton("Search")
-        self.offline = QCheckBox("Work offline")
-        self.offline.setToolTip("Never connect to the Hub.")
-        self.note = text_label(WELCOME, wraps=True, plain=True)
+        self.go = QPushButton(_("Search"))
+        self.offline = QCheckBox(_("Work offline"))
+        self.offline.setToolTip(_("Never connect to the Hub."))
+        self.note = text_label(translate(WELCOME), wraps=True, plain=True)
         self.found, self.choices = HubModels(self), ChoicesModel(self)
         self.results, self.options = (
-            _list("Models on the Hub", self.found),
-            _list("Available quantisations", self.choices),
+            _list(_("Models on the Hub"), self.found),
+            _list(_("Available quantisations"), self.choices),
         )
-        EmptyState(self.results, "Search results appear here.")
-        EmptyState(self.options, "Choose a model to see its files.")
+        EmptyState(self.results, _("Search results appear here."))
+        EmptyState(self.options, _("Choose a model to see its files."))
         self.about = text_label(tone="muted", wraps=True, plain=True)
         self.about.hide()
-        self.get = QPushButton("Download")
+        self.get = QPushButton(_("Download"))
         self.get.setProperty("tone", "primary")
         self.downloads = DownloadList(service)
         self.token = TokenLine(service)
@@ -111,7 +111,7 @@ class HubPage(QWidget):
         self.offline.clicked.connect(service.set_offline)
         service.offline_changed.connect(lambda _on: self._show_offline())
         self.results.selectionModel().currentChanged.connect(self._choose)
-        self.options.selectionModel().currentChanged.connect(lambda *_: self._show_choice())
+        self.options.selectionModel().currentChanged.connect(lambda *_unused: self._show_choice())
         self.options.activated.connect(lambda _index: self._download())
         self.get.clicked.connect(self._download)
         service.found.connect(self._show_found)
@@ -135,7 +135,7 @@ class HubPage(QWidget):
         if not self._service.offline:
             self.found.set_rows([])
             self._clear_choices()
-            self._say("Searching…")
+            self._say(_("Searching…"))
             self._service.search(self.query.text().strip())
 
     def _show_about(self, words: str) -> None:
@@ -147,27 +147,29 @@ class HubPage(QWidget):
         self.found.set_rows(models)
         if models:
             found = ngettext("{n} model found.", "{n} models found.", len(models))
-            self._say(f"{found} Choose one to see its files.")
+            self._say(_("{found} Choose one to see its files.", found=found))
             self.results.setFocus()
         elif query:
-            self._say(f"The Hub has no text models for “{query}” that can run here.")
+            self._say(_("The Hub has no text models for “{query}” that can run here.", query=query))
         else:
-            self._say("The Hub has no text models that can run here.")
+            self._say(_("The Hub has no text models that can run here."))
 
     def _choose(self, index: QModelIndex) -> None:
         model = self.found.model(index.row()) if index.isValid() else None
         self._clear_choices()
         if model is not None:
-            self._show_about(f"Looking up the files of {model.id}…")
+            self._show_about(_("Looking up the files of {id}…", id=model.id))
             self._service.ask_choices(model.id)
 
     def _show_choices(self, model_id: str, choices: list[HubChoice]) -> None:
         self.choices.set_rows(choices)
         best = self.choices.recommended()
         gated = next((model.gated for model in self.found.models() if model.id == model_id), False)
-        words = f"Choose a file of {model_id}. Larger files give better replies but run slower."
+        words = _(
+            "Choose a file of {model_id}. Larger files give better replies but run slower.", model_id=model_id
+        )
         if gated:
-            words += " First accept the model author's terms on the model's page and enter a token here."
+            words += _(" First accept the model author's terms on the model's page and enter a token here.")
         self._show_about(words)
         self.options.setCurrentIndex(self.choices.index(max(best, 0)))
         self._show_choice()
@@ -199,9 +201,11 @@ class HubPage(QWidget):
 
     def _show_choice(self) -> None:
         choice = self._choice()
-        self.get.setText(f"Download {choice.title}" if choice is not None else "Download")
+        self.get.setText(_("Download {title}", title=choice.title) if choice is not None else _("Download"))
         self.get.setEnabled(choice is not None and choice.fits_disk and not self._service.offline)
-        self.get.setToolTip("" if choice is None or choice.fits_disk else "There is not enough disk space.")
+        self.get.setToolTip(
+            "" if choice is None or choice.fits_disk else _("There is not enough disk space.")
+        )
 
     def _download(self) -> None:
         choice = self._choice()
@@ -224,7 +228,7 @@ class HubPage(QWidget):
     def _show_offline(self) -> None:
         offline = self._service.offline
         self.offline.setChecked(offline)
-        self._say(OFFLINE if offline else WELCOME)
+        self._say(translate(OFFLINE) if offline else translate(WELCOME))
         for widget in (self.query, self.go):
             widget.setEnabled(not offline)
         self._show_choice()

@@ -7,15 +7,16 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, 
 from desktop.services.models.hub import HubService
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["TokenLine"]
 
 _PLACES = {
-    "": "No token is saved. Most models do not need one.", "keyring": (
-        "The token is saved in the system's keyring."
+    "": N_("No token is saved. Most models do not need one."), "keyring": (
+        N_("The token is saved in the system's keyring.")
     ),
-    "this run": "The token is kept until you quit Inglenook.",
-    "file": "The token saved by the Hugging Face tools is used.",
+    "this run": N_("The token is kept until you quit Inglenook."),
+    "file": N_("The token saved by the Hugging Face tools is used."),
 }  # fmt: skip
 
 
@@ -27,11 +28,11 @@ class TokenLine(QWidget):
         self._service = service
         self.field = QLineEdit()
         self.field.setEchoMode(QLineEdit.EchoMode.Password)
-        self.field.setPlaceholderText("Token for private and gated models")
-        self.field.setAccessibleName("Hugging Face token")
-        self.save, self.remove = QPushButton("Keep"), QPushButton("Forget")
-        self.save.setAccessibleName("Save token")
-        self.remove.setAccessibleName("Delete token")
+        self.field.setPlaceholderText(_("Token for private and gated models"))
+        self.field.setAccessibleName(_("Hugging Face token"))
+        self.save, self.remove = QPushButton(_("Keep")), QPushButton(_("Forget"))
+        self.save.setAccessibleName(_("Save token"))
+        self.remove.setAccessibleName(_("Delete token"))
         self.where = text_label(tone="muted", wraps=True, plain=True)
         line = fill(QHBoxLayout(), (self.field, 1), self.save, self.remove)
         fill(QVBoxLayout(self), line, self.where, margins=(0, 2, 0, 0), spacing=4)
@@ -45,7 +46,9 @@ class TokenLine(QWidget):
 
     def show_token(self, source: str, sentence: str) -> None:
         """Show where the token is stored; `sentence` says what went wrong."""
-        place = _PLACES.get(source, f"The token in the environment variable {source} is used.")
+        place = translate(
+            _PLACES.get(source, N_("The token in the environment variable {source} is used.")), source=source
+        )
         self.where.setText(f"{sentence} {place}".strip())
         self.remove.setVisible(source in ("keyring", "this run"))
 

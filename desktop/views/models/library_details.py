@@ -17,13 +17,14 @@ from desktop.views.widgets.text_label import text_label
 from engine.printable import one_line
 from engine.settings import LoadSettings, Settings
 from engine.units import size_text
+from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
     from engine.models.memory.fit import Fit
 
 __all__ = ["LibraryDetails"]
 
-NOTHING = "Select a model to see its details, whether it fits in memory, and the settings saved for it."
+NOTHING = N_("Select a model to see its details, whether it fits in memory, and the settings saved for it.")
 
 
 def _label(tone: str = "", wrap: bool = True) -> QLabel:
@@ -58,20 +59,20 @@ class LibraryDetails(VerticalScrollArea):
         self._session = session
         self._entry: ModelEntry | None = None
         self.setObjectName("libraryDetails")
-        self.setAccessibleName("About the selected model")
+        self.setAccessibleName(_("About the selected model"))
         self.name, self.trouble, self.memory, self.speed = (
             _label("heading"),
             _label("danger"),
             _label(),
             _label("muted"),
         )
-        self.load = QPushButton("Load")
+        self.load = QPushButton(_("Load"))
         self.load.setProperty("tone", "primary")
         self.load.clicked.connect(self._load)
-        self.show_file = QPushButton("Show in folder")
+        self.show_file = QPushButton(_("Show in folder"))
         self.show_file.clicked.connect(lambda: self.show_requested.emit(self._path()))
-        self.remove = QPushButton("Remove from list")
-        self.remove.setToolTip("Remove the model from this list. Its files are not deleted.")
+        self.remove = QPushButton(_("Remove from list"))
+        self.remove.setToolTip(_("Remove the model from this list. Its files are not deleted."))
         self.remove.clicked.connect(lambda: self.remove_requested.emit(self._path()))
         self.kept = ModelDefaults(session)
         self.kept.changed.connect(self._show_facts)
@@ -111,7 +112,7 @@ class LibraryDetails(VerticalScrollArea):
         """Show a model with what is known about it; None shows what to do."""
         changed = entry != self._entry
         self._entry = entry
-        self.name.setText(_breakable(entry.name) if entry is not None else NOTHING)
+        self.name.setText(_breakable(entry.name) if entry is not None else translate(NOTHING))
         self.name.setProperty("tone", "heading" if entry is not None else "muted")
         self.name.style().polish(self.name)
         self.trouble.setText(entry.trouble if entry is not None else "")
@@ -133,9 +134,12 @@ class LibraryDetails(VerticalScrollArea):
         speed = speed_text(fit)
         measured = fit is not None and fit.measured
         self.speed.setText(
-            f"Speed in recent replies: {speed}."
+            _("Speed in recent replies: {speed}.", speed=speed)
             if measured
-            else f"Estimated speed: {speed.removeprefix('≈ ')}, from this computer's memory bandwidth."
+            else _(
+                "Estimated speed: {removeprefix}, from this computer's memory bandwidth.",
+                removeprefix=speed.removeprefix("≈ "),
+            )
             if speed
             else ""
         )
@@ -143,7 +147,7 @@ class LibraryDetails(VerticalScrollArea):
 
     def _show_loaded(self) -> None:
         loaded = self._is_loaded()
-        self.load.setText("Unload" if loaded else "Load")
+        self.load.setText(_("Unload") if loaded else _("Load"))
         self.load.setEnabled(
             self._entry is not None and not self._entry.trouble and self._session.state != "loading"
         )
@@ -172,18 +176,30 @@ class LibraryDetails(VerticalScrollArea):
             return []
         info, facts = entry.info, []
         if info is not None:
-            bits = f"{info.bits_per_weight:.3g} bits"
+            bits = _("{bits_per_weight:.3g} bits", bits_per_weight=info.bits_per_weight)
             given = bool(self._session.settings_for(entry.path, LoadSettings).chat_template.strip())
             facts = [
-                ("Architecture", f"{info.architecture}, {count_text(info.parameters)} weights, "
-                    f"{info.layers} layers"),
-                ("Format", info.format), ("Quantisation", f"{info.quantisation} ({bits})"
-                if info.quantisation else bits),
-                ("Size", size_text(info.size)),
-                ("Context", f"{info.context_length:,} tokens"), ("Chat template", template_text(info, given)),
-                ("Licence", info.licence or "not stated"),
-            ]  # fmt: skip
-        return [*facts, ("Found in", entry.source or "recently opened"), ("Path", one_line(entry.path))]
+                (
+                    _("Architecture"),
+                    _(
+                        "{architecture}, {count} weights, {layers} layers",
+                        architecture=info.architecture,
+                        count=count_text(info.parameters),
+                        layers=info.layers,
+                    ),
+                ),
+                (_("Format"), info.format),
+                (_("Quantisation"), f"{info.quantisation} ({bits})" if info.quantisation else bits),
+                (_("Size"), size_text(info.size)),
+                (_("Context"), _("{context_length:,} tokens", context_length=info.context_length)),
+                (_("Chat template"), template_text(info, given)),
+                (_("Licence"), info.licence or _("not stated")),
+            ]
+        return [
+            *facts,
+            (_("Found in"), entry.source or _("recently opened")),
+            (_("Path"), one_line(entry.path)),
+        ]
 
     def _path(self) -> str:
         return self._entry.path if self._entry is not None else ""

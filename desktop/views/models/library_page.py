@@ -32,13 +32,13 @@ from desktop.views.widgets.combo_box import ComboBox, add_clear_button
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.menu_button import MenuButton
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = ["LibraryPage"]
 
-EVERYWHERE = "Everywhere"
-EMPTY = "No models were found on this computer. Add a folder, open a file, or download a model."
-NO_MATCH = "No matching models. Change the search, or choose Everywhere."
+EVERYWHERE = N_("Everywhere")
+EMPTY = N_("No models were found on this computer. Add a folder, open a file, or download a model.")
+NO_MATCH = N_("No matching models. Change the search, or choose Everywhere.")
 SEARCH_MS = 120
 _WIDE = 130
 """From this width in characters on, the details are beside the table."""
@@ -72,32 +72,32 @@ class LibraryPage(QWidget):
         self.details = LibraryDetails(session)
         self.query = QLineEdit()
         self.query.setProperty("tone", "search")
-        self.query.setPlaceholderText("Search models")
-        self.query.setAccessibleName("Search models")
+        self.query.setPlaceholderText(_("Search models"))
+        self.query.setAccessibleName(_("Search models"))
         add_clear_button(self.query)
         self.source = ComboBox()
-        self.source.setAccessibleName("Where to look for models")
+        self.source.setAccessibleName(_("Where to look for models"))
         self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-        self.source.addItem(EVERYWHERE)
+        self.source.addItem(translate(EVERYWHERE))
         self.folders = MenuButton()
         self.folders.setObjectName("more")
-        self.folders.setText("Folders ▾")
-        self.folders.setAccessibleName("Folders to search for models")
+        self.folders.setText(_("Folders ▾"))
+        self.folders.setAccessibleName(_("Folders to search for models"))
         self.folders.setMenu(QMenu(self))
         self.folders.menu().aboutToShow.connect(self._fill_folders)
-        self.open_file = QPushButton("Open file…")
-        self.again = IconButton("regenerate", "Look for models again")
-        self.again.setToolTip("Look for models again (F5)")
-        self.nothing = text_label(EMPTY, "muted", wraps=True)
+        self.open_file = QPushButton(_("Open file…"))
+        self.again = IconButton("regenerate", _("Look for models again"))
+        self.again.setToolTip(_("Look for models again (F5)"))
+        self.nothing = text_label(translate(EMPTY), "muted", wraps=True)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.count = text_label(tone="muted")
         self.doing = QLabel()
         self.bar = QProgressBar()
-        self.bar.setAccessibleName("Loading the model")
+        self.bar.setAccessibleName(_("Loading the model"))
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
-        self.stop = QPushButton("Cancel")
-        self.stop.setAccessibleName("Cancel loading")
+        self.stop = QPushButton(_("Cancel"))
+        self.stop.setAccessibleName(_("Cancel loading"))
         self._wait = debounce(self, self.apply_filter, SEARCH_MS)
         self._lay_out()
         self._connect()
@@ -154,7 +154,7 @@ class LibraryPage(QWidget):
 
     def refresh(self) -> None:
         """Update the page: the models, or what is known about them, changed."""
-        sources = [EVERYWHERE, *self.models.sources()]
+        sources = [translate(EVERYWHERE), *self.models.sources()]
         if sources != [self.source.itemText(row) for row in range(self.source.count())]:
             chosen = self.source.currentText()
             self.source.clear()
@@ -167,11 +167,15 @@ class LibraryPage(QWidget):
         """Show the models that match the search and the filter."""
         chosen = self.source.currentText()
         self.models.show_matching(
-            self.query.text(), "" if chosen == EVERYWHERE else chosen, self._session.preferences.hidden_models
+            self.query.text(),
+            "" if chosen == translate(EVERYWHERE) else chosen,
+            self._session.preferences.hidden_models,
         )
         shown, all_ = self.models.rowCount(), self.models.count
         self._tables.setCurrentWidget(self.table if shown else self.nothing)
-        self.nothing.setText(NO_MATCH if all_ else "Looking for models…" if self._searching else EMPTY)
+        self.nothing.setText(
+            translate(NO_MATCH) if all_ else _("Looking for models…") if self._searching else translate(EMPTY)
+        )
         self._show_count(shown, all_)
 
     def show_searching(self, searching: bool) -> None:
@@ -200,8 +204,10 @@ class LibraryPage(QWidget):
 
     def _show_count(self, shown: int, all_: int) -> None:
         models = ngettext("{n} model", "{n} models", all_)
-        text = models if shown == all_ else f"{shown:,} of {models}"
-        self.count.setText(f"{text}, still looking…" if self._searching else text if all_ else "")
+        text = models if shown == all_ else _("{shown:,} of {models}", shown=shown, models=models)
+        self.count.setText(
+            _("{text}, still looking…", text=text) if self._searching else text if all_ else ""
+        )
 
     def _show_progress(self, stage: str, done: int, total: int) -> None:
         if self._session.state == "loading":
@@ -231,28 +237,28 @@ class LibraryPage(QWidget):
         """The context menu of a model."""
         menu = QMenu(self)
         loaded = self._session.model is not None and self._session.model.path == entry.path
-        action = menu.addAction("Unload" if loaded else "Load")
+        action = menu.addAction(_("Unload") if loaded else _("Load"))
         action.triggered.connect(lambda: self.unload_requested.emit() if loaded else self._load(entry.path))
         action.setEnabled(not entry.trouble)
-        menu.addAction("Show in folder", lambda: self.show_requested.emit(entry.path))
+        menu.addAction(_("Show in folder"), lambda: self.show_requested.emit(entry.path))
         menu.addSeparator()
-        menu.addAction("Remove from list", lambda: self.remove_requested.emit(entry.path))
+        menu.addAction(_("Remove from list"), lambda: self.remove_requested.emit(entry.path))
         return menu
 
     def _fill_folders(self) -> None:
         menu = self.folders.menu()
         menu.clear()
-        menu.addAction("Add a folder…", self.folder_add_requested.emit)
+        menu.addAction(_("Add a folder…"), self.folder_add_requested.emit)
         own = self._session.preferences.model_folders
         if own:
-            menu.addSection("Remove")
+            menu.addSection(_("Remove"))
             for folder in own:
                 shown = (
                     self.fontMetrics()
                     .elidedText(folder, Qt.TextElideMode.ElideMiddle, 420)
                     .replace("&", "&&")
                 )
-                menu.addAction(f"Remove {shown}").triggered.connect(
+                menu.addAction(_("Remove {shown}", shown=shown)).triggered.connect(
                     partial(self.folder_remove_requested.emit, folder)
                 )
         hidden = len(self._session.preferences.hidden_models)

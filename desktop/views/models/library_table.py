@@ -34,12 +34,13 @@ from desktop.items.models.library import (
 )
 from desktop.items.models.local_models import ModelEntry
 from desktop.views.layout.bidi import isolated
+from engine.words import N_, _, translate
 
 __all__ = ["LibraryTable"]
 
 _SAMPLES = (
-    "Mistral-Small-24B-Instruct-Q4_K_M  (loaded)", "Too large, 123.4 GB", "≈ 1,200 tokens/s", "123.4 GB",
-    "Q4_K_M, Q6_K", "16.0", "1,048,576", "qwen3moe 235 B", "Safetensors", "Yes", "Apache-2.0",
+    "Mistral-Small-24B-Instruct-Q4_K_M  (loaded)", N_("Too large, 123.4 GB"), "≈ 1,200 tokens/s", "123.4 GB",
+    "Q4_K_M, Q6_K", "16.0", "1,048,576", "qwen3moe 235 B", "Safetensors", N_("Yes"), "Apache-2.0",
     "Hugging Face cache",
 )  # fmt: skip
 """The text that each column has room for, besides its title."""
@@ -115,7 +116,7 @@ class LibraryTable(QTableView):
         self._wide: dict[int, int] = {}
         self._fitting = False
         self.setObjectName("library")
-        self.setAccessibleName("Models on this computer")
+        self.setAccessibleName(_("Models on this computer"))
         self.setModel(models)
         self.setItemDelegate(_Cells(self))
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -148,7 +149,9 @@ class LibraryTable(QTableView):
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self.verticalHeader().setDefaultSectionSize(round(metrics.height() * 1.75))
         sign = 2 * metrics.height()  # It shows the sort order, and the header's own edges.
-        for column, (title, sample) in enumerate(zip(COLUMNS, _SAMPLES, strict=True)):
+        for column, (title, sample) in enumerate(
+            zip(map(translate, COLUMNS), map(translate, _SAMPLES), strict=True)
+        ):
             header = self.horizontalHeader().fontMetrics().horizontalAdvance(title) + sign
             self._wide[column] = max(header, metrics.horizontalAdvance(sample) + 2 * _MARGIN + 4)
             self.setColumnWidth(column, self._wide[column])

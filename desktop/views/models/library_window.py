@@ -23,6 +23,7 @@ from desktop.views.models.library_page import LibraryPage
 from desktop.views.providers.servers_page import ServersPage
 from desktop.views.widgets.text_label import text_label
 from engine.core import ModelInfo
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.models.memory.fit import Fit
@@ -57,7 +58,7 @@ class LibraryWindow(QDialog):
         self._session, self._models, self._local_models = session, models, local_models
         self._library = library
         self._shower = FileShower(self.show_notice, self)
-        self.setWindowTitle("Model library")
+        self.setWindowTitle(_("Model library"))
         self.setWindowFlag(Qt.WindowType.WindowMaximizeButtonHint)
         self.models = LibraryModel(self)
         self.local, self.hub = LibraryPage(session, self.models), HubPage(hub)
@@ -66,10 +67,10 @@ class LibraryWindow(QDialog):
         self.trouble.hide()
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)
-        self.tabs.addTab(self.local, "On this computer")
-        self.tabs.addTab(self.hub, "Get models")
+        self.tabs.addTab(self.local, _("On this computer"))
+        self.tabs.addTab(self.hub, _("Get models"))
         self.servers = ServersPage(providers)
-        self.tabs.addTab(self.servers, "On servers")
+        self.tabs.addTab(self.servers, _("On servers"))
         fill(QVBoxLayout(self), self.tabs, self.trouble, margins=(0, 6, 0, 4))
         self.resize(min(1180, max(560, parent.width() - 60)), min(760, max(420, parent.height() - 60)))
         self._connect_page()
@@ -91,10 +92,10 @@ class LibraryWindow(QDialog):
         local.show_requested.connect(lambda path: self._shower.show(Path(path)))
         local.remove_requested.connect(self._hide_model)
         local.folder_add_requested.connect(
-            lambda: models.ask_for_model("Look for models in a folder", self._add_folder, folder=True)
+            lambda: models.ask_for_model(_("Look for models in a folder"), self._add_folder, folder=True)
         )
         local.folder_remove_requested.connect(self._remove_folder)
-        local.file_requested.connect(lambda: models.ask_for_model("Open a model file", models.open))
+        local.file_requested.connect(lambda: models.ask_for_model(_("Open a model file"), models.open))
         local.refresh_requested.connect(self.refresh)
         local.restore_requested.connect(self._show_hidden)
         local.details.kept.trouble.connect(self.show_notice)

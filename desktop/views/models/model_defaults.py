@@ -19,6 +19,7 @@ from desktop.views.settings.text_editors import TextEditor
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.text_label import text_label
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
+from engine.words import _
 
 __all__ = ["ModelDefaults", "advice_text"]
 
@@ -56,7 +57,7 @@ class ModelDefaults(QWidget):
         super().__init__(parent)
         self._session = session
         self._entry: ModelEntry | None = None
-        heading = text_label("Saved for this model", "subheading")
+        heading = text_label(_("Saved for this model"), "subheading")
         heading.setIndent(0)
         self.rows: dict[str, Row] = {}
         layout = fill(QVBoxLayout(self), heading, margins=(0, 0, 0, 0), spacing=8)
@@ -67,14 +68,14 @@ class ModelDefaults(QWidget):
             row.editor.edited.connect(lambda value, cls=cls, name=name: self._keep(cls, name, value))
             row.reset.clicked.connect(lambda _checked=False, cls=cls, name=name: self._forget(cls, name))
             layout.addWidget(row)
-        self.template_file = QPushButton("Template from a file…")
+        self.template_file = QPushButton(_("Template from a file…"))
         self.template_file.clicked.connect(self._ask_for_template)
         layout.addWidget(self.template_file)
         self.advice = text_label(tone="muted", wraps=True)
-        self.use_advice = QPushButton("Save for this model")
+        self.use_advice = QPushButton(_("Save for this model"))
         self.use_advice.clicked.connect(self._use_advice)
-        self.forget_advice = QPushButton("Delete")
-        self.forget_advice.setAccessibleName("Delete the sampling settings saved for this model")
+        self.forget_advice = QPushButton(_("Delete"))
+        self.forget_advice.setAccessibleName(_("Delete the sampling settings saved for this model"))
         self.forget_advice.clicked.connect(lambda: self._keep_all(SamplerSettings, {}))
         layout.addWidget(self.advice)
         buttons = fill(QHBoxLayout(), self.use_advice, self.forget_advice, 1)
@@ -106,21 +107,27 @@ class ModelDefaults(QWidget):
         kept = self._session.preferences.kept(path, SamplerSettings)
         used = self._session.settings(Behaviour).makers_advice
         sentences = [
-            f"The model author recommends: {advice_text(advised)}."
+            _("The model author recommends: {advice}.", advice=advice_text(advised))
             if advised
-            else "The model author recommends no sampling settings."
+            else _("The model author recommends no sampling settings.")
         ]
         if advised:
             sentences.append(
-                "These settings are used when the model is loaded."
+                _("These settings are used when the model is loaded.")
                 if used
                 else (
-                    "These settings are not used, because “Use recommended sampling” is off in Preferences."
+                    _(
+                        "These settings are not used, because “Use recommended sampling” is off in "
+                        "Preferences."
+                    )
                 )
             )
         if kept:
             sentences.append(
-                f"Saved sampling for this model, which takes precedence: {advice_text(list(kept.items()))}."
+                _(
+                    "Saved sampling for this model, which takes precedence: {advice}.",
+                    advice=advice_text(list(kept.items())),
+                )
             )
         self.advice.setText(" ".join(sentences))
         self.use_advice.setVisible(bool(advised) and not used and kept != dict(advised))
@@ -147,19 +154,22 @@ class ModelDefaults(QWidget):
             self.changed.emit()
 
     def _ask_for_template(self) -> None:
-        kinds = "Templates (*.jinja *.jinja2 *.j2 *.txt);;All files (*)"
-        ask_open(self, "Choose a chat template file", lambda chosen: self.take_template(chosen[0]), kinds)
+        kinds = _("Templates (*.jinja *.jinja2 *.j2 *.txt);;All files (*)")
+        ask_open(self, _("Choose a chat template file"), lambda chosen: self.take_template(chosen[0]), kinds)
 
     def take_template(self, path: Path) -> None:
         """Use the text of a file as the model's chat template."""
         try:
             if path.stat().st_size > MAX_TEMPLATE_BYTES:
                 self.trouble.emit(
-                    f"{path.name} is too large for a chat template (over 1 MB). Choose another file."
+                    _(
+                        "{path} is too large for a chat template (over 1 MB). Choose another file.",
+                        path=path.name,
+                    )
                 )
                 return
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError):
-            self.trouble.emit(f"{path.name} is not a text file. Choose another file.")
+            self.trouble.emit(_("{path} is not a text file. Choose another file.", path=path.name))
             return
         self._keep(LoadSettings, "chat_template", text)

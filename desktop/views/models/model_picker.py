@@ -15,6 +15,7 @@ from desktop.views.widgets.icons import tinted
 from desktop.views.widgets.menu_button import MenuButton
 from engine.printable import one_line
 from engine.remote import split_address
+from engine.words import _
 
 __all__ = ["ModelPicker"]
 
@@ -54,43 +55,43 @@ class ModelPicker(MenuButton):
         self._menu.setToolTipsVisible(True)
         self._menu.aboutToShow.connect(self.entries_requested)
         self._end_of_entries = self._menu.addSeparator()
-        self._end_of_servers = self._menu.addAction("Models on servers…", self.servers_requested.emit)
+        self._end_of_servers = self._menu.addAction(_("Models on servers…"), self.servers_requested.emit)
         self._menu.addSeparator()
-        self._menu.addAction("Model library…", self.library_requested.emit)
-        self._menu.addAction("Open model file…", self.open_file_requested.emit)
-        self._menu.addAction("Open model folder…", self.open_folder_requested.emit)
+        self._menu.addAction(_("Model library…"), self.library_requested.emit)
+        self._menu.addAction(_("Open model file…"), self.open_file_requested.emit)
+        self._menu.addAction(_("Open model folder…"), self.open_folder_requested.emit)
         self._starter = self._menu.addAction(starter_words(), self.starter_requested.emit)
         self._menu.addSeparator()
-        self._devices = self._menu.addMenu("Run on")
+        self._devices = self._menu.addMenu(_("Run on"))
         self._shown_devices: tuple[tuple[tuple[str, str], ...], str] = ((), "")
-        self._unload = self._menu.addAction("Unload", self.unload_requested.emit)
+        self._unload = self._menu.addAction(_("Unload"), self.unload_requested.emit)
         self.setMenu(self._menu)
         self.show_model("", "")
 
     def show_model(self, path: str, name: str) -> None:
         """Show the loaded model; empty names for none."""
         self._path = path
-        self.setText(f"{_shortened(name) or 'Choose a model'}  ▾")
-        self.setToolTip(f"{name}\n{_place(path)}" if path else "Choose a model")
-        self.setAccessibleName(f"Model: {name}" if name else "Choose a model")
+        self.setText(f"{_shortened(name) or _('Choose a model')}  ▾")
+        self.setToolTip(f"{name}\n{_place(path)}" if path else _("Choose a model"))
+        self.setAccessibleName(_("Model: {name}", name=name) if name else _("Choose a model"))
         self._unload.setEnabled(bool(path))
         elsewhere = split_address(path) is not None
         self._devices.setEnabled(not elsewhere)
-        why = "The server decides where it runs the model." if elsewhere else ""
+        why = _("The server decides where it runs the model.") if elsewhere else ""
         self._devices.menuAction().setToolTip(why)
 
     def show_loading(self, path: str) -> None:
         """Show which model is being loaded."""
         name = next((entry.name for entry in self._shown[1] if entry.path == path), model_name(path))
         self.show_model(path, name)
-        self.setText(f"Loading {_shortened(name)}…  ▾")
-        self.setToolTip(f"Loading {name}\n{_place(path)}")
-        self.setAccessibleName(f"Loading model: {name}")
+        self.setText(_("Loading {shortened}…  ▾", shortened=_shortened(name)))
+        self.setToolTip(_("Loading {name}\n{place}", name=name, place=_place(path)))
+        self.setAccessibleName(_("Loading model: {name}", name=name))
         self._unload.setEnabled(False)
 
     def show_fetching(self, running: bool) -> None:
         """Offer to cancel the download while it runs."""
-        self._starter.setText("Cancel the download" if running else starter_words())
+        self._starter.setText(_("Cancel the download") if running else starter_words())
 
     def show_entries(self, entries: Iterable[ModelEntry]) -> None:
         """Fill the first part of the menu; it may be open."""
@@ -129,7 +130,9 @@ class ModelPicker(MenuButton):
             action.setCheckable(True)
             action.setChecked(value == current)
             action.triggered.connect(partial(self.device_chosen.emit, value))
-        self._devices.setTitle(f"Run on: {dict(shown[0]).get(current, current)}".replace("&", "&&"))
+        self._devices.setTitle(
+            _("Run on: {device}", device=dict(shown[0]).get(current, current)).replace("&", "&&")
+        )
 
     def _action(self, entry: ModelEntry) -> QAction:
         words = f"{isolated(entry.name)}\t{isolated(entry.detail)}" if entry.detail else isolated(entry.name)
@@ -163,7 +166,7 @@ class ModelPicker(MenuButton):
 
 def _place(path: str) -> str:
     """Where the model is; the address of one of a server says nothing to the user."""
-    return "on a server" if split_address(path) is not None else one_line(path)
+    return _("on a server") if split_address(path) is not None else one_line(path)
 
 
 def _shortened(name: str) -> str:

@@ -21,6 +21,7 @@ from desktop.views.chat.reply_details_controller import ReplyDetailsController
 from desktop.views.settings.settings_pane import Inspector
 from engine.core import ChatRequest, ChatSource
 from engine.settings import Settings
+from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
     from desktop.views.notebook.page import NotebookPage
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["NotebookController"]
 
 _COUNT_MS = 900
-_NO_PROMPT = "A notebook is sent to the model as plain text, without a chat template or system prompt."
+_NO_PROMPT = N_("A notebook is sent to the model as plain text, without a chat template or system prompt.")
 
 
 class NotebookController(QObject):
@@ -53,7 +54,7 @@ class NotebookController(QObject):
         self.saver = DocumentSaver(session, self)
         self.saver.trouble.connect(lambda sentence: chat.show_notice(sentence, "error"))
         self.saver.saved_again.connect(
-            lambda: chat.show_notice("Saving works again, and everything is saved.", "info")
+            lambda: chat.show_notice(_("Saving works again, and everything is saved."), "info")
         )
         self._counted = ""
         self._count = debounce(self, self._ask_count, _COUNT_MS)
@@ -105,7 +106,7 @@ class NotebookController(QObject):
         self._chat.transcript.setVisible(not notebook)
         self._chat.composer.setVisible(not notebook)
         self._personas.setVisible(not notebook)
-        self._inspector.prompt_field.set_unused(_NO_PROMPT if notebook else "")
+        self._inspector.prompt_field.set_unused(translate(_NO_PROMPT) if notebook else "")
 
     def _refresh(self) -> None:
         if self.page is not None:
@@ -159,7 +160,9 @@ class NotebookController(QObject):
     def _copy(self, page: NotebookPage) -> None:
         QGuiApplication.clipboard().setText(page.written_text() or page.editor.text())
         self._chat.banner.show_notice(
-            "The last generated text was copied." if page.written_text() else "The document was copied.",
+            _("The last generated text was copied.")
+            if page.written_text()
+            else _("The document was copied."),
             "info",
         )
 

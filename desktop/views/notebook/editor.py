@@ -24,6 +24,7 @@ from desktop.items.text.text_units import TokenUnits
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from desktop.views.transcript.style import Style
 from desktop.views.transcript.tokens.colours import PROBABILITY, ramp, step_of, strength
+from engine.words import _
 
 __all__ = ["NotebookEditor", "TokenBox", "safe"]
 
@@ -62,9 +63,9 @@ class NotebookEditor(QPlainTextEdit):
         super().__init__()
         self.setObjectName("notebookText")
         self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setAccessibleName("Document")
+        self.setAccessibleName(_("Document"))
         self.setPlaceholderText(
-            "Write the beginning of a text, then press Ctrl+Enter to let the model continue it."
+            _("Write the beginning of a text, then press Ctrl+Enter to let the model continue it.")
         )
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.document().setDocumentMargin(6)

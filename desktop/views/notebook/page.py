@@ -21,12 +21,12 @@ from desktop.views.notebook.tokens import NotebookTokens
 from desktop.views.notebook.toolbar import NotebookBar
 from desktop.views.transcript.style import COLUMN_WIDTH, TranscriptColours, make_style
 from engine.core import Alternative, Stats
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = ["NotebookPage"]
 
 _SETTLE_MS = 6000
-_HINT = "Press Ctrl+Enter to let the model continue from the cursor."
+_HINT = N_("Press Ctrl+Enter to let the model continue from the cursor.")
 
 
 class NotebookPage(QWidget):
@@ -172,9 +172,9 @@ class NotebookPage(QWidget):
         if self._notice:
             self.bar.show_note(self._notice, warning=True)
         elif self._waits_for:
-            self.bar.show_note("The model is still loading. It will continue here as soon as it is ready.")
+            self.bar.show_note(_("The model is still loading. It will continue here as soon as it is ready."))
         elif editor.streaming:
-            self.bar.show_note("The model is writing. You can scroll, select and copy.")
+            self.bar.show_note(_("The model is writing. You can scroll, select and copy."))
         elif behind and self._session.state == "idle":
             self.bar.show_note(
                 ngettext(
@@ -184,7 +184,7 @@ class NotebookPage(QWidget):
                 )
             )
         else:
-            self.bar.show_note(_HINT)
+            self.bar.show_note(translate(_HINT))
 
     # -- what the model writes
 
@@ -234,7 +234,7 @@ class NotebookPage(QWidget):
             return False
         head, tail = self.editor.text_between(0, place), self.editor.text_between(place, self.editor.length)
         if not head:
-            self._notice = "Write something first: the model continues the text before the cursor."
+            self._notice = _("Write something first: the model continues the text before the cursor.")
             self._show_note()
             return False
         self.flush()
@@ -283,7 +283,7 @@ class NotebookPage(QWidget):
             self.editor.undo()
 
     def _branch(self, token: int, head: str, ids: tuple[int, ...], other: Alternative) -> None:
-        start, _ = self.editor.token_range(token)
+        start, _unused = self.editor.token_range(token)
         trace = self.editor.trace
         if start < 0 or trace is None or not self._session.may_write():
             return

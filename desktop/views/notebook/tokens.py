@@ -16,6 +16,7 @@ from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from desktop.views.notebook.editor import NotebookEditor
 from desktop.views.transcript.tokens.popup import TokenPopup
 from engine.core import Alternative
+from engine.words import _
 
 __all__ = ["NotebookTokens"]
 
@@ -36,7 +37,7 @@ class NotebookTokens(QObject):
     ) -> None:
         super().__init__(page)
         self._session, self._editor, self._page = session, editor, page
-        self.popup = TokenPopup(page, "cut the document here and continue")
+        self.popup = TokenPopup(page, _("cut the document here and continue"))
         self.popup.chosen.connect(self._choose)
         self.popup.closed.connect(self._back)
         self._renew = renew
@@ -74,7 +75,7 @@ class NotebookTokens(QObject):
         editor.mark(token)
         why_not, stops = self._why_not(trace)
         if not why_not and trace.healed(token):
-            why_not = (
+            why_not = _(
                 "This token was healed: it replaced the last token of the prompt, so it has no alternatives."
             )
         self.popup.show_token(trace.token(token), why_not, stops, editor.text_style)

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVB
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["NotebookBar"]
 
@@ -26,19 +26,19 @@ class NotebookBar(QFrame):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("notebookBar")
-        self.setAccessibleName("Writing")
-        self.write_button = QPushButton("Continue")
+        self.setAccessibleName(_("Writing"))
+        self.write_button = QPushButton(_("Continue"))
         self.write_button.setProperty("tone", "primary")
-        self.write_button.setToolTip("Continue the text (Ctrl+Enter)")
+        self.write_button.setToolTip(_("Continue the text (Ctrl+Enter)"))
         self.write_button.clicked.connect(self.write)
-        self.stop_button = QPushButton("Stop")
-        self.stop_button.setToolTip("Stop writing (Esc)")
+        self.stop_button = QPushButton(_("Stop"))
+        self.stop_button.setToolTip(_("Stop writing (Esc)"))
         self.stop_button.clicked.connect(self.stop)
-        self.undo_button = IconButton("undo", "Undo")
-        self.undo_button.setToolTip("Undo the last generated text (Ctrl+Z)")
+        self.undo_button = IconButton("undo", _("Undo"))
+        self.undo_button.setToolTip(_("Undo the last generated text (Ctrl+Z)"))
         self.undo_button.clicked.connect(self.undo)
-        self.again_button = IconButton("regenerate", "Regenerate")
-        self.again_button.setToolTip("Replace the last generated text with a new one (Ctrl+R)")
+        self.again_button = IconButton("regenerate", _("Regenerate"))
+        self.again_button.setToolTip(_("Replace the last generated text with a new one (Ctrl+R)"))
         self.again_button.clicked.connect(self.again)
         self.figures = text_label(tone="muted")
         self.note = text_label(tone="muted", wraps=True)
@@ -72,15 +72,15 @@ class NotebookBar(QFrame):
     def show_figures(self, tokens: int, context: int) -> None:
         """Show the tokens of the document and of the context; 0 for an unknown number."""
         words = (
-            f"{tokens:,} / {context:,} tokens"
+            _("{tokens:,} / {context:,} tokens", tokens=tokens, context=context)
             if tokens and context
             else ngettext("{n} token", "{n} tokens", tokens)
             if tokens
             else ""
         )
         self.figures.setText(words)
-        self.figures.setToolTip("Tokens in the document and in the context" if words else "")
-        self.figures.setAccessibleName(f"Document: {words}" if words else "Document")
+        self.figures.setToolTip(_("Tokens in the document and in the context") if words else "")
+        self.figures.setAccessibleName(_("Document: {words}", words=words) if words else _("Document"))
 
     def show_note(self, text: str, warning: bool = False) -> None:
         """Show a sentence below the buttons."""

@@ -24,6 +24,7 @@ from desktop.views.widgets.avatar import avatar
 if TYPE_CHECKING:
     from desktop.views.personas.personas_dialog import PersonasDialog
 from engine.remote import split_address
+from engine.words import _
 
 __all__ = ["PersonaController"]
 
@@ -115,15 +116,18 @@ class PersonaController(QObject):
         if persona is None or not model or (loaded is not None and loaded.path == model):
             self._chat.banner.hide_offer(self._offered)
         elif not (split_address(model) or Path(model).exists()):
-            sentence = (
-                f"The model of {persona.name} is no longer at {model}. Choose another one under "
-                "Manage personas."
+            sentence = _(
+                "The model of {persona} is no longer at {model}. Choose another one under Manage personas.",
+                persona=persona.name,
+                model=model,
             )
             self._chat.banner.show_notice(sentence, "warning")
         else:
             name = model_name(model)
-            sentence = f"{persona.name} uses the model {name}, which is not loaded."
-            self._offered = f"Load {name}"
+            sentence = _(
+                "{persona} uses the model {name}, which is not loaded.", persona=persona.name, name=name
+            )
+            self._offered = _("Load {name}", name=name)
             self._chat.banner.show_notice(
                 sentence, "warning", offer=(self._offered, lambda: self._models.open(Path(model)))
             )

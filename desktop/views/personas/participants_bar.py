@@ -13,6 +13,7 @@ from desktop.services.session.scene import SceneParticipant
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.menu_button import MenuButton
 from desktop.views.widgets.text_label import set_styled, text_label
+from engine.words import _
 
 __all__ = ["ParticipantsBar"]
 
@@ -33,7 +34,7 @@ class ParticipantsBar(QWidget):
     def __init__(self, draw: Draw) -> None:
         super().__init__()
         self._draw = draw
-        self.setAccessibleName("Participants")
+        self.setAccessibleName(_("Participants"))
         self._flow = FlowLayout(self, 6)
         self._participants: tuple[SceneParticipant, ...] = ()
         self.buttons: list[QPushButton] = []
@@ -42,7 +43,7 @@ class ParticipantsBar(QWidget):
         self.user = MenuButton()
         self.user.setObjectName("roleUser")
         self._menu = QMenu(self.user)
-        self._menu.setAccessibleName("Your names")
+        self._menu.setAccessibleName(_("Your names"))
         self._names = QActionGroup(self._menu)
         self.user.setMenu(self._menu)
         self._flow.addWidget(self.user)
@@ -66,14 +67,16 @@ class ParticipantsBar(QWidget):
             self._flow.removeWidget(self.user)
             self._flow.addWidget(button)
             self._flow.addWidget(self.user)
-        self.title.setText("Who replies?" if by_hand else "Next to reply:")
+        self.title.setText(_("Who replies?") if by_hand else _("Next to reply:"))
         for button, participant in zip(self.buttons, participants, strict=False):
             button.setText(f" {_short(participant.name)}")  # The space separates the text from the picture.
-            button.setToolTip(f"Let {participant.name} reply now" + (
-                f". {participant.name} replies next." if participant.name == next_name else ""))  # fmt: skip
-            button.setAccessibleName(
-                f"Let {participant.name} reply" + (", next to reply" if participant.name == next_name else "")
-            )
+            name = participant.name
+            if name == next_name:
+                button.setToolTip(_("Let {name} reply now. {name} replies next.", name=name))
+                button.setAccessibleName(_("Let {name} reply, next to reply", name=name))
+            else:
+                button.setToolTip(_("Let {name} reply now", name=name))
+                button.setAccessibleName(_("Let {name} reply", name=name))
             set_styled(button, "next", participant.name == next_name)
         for place, button in enumerate(self.buttons):
             button.setVisible(place < len(participants))
@@ -93,11 +96,13 @@ class ParticipantsBar(QWidget):
             self._menu.addAction(action)
         if own:
             self._menu.addSeparator()
-        self._menu.addAction("Participants…", self.edit_requested.emit)
-        shown = _short(user) if user else "You"
-        self.user.setText(f"You: {shown} ▾" if user else f"{shown} ▾")
-        self.user.setToolTip("Choose the name you write as, or edit the participants")
-        self.user.setAccessibleName(f"You write as {user}" if user else "You and the other participants")
+        self._menu.addAction(_("Participants…"), self.edit_requested.emit)
+        shown = _short(user) if user else _("You")
+        self.user.setText(_("You: {shown} ▾", shown=shown) if user else f"{shown} ▾")
+        self.user.setToolTip(_("Choose the name you write as, or edit the participants"))
+        self.user.setAccessibleName(
+            _("You write as {user}", user=user) if user else _("You and the other participants")
+        )
 
     def set_busy(self, busy: bool) -> None:
         """Disable the buttons while a reply is written."""

@@ -38,13 +38,14 @@ from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["ParticipantsDialog"]
 
 Draw = Callable[[int, str, int], QPixmap]
-_TURNS = (("turn", "In turn"), ("named", "The one mentioned last"), ("hand", "The one I choose"))
-_HINT = "The number of further replies before it is your turn. Press Esc to stop them."
-_NOTHING = (
+_TURNS = (("turn", N_("In turn")), ("named", N_("The one mentioned last")), ("hand", N_("The one I choose")))
+_HINT = N_("The number of further replies before it is your turn. Press Esc to stop them.")
+_NOTHING = N_(
     "There are no participants yet, so the model replies as itself. Add personas, or other "
     "participants with a name and a short description."
 )
@@ -62,7 +63,7 @@ class ParticipantsDialog(QDialog):
         super().__init__(parent)
         self._draw, self._personas = draw, {persona.id: persona for persona in personas}
         self._kept, self._participants = cast, list(cast.participants)
-        self.setWindowTitle("Participants")
+        self.setWindowTitle(_("Participants"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._make_list()
         self._make_fields(cast)
@@ -79,40 +80,43 @@ class ParticipantsDialog(QDialog):
     def _make_list(self) -> None:
         self.list = QListWidget()
         self.list.setProperty("tone", "order")
-        self.list.setAccessibleName("Participants, in the order of their turns")
+        self.list.setAccessibleName(_("Participants, in the order of their turns"))
         self.list.setMinimumHeight(5 * self.fontMetrics().height())
         self.list.currentRowChanged.connect(self._show_current)
-        self.add = QPushButton("Add")
-        self.add.setAccessibleName("Add participant")
+        self.add = QPushButton(_("Add"))
+        self.add.setAccessibleName(_("Add participant"))
         self.add.setAutoDefault(False)
         self.menu = QMenu(self.add)
         self.menu.aboutToShow.connect(self._fill_menu)
         self.add.setMenu(self.menu)
-        self.up, self.down = (IconButton("chevron-up", "Move up"), IconButton("chevron-down", "Move down"))
-        self.remove = IconButton("trash", "Remove participant")
+        self.up, self.down = (
+            IconButton("chevron-up", _("Move up")),
+            IconButton("chevron-down", _("Move down")),
+        )
+        self.remove = IconButton("trash", _("Remove participant"))
         self.up.clicked.connect(partial(self._move, -1))
         self.down.clicked.connect(partial(self._move, 1))
         self.remove.clicked.connect(self._remove)
 
     def _make_fields(self, cast: Cast) -> None:
         self.name = QLineEdit()
-        self.name.setAccessibleName("Name")
+        self.name.setAccessibleName(_("Name"))
         self.name.setMaxLength(LONGEST_NAME)
         self.name.textEdited.connect(self._edited)
-        self.about = GrowingTextEdit("Description for the model", least=3, most=6)
+        self.about = GrowingTextEdit(_("Description for the model"), least=3, most=6)
         self.about.textChanged.connect(self._edited)
         self.own = QLineEdit(", ".join(cast.own))
-        self.own.setAccessibleName("Your names")
-        self.own.setPlaceholderText("User")
-        self.own.setToolTip("The names you write as, separated by commas")
+        self.own.setAccessibleName(_("Your names"))
+        self.own.setPlaceholderText(_("User"))
+        self.own.setToolTip(_("The names you write as, separated by commas"))
         self.turn = ComboBox()
-        self.turn.setAccessibleName("Who replies")
-        for value, words in _TURNS:
+        self.turn.setAccessibleName(_("Who replies"))
+        for value, words in ((value, translate(words)) for value, words in _TURNS):
             self.turn.addItem(words, value)
         self.turn.setCurrentIndex(self.turn.findData(cast.turn))
         self.turn.currentIndexChanged.connect(self._show_turn)
         self.automatic = QSpinBox()
-        self.automatic.setAccessibleName("Replies before your turn")
+        self.automatic.setAccessibleName(_("Replies before your turn"))
         self.automatic.setRange(0, MOST_AUTOMATIC)
         self.automatic.setValue(cast.automatic)
         self.automatic.lineEdit().setTextMargins(6, 0, 6, 0)
@@ -124,13 +128,13 @@ class ParticipantsDialog(QDialog):
         form.setHorizontalSpacing(12)
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
-        form.addRow("Name", self.name)
-        form.addRow("About", self.about)
-        form.addRow("Your names", self.own)
-        form.addRow("Who replies", self.turn)
-        form.addRow("Replies before your turn", self.automatic)
-        hint = text_label(_HINT, "muted", wraps=True)
-        self.nothing = text_label(_NOTHING, "muted", wraps=True)
+        form.addRow(_("Name"), self.name)
+        form.addRow(_("About"), self.about)
+        form.addRow(_("Your names"), self.own)
+        form.addRow(_("Who replies"), self.turn)
+        form.addRow(_("Replies before your turn"), self.automatic)
+        hint = text_label(translate(_HINT), "muted", wraps=True)
+        self.nothing = text_label(translate(_NOTHING), "muted", wraps=True)
         column = fill(QVBoxLayout(self), self.nothing, (self.list, 100), tools, form, hint, self.trouble)
         dialog_margins(column)
         column.addStretch(1)  # Only the placeholder may have any size.
@@ -150,11 +154,11 @@ class ParticipantsDialog(QDialog):
 
     def add_persona(self, persona: Persona) -> None:
         """Add a persona to the cast."""
-        self._append(Participant(self._free(name_of(persona.name) or "Persona"), "", persona.id))
+        self._append(Participant(self._free(name_of(persona.name) or _("Persona")), "", persona.id))
 
     def add_other(self) -> None:
         """Add a participant who is not a persona."""
-        self._append(Participant(self._free("Participant")))
+        self._append(Participant(self._free(_("Participant"))))
         self.name.setFocus()
         self.name.selectAll()
 
@@ -179,7 +183,7 @@ class ParticipantsDialog(QDialog):
                 ).setIconVisibleInMenu(True)
         if self.menu.actions():
             self.menu.addSeparator()
-        self.menu.addAction("Another participant…", self.add_other)
+        self.menu.addAction(_("Another participant…"), self.add_other)
 
     def _move(self, step: int) -> None:
         row = self.list.currentRow()
@@ -216,7 +220,7 @@ class ParticipantsDialog(QDialog):
         names = [participant.name.casefold() for participant in self._participants]
         own = {name.casefold() for name in self.cast().own}
         if "" in names:
-            return "A participant has no name. Enter one, or remove the participant."
+            return _("A participant has no name. Enter one, or remove the participant.")
         twice = next(
             (
                 self._participants[place].name
@@ -226,7 +230,11 @@ class ParticipantsDialog(QDialog):
             "",
         )
         return (
-            (f"Two participants are named {twice}, so the model cannot tell them apart. Rename one of them.")
+            _(
+                "Two participants are named {twice}, so the model cannot tell them apart. Rename "
+                "one of them.",
+                twice=twice,
+            )
             if twice
             else ""
         )
@@ -235,7 +243,7 @@ class ParticipantsDialog(QDialog):
 
     def _shown(self, participant: Participant) -> str:
         persona = self._personas.get(participant.persona)
-        return persona.name if persona is not None else participant.name or "(no name)"
+        return persona.name if persona is not None else participant.name or _("(no name)")
 
     def _fill(self, current: int) -> None:
         with QSignalBlocker(self.list):
@@ -255,13 +263,13 @@ class ParticipantsDialog(QDialog):
         persona = self._personas.get(found.persona)
         self.name.setText(self._shown(found) if there else "")
         self.name.setReadOnly(persona is not None)
-        self.name.setToolTip("To rename a persona, choose Manage personas" if persona is not None else "")
+        self.name.setToolTip(_("To rename a persona, choose Manage personas") if persona is not None else "")
         with QSignalBlocker(self.about):
             self.about.show_text(found.description)
         placeholder = (
-            "Added to the persona's system prompt"
+            _("Added to the persona's system prompt")
             if persona is not None
-            else "Who this is, how they speak, what they want"
+            else _("Who this is, how they speak, what they want")
         )
         self.about.setPlaceholderText(placeholder)
         self._form.setRowVisible(self.name, there)

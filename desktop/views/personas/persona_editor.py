@@ -27,10 +27,11 @@ from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from engine.remote import split_address
+from engine.words import N_, _, translate
 
 __all__ = ["PersonaEditor"]
 
-_PICTURES = "Pictures (*.png *.jpg *.jpeg *.webp *.gif *.bmp *.svg);;All files (*)"
+_PICTURES = N_("Pictures (*.png *.jpg *.jpeg *.webp *.gif *.bmp *.svg);;All files (*)")
 _LONGEST_NAME, _LONGEST_FACE = 60, 8
 
 
@@ -48,22 +49,22 @@ class PersonaEditor(QWidget):
         self._shown = Persona(0, "")
         self._image, self._image_changed = b"", False
         self.name, self.face = QLineEdit(), QLineEdit()
-        self.name.setAccessibleName("Name")
+        self.name.setAccessibleName(_("Name"))
         self.name.setMaxLength(_LONGEST_NAME)
-        self.face.setAccessibleName("Emoji or initials")
-        self.face.setPlaceholderText("Emoji or initials")
+        self.face.setAccessibleName(_("Emoji or initials"))
+        self.face.setPlaceholderText(_("Emoji or initials"))
         self.face.setMaxLength(_LONGEST_FACE)
         self._portrait = QLabel()
-        self.choose_picture, self.drop_picture = QPushButton("Picture…"), QPushButton("Remove")
-        self.choose_picture.setAccessibleName("Choose a picture")
-        self.drop_picture.setAccessibleName("Remove the picture")
+        self.choose_picture, self.drop_picture = QPushButton(_("Picture…")), QPushButton(_("Remove"))
+        self.choose_picture.setAccessibleName(_("Choose a picture"))
+        self.drop_picture.setAccessibleName(_("Remove the picture"))
         self.choose_picture.clicked.connect(self._ask_picture)
         self.drop_picture.clicked.connect(lambda: self._set_picture(b""))
-        self.prompt = GrowingTextEdit("System prompt", least=5, most=14)
+        self.prompt = GrowingTextEdit(_("System prompt"), least=5, most=14)
         self.prompt.setPlaceholderText(
-            "Describe the persona and its style, for example: You are Ada, a patient maths teacher."
+            _("Describe the persona and its style, for example: You are Ada, a patient maths teacher.")
         )
-        self.preset, self.model = self._combo("Sampler preset"), self._combo("Model")
+        self.preset, self.model = self._combo(_("Sampler preset")), self._combo(_("Model"))
         self._arrange()
         self.name.textEdited.connect(self._on_edit)
         self.face.textEdited.connect(self._on_edit)
@@ -90,18 +91,18 @@ class PersonaEditor(QWidget):
         form.setVerticalSpacing(10)
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        for label, field in (("Name", self.name), ("Avatar", line), ("System prompt", self.prompt),
-            ("Sampler preset", self.preset),
-                             ("Model", self.model)):  # fmt: skip
+        for label, field in ((_("Name"), self.name), (_("Avatar"), line), (_("System prompt"), self.prompt),
+            (_("Sampler preset"), self.preset),
+                             (_("Model"), self.model)):  # fmt: skip
             form.addRow(label, field)
 
     def show_choices(self, presets: Iterable[str], models: Iterable[ModelEntry]) -> None:
         """Set the choices; the present choice stays."""
         preset, model = self.preset.currentData() or "", self.model.currentData() or ""
-        self._fill(self.preset, "Same as the chat", [(name, name) for name in presets])
+        self._fill(self.preset, _("Same as the chat"), [(name, name) for name in presets])
         self._fill(
             self.model,
-            "Any loaded model",
+            _("Any loaded model"),
             [(entry.name, entry.path) for entry in models if not entry.trouble],
         )
         self._pick_both(preset, model)
@@ -118,9 +119,12 @@ class PersonaEditor(QWidget):
         found = (
             model_name(model)
             if split_address(model) or Path(model).exists()
-            else f"{model_name(model)} (not found)"
+            else _("{model_name} (not found)", model_name=model_name(model))
         )
-        for combo, value, words in ((self.preset, preset, f"{preset} (deleted)"), (self.model, model, found)):
+        for combo, value, words in (
+            (self.preset, preset, _("{preset} (deleted)", preset=preset)),
+            (self.model, model, found),
+        ):
             if combo.findData(value) < 0:
                 combo.addItem(words, value)
             combo.setCurrentIndex(combo.findData(value))
@@ -151,7 +155,12 @@ class PersonaEditor(QWidget):
         self.edited.emit()
 
     def _ask_picture(self) -> None:
-        ask_open(self.window(), "Choose a picture", lambda chosen: self.take_picture(chosen[0]), _PICTURES)
+        ask_open(
+            self.window(),
+            _("Choose a picture"),
+            lambda chosen: self.take_picture(chosen[0]),
+            translate(_PICTURES),
+        )
 
     def take_picture(self, path: Path) -> None:
         """Use the picture in a file as the avatar; emits `trouble` if it cannot be read."""
@@ -172,5 +181,5 @@ class PersonaEditor(QWidget):
         self._portrait.setPixmap(
             avatar(name, face, self._image, side, self.devicePixelRatioF(), self.palette())
         )
-        self._portrait.setAccessibleName("Picture" if self._image else "")
+        self._portrait.setAccessibleName(_("Picture") if self._image else "")
         self.drop_picture.setVisible(bool(self._image))

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 from desktop.store.conversations.personas import Persona
 from desktop.views.widgets.icons import tinted
 from desktop.views.widgets.menu_button import MenuButton
+from engine.words import _
 
 __all__ = ["PersonaPicker"]
 
@@ -40,12 +41,12 @@ class PersonaPicker(MenuButton):
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.setMinimumWidth(34)
         self._menu = QMenu(self)
-        self._menu.setAccessibleName("Personas")
+        self._menu.setAccessibleName(_("Personas"))
         self._menu.aboutToShow.connect(self.entries_requested)
         self._group = QActionGroup(self)
         self._end = self._menu.addSeparator()
-        self._menu.addAction("Participants…", self.participants_requested.emit)
-        self._menu.addAction("Manage personas…", self.manage_requested.emit)
+        self._menu.addAction(_("Participants…"), self.participants_requested.emit)
+        self._menu.addAction(_("Manage personas…"), self.manage_requested.emit)
         self.setMenu(self._menu)
         self.show_persona(None)
 
@@ -65,11 +66,11 @@ class PersonaPicker(MenuButton):
     def _show(self) -> None:
         persona = self._persona
         if self._roles:
-            words = "1 role" if self._roles == 1 else f"{self._roles} roles"
+            words = "1 role" if self._roles == 1 else _("{roles} roles", roles=self._roles)
             self.setText(f" {self._roles}")
             self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-            self.setToolTip("Participants in this chat")
-            self.setAccessibleName(f"{words} in this chat")
+            self.setToolTip(_("Participants in this chat"))
+            self.setAccessibleName(_("{words} in this chat", words=words))
             self._paint()
             return
         name = persona.name if persona is not None else ""
@@ -78,8 +79,10 @@ class PersonaPicker(MenuButton):
         self.setText(f" {short}".replace("&", "&&") if short else "")
         style = Qt.ToolButtonStyle
         self.setToolButtonStyle(style.ToolButtonTextBesideIcon if name else style.ToolButtonIconOnly)
-        self.setToolTip(f"{name} replies in this chat" if name else "Choose a persona for this chat")
-        self.setAccessibleName(f"Persona: {name}" if name else "Choose a persona")
+        self.setToolTip(
+            _("{name} replies in this chat", name=name) if name else _("Choose a persona for this chat")
+        )
+        self.setAccessibleName(_("Persona: {name}", name=name) if name else _("Choose a persona"))
         self._paint()
 
     def show_entries(self, personas: Iterable[Persona]) -> None:
@@ -91,7 +94,7 @@ class PersonaPicker(MenuButton):
         present = self._persona.id if self._persona is not None else None
         if self._roles:
             return
-        self._add("No persona", None, present is None, self._plain_icon())
+        self._add(_("No persona"), None, present is None, self._plain_icon())
         for persona in personas:
             self._add(
                 persona.name, persona.id, persona.id == present, QIcon(self._draw(persona, self._side()))

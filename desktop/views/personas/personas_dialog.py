@@ -31,18 +31,19 @@ from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.saving_dialog import SavingDialog
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["PersonasDialog"]
 
 _PAUSE_MS = 600
 _NARROW = 76
 """In fewer average characters than this, the list is above the editor."""
-_WORDS = (
+_WORDS = N_(
     "A persona has a name, a picture, a system prompt, a sampler preset and a model. It can reply in "
     "any chat."
 )
-_NONE = "There are no personas yet. Choose “New persona” to create one."
-_NAME = "New persona"
+_NONE = N_("There are no personas yet. Choose “New persona” to create one.")
+_NAME = N_("New persona")
 
 
 class PersonasDialog(SavingDialog):
@@ -53,19 +54,19 @@ class PersonasDialog(SavingDialog):
 
     def __init__(self, service: PersonaService, parent: QWidget) -> None:
         super().__init__(self.save, parent)
-        self.setWindowTitle("Personas")
+        self.setWindowTitle(_("Personas"))
         self._service = service
         self._dirty = self._saving = False
         self._models: tuple[ModelEntry, ...] = ()
         self.list = QListWidget()
-        self.list.setAccessibleName("Personas")
+        self.list.setAccessibleName(_("Personas"))
         self.list.setProperty("tone", "order")
-        self.empty = EmptyState(self.list, _NONE)
-        self.new = QPushButton("New persona")
-        self.copy = IconButton("copy", "Duplicate this persona")
-        self.delete = IconButton("trash", "Delete this persona")
+        self.empty = EmptyState(self.list, translate(_NONE))
+        self.new = QPushButton(_("New persona"))
+        self.copy = IconButton("copy", _("Duplicate this persona"))
+        self.delete = IconButton("trash", _("Delete this persona"))
         self.editor = PersonaEditor()
-        self.nothing = text_label(_WORDS, "muted", wraps=True)
+        self.nothing = text_label(translate(_WORDS), "muted", wraps=True)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop)
         self._timer = debounce(self, self.save, _PAUSE_MS)
         self.arrange(self._content(), 110, 34)
@@ -200,7 +201,7 @@ class PersonasDialog(SavingDialog):
 
     def _make(self) -> None:
         if self.save():
-            self._show_new(self._service.save(Persona(0, self._service.free_name(_NAME))))
+            self._show_new(self._service.save(Persona(0, self._service.free_name(translate(_NAME)))))
 
     def _duplicate(self) -> None:
         present = self._present()

@@ -17,6 +17,7 @@ from desktop.views.commands.actions import COMMANDS
 from desktop.views.models.controller import ModelController
 from desktop.views.preferences.model_folders import WORDS, ModelFolders
 from engine.settings import Settings
+from engine.words import _
 
 if TYPE_CHECKING:
     from desktop.views.preferences.window import PreferencesWindow
@@ -94,7 +95,9 @@ class PreferencesController(QObject):
         section = next(each for each in window.sections if "library" in each.page.commands)
         section.add(folders, WORDS)
         folders.add_requested.connect(
-            lambda: self._models.ask_for_model("Look for models in a folder", self._add_folder, folder=True)
+            lambda: self._models.ask_for_model(
+                _("Look for models in a folder"), self._add_folder, folder=True
+            )
         )
         folders.remove_requested.connect(self._remove_folder)
         folders.offline_changed.connect(self._services.hub.set_offline)

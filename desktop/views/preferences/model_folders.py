@@ -11,13 +11,16 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.wrapping_check import WrappingCheckBox
+from engine.words import N_, _, translate
 
 __all__ = ["ModelFolders"]
 
 WORDS = "models folders directories search add remove hub work offline network download"
 """A search in the Preferences finds it by these."""
-_ALWAYS = "Downloaded models, and those of LM Studio, Ollama, GPT4All and other programs, are always found."
-_OFFLINE = "Never connect to the Hugging Face Hub, neither to search nor to download."
+_ALWAYS = N_(
+    "Downloaded models, and those of LM Studio, Ollama, GPT4All and other programs, are always found."
+)
+_OFFLINE = N_("Never connect to the Hugging Face Hub, neither to search nor to download.")
 _LINES = 5
 
 
@@ -34,26 +37,26 @@ class ModelFolders(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        label = text_label("Folders with models")
+        label = text_label(_("Folders with models"))
         self.list = QListWidget()
-        self.list.setAccessibleName("Folders with models")
+        self.list.setAccessibleName(_("Folders with models"))
         self.list.setProperty("tone", "order")
         self.list.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.setFixedHeight(round(self.fontMetrics().height() * 1.5 * _LINES))
         label.setBuddy(self.list)
-        EmptyState(self.list, "You have not added any folders.")
-        self.add, self.remove = QPushButton("Add a folder…"), QPushButton("Remove")
-        self.remove.setToolTip("Stop looking for models in this folder. Its files stay.")
-        self.remove.setAccessibleName("Remove the selected folder")
+        EmptyState(self.list, _("You have not added any folders."))
+        self.add, self.remove = QPushButton(_("Add a folder…")), QPushButton(_("Remove"))
+        self.remove.setToolTip(_("Stop looking for models in this folder. Its files stay."))
+        self.remove.setAccessibleName(_("Remove the selected folder"))
         for button in (self.add, self.remove):
             button.setAutoDefault(False)
-        self.offline = WrappingCheckBox("Work offline")
-        self.offline.setToolTip(_OFFLINE)
+        self.offline = WrappingCheckBox(_("Work offline"))
+        self.offline.setToolTip(translate(_OFFLINE))
         fill(
             QVBoxLayout(self), label, self.list, fill(QHBoxLayout(), self.add, self.remove, 1),
-            text_label(_ALWAYS, "muted", wraps=True, plain=True), self.offline,
-            text_label(_OFFLINE, "muted", wraps=True, plain=True), margins=(0, 0, 0, 0), spacing=6,
+            text_label(translate(_ALWAYS), "muted", wraps=True, plain=True), self.offline,
+            text_label(translate(_OFFLINE), "muted", wraps=True, plain=True), margins=(0, 0, 0, 0), spacing=6,
         )  # fmt: skip
         self.add.clicked.connect(self.add_requested)
         self.remove.clicked.connect(self._remove)

@@ -12,6 +12,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.settings.form import SettingsForm
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
+from engine.words import translate
 
 __all__ = ["PreferenceSection"]
 
@@ -27,10 +28,10 @@ class PreferenceSection(QWidget):
     def __init__(self, page: PreferencePage, labels: Mapping[str, str]) -> None:
         super().__init__()
         self.page = page
-        self.setAccessibleName(page.title)
+        self.setAccessibleName(translate(page.title))
         self.form: SettingsForm | None = None
         self._extras: list[tuple[QWidget, str]] = []
-        self.heading = text_label(page.title, "page", wraps=True)
+        self.heading = text_label(translate(page.title), "page", wraps=True)
         self._column = fill(QVBoxLayout(self), self.heading, margins=(0, 0, 8, 16), spacing=12)
         if page.cls is not None:
             self.form = SettingsForm(page.cls, names=page.names, explained=True)
@@ -55,7 +56,7 @@ class PreferenceSection(QWidget):
         """Show only what contains all these lower-case words, everything without words; returns whether
         something does.
         """
-        named = f"{self.page.title} {self.page.words}".lower()
+        named = f"{translate(self.page.title)} {self.page.words}".lower()
         if all(word in named for word in words):
             words = ()
         found = self.form.set_query(list(words)) if self.form is not None else not words

@@ -20,6 +20,7 @@ from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from engine.settings import Settings
+from engine.words import _, translate
 
 __all__ = ["PreferencesWindow"]
 
@@ -45,26 +46,26 @@ class PreferencesWindow(QDialog):
     def __init__(self, labels: Mapping[str, str], parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("preferences")
-        self.setWindowTitle("Preferences")
+        self.setWindowTitle(_("Preferences"))
         self.setSizeGripEnabled(True)
         self._tabs = TabOrder(self)
-        self.query = SearchLine("Search preferences")
+        self.query = SearchLine(_("Search preferences"))
         self.list = QListWidget()
-        self.list.setAccessibleName("Pages")
+        self.list.setAccessibleName(_("Pages"))
         self.list.setProperty("tone", "order")
         self.list.setSpacing(2)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.box = ComboBox()
-        self.box.setAccessibleName("Page")
+        self.box.setAccessibleName(_("Page"))
         self.sections = [PreferenceSection(page, labels) for page in PREFERENCES]
-        self._nothing = text_label("No matching preferences.", "muted", wraps=True)
-        self.shut = QPushButton("Close")
+        self._nothing = text_label(_("No matching preferences."), "muted", wraps=True)
+        self.shut = QPushButton(_("Close"))
         self.shut.setAutoDefault(False)
         self.shut.clicked.connect(self.close)
         self._lay_out()
         for section in self.sections:
-            self.list.addItem(section.page.title)
-            self.box.addItem(section.page.title)
+            self.list.addItem(translate(section.page.title))
+            self.box.addItem(translate(section.page.title))
             section.command_requested.connect(self.command_requested)
             if section.form is not None:
                 self._follow(section.form)

@@ -19,10 +19,9 @@ from desktop.views.settings.settings_pane import Inspector
 from engine.core import ModelInfo
 from engine.remote import split_address
 from engine.settings import ThinkingSettings
+from engine.words import _
 
 __all__ = ["ServersController"]
-
-_THIS, _ALL = "does not support this setting", "supports none of these settings"
 
 
 class ServersController(QObject):
@@ -63,7 +62,7 @@ class ServersController(QObject):
     def _show_destination(self) -> None:
         model = self._session.model
         leaves = model is not None and model.host and not self._session.local_only
-        self._status.show_destination(f"to {model.host}" if model is not None and leaves else "")
+        self._status.show_destination(_("to {host}", host=model.host) if model is not None and leaves else "")
 
     @Slot(object)
     def _announce(self, model: ModelInfo | None) -> None:
@@ -77,7 +76,9 @@ class ServersController(QObject):
                 session.stores.of(session.conversation).get(session.conversation).model_path
             )
             if before is None or before[0] != (split_address(model.path) or ("",))[0]:
-                session.notice.emit(f"From your next message on, this chat is sent to {model.host}.", "info")
+                session.notice.emit(
+                    _("From your next message on, this chat is sent to {host}.", host=model.host), "info"
+                )
 
     def _show_reasons(self) -> None:
         """Disable the settings that do nothing with the loaded model."""
@@ -87,9 +88,7 @@ class ServersController(QObject):
             reasons = {name: providers.reason_against(model, cls, name) for name in names}
             if cls is ThinkingSettings and model is not None and not model.host:
                 reasons = dict.fromkeys(names, model.why_not_thinking)
-            said = set(reasons.values())
-            words = said.pop() if len(said) == 1 else ""
-            form.show_reasons(reasons, words.replace(_THIS, _ALL))
+            form.show_reasons(reasons, providers.reason_against_all(model, reasons.values()))
 
     @Slot(str)
     def _on_moved(self, provider: str) -> None:

@@ -25,13 +25,14 @@ from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from engine.errors import BadSetting
 from engine.remote import MOST_WAIT, PRESETS, Provider
+from engine.words import N_, _, translate
 
 __all__ = ["ProviderDialog"]
 
-_ABOUT = "A server with OpenAI's API, on this computer or elsewhere."
+_ABOUT = N_("A server with OpenAI's API, on this computer or elsewhere.")
 _KEEPS = {
-    "keyring": "Leave empty to keep the key in the keyring",
-    "this run": ("Leave empty to keep the saved key"),
+    "keyring": N_("Leave empty to keep the key in the keyring"),
+    "this run": (N_("Leave empty to keep the saved key")),
 }
 _MOST_CONTEXT = 1 << 24
 
@@ -47,16 +48,18 @@ class ProviderDialog(QDialog):
     def __init__(self, provider: Provider | None, key_place: str, parent: QWidget) -> None:
         super().__init__(parent)
         self._provider, self._key_place = provider, key_place
-        self.setWindowTitle("Add a server" if provider is None else f"Change {provider.name}")
+        self.setWindowTitle(
+            _("Add a server") if provider is None else _("Change {provider}", provider=provider.name)
+        )
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.kind = _combo()
         self.name, self.address, self.key = QLineEdit(), QLineEdit(), QLineEdit()
-        self.in_keyring = QCheckBox("Save the key in the system's keyring")
-        self.forget_key = QCheckBox("Delete the saved key")
-        self.unencrypted = QCheckBox("Allow an unencrypted connection (http) for messages and the key")
+        self.in_keyring = QCheckBox(_("Save the key in the system's keyring"))
+        self.forget_key = QCheckBox(_("Delete the saved key"))
+        self.unencrypted = QCheckBox(_("Allow an unencrypted connection (http) for messages and the key"))
         self.context = QSpinBox()
         self.model, self.wait = QLineEdit(), QSpinBox()
-        self.counts = QCheckBox("Let the server count tokens while I write a message")
+        self.counts = QCheckBox(_("Let the server count tokens while I write a message"))
         self.headers = QPlainTextEdit()
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
@@ -74,33 +77,42 @@ class ProviderDialog(QDialog):
 
     def _describe(self) -> None:
         for widget, name in (
-            (self.kind, "Kind of server"), (self.name, "Name"), (self.address, "Address"), (self.key, "Key"),
-            (self.context, "Context length"), (self.headers, "Headers"), (self.model, "Model"),
-            (self.wait, "Longest wait"),
-        ):  # fmt: skip
+            (self.kind, _("Kind of server")),
+            (self.name, _("Name")),
+            (self.address, _("Address")),
+            (self.key, _("Key")),
+            (self.context, _("Context length")),
+            (self.headers, _("Headers")),
+            (self.model, _("Model")),
+            (self.wait, _("Longest wait")),
+        ):
             widget.setAccessibleName(name)
         self.address.setPlaceholderText("https://HOST/v1")
         self.address.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self.key.setEchoMode(QLineEdit.EchoMode.Password)
-        self.key.setPlaceholderText(_KEEPS.get(self._key_place, "Only if the server requires one"))
+        self.key.setPlaceholderText(
+            translate(_KEEPS.get(self._key_place, N_("Only if the server requires one")))
+        )
         self.context.setRange(0, _MOST_CONTEXT)
         self.context.setSingleStep(1024)
-        self.context.setSpecialValueText("set by the server")
-        self.context.setSuffix(" tokens")
+        self.context.setSpecialValueText(_("set by the server"))
+        self.context.setSuffix(_(" tokens"))
         self.context.setGroupSeparatorShown(True)
-        self.model.setPlaceholderText("The first that the server lists")
-        self.model.setToolTip("The name of the model that is offered first")
+        self.model.setPlaceholderText(_("The first that the server lists"))
+        self.model.setToolTip(_("The name of the model that is offered first"))
         self.wait.setRange(0, MOST_WAIT)
         self.wait.setSingleStep(30)
-        self.wait.setSpecialValueText("as long as it takes")
+        self.wait.setSpecialValueText(_("as long as it takes"))
         self.wait.setSuffix(" s")
-        self.wait.setToolTip("How long to wait for a reply to begin, or to continue, before giving up")
-        self.in_keyring.setToolTip("Otherwise the key is kept until you quit Inglenook")
+        self.wait.setToolTip(_("How long to wait for a reply to begin, or to continue, before giving up"))
+        self.in_keyring.setToolTip(_("Otherwise the key is kept until you quit Inglenook"))
         self.counts.setToolTip(
-            "Your text is sent to the server for counting before you send the message. Otherwise "
-            "tokens are estimated."
+            _(
+                "Your text is sent to the server for counting before you send the message. Otherwise "
+                "tokens are estimated."
+            )
         )
-        self.headers.setPlaceholderText("Name: value, one header per line")
+        self.headers.setPlaceholderText(_("Name: value, one header per line"))
         self.headers.setTabChangesFocus(True)
         self.headers.setProperty("tone", "field")
         self.headers.setFixedHeight(4 * self.fontMetrics().lineSpacing())
@@ -111,22 +123,22 @@ class ProviderDialog(QDialog):
         form.setContentsMargins(0, 0, 0, 0)
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        form.addRow("Kind", self.kind)
-        form.addRow("Name", self.name)
-        form.addRow("Address", self.address)
+        form.addRow(_("Kind"), self.kind)
+        form.addRow(_("Name"), self.name)
+        form.addRow(_("Address"), self.address)
         form.addRow("", self.unencrypted)
-        form.addRow("Key", self.key)
+        form.addRow(_("Key"), self.key)
         form.addRow("", self.in_keyring)
         form.addRow("", self.forget_key)
-        form.addRow("Model", self.model)
-        form.addRow("Context", self.context)
-        form.addRow("Longest wait", self.wait)
+        form.addRow(_("Model"), self.model)
+        form.addRow(_("Context"), self.context)
+        form.addRow(_("Longest wait"), self.wait)
         form.addRow("", self.counts)
-        form.addRow("Headers", self.headers)
+        form.addRow(_("Headers"), self.headers)
         form.setRowVisible(self.kind, self._provider is None)
         form.setRowVisible(self.forget_key, bool(self._key_place))
         area = VerticalScrollArea(body)
-        about = text_label(_ABOUT, tone="muted", wraps=True, plain=True)
+        about = text_label(translate(_ABOUT), tone="muted", wraps=True, plain=True)
         layout = fill(QVBoxLayout(self), about, (area, 1), self.trouble, self.buttons)
         dialog_margins(layout)
         parent = self.parentWidget()
@@ -168,7 +180,10 @@ class ProviderDialog(QDialog):
                 name, colon, value = line.partition(":")
                 if not colon:
                     raise BadSetting(
-                        f"The header “{line.strip()[:40]}” has no colon. Write it as Name: value."
+                        _(
+                            "The header “{line}” has no colon. Write it as Name: value.",
+                            line=line.strip()[:40],
+                        )
                     )
                 headers.append((name.strip(), value.strip()))
         values = Provider(
@@ -202,7 +217,7 @@ class ProviderDialog(QDialog):
         forgets = self.forget_key.isChecked()
         moves = bool(self._key_place) and self.in_keyring.isChecked() != (self._key_place == "keyring")
         if moves and not typed and not forgets:
-            self.trouble.setText("Enter the key again to store it in another place.")
+            self.trouble.setText(_("Enter the key again to store it in another place."))
             self.trouble.show()
             return
         key = typed if typed else "" if forgets else None

@@ -15,6 +15,7 @@ from desktop.views.layout.bidi import isolated
 from desktop.views.models.model_picker import ModelPicker
 from engine.printable import one_line
 from engine.remote import model_address
+from engine.words import _
 
 __all__ = ["ServerMenus"]
 
@@ -51,7 +52,7 @@ class ServerMenus(QObject):
     def _menu(self, server: Server, loaded: str) -> QMenu:
         provider = server.provider
         menu = self._picker.add_menu(isolated(provider.name).replace("&", "&&"))
-        menu.menuAction().setToolTip(f"Messages go to {provider.host}")
+        menu.menuAction().setToolTip(_("Messages go to {host}", host=provider.host))
         for name in _first(server, loaded):
             path = model_address(provider.id, name)
             action = menu.addAction(isolated(model_name(path)).replace("&", "&&"))
@@ -60,7 +61,7 @@ class ServerMenus(QObject):
             action.setToolTip(f"<p>{escape(one_line(name))}<br>to {escape(provider.host)}</p>")
             action.triggered.connect(partial(self.chosen.emit, path))
         menu.addSeparator()
-        words = "All models…" if len(server.models) > _MOST_ENTRIES else "Models and settings…"
+        words = _("All models…") if len(server.models) > _MOST_ENTRIES else _("Models and settings…")
         menu.addAction(words, partial(self.page_requested.emit, provider.id))
         return menu
 

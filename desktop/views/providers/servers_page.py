@@ -34,17 +34,18 @@ from desktop.views.widgets.flows import answer, flow
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.printable import one_line
 from engine.remote import Provider, model_address
+from engine.words import N_, _, translate
 
 __all__ = ["ServersPage"]
 
-_NONE = "Add a server that runs models, such as vLLM, llama.cpp, Ollama, LM Studio or an online service."
-_UNTESTED = (
+_NONE = N_("Add a server that runs models, such as vLLM, llama.cpp, Ollama, LM Studio or an online service.")
+_UNTESTED = N_(
     "A few small requests find out what the model supports on this server, when you choose “Test” or "
     "first use it."
 )
 _KEYS = {
-    "": "No key is saved.", "keyring": "The key is saved in the system's keyring.",
-    "this run": "The key is kept until you quit Inglenook.",
+    "": N_("No key is saved."), "keyring": N_("The key is saved in the system's keyring."),
+    "this run": N_("The key is kept until you quit Inglenook."),
 }  # fmt: skip
 
 
@@ -59,27 +60,27 @@ class ServersPage(QWidget):
         super().__init__(parent)
         self._service = service
         self.dialog: ProviderDialog | None = None
-        self.servers, self.models = _list("Servers"), _list("Models of the server")
+        self.servers, self.models = _list(_("Servers")), _list(_("Models of the server"))
         self.servers.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        EmptyState(self.servers, _NONE)
+        EmptyState(self.servers, translate(_NONE))
         self._no_models = EmptyState(self.models, "")
         self.add, self.change, self.remove = (
-            QPushButton("Add…"), QPushButton("Change…"), QPushButton("Remove"),
+            QPushButton(_("Add…")), QPushButton(_("Change…")), QPushButton(_("Remove")),
         )  # fmt: skip
-        for button, name in ((self.add, "Add a server"), (self.change, "Edit server"),
-                             (self.remove, "Remove server")):  # fmt: skip
+        for button, name in ((self.add, _("Add a server")), (self.change, _("Edit server")),
+                             (self.remove, _("Remove server"))):  # fmt: skip
             button.setAccessibleName(name)
         self.about = text_label(wraps=True, plain=True)
         self.query = QLineEdit()
         self.query.setProperty("tone", "search")
         add_clear_button(self.query)
-        self.query.setPlaceholderText("Filter the models, or type a model's name")
-        self.query.setAccessibleName("Filter the models, or type a model's name")
+        self.query.setPlaceholderText(_("Filter the models, or type a model's name"))
+        self.query.setAccessibleName(_("Filter the models, or type a model's name"))
         self.refresh, self.test, self.use = (
-            QPushButton("List models"), QPushButton("Test"), QPushButton("Use"),
+            QPushButton(_("List models")), QPushButton(_("Test")), QPushButton(_("Use")),
         )  # fmt: skip
         self.use.setProperty("tone", "primary")
-        self.test.setToolTip("Send a few small requests to find out what the model supports")
+        self.test.setToolTip(_("Send a few small requests to find out what the model supports"))
         self.state = text_label(wraps=True, plain=True)
         self.findings = _table()
         self._arrange()
@@ -107,9 +108,9 @@ class ServersPage(QWidget):
         fill(QVBoxLayout(self), (split, 1), margins=(12, 12, 12, 8))
 
     def _connect(self) -> None:
-        self.servers.currentItemChanged.connect(lambda *_: self._show_server())
+        self.servers.currentItemChanged.connect(lambda *_unused: self._show_server())
         self.servers.itemActivated.connect(lambda _item: self._change())
-        self.models.currentItemChanged.connect(lambda *_: self._show_model())
+        self.models.currentItemChanged.connect(lambda *_unused: self._show_model())
         self.models.activated.connect(self._use_row)
         self.query.textChanged.connect(lambda _text: self._show_models())
         self.query.returnPressed.connect(self._use)
@@ -162,7 +163,7 @@ class ServersPage(QWidget):
         if server is not None:
             provider = server.provider
             place = self._service.key_place(provider.id)
-            words = f"{_way(provider)} {_KEYS.get(place, '') if place is not None else ''}".strip()
+            words = f"{_way(provider)} {translate(_KEYS.get(place, '')) if place is not None else ''}".strip()
             if place is None and self.isVisible():
                 self._service.look_for_key(provider.id)
         self.about.setText(words)
@@ -188,9 +189,9 @@ class ServersPage(QWidget):
         if server is None:
             self._no_models.say("")
         elif not listed:
-            self._no_models.say("Choose “List models” to get the list from the server.")
+            self._no_models.say(_("Choose “List models” to get the list from the server."))
         else:
-            self._no_models.say("No listed model has this name. Choose “Use” to try it anyway.")
+            self._no_models.say(_("No listed model has this name. Choose “Use” to try it anyway."))
         self._show_model()
 
     def _row_name(self) -> str:
@@ -207,10 +208,10 @@ class ServersPage(QWidget):
         activity, trouble = self._service.activity(id), self._service.trouble(id)
         for button in (self.test, self.use):
             button.setEnabled(server is not None and bool(name))
-        self.test.setText("Stop" if activity else "Test")
+        self.test.setText(_("Stop") if activity else _("Test"))
         if activity:
             self.test.setEnabled(True)
-        self.test.setAccessibleName("Stop asking the server" if activity else "Test the model")
+        self.test.setAccessibleName(_("Stop asking the server") if activity else _("Test the model"))
         self.refresh.setEnabled(server is not None and not activity)
         found = server.capabilities.get(name) if server is not None else None
         rows = found.rows() if found is not None else ()
@@ -219,7 +220,7 @@ class ServersPage(QWidget):
             item = QTreeWidgetItem(self.findings, [title, words])
             item.setToolTip(1, f"<p>{escape(words)}</p>")
         self.findings.setVisible(bool(rows))
-        untested = _UNTESTED if server is not None and not rows else ""
+        untested = translate(_UNTESTED) if server is not None and not rows else ""
         notes = one_line(" ".join(found.notes)) if found is not None else ""
         self.state.setText(f"{activity}…" if activity else trouble or notes or untested)
         set_styled(self.state, "tone", "" if activity else "danger" if trouble else "muted")
@@ -267,13 +268,13 @@ class ServersPage(QWidget):
         if server is None:
             return
         plain = QMessageBox.StandardButton.NoButton
-        question = f"Remove {server.provider.name}?"
+        question = _("Remove {provider}?", provider=server.provider.name)
         box = QMessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, self.window())
         box.setObjectName("removeServer")
         box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText("Its key is deleted too. Your chats are not changed.")
-        button = box.addButton("Remove server", QMessageBox.ButtonRole.DestructiveRole)
-        box.setDefaultButton(box.addButton("Keep server", QMessageBox.ButtonRole.RejectRole))
+        box.setInformativeText(_("Its key is deleted too. Your chats are not changed."))
+        button = box.addButton(_("Remove server"), QMessageBox.ButtonRole.DestructiveRole)
+        box.setDefaultButton(box.addButton(_("Keep server"), QMessageBox.ButtonRole.RejectRole))
         if await answer(box) is button:
             self._service.remove(server.provider.id)
 
@@ -297,8 +298,10 @@ class ServersPage(QWidget):
 def _way(provider: Provider) -> str:
     """Where messages go, in a sentence."""
     if provider.on_this_computer:
-        return f"Messages go to {provider.host}, on this computer."
-    return f"Messages go to {provider.host}, {'' if provider.encrypted else 'not '}encrypted."
+        return _("Messages go to {host}, on this computer.", host=provider.host)
+    if provider.encrypted:
+        return _("Messages go to {host}, encrypted.", host=provider.host)
+    return _("Messages go to {host}, not encrypted.", host=provider.host)
 
 
 def _with_id(provider: Provider, id: str) -> Provider:
@@ -318,8 +321,8 @@ def _list(name: str) -> QListWidget:
 def _table() -> QTreeWidget:
     table = QTreeWidget()
     table.setObjectName("serverFindings")
-    table.setAccessibleName("What the model supports on this server")
-    table.setHeaderLabels(["What", "Found"])
+    table.setAccessibleName(_("What the model supports on this server"))
+    table.setHeaderLabels([_("What"), _("Found")])
     table.setRootIsDecorated(False)
     table.setIndentation(0)
     table.setUniformRowHeights(True)

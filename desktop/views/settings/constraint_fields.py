@@ -11,34 +11,35 @@ from desktop.views.layout.fill import fill
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.text_editors import TextEditor
 from desktop.views.settings.validated_fields import ValidatedFields
+from engine.words import N_, _, translate
 
 __all__ = ["ConstraintFields"]
 
 _WITHOUT_PATTERN = ("none", "json")
 _LABELS = {
-    "json_schema": "JSON schema",
-    "regex": "Regular expression",
-    "grammar": "Lark grammar",
-    "choices": "Choices, one per line",
+    "json_schema": N_("JSON schema"),
+    "regex": N_("Regular expression"),
+    "grammar": N_("Lark grammar"),
+    "choices": N_("Choices, one per line"),
 }
-_NO_LABEL = "Pattern"
+_NO_LABEL = N_("Pattern")
 _PLACEHOLDERS = {
-    "none": "Replies are not constrained.",
-    "json": "Any JSON value. No pattern is needed.",
+    "none": N_("Replies are not constrained."),
+    "json": N_("Any JSON value. No pattern is needed."),
     "json_schema": '{\n  "type": "object",\n  "properties": {"name": {"type": "string"}},\n'
     '  "required": ["name"]\n}',
     "regex": r"[A-Z][a-z]+( [A-Z][a-z]+)*",
     "grammar": 'start: "yes" | "no"',
     "choices": "yes\nno\nperhaps",
 }
-_EMPTY = "Enter a pattern or insert an example. Until then, replies are not affected."
-_MISSING = (
+_EMPTY = N_("Enter a pattern or insert an example. Until then, replies are not affected.")
+_MISSING = N_(
     "This format needs a text before replies can be written. Enter one, insert an example, or choose Free."
 )
-_UNTIL = "Replies are not affected until this is corrected."
+_UNTIL = N_("Replies are not affected until this is corrected.")
 _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "json_schema": (
-        ("A person", """{
+        (N_("A person"), """{
   "type": "object",
   "properties": {
     "name": {"type": "string"},
@@ -47,13 +48,13 @@ _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
   "required": ["name", "age"],
   "additionalProperties": false
 }"""),
-        ("A list of words", """{
+        (N_("A list of words"), """{
   "type": "array",
   "items": {"type": "string"},
   "minItems": 1,
   "maxItems": 10
 }"""),
-        ("A judgement and the reason for it", """{
+        (N_("A judgement and the reason for it"), """{
   "type": "object",
   "properties": {
     "reason": {"type": "string"},
@@ -64,18 +65,18 @@ _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
 }"""),
     ),
     "regex": (
-        ("A date", r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"),
-        ("A number", r"-?\d+(\.\d+)?"),
-        ("Yes or no, and why", r"(Yes|No), because [^.\n]+\."),
+        (N_("A date"), r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"),
+        (N_("A number"), r"-?\d+(\.\d+)?"),
+        (N_("Yes or no, and why"), r"(Yes|No), because [^.\n]+\."),
     ),
     "grammar": (
-        ("A sum", 'start: number (" + " number)+\nnumber: /[0-9]+/'),
-        ("A list of points", 'start: item+\nitem: "- " /[^\\n]+/ "\\n"'),
-        ("A question and its answer", 'start: "Q: " line "A: " line\nline: /[^\\n]+/ "\\n"'),
+        (N_("A sum"), 'start: number (" + " number)+\nnumber: /[0-9]+/'),
+        (N_("A list of points"), 'start: item+\nitem: "- " /[^\\n]+/ "\\n"'),
+        (N_("A question and its answer"), 'start: "Q: " line "A: " line\nline: /[^\\n]+/ "\\n"'),
     ),
     "choices": (
-        ("Yes or no", "Yes\nNo"),
-        ("A mood", "positive\nneutral\nnegative"),
+        (N_("Yes or no"), "Yes\nNo"),
+        (N_("A mood"), "positive\nneutral\nnegative"),
     ),
 }  # fmt: skip
 
@@ -99,7 +100,7 @@ class ConstraintFields(ValidatedFields):
         assert isinstance(editor, TextEditor)
         self._editor = editor
         editor.box.use_code_font()
-        self.examples = QPushButton("Insert example")
+        self.examples = QPushButton(_("Insert example"))
         self.examples.setProperty("tone", "quiet")
         self._menu = QMenu(self.examples)
         self.examples.setMenu(self._menu)
@@ -114,12 +115,12 @@ class ConstraintFields(ValidatedFields):
         if form in _WITHOUT_PATTERN:
             self.accept()
         elif not pattern.strip():
-            self.say(_EMPTY, "muted")
+            self.say(translate(_EMPTY), "muted")
         else:
             super().look(at_once)
 
     def say(self, sentence: str, tone: str = "danger") -> None:
-        super().say(f"{sentence} {_UNTIL}" if sentence and tone == "danger" else sentence, tone)
+        super().say(f"{sentence} {translate(_UNTIL)}" if sentence and tone == "danger" else sentence, tone)
 
     def _on_proposed(self, name: str, value: Any, at_leisure: bool) -> None:
         if name == "format":
@@ -131,7 +132,7 @@ class ConstraintFields(ValidatedFields):
         self._fit()
         if not self._form.proposes(self._names):
             form, pattern = self.values()
-            super().say("" if form in _WITHOUT_PATTERN or pattern.strip() else _MISSING)
+            super().say("" if form in _WITHOUT_PATTERN or pattern.strip() else translate(_MISSING))
 
     def _swap_text(self, form: str) -> None:
         """Each format keeps its own text, so that trying another one loses nothing."""
@@ -152,8 +153,8 @@ class ConstraintFields(ValidatedFields):
             self._fit_row(self._editor)
 
     def _fit_row(self, editor: TextEditor) -> None:
-        self._form.row("pattern").rename(_LABELS.get(self._format, _NO_LABEL))
-        editor.box.setPlaceholderText(_PLACEHOLDERS[self._format])
+        self._form.row("pattern").rename(translate(_LABELS.get(self._format, _NO_LABEL)))
+        editor.box.setPlaceholderText(translate(_PLACEHOLDERS[self._format]))
         editor.setEnabled(self._format not in _WITHOUT_PATTERN)
         self._menu.clear()
         for title, text in _EXAMPLES.get(self._format, ()):

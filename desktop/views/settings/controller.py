@@ -23,6 +23,7 @@ from desktop.views.settings.preset_bar import PresetBar
 from desktop.views.settings.settings_pane import Inspector
 from engine.core import ModelInfo
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
+from engine.words import _
 
 __all__ = ["SettingsController"]
 
@@ -191,7 +192,7 @@ class SettingsController(QObject):
 
     def _save_defaults(self) -> None:
         if self._session.save_as_defaults():
-            self.notice.emit("New chats will use these settings.", "info", False)
+            self.notice.emit(_("New chats will use these settings."), "info", False)
 
     # -- what is remembered
 

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QPushButton
 from desktop.views.settings.text_editors import LinesEditor
 from desktop.views.widgets.file_dialogs import ask_folder
 from engine.settings import SettingInfo
+from engine.words import _
 
 
 class FolderListEditor(LinesEditor):
@@ -16,9 +17,9 @@ class FolderListEditor(LinesEditor):
     def __init__(self, info: SettingInfo) -> None:
         super().__init__(info)
         self._escaped = True
-        self.box.setPlaceholderText("None. One per line, for example: /models/pirate = 0.8")
-        self.add = QPushButton("Add a folder…")
-        self.add.setAccessibleName(f"{info.label}: add a folder")
+        self.box.setPlaceholderText(_("None. One per line, for example: /models/pirate = 0.8"))
+        self.add = QPushButton(_("Add a folder…"))
+        self.add.setAccessibleName(_("{label}: add a folder", label=info.label))
         self.add.clicked.connect(self._choose)
         layout = self.layout()
         assert layout is not None
@@ -26,7 +27,7 @@ class FolderListEditor(LinesEditor):
 
     @Slot()
     def _choose(self) -> None:
-        ask_folder(self, "Choose an adapter's folder", lambda chosen: self.add_folder(str(chosen[0])))
+        ask_folder(self, _("Choose an adapter's folder"), lambda chosen: self.add_folder(str(chosen[0])))
 
     def add_folder(self, folder: str) -> None:
         """Append a folder to the list."""

@@ -16,6 +16,7 @@ from desktop.views.settings.search import excerpt, marked
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.settings import SettingInfo
+from engine.words import N_, _, translate
 
 __all__ = ["PRESET", "Row", "Source", "levels_words", "source_words", "value_words"]
 
@@ -26,12 +27,12 @@ PRESET = "preset "
 _NAMED = ("folder ", "persona ")
 """The prefixes of other sources with a name."""
 _WORDS = {
-    "conversation": ("this chat", "Set in this chat"),
-    "folder": ("this folder", "Set in this folder"),
-    "model": ("this model", "Saved for this model"),
-    "makers": ("makers", "Recommended by the model author"),
-    "saved default": ("saved", "Your saved default"),
-    "default": ("", "The program's default"),
+    "conversation": (N_("this chat"), N_("Set in this chat")),
+    "folder": (N_("this folder"), N_("Set in this folder")),
+    "model": (N_("this model"), N_("Saved for this model")),
+    "makers": (N_("makers"), N_("Recommended by the model author")),
+    "saved default": (N_("saved"), N_("Your saved default")),
+    "default": ("", N_("The program's default")),
 }
 
 
@@ -39,10 +40,16 @@ def source_words(source: str) -> tuple[str, str]:
     """The source of a value: in a word or two, and as a phrase."""
     if source.startswith(PRESET):
         name = source.removeprefix(PRESET)
-        return name, f"From the preset {name}"
+        return name, _("From the preset {name}", name=name)
     if source.startswith(_NAMED):
-        return source if len(source) <= _SHORT else source.partition(" ")[2], f"From the {source}"
-    return _WORDS[source]
+        kind, _space, name = source.partition(" ")
+        if kind == "folder":
+            short, phrase = _("folder {name}", name=name), _("From the folder {name}", name=name)
+        else:
+            short, phrase = _("persona {name}", name=name), _("From the persona {name}", name=name)
+        return short if len(source) <= _SHORT else name, phrase
+    short, phrase = _WORDS[source]
+    return translate(short), translate(phrase)
 
 
 def value_words(info: SettingInfo, value: Any) -> str:
@@ -55,7 +62,7 @@ def value_words(info: SettingInfo, value: Any) -> str:
     elif isinstance(value, float):
         words = f"{value:.6g}"
     else:
-        words = labels.get(value, str(value)) if value is not None else "not set"
+        words = labels.get(value, str(value)) if value is not None else _("not set")
     words = " ".join(words.split())
     unit = f" {info.unit}" if info.unit and isinstance(value, int | float) else ""
     return (words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…") + unit if words else "empty"
@@ -63,7 +70,7 @@ def value_words(info: SettingInfo, value: Any) -> str:
 
 def levels_words(info: SettingInfo, levels: Sequence[tuple[str, Any]]) -> str:
     """Every source that sets the value, the effective one first; "" if only one besides the default does."""
-    if len([source for source, _ in levels if source != "default"]) < 2:
+    if len([source for source, _unused in levels if source != "default"]) < 2:
         return ""
     lines = [f"{source_words(source)[1]}: {value_words(info, value)}" for source, value in reversed(levels)]
     return "\n".join(lines)
@@ -119,7 +126,7 @@ class Row(QWidget):
         self.words = words
         self.editor: Editor = make_editor(info, kind)
         self.editor.setAccessibleName(info.label)
-        self.reset = IconButton("reset", f"Reset {info.label.lower()}")
+        self.reset = IconButton("reset", _("Reset {label}", label=info.label.lower()))
         self.reset.setVisible(False)
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)  # The layout does not move when it is shown or hidden.
@@ -181,7 +188,7 @@ class Row(QWidget):
         named = changed or source == "makers" or source.startswith("folder ")
         self._source.show_text(short if named and self.explained is None else "")
         self.reset.setVisible(changed)
-        below = "the program's default" if source == "saved default" else "the default"
+        below = _("the program's default") if source == "saved default" else _("the default")
         if len(levels) > 1 and source not in ("saved default", "default"):
             under, value = levels[-2]
             below = (
@@ -189,8 +196,16 @@ class Row(QWidget):
                 if under != "default"
                 else below
             )
-        go_back = f"Click to use {below} in this chat." if placed else f"Click to reset to {below}."
-        self.reset.set_face("reset", f"Reset {self.info.label.lower()} to {below}", f"{where}. {go_back}")
+        go_back = (
+            _("Click to use {below} in this chat.", below=below)
+            if placed
+            else _("Click to reset to {below}.", below=below)
+        )
+        self.reset.set_face(
+            "reset",
+            _("Reset {label} to {below}", label=self.info.label.lower(), below=below),
+            f"{where}. {go_back}",
+        )
         listed = levels_words(self.info, levels)
         present, *others = listed.split("\n")
         lines = "<br>".join([f"<b>{escape(present)}</b>", *map(escape, others)])
@@ -240,12 +255,12 @@ class Row(QWidget):
             self.explained.setText(found or self.info.help)
         elsewhere = ""
         if words and any(word not in name.lower() for word in words):
-            choices = ", ".join(label for _, label in self.info.choices)
+            choices = ", ".join(label for _unused, label in self.info.choices)
             others = " ".join(
                 dict.fromkeys(each for each in self.words.split() if any(word in each for word in words))
             )
             shown_help = "" if self.explained is not None else self.info.help
-            places = (shown_help, choices, f"Also found as: {others}" if others else "")
+            places = (shown_help, choices, _("Also found as: {others}", others=others) if others else "")
             elsewhere = next(
                 (text for place in places if (text := excerpt(place, words, self.palette()))), ""
             )

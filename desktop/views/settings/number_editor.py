@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QDoubleSpinBox, QSlider, QVBoxLayout
 
 from desktop.views.settings.editor import Editor
 from engine.settings import SettingInfo
+from engine.words import _
 
 __all__ = ["NumberEditor"]
 
@@ -74,7 +75,7 @@ class NumberEditor(Editor):
             self._slider = QSlider(Qt.Orientation.Horizontal)
             self._slider.setRange(0, steps)
             self._slider.setPageStep(max(1, steps // 10))
-            self._slider.setAccessibleName(f"{info.label}, slider")
+            self._slider.setAccessibleName(_("{label}, slider", label=info.label))
             self._slider.valueChanged.connect(self._slid)
             self._slider.sliderReleased.connect(self._emit_edit)
             layout.addWidget(self._slider)

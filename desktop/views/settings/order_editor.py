@@ -24,6 +24,7 @@ from desktop.views.settings.editor import Editor
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
 from engine.settings import SamplerSettings, SettingInfo, Settings
+from engine.words import _
 
 __all__ = ["OrderEditor"]
 
@@ -160,16 +161,16 @@ class OrderEditor(Editor):
         self._context: Settings | None = None
         self.list = _Rows()
         self.list.setAccessibleName(info.label)
-        self.list.setAccessibleDescription("Press Alt+Up or Alt+Down to move the selected row.")
+        self.list.setAccessibleDescription(_("Press Alt+Up or Alt+Down to move the selected row."))
         self.list.moved.connect(self._emit_edit)
         self.up = self._button(
-            "chevron-up", "Move the selected step up", "Alt+Up", lambda: self.list.move_current(-1)
+            "chevron-up", _("Move the selected step up"), "Alt+Up", lambda: self.list.move_current(-1)
         )
         self.down = self._button(
-            "chevron-down", "Move the selected step down", "Alt+Down", lambda: self.list.move_current(1)
+            "chevron-down", _("Move the selected step down"), "Alt+Down", lambda: self.list.move_current(1)
         )
         self.list.currentRowChanged.connect(self._enable)
-        hint = text_label("Drag a row, or select it and press Alt+Up or Alt+Down.", "muted", wraps=True)
+        hint = text_label(_("Drag a row, or select it and press Alt+Up or Alt+Down."), "muted", wraps=True)
         head = fill(QHBoxLayout(), (hint, 1), self.up, self.down, spacing=2)
         fill(QVBoxLayout(self), head, self.list, margins=(0, 0, 0, 0), spacing=4)
 

@@ -23,10 +23,11 @@ from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
 from desktop.views.widgets.menu_button import IconMenuButton
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["PresetBar"]
 
-_FILTER = "Presets (*.json);;All files (*)"
+_FILTER = N_("Presets (*.json);;All files (*)")
 
 
 class PresetBar(QWidget):
@@ -36,17 +37,17 @@ class PresetBar(QWidget):
         super().__init__()
         self._service = service
         self.combo = ComboBox()
-        self.combo.setAccessibleName("Preset")
-        self.combo.setPlaceholderText("Custom values")
+        self.combo.setAccessibleName(_("Preset"))
+        self.combo.setPlaceholderText(_("Custom values"))
         self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.combo.setMinimumContentsLength(8)
         self.combo.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.combo.activated.connect(lambda: self._service.choose(self.combo.currentText()))
         self.state = text_label(tone="source")
-        self.more = IconMenuButton("more", "Save, rename, delete, import or export presets")
+        self.more = IconMenuButton("more", _("Save, rename, delete, import or export presets"))
         self.more.setObjectName("more")
         self.more.setMenu(self._make_menu())
-        label = QLabel("Preset")
+        label = QLabel(_("Preset"))
         label.setBuddy(self.combo)
         head = fill(QHBoxLayout(), (label, 1), self.state)
         line = fill(QHBoxLayout(), (self.combo, 1), self.more, spacing=4)
@@ -56,15 +57,15 @@ class PresetBar(QWidget):
 
     def _make_menu(self) -> QMenu:
         menu = QMenu(self)
-        self.update_action = self._action(menu, "Save the changes", self._save_changes)
-        self._action(menu, "Save as a new preset…", self._save)
-        self.rename_action = self._action(menu, "Rename…", self._rename)
+        self.update_action = self._action(menu, _("Save the changes"), self._save_changes)
+        self._action(menu, _("Save as a new preset…"), self._save)
+        self.rename_action = self._action(menu, _("Rename…"), self._rename)
         self.delete_action = self._action(
-            menu, "Delete", lambda: self._service.delete(self.combo.currentText())
+            menu, _("Delete"), lambda: self._service.delete(self.combo.currentText())
         )
         menu.addSeparator()
-        self._action(menu, "Import from a file…", self._import)
-        self._action(menu, "Export to a file…", self._export)
+        self._action(menu, _("Import from a file…"), self._import)
+        self._action(menu, _("Export to a file…"), self._export)
         return menu
 
     def _action(self, menu: QMenu, text: str, act: Callable[[], object]) -> QAction:
@@ -92,9 +93,13 @@ class PresetBar(QWidget):
             else -1
         )
         self.state.setText("changed" if changed else "")
-        self.combo.setAccessibleDescription(f"{name}, changed since" if changed else name or "No preset")
+        self.combo.setAccessibleDescription(
+            _("{name}, changed since", name=name) if changed else name or _("No preset")
+        )
         mine = any(preset.name == name and not preset.built_in for preset in presets)
-        self.update_action.setText(f"Save the changes to “{name}”" if mine else "Save the changes")
+        self.update_action.setText(
+            _("Save the changes to “{name}”", name=name) if mine else _("Save the changes")
+        )
         self.update_action.setEnabled(mine and changed)
         self.rename_action.setEnabled(mine)
         self.delete_action.setEnabled(mine)
@@ -105,20 +110,20 @@ class PresetBar(QWidget):
         self._service.save(self.combo.currentText())
 
     def _save(self) -> None:
-        self._ask_name("Save as a preset", "", self._service.save)
+        self._ask_name(_("Save as a preset"), "", self._service.save)
 
     def _rename(self) -> None:
         old = self.combo.currentText()
-        self._ask_name("Rename the preset", old, lambda new: self._service.rename(old, new))
+        self._ask_name(_("Rename the preset"), old, lambda new: self._service.rename(old, new))
 
     def _ask_name(self, title: str, name: str, then: Callable[[str], object]) -> None:
         """A dialog that leaves the window running: the answer comes as a signal."""
         dialog = QInputDialog(self.window())
         dialog.setWindowTitle(title)
-        dialog.setLabelText("Name:")
+        dialog.setLabelText(_("Name:"))
         dialog.setTextValue(name)
         for line in dialog.findChildren(QLineEdit):
-            line.setAccessibleName("Name of the preset")
+            line.setAccessibleName(_("Name of the preset"))
             line.setMaxLength(60)
         dialog.textValueSelected.connect(then)
         dialog.finished.connect(dialog.deleteLater)
@@ -126,18 +131,21 @@ class PresetBar(QWidget):
 
     def _import(self) -> None:
         ask_open(
-            self.window(), "Import a preset", lambda chosen: self._service.import_file(chosen[0]), _FILTER
+            self.window(),
+            _("Import a preset"),
+            lambda chosen: self._service.import_file(chosen[0]),
+            translate(_FILTER),
         )
 
     def _export(self) -> None:
-        name = self.combo.currentText() or "My preset"
+        name = self.combo.currentText() or _("My preset")
         name = "".join(c for c in name if c.isalnum() or c in " -_").strip() + ".json"
         ask_save(
             self.window(),
-            "Export the preset",
+            _("Export the preset"),
             name,
             lambda chosen: self._service.export_file(self._exported(), chosen[0]),
-            _FILTER,
+            translate(_FILTER),
         )
 
     def _exported(self) -> str:

@@ -19,6 +19,7 @@ from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from engine.settings import Settings
+from engine.words import _, translate
 
 __all__ = ["Group", "Inspector"]
 
@@ -43,21 +44,21 @@ class Inspector(QWidget):
         super().__init__(parent)
         self.setObjectName("inspector")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName("Settings")
+        self.setAccessibleName(_("Settings"))
         self.forms: dict[type[Settings], SettingsForm] = {}
         self.groups: list[Group] = []
         self._tabs = TabOrder(self)
         self.prompt_field = SystemPromptField("chat")
         self.prompt = self.prompt_field.box
         self.prompt_field.changed.connect(self.system_prompt_changed)
-        self._nothing = text_label("No matching settings.", "muted")
+        self._nothing = text_label(_("No matching settings."), "muted")
         self._nothing.setContentsMargins(8, 8, 6, 8)
         self._nothing.hide()
         body = QWidget()
         body.setObjectName("inspectorBody")
         column = fill(QVBoxLayout(body), self.prompt_field, self._nothing, margins=(12, 4, 12, 12), spacing=6)
         for position, (title, cls) in enumerate(panes):
-            group = Group(title, self._form(cls), opened=position == 0)
+            group = Group(translate(title), self._form(cls), opened=position == 0)
             self.groups.append(group)
             column.addWidget(group)
         column.addStretch(1)
@@ -67,20 +68,22 @@ class Inspector(QWidget):
         )
 
     def _head(self) -> QHBoxLayout:
-        self.query = SearchLine("Search settings")
+        self.query = SearchLine(_("Search settings"))
         self.query.textChanged.connect(self._search)
-        self.back = IconButton("close", "Back to the chat")
+        self.back = IconButton("close", _("Back to the chat"))
         self.back.clicked.connect(self.escaped)
         self.back.hide()
         return fill(QHBoxLayout(), (self.query, 1), self.back, margins=(20, 10, 18, 0))
 
     def _foot(self) -> QHBoxLayout:
-        self.advanced = QCheckBox("Advanced")
-        self.advanced.setAccessibleName("Show advanced settings")
-        self.advanced.setToolTip("Show every setting in all panes, including those that are rarely changed.")
+        self.advanced = QCheckBox(_("Advanced"))
+        self.advanced.setAccessibleName(_("Show advanced settings"))
+        self.advanced.setToolTip(
+            _("Show every setting in all panes, including those that are rarely changed.")
+        )
         self.advanced.clicked.connect(self.advanced_changed)
-        self.save = QPushButton("Save as defaults")
-        self.save.setToolTip("Use these settings for new chats.")
+        self.save = QPushButton(_("Save as defaults"))
+        self.save.setToolTip(_("Use these settings for new chats."))
         self.save.clicked.connect(self._save)
         return fill(QHBoxLayout(), self.advanced, 1, self.save, margins=(20, 0, 18, 0))
 
@@ -125,7 +128,7 @@ class Inspector(QWidget):
         form = self.forms[type(settings)]
         form.show_values(settings, sources, below, levels)
         own = form.own_values
-        self.group(type(settings)).show_note(f"{own} changed" if own else "")
+        self.group(type(settings)).show_note(_("{own} changed", own=own) if own else "")
 
     def show_system_prompt(
         self, text: str, inherited: str = "", source: str = "", inherits: bool = True

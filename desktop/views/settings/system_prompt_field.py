@@ -10,11 +10,11 @@ from desktop.views.settings.form_row import Source, source_words
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = ["SystemPromptField"]
 
-_EXAMPLE = "Tell the model how to behave, for example: You are a patient teacher."
+_EXAMPLE = N_("Tell the model how to behave, for example: You are a patient teacher.")
 
 
 class SystemPromptField(QWidget):
@@ -30,21 +30,21 @@ class SystemPromptField(QWidget):
         super().__init__()
         self._what, self._can_refuse = what, can_refuse
         self._inherited, self._source, self._inherits = "", "", True
-        self.box = GrowingTextEdit("System prompt", least=3, most=12)
-        self.box.setPlaceholderText(_EXAMPLE)
+        self.box = GrowingTextEdit(_("System prompt"), least=3, most=12)
+        self.box.setPlaceholderText(translate(_EXAMPLE))
         self.box.edited.connect(self._on_edited)
         self.box.typed.connect(lambda _text: self._describe())
         self._count = text_label(tone="muted")
         self._count.hide()
         self._where = Source()
-        self.reset = IconButton("reset", "Reset the system prompt")
+        self.reset = IconButton("reset", _("Reset the system prompt"))
         self.reset.clicked.connect(self._reset)
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)
         self.reset.setSizePolicy(keep)
-        self.none = QCheckBox(f"No system prompt in this {what}")
+        self.none = QCheckBox(_("No system prompt in this chat"))
         self.none.clicked.connect(self._refuse)
-        heading = text_label("System prompt", "heading")
+        heading = text_label(_("System prompt"), "heading")
         heading.setBuddy(self.box)
         head = fill(QHBoxLayout(), (heading, 1), self._count, self._where, self.reset, spacing=6)
         layout = fill(QVBoxLayout(self), head, margins=(8, 4, 6, 8), spacing=4)
@@ -66,7 +66,7 @@ class SystemPromptField(QWidget):
     def show_size(self, tokens: int, about: bool = False) -> None:
         """Show how many tokens the effective prompt has; 0 if that is unknown or there is none."""
         self._count.setText(("~" if about else "") + ngettext("{n} token", "{n} tokens", tokens))
-        self._count.setToolTip("Tokens of the context used by the system prompt")
+        self._count.setToolTip(_("Tokens of the context used by the system prompt"))
         self._count.setVisible(tokens > 0)
 
     def set_unused(self, sentence: str) -> None:
@@ -86,33 +86,49 @@ class SystemPromptField(QWidget):
         inherited = bool(self._inherited) and not own and not refused
         self.box.setEnabled(not refused)
         self.box.setPlaceholderText(
-            "No system prompt is sent." if refused else self._inherited if inherited else _EXAMPLE
+            _("No system prompt is sent.")
+            if refused
+            else self._inherited
+            if inherited
+            else translate(_EXAMPLE)
         )
         short, phrase = (
             source_words(self._source)
             if inherited
-            else (f"this {self._what}", "")
+            else (_("this chat") if self._what == "chat" else _("this folder"), "")
             if own or refused
             else ("", "")
         )
         self._where.show_text(short)
         self._where.setToolTip(phrase)
-        below = f"the one of the {self._source}" if self._inherited else "none"
+        below = self._below() if self._inherited else _("none")
         used = not self._unused.text()
         self.reset.setVisible(used and ((own and bool(self._inherited)) or refused))
         self.reset.set_face(
             "reset",
-            f"Reset the system prompt to {below}",
-            f"Set in this {self._what}. Click to reset to {below}.",
+            _("Reset the system prompt to {below}", below=below),
+            _("Set in this chat. Click to reset to {below}.", below=below)
+            if self._what == "chat"
+            else _("Set in this folder. Click to reset to {below}.", below=below),
         )
         self.none.setVisible(used and self._can_refuse and (refused or inherited))
         self.none.setChecked(refused)
         self.box.setToolTip(
-            f"{phrase}. Type here to use another one in this {self._what}." if inherited else ""
+            ""
+            if not inherited
+            else _("{phrase}. Type here to use another one in this chat.", phrase=phrase)
+            if self._what == "chat"
+            else _("{phrase}. Type here to use another one in this folder.", phrase=phrase)
         )
         self.box.setAccessibleDescription(
-            f"{phrase}: {self._inherited}" if inherited else "No system prompt is sent." if refused else ""
+            f"{phrase}: {self._inherited}" if inherited else _("No system prompt is sent.") if refused else ""
         )
+
+    def _below(self) -> str:
+        kind, _space, name = self._source.partition(" ")
+        if kind == "folder":
+            return _("the one of the folder {name}", name=name)
+        return _("the one of the persona {name}", name=name)
 
     def _on_edited(self, text: str) -> None:
         # An own text that is erased later gives way to the inherited one.

@@ -13,6 +13,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.settings.editor import Editor
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from engine.settings import SettingInfo
+from engine.words import _
 
 __all__ = [
     "IdsEditor",
@@ -98,7 +99,7 @@ class IdsEditor(LineEditor):
     """Token ids, separated by commas or spaces."""
 
     def __init__(self, info: SettingInfo) -> None:
-        super().__init__(info, r"[\d,;\s]*", "None, or for example: 2, 32000")
+        super().__init__(info, r"[\d,;\s]*", _("None, or for example: 2, 32000"))
 
     def parse(self, text: str) -> tuple[int, ...]:
         return tuple(int(number) for number in re.findall(r"\d+", text))
@@ -137,7 +138,7 @@ class LinesEditor(Editor):
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
         self.box = GrowingTextEdit(info.label)
-        self.box.setPlaceholderText("One per line; \\n is a line break")
+        self.box.setPlaceholderText(_("One per line; \\n is a line break"))
         self._escaped = info.escaped
         self._emitted: tuple[str, ...] = ()
         fill(QVBoxLayout(self), self.box, margins=(0, 0, 0, 0))

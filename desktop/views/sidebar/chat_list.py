@@ -47,6 +47,7 @@ from desktop.views.sidebar.drop_targets import Landing, land
 from desktop.views.sidebar.requests import ChatListRequests
 from desktop.views.widgets.inline_title_edit import InlineTitleEdit
 from desktop.views.widgets.keys import claims
+from engine.words import _
 
 __all__ = ["ChatListView"]
 
@@ -69,7 +70,7 @@ class ChatListView(QTableView):
     def __init__(self, model: ChatListModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("conversations")
-        self.setAccessibleName("Chats")
+        self.setAccessibleName(_("Chats"))
         self.setMouseTracking(True)
         self.setVerticalScrollMode(QTableView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -156,7 +157,7 @@ class ChatListView(QTableView):
         if self._writes_over is not None:
             self._writes_over[2].leave()
         done = self.renamed if kind == CHAT else self.folder_renamed
-        name = "Title of the chat" if kind == CHAT else "Name of the folder"
+        name = _("Title of the chat") if kind == CHAT else _("Name of the folder")
         text = str(index.data(Qt.ItemDataRole.EditRole) or "")
         box = InlineTitleEdit(self, self._place_of(index), text, name, lambda text: done.emit(number, text))
         self._writes_over = (kind, number, box)

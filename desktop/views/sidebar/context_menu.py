@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QMenu
 
 from desktop.items.chats.chat_list import FOLDER, ChatListModel
 from desktop.views.sidebar.requests import ChatListRequests
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["fill_menu"]
 
@@ -31,21 +31,22 @@ def fill_menu(
         _folders_into(menu, ask, model, list(chats))
         _below_folders(menu, ask, list(chats))
     else:
-        menu.addAction("New folder", partial(ask.new_folder.emit, 0))
+        menu.addAction(_("New folder"), partial(ask.new_folder.emit, 0))
 
 
 def _for_chats(menu: QMenu, ask: ChatListRequests, chats: list[int], pinned: bool) -> None:
     if len(chats) == 1:
-        menu.addAction("Open", partial(ask.open.emit, chats[0]))
-        menu.addAction("Rename\tF2", partial(ask.begin_rename.emit, chats[0]))
-    words = ("Unpin", "Unpin {n} chats") if pinned else ("Pin", "Pin {n} chats")
-    menu.addAction(ngettext(*words, len(chats)), partial(ask.pin.emit, chats, not pinned))
+        menu.addAction(_("Open"), partial(ask.open.emit, chats[0]))
+        menu.addAction(_("Rename\tF2"), partial(ask.begin_rename.emit, chats[0]))
+    count = len(chats)
+    words = ngettext("Unpin", "Unpin {n} chats", count) if pinned else ngettext("Pin", "Pin {n} chats", count)
+    menu.addAction(words, partial(ask.pin.emit, chats, not pinned))
 
 
 def _folders_into(menu: QMenu, ask: ChatListRequests, model: ChatListModel, chats: list[int]) -> None:
-    folders = menu.addMenu("Move to folder")
-    folders.addAction("New folder", partial(ask.move_to_new_folder.emit, chats))
-    folders.addAction("No folder", partial(ask.move.emit, chats, 0))
+    folders = menu.addMenu(_("Move to folder"))
+    folders.addAction(_("New folder"), partial(ask.move_to_new_folder.emit, chats))
+    folders.addAction(_("No folder"), partial(ask.move.emit, chats, 0))
     folders.addSeparator()
     for folder in model.folders():
         name = "    " * _depth(model, folder.id) + folder.name.replace("&", "&&")
@@ -68,12 +69,12 @@ def _depth(model: ChatListModel, folder_id: int) -> int:
 
 
 def _for_folder(menu: QMenu, ask: ChatListRequests, number: int, shown: bool) -> None:
-    menu.addAction("Close" if shown else "Open", partial(ask.open_folder.emit, number, not shown))
-    menu.addAction("Rename\tF2", partial(ask.begin_rename_folder.emit, number))
-    menu.addAction("New subfolder", partial(ask.new_folder.emit, number))
-    menu.addAction("Settings and prompt…", partial(ask.edit_folder.emit, number))
+    menu.addAction(_("Close") if shown else _("Open"), partial(ask.open_folder.emit, number, not shown))
+    menu.addAction(_("Rename\tF2"), partial(ask.begin_rename_folder.emit, number))
+    menu.addAction(_("New subfolder"), partial(ask.new_folder.emit, number))
+    menu.addAction(_("Settings and prompt…"), partial(ask.edit_folder.emit, number))
     menu.addSeparator()
-    menu.addAction("Move up", partial(ask.step_folder.emit, number, -1))
-    menu.addAction("Move down", partial(ask.step_folder.emit, number, 1))
+    menu.addAction(_("Move up"), partial(ask.step_folder.emit, number, -1))
+    menu.addAction(_("Move down"), partial(ask.step_folder.emit, number, 1))
     menu.addSeparator()
-    menu.addAction("Remove…\tDel", partial(ask.remove_folder.emit, number))
+    menu.addAction(_("Remove…\tDel"), partial(ask.remove_folder.emit, number))

@@ -18,7 +18,7 @@ from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.layout.panes import LEFT, Panes
 from desktop.views.sidebar.sidebar import Sidebar
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 if TYPE_CHECKING:
     from desktop.views.sidebar.folder_dialog import FolderDialog
@@ -138,7 +138,7 @@ class SidebarController(QObject):
         """Move chats to the trash; this can be undone."""
         if list(ids) == [self._session.conversation] and self._session.temporary:
             if self._session.delete_conversation(self._session.conversation):
-                self._chat.banner.show_notice("The temporary chat was discarded.", "info")
+                self._chat.banner.show_notice(_("The temporary chat was discarded."), "info")
         elif ids and self._session.delete_conversations(tuple(ids)):
             words = ngettext("The chat was deleted.", "{n} chats were deleted.", len(ids))
             self._chat.banner.show_notice(words, "info", undo=True)
@@ -181,7 +181,7 @@ class SidebarController(QObject):
             self._removed(found.name, self._chat_list.remove_folder(folder))
             return
         box = self._question(
-            f"Remove the folder “{found.name}”?",
+            _("Remove the folder “{found}”?", found=found.name),
             ngettext(
                 "It contains {n} chat. Keep the chat, or move it to the trash?",
                 "It contains {n} chats. Keep the chats, or move them to the trash?",
@@ -189,7 +189,7 @@ class SidebarController(QObject):
             ),
         )
         keep = box.addButton(ngettext("Keep chat", "Keep chats", count), QMessageBox.ButtonRole.AcceptRole)
-        throw = box.addButton("Move to trash", QMessageBox.ButtonRole.DestructiveRole)
+        throw = box.addButton(_("Move to trash"), QMessageBox.ButtonRole.DestructiveRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
         keep.clicked.connect(lambda: self._removed(found.name, self._chat_list.remove_folder(folder)))
         throw.clicked.connect(
@@ -200,7 +200,7 @@ class SidebarController(QObject):
 
     def _removed(self, name: str, done: bool) -> None:
         if done:
-            self._chat.banner.show_notice(f"Folder “{name}” removed.", "info", undo=True)
+            self._chat.banner.show_notice(_("Folder “{name}” removed.", name=name), "info", undo=True)
 
     def _toggle(self, folder: int, opened: bool) -> None:
         rows = self._chat_list.rows
@@ -283,8 +283,8 @@ class SidebarController(QObject):
         self._ask_to_delete(question, self._chat_list.empty_trash)
 
     def _ask_to_delete(self, question: str, act: Callable[[], None]) -> None:
-        box = self._question(question, "This cannot be undone.")
-        button = box.addButton("Delete permanently", QMessageBox.ButtonRole.DestructiveRole)
+        box = self._question(question, _("This cannot be undone."))
+        button = box.addButton(_("Delete permanently"), QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton(QMessageBox.StandardButton.Cancel))
         button.clicked.connect(act)
         box.open()

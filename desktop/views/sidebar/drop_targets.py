@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from desktop.items.chats.chat_list import CHAT, FOLDER, HEADING, ChatListModel
+from desktop.items.chats.chat_list import CHAT, FOLDER, HEADING, PINNED, ChatListModel
+from engine.words import translate
 
 __all__ = ["Landing", "land"]
 
@@ -45,7 +46,7 @@ def land(
     place = model.shown()[row]
     if place.kind == FOLDER:
         return Landing("move", place.number, row=row)
-    if place.text == "Pinned":
+    if place.text == translate(PINNED):
         return Landing("pin", row=row)
     if place.kind == CHAT and place.depth:
         inside = next(
@@ -62,7 +63,7 @@ def _land_folder(model: ChatListModel, row: int, share: float, moved: int) -> La
         return Landing("move")
     place = model.shown()[row]
     if place.kind == HEADING or (place.kind == CHAT and not place.depth):
-        return Landing("move", row=row) if place.text != "Pinned" else None
+        return Landing("move", row=row) if place.text != translate(PINNED) else None
     if place.kind == CHAT:
         inside = next(
             at

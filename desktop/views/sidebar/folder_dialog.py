@@ -22,11 +22,12 @@ from desktop.views.widgets.saving_dialog import SavingDialog
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from engine.settings import Settings
+from engine.words import N_, _, translate
 
 __all__ = ["FolderDialog"]
 
 _PAUSE_MS = 600
-_WORDS = (
+_WORDS = N_(
     "These settings apply to every chat in this folder and its subfolders. Settings of a persona or "
     "of the chat itself take precedence."
 )
@@ -41,7 +42,7 @@ class FolderDialog(SavingDialog):
         self.settings = settings
         settings.setParent(self)
         self.name = QLineEdit(settings.folder.name)
-        self.name.setAccessibleName("Name of the folder")
+        self.name.setAccessibleName(_("Name of the folder"))
         self.name.setMaxLength(120)
         self.prompt = SystemPromptField("folder", can_refuse=False)
         self.forms: dict[type[Settings], SettingsForm] = {}
@@ -62,9 +63,9 @@ class FolderDialog(SavingDialog):
             self.show_values(cls)
 
     def _body(self) -> QWidget:
-        label = text_label("Name", "heading")
+        label = text_label(_("Name"), "heading")
         label.setBuddy(self.name)
-        words = text_label(_WORDS, "muted", wraps=True)
+        words = text_label(translate(_WORDS), "muted", wraps=True)
         body = QWidget()
         column = QVBoxLayout(body)
         column.setContentsMargins(0, 0, 0, 8)
@@ -74,7 +75,7 @@ class FolderDialog(SavingDialog):
         column.addWidget(self.prompt)
         for title, cls in PANES:
             if cls in CONVERSATION_SETTINGS:
-                column.addWidget(self._group(title, cls))
+                column.addWidget(self._group(translate(title), cls))
         column.addStretch(1)
         return body
 
@@ -93,7 +94,7 @@ class FolderDialog(SavingDialog):
         sources = {name: said[-1][0] for name, said in layers.items()}
         form.show_values(settings.settings(cls), sources, settings.after_reset(cls), layers)
         own = sum(source == "folder" for source in sources.values())
-        self.groups[cls].show_note(f"{own} set here" if own else "")
+        self.groups[cls].show_note(_("{own} set here", own=own) if own else "")
 
     def finish(self) -> bool:
         """Commit and save pending changes; False if they cannot be saved."""
@@ -105,10 +106,12 @@ class FolderDialog(SavingDialog):
         return self.settings.save()
 
     def _saved(self, folder: Folder) -> None:
-        self.setWindowTitle(f"Folder “{folder.name}”")
+        self.setWindowTitle(_("Folder “{folder}”", folder=folder.name))
         self.banner.hide()
 
     def _failed(self, sentence: str) -> None:
         self.banner.show_notice(
-            f"{sentence} Your changes are still here.", "error", offer=("Retry", self.settings.save)
+            _("{sentence} Your changes are still here.", sentence=sentence),
+            "error",
+            offer=(_("Retry"), self.settings.save),
         )

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from desktop.items.chats.search_hits import SearchHitsModel
 from desktop.views.sidebar.search_results import SearchResults
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["SearchPage"]
 
@@ -24,9 +24,9 @@ class SearchPage(QWidget):
         self.list = SearchResults(self.hits)
         self.state = text_label(tone="muted", wraps=True, plain=True)
         self.state.setContentsMargins(10, 4, 10, 4)
-        self.more = QPushButton("Show more")
+        self.more = QPushButton(_("Show more"))
         self.more.setProperty("tone", "quiet")
-        self.more.setAccessibleName("Show more results")
+        self.more.setAccessibleName(_("Show more results"))
         self.more.clicked.connect(self.more_requested)
         self.more.hide()
         self._column = layout = QVBoxLayout(self)
@@ -46,9 +46,9 @@ class SearchPage(QWidget):
             chats=ngettext("{n} chat", "{n} chats", self.hits.chats),
         )
         if running:
-            words = f"{counted}, still searching…" if found else "Searching…"
+            words = _("{counted}, still searching…", counted=counted) if found else _("Searching…")
         else:
-            words = counted if found else f"No chat contains “{query}”."
+            words = counted if found else _("No chat contains “{query}”.", query=query)
         self.state.setText(words)
         self.more.setVisible(more)
         self.list.setVisible(found)

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOpti
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.items.chats.search_hits import HIT_ROLE, SPANS_ROLE, SearchHitsModel
 from desktop.views.widgets.item_painting import HIGH, PAD, background, paragraph
+from engine.words import _
 
 __all__ = ["SearchResults"]
 
@@ -81,7 +82,7 @@ class SearchResults(QListView):
     def __init__(self, model: SearchHitsModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("conversations")
-        self.setAccessibleName("Search results")
+        self.setAccessibleName(_("Search results"))
         self.setMouseTracking(True)
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

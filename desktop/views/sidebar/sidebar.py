@@ -14,7 +14,7 @@ from desktop.views.sidebar.search_page import SearchPage
 from desktop.views.sidebar.trash_page import TrashPage
 from desktop.views.widgets.icons import IconButton, tinted
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["Sidebar"]
 
@@ -39,14 +39,14 @@ class Sidebar(QWidget):
         super().__init__(parent)
         self.setObjectName("sidebar")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName("Chats")
+        self.setAccessibleName(_("Chats"))
         self._rows = rows
         self._make_head()
         self.list = ChatListView(rows)
         self.search = SearchPage()
         self.results, self.hits = self.search.list, self.search.hits
         self.trash = TrashPage()
-        self.nothing = text_label("Your chats will appear here.", "muted", wraps=True, plain=True)
+        self.nothing = text_label(_("Your chats will appear here."), "muted", wraps=True, plain=True)
         self.nothing.setContentsMargins(10, 10, 10, 10)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
         self.trash_button = QPushButton()
@@ -68,20 +68,20 @@ class Sidebar(QWidget):
         self._choose_page()
 
     def _make_head(self) -> None:
-        self.new = QPushButton("  New chat")  # The spaces separate the text from the icon.
-        self.new.setAccessibleName("New chat")
-        self.new.setToolTip("New chat (Ctrl+N)")
+        self.new = QPushButton(_("  New chat"))  # The spaces separate the text from the icon.
+        self.new.setAccessibleName(_("New chat"))
+        self.new.setToolTip(_("New chat (Ctrl+N)"))
         self.new.clicked.connect(self.new_requested)
-        self.new_folder = IconButton("new-folder", "New folder")
-        self.new_folder.setToolTip("New folder (Ctrl+Shift+N)")
+        self.new_folder = IconButton("new-folder", _("New folder"))
+        self.new_folder.setToolTip(_("New folder (Ctrl+Shift+N)"))
         self.new_folder.clicked.connect(lambda: self.list.requests.new_folder.emit(0))
-        self.back = IconButton("close", "Back to the chat")
+        self.back = IconButton("close", _("Back to the chat"))
         self.back.clicked.connect(self.escaped)
         self.back.hide()
         self.query = QLineEdit()
         self.query.setProperty("tone", "search")
-        self.query.setPlaceholderText("Search chats")
-        self.query.setAccessibleName("Search chats")
+        self.query.setPlaceholderText(_("Search chats"))
+        self.query.setAccessibleName(_("Search chats"))
 
     def _arrange(self) -> None:
         layout = QVBoxLayout(self)
@@ -118,9 +118,9 @@ class Sidebar(QWidget):
 
     def show_trash_count(self, count: int) -> None:
         """Show how many chats are in the trash."""
-        self.trash_button.setText(f"  Trash  ({count:,})" if count else "  Trash")
+        self.trash_button.setText(_("  Trash  ({count:,})", count=count) if count else _("  Trash"))
         self.trash_button.setAccessibleName(
-            ngettext("Trash, {n} chat", "Trash, {n} chats", count) if count else "Trash, empty"
+            ngettext("Trash, {n} chat", "Trash, {n} chats", count) if count else _("Trash, empty")
         )
 
     def begin_rename(self, conversation: int) -> None:

@@ -24,11 +24,12 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.item_painting import PAD, background, line
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["TrashPage"]
 
 Index = QModelIndex | QPersistentModelIndex
-EMPTY = "The trash is empty. Deleted chats are kept here for a while."
+EMPTY = N_("The trash is empty. Deleted chats are kept here for a while.")
 
 
 class _Painter(QStyledItemDelegate):
@@ -55,7 +56,7 @@ class _List(QListView):
         super().__init__(page)
         self._page = page
         self.setObjectName("conversations")
-        self.setAccessibleName("Chats in the trash")
+        self.setAccessibleName(_("Chats in the trash"))
         self.setMouseTracking(True)
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -85,9 +86,9 @@ class _List(QListView):
         """Acts on the whole selection."""
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.addAction("Restore", self._page.restore)
+        menu.addAction(_("Restore"), self._page.restore)
         menu.addSeparator()
-        menu.addAction("Delete permanently…\tDel", self._page.delete)
+        menu.addAction(_("Delete permanently…\tDel"), self._page.delete)
         return menu
 
 
@@ -101,24 +102,24 @@ class TrashPage(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName("Trash")
+        self.setAccessibleName(_("Trash"))
         self.model = TrashModel(self)
-        self.back = IconButton("chevron-left", "Back to chats")
+        self.back = IconButton("chevron-left", _("Back to chats"))
         self.back.clicked.connect(self.left)
-        self.title = text_label("Trash", "heading")
-        self.empty = QPushButton("Empty")
+        self.title = text_label(_("Trash"), "heading")
+        self.empty = QPushButton(_("Empty"))
         self.empty.setProperty("tone", "quiet")
-        self.empty.setAccessibleName("Empty trash")
+        self.empty.setAccessibleName(_("Empty trash"))
         self.empty.clicked.connect(self.empty_requested)
         self.list = _List(self, self.model)
-        self.nothing = text_label(EMPTY, "muted", wraps=True)
+        self.nothing = text_label(translate(EMPTY), "muted", wraps=True)
         self.nothing.setContentsMargins(10, 6, 10, 6)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
-        self.restore_button = QPushButton("Restore")
-        self.restore_button.setAccessibleName("Restore the selected chats")
+        self.restore_button = QPushButton(_("Restore"))
+        self.restore_button.setAccessibleName(_("Restore the selected chats"))
         self.restore_button.clicked.connect(self.restore)
-        self.delete_button = QPushButton("Delete…")
-        self.delete_button.setAccessibleName("Permanently delete the selected chats")
+        self.delete_button = QPushButton(_("Delete…"))
+        self.delete_button.setAccessibleName(_("Permanently delete the selected chats"))
         self.delete_button.clicked.connect(self.delete)
         self._arrange()
         self.list.selectionModel().selectionChanged.connect(self._chosen_changed)

@@ -14,6 +14,7 @@ from desktop.views.transcript.find import Finding
 from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.scrolling import Scrolling
+from engine.words import _
 
 __all__ = ["ALL_ACTIONS", "add_message_actions", "copy_text", "handle_key", "make_menu"]
 
@@ -62,10 +63,10 @@ def make_menu(parts: TranscriptParts, scrolling: Scrolling, point: QPoint) -> QM
     link = found[1].link_at(found[2]) if found is not None else ""
     menu = QMenu(parts.area)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    menu.addAction("Copy", partial(_copy_selection, parts)).setEnabled(bool(parts.selection.text()))
+    menu.addAction(_("Copy"), partial(_copy_selection, parts)).setEnabled(bool(parts.selection.text()))
     if link and not link.startswith(FOOTNOTE_SCHEME):
-        menu.addAction("Copy link address", partial(copy_text, link))
-    menu.addAction("Select all", parts.selection.select_all)
+        menu.addAction(_("Copy link address"), partial(copy_text, link))
+    menu.addAction(_("Select all"), parts.selection.select_all)
     if found is not None:
         menu.addSeparator()
         add_message_actions(menu, parts, found[0].item)
@@ -85,22 +86,26 @@ def add_message_actions(
             return
         menu.addAction(text, partial(act or parts.view.act, name, item.id)).setEnabled(enabled)
 
-    add("Copy message", "copy", True)
-    add("Edit message", "edit")
+    add(_("Copy message"), "copy", True)
+    add(_("Edit message"), "edit")
     if item.role == "assistant":
-        add("Regenerate the reply", "regenerate")
-        add("Continue the reply", "continue", last and still)
-        add("Reply details", "origin")
+        add(_("Regenerate the reply"), "regenerate")
+        add(_("Continue the reply"), "continue", last and still)
+        add(_("Reply details"), "origin")
     if item.role in ("assistant", "user"):
-        add("Generate several replies", "several")
-        add("Compare replies…", "compare")
+        add(_("Generate several replies"), "several")
+        add(_("Compare replies…"), "compare")
     if item.variant_count > 1:
-        shown = f"{item.variant_index + 1} of {item.variant_count}"
-        add(f"Previous version ({shown})", "previous", item.variant_index > 0 and still)
-        add("Next version", "next", item.variant_index < item.variant_count - 1 and still)
+        shown = _(
+            "{variant_index} of {variant_count}",
+            variant_index=item.variant_index + 1,
+            variant_count=item.variant_count,
+        )
+        add(_("Previous version ({shown})", shown=shown), "previous", item.variant_index > 0 and still)
+        add(_("Next version"), "next", item.variant_index < item.variant_count - 1 and still)
         if item.role == "assistant":
-            add("Compare versions", "versions")
-    add("Fork from here", "fork")
+            add(_("Compare versions"), "versions")
+    add(_("Fork from here"), "fork")
     if "delete" in parts.view.offered:
         menu.addSeparator()
-    add("Delete message", "delete")
+    add(_("Delete message"), "delete")

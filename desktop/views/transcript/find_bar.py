@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QWidget
 
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
+from engine.words import _
 
 __all__ = ["FindBar"]
 
@@ -24,24 +25,24 @@ class FindBar(QFrame):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("findBar")
-        self.setAccessibleName("Find in this chat")
+        self.setAccessibleName(_("Find in this chat"))
         self.box = QLineEdit(self)
-        self.box.setPlaceholderText("Find in this chat")
-        self.box.setAccessibleName("Text to find in this chat")
+        self.box.setPlaceholderText(_("Find in this chat"))
+        self.box.setAccessibleName(_("Text to find in this chat"))
         self.box.setMinimumWidth(self.fontMetrics().averageCharWidth() * 18)
         self.box.textChanged.connect(self.changed)
         self.count = QLabel(self)
         self.count.setProperty("tone", "muted")
         self.count.setMinimumWidth(self.fontMetrics().horizontalAdvance("1,234 of 1,234"))
         self.count.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.previous = IconButton("chevron-up", "Previous match", self)
-        self.previous.setToolTip("Previous match (Shift+Enter)")
+        self.previous = IconButton("chevron-up", _("Previous match"), self)
+        self.previous.setToolTip(_("Previous match (Shift+Enter)"))
         self.previous.clicked.connect(lambda: self.moved.emit(-1))
-        self.next = IconButton("chevron-down", "Next match", self)
-        self.next.setToolTip("Next match (Enter)")
+        self.next = IconButton("chevron-down", _("Next match"), self)
+        self.next.setToolTip(_("Next match (Enter)"))
         self.next.clicked.connect(lambda: self.moved.emit(1))
-        self.shut = IconButton("close", "Close search", self)
-        self.shut.setToolTip("Close search (Esc)")
+        self.shut = IconButton("close", _("Close search"), self)
+        self.shut.setToolTip(_("Close search (Esc)"))
         self.shut.clicked.connect(self.closed)
         fill(
             QHBoxLayout(self),
@@ -76,10 +77,16 @@ class FindBar(QFrame):
         query.
         """
         words = (
-            f"{at:,} of {count:,}" if at else f"{count:,} found" if count else "No matches" if asked else ""
+            _("{at:,} of {count:,}", at=at, count=count)
+            if at
+            else _("{count:,} found", count=count)
+            if count
+            else _("No matches")
+            if asked
+            else ""
         )
         self.count.setText(words)
-        self.count.setAccessibleName(words or "No search text")
+        self.count.setAccessibleName(words or _("No search text"))
         self.previous.setEnabled(count > 0)
         self.next.setEnabled(count > 0)
 

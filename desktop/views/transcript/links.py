@@ -13,6 +13,7 @@ from desktop.views.transcript.rendering.footnotes import note_row
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.scrolling import Scrolling
+from engine.words import _
 
 __all__ = ["LinkDialog", "allowed", "follow_link", "link_words"]
 
@@ -53,12 +54,12 @@ class LinkDialog(QMessageBox):
         self.setInformativeText(address if len(address) <= 600 else address[:600] + "…")
         if allowed(address):
             self.setIcon(QMessageBox.Icon.Question)
-            self.setText("Open this link outside Inglenook?")
-            self.addButton("Open", QMessageBox.ButtonRole.AcceptRole).clicked.connect(self._open)
+            self.setText(_("Open this link outside Inglenook?"))
+            self.addButton(_("Open"), QMessageBox.ButtonRole.AcceptRole).clicked.connect(self._open)
             self.setDefaultButton(self.addButton(QMessageBox.StandardButton.Cancel))
         else:
             self.setIcon(QMessageBox.Icon.Information)
-            self.setText("This is not a web or email link, so it cannot be opened.")
+            self.setText(_("This is not a web or email link, so it cannot be opened."))
             self.addButton(QMessageBox.StandardButton.Close)
 
     @classmethod

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QWidget
 from desktop.views.transcript.row_widgets.editor import EditorRow
 from desktop.views.transcript.style import TranscriptColours
 from desktop.views.widgets.icons import IconButton
+from engine.words import _
 
 __all__ = ["Overlays"]
 
@@ -19,7 +20,7 @@ class _JumpButton(IconButton):
     """Paints its own background, because it lies over the rows."""
 
     def __init__(self, parent: QWidget) -> None:
-        super().__init__("arrow-down", "Jump to the latest message", parent)
+        super().__init__("arrow-down", _("Jump to the latest message"), parent)
         self.colours: TranscriptColours | None = None
         self.setObjectName("jumpToLatest")
         self.setFixedSize(36, 36)

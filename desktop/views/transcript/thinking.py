@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["ThoughtTimes", "duration", "seconds_of"]
 
@@ -14,11 +14,15 @@ def duration(seconds: float) -> str:
     """In words: "less than a second", "1 second", "48 seconds", "2 min 5 s"."""
     whole = round(seconds)
     if whole < 1:
-        return "less than a second"
+        return _("less than a second")
     if whole < 60:
         return ngettext("{n} second", "{n} seconds", whole)
     minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    return (
+        _("{minutes} min {rest} s", minutes=minutes, rest=rest)
+        if rest
+        else _("{minutes} min", minutes=minutes)
+    )
 
 
 def seconds_of(trace: TokenTrace, start: int, until: int) -> float | None:
@@ -62,6 +66,8 @@ class ThoughtTimes:
         """The text of the thought's head."""
         if running:
             passed = perf_counter() - self._since.get(ordinal, perf_counter())
-            return f"Thinking for {duration(passed)}" if passed >= 1.5 else "Thinking…"
+            return (
+                _("Thinking for {duration}", duration=duration(passed)) if passed >= 1.5 else _("Thinking…")
+            )
         known = self._known.get(ordinal)
-        return f"Thought for {duration(known)}" if known is not None else "Thoughts"
+        return _("Thought for {duration}", duration=duration(known)) if known is not None else _("Thoughts")

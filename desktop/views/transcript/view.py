@@ -47,6 +47,7 @@ from desktop.views.transcript.selection import Selection
 from desktop.views.transcript.style import Style, TranscriptColours, make_style
 from desktop.views.transcript.tokens.colours import TokenView
 from desktop.views.transcript.tokens.inspector import TokenInspector
+from engine.words import _
 
 __all__ = ["TranscriptView"]
 
@@ -103,8 +104,8 @@ class TranscriptView(QAbstractScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         # otherwise all text is laid out again when the bar is first needed
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
-        self.setAccessibleName("Chat")
-        self.setAccessibleDescription("Press F7 to read the messages with the caret.")
+        self.setAccessibleName(_("Chat"))
+        self.setAccessibleDescription(_("Press F7 to read the messages with the caret."))
         self.viewport().setMouseTracking(True)
         # it paints every pixel: only then Qt copies pixels when it scrolls
         self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)

@@ -18,7 +18,7 @@ from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.flows import flow
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 if TYPE_CHECKING:
     from desktop.services.transfer.transfer_report import Exported, ImportReport
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TransferController", "is_chats"]
 
-_KINDS = "Exported chats (*.json *.jsonl *.ndjson *.zip *.chat *.db);;All files (*)"
+_KINDS = N_("Exported chats (*.json *.jsonl *.ndjson *.zip *.chat *.db);;All files (*)")
 REFRESH_S = 1.0
 """The list of chats follows an import at this interval: updating it takes some 20 ms for 10,000."""
 
@@ -71,11 +71,11 @@ class TransferController(QObject):
     def export(self, ids: Sequence[int]) -> None:
         """Ask for a format and a place for these chats."""
         if not ids:
-            self._chat.show_notice("There are no chats to export yet.", "info")
+            self._chat.show_notice(_("There are no chats to export yet."), "info")
             return
         if self._transfer.exporting_now:
             self._chat.show_notice(
-                "An export is still running. Wait for it or cancel it, then export again.", "warning"
+                _("An export is still running. Wait for it or cancel it, then export again."), "warning"
             )
             return
         title = self._session.stores.of(ids[0]).get(ids[0]).title
@@ -94,7 +94,7 @@ class TransferController(QObject):
         except StoreError as error:
             self._chat.show_notice(str(error), "error")
         else:
-            self._chat.show_notice("The chat was copied as Markdown.", "info")
+            self._chat.show_notice(_("The chat was copied as Markdown."), "info")
 
     def _export(self, label: str, target: Path, thoughts: bool) -> None:
         dialog = self.export_dialog
@@ -133,7 +133,7 @@ class TransferController(QObject):
                 target=result.target,
             )
             shown = (
-                "Show the file" if result.target.is_file() else "Show the folder",
+                _("Show the file") if result.target.is_file() else _("Show the folder"),
                 lambda: self._shower.show(result.target),
             )
             self._chat.banner.show_notice(words, "info", offer=shown)
@@ -142,9 +142,9 @@ class TransferController(QObject):
 
     def ask_for_files(self) -> None:
         """Let the user choose files with chats."""
-        ask_open(self._window, "Import chats", self.import_files, _KINDS, several=True).setObjectName(
-            "importFrom"
-        )
+        ask_open(
+            self._window, _("Import chats"), self.import_files, translate(_KINDS), several=True
+        ).setObjectName("importFrom")
 
     @flow
     async def import_files(self, paths: Sequence[Path]) -> None:
@@ -154,7 +154,7 @@ class TransferController(QObject):
 
         if self._transfer.importing_now:
             self._chat.show_notice(
-                "An import is still running. Wait for it or cancel it, then import again.", "warning"
+                _("An import is still running. Wait for it or cancel it, then import again."), "warning"
             )
             return
         name = ngettext("“{name}”", "{n} files", len(paths), name=paths[0].name)
@@ -164,7 +164,7 @@ class TransferController(QObject):
         shown.open_requested.connect(self._session.open_conversation)
         shown.show()
         self._transfer.import_files(paths)
-        _, (report,) = await emitted(self._transfer.imported)
+        _unused, (report,) = await emitted(self._transfer.imported)
         self._changed.update(report.changed)
         self._refresh()
         if self.import_window is shown:

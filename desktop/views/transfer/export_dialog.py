@@ -25,21 +25,21 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.file_dialogs import ask_folder, ask_save
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = ["ExportDialog"]
 
 _OWN = ".inglenook.json"
 """The extension that belongs to this program: a double click imports such a file."""
 _FORMATS = (
-    ("Markdown", ".md", "Markdown", "The chat as shown, in plain text with headings."),
-    ("Web page", ".html", "Web page", "One HTML file that opens in any browser."),
-    (PDF, ".pdf", "PDF", "For printing and sharing."),
+    ("Markdown", ".md", "Markdown", N_("The chat as shown, in plain text with headings.")),
+    ("Web page", ".html", N_("Web page"), N_("One HTML file that opens in any browser.")),
+    (PDF, ".pdf", "PDF", N_("For printing and sharing.")),
     (
         "Lossless JSON",
         _OWN,
-        "JSON, everything",
-        "All versions of all messages, with settings, dates and tokens. Can be imported again.",
+        N_("JSON, everything"),
+        N_("All versions of all messages, with settings, dates and tokens. Can be imported again."),
     ),
 )
 """Name of the format, its extension, its file dialog text, and what it is for."""
@@ -61,10 +61,10 @@ class ExportDialog(QDialog):
         self._title = title
         self._busy = False
         self.setObjectName("exportDialog")
-        self.setWindowTitle("Export chat" if len(ids) == 1 else "Export chats")
+        self.setWindowTitle(_("Export chat") if len(ids) == 1 else _("Export chats"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.heading = QLabel(
-            ngettext("Export “{title}”", "Export {n} chats", len(ids), title=title or "New chat")
+            ngettext("Export “{title}”", "Export {n} chats", len(ids), title=title or _("New chat"))
         )
         self.heading.setProperty("tone", "heading")
         self.heading.setTextFormat(Qt.TextFormat.PlainText)
@@ -87,9 +87,9 @@ class ExportDialog(QDialog):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(2)
         self._group = QButtonGroup(self)
-        for number, (_, _, words, purpose) in enumerate(_FORMATS):
-            button, note = QRadioButton(words), QLabel(purpose)
-            button.setAccessibleDescription(purpose)
+        for number, (_unused, _unused, words, purpose) in enumerate(_FORMATS):
+            button, note = QRadioButton(translate(words)), QLabel(translate(purpose))
+            button.setAccessibleDescription(note.text())
             note.setProperty("tone", "muted")
             note.setWordWrap(True)
             note.setIndent(28)
@@ -100,7 +100,7 @@ class ExportDialog(QDialog):
             layout.addSpacing(4)
         self._group.button(0).setChecked(True)
         self._group.idToggled.connect(self._show_choice)
-        self.thoughts = QCheckBox("Include the model's thoughts")
+        self.thoughts = QCheckBox(_("Include the model's thoughts"))
         self.thoughts.setChecked(True)
         self.note = text_label(tone="muted", wraps=True)
         layout.addSpacing(4)
@@ -109,9 +109,9 @@ class ExportDialog(QDialog):
 
     def _make_progress(self) -> QWidget:
         self.progress = QWidget()
-        self.stage = QLabel("Writing…")
+        self.stage = QLabel(_("Writing…"))
         self.bar = QProgressBar()
-        self.bar.setAccessibleName("Progress of the export")
+        self.bar.setAccessibleName(_("Progress of the export"))
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
@@ -123,7 +123,7 @@ class ExportDialog(QDialog):
         return holder
 
     def _make_buttons(self) -> QHBoxLayout:
-        self.cancel, self.choose = QPushButton("Cancel"), QPushButton("Export…")
+        self.cancel, self.choose = QPushButton(_("Cancel")), QPushButton(_("Export…"))
         self.choose.setDefault(True)
         self.choose.setProperty("tone", "primary")
         self.cancel.clicked.connect(self.reject)
@@ -142,25 +142,25 @@ class ExportDialog(QDialog):
         has_choice = _FORMATS[self._group.checkedId()][1] != _OWN
         self.thoughts.setEnabled(has_choice)
         several = (
-            "Each chat is saved as a separate file in a folder."
+            _("Each chat is saved as a separate file in a folder.")
             if self._into_folder()
-            else "All chats are saved in one file."
+            else _("All chats are saved in one file.")
         )
         self.note.setText(several if len(self.ids) > 1 else "")
         self.note.setVisible(len(self.ids) > 1)
 
     def _ask(self) -> None:
         """Ask for a file, or for a folder for several files; the window stays usable."""
-        label, suffix, words, _ = _FORMATS[self._group.checkedId()]
+        label, suffix, words, _unused = _FORMATS[self._group.checkedId()]
 
         def begin(chosen: list[Path]) -> None:
             self.begin(label, chosen[0])
 
         if self._into_folder():
-            dialog = ask_folder(self, "Export to", begin)
+            dialog = ask_folder(self, _("Export to"), begin)
         else:
-            name = file_name(self._title if len(self.ids) == 1 else "Chats") + suffix
-            dialog = ask_save(self, "Export to", name, begin, f"{words} (*{suffix})", suffix)
+            name = file_name(self._title if len(self.ids) == 1 else _("Chats")) + suffix
+            dialog = ask_save(self, _("Export to"), name, begin, f"{translate(words)} (*{suffix})", suffix)
         dialog.setObjectName("exportTo")
 
     def begin(self, label: str, target: Path) -> None:
@@ -178,7 +178,7 @@ class ExportDialog(QDialog):
         """Show the progress."""
         self.bar.setRange(0, max(total, 1))
         self.bar.setValue(done)
-        self.stage.setText(f"Writing, {100 * done // max(total, 1)} %")
+        self.stage.setText(_("Writing, {done} %", done=100 * done // max(total, 1)))
 
     def show_trouble(self, sentence: str) -> None:
         """Show why it failed, and let the user choose another place."""

@@ -17,37 +17,46 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.transfer.transfer_report import MOST_BROKEN, ImportReport
+from desktop.store.transfer.records import LeftOut
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
-from engine.words import ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = ["ImportWindow", "summary"]
 
 _ROWS = (
-    ("new", "New chats"),
-    ("extended", "Chats with new messages"),
-    ("known", "Already imported"),
-    ("trashed", "In the trash, not imported"),
-    ("broken_count", "Unreadable"),
+    ("new", N_("New chats")),
+    ("extended", N_("Chats with new messages")),
+    ("known", N_("Already imported")),
+    ("trashed", N_("In the trash, not imported")),
+    ("broken_count", N_("Unreadable")),
 )
 
 
 def summary(report: ImportReport) -> str:
     """The heading of an import's result."""
     if report.trouble:
-        return "The import stopped early"
+        return _("The import stopped early")
     if report.cancelled:
-        return "The import was cancelled"
+        return _("The import was cancelled")
     came = report.new + report.extended
     if not came and not report.known and not report.trashed:
-        return "No chats were found"
+        return _("No chats were found")
     if not came:
         return (
-            "All of these chats have already been imported" if not report.trashed else "Nothing new was found"
+            _("All of these chats have already been imported")
+            if not report.trashed
+            else _("Nothing new was found")
         )
     return ngettext("{n} chat was imported", "{n} chats were imported", came)
+
+
+def _counted(found: LeftOut) -> str:
+    if found.files:
+        return ngettext("{n} file", "{n} files", found.count)
+    return ngettext("{n} chat", "{n} chats", found.count)
 
 
 class ImportWindow(QDialog):
@@ -59,16 +68,16 @@ class ImportWindow(QDialog):
     def __init__(self, name: str, parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("importWindow")
-        self.setWindowTitle("Import chats")
+        self.setWindowTitle(_("Import chats"))
         self._report = ImportReport()
         self._running = True
-        self.heading = text_label(f"Importing {name}", "heading", wraps=True, plain=True)
+        self.heading = text_label(_("Importing {name}", name=name), "heading", wraps=True, plain=True)
         self.bar = QProgressBar()
-        self.bar.setAccessibleName("Progress of the import")
+        self.bar.setAccessibleName(_("Progress of the import"))
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
         self.bar.setRange(0, 1000)
-        self.so_far = text_label("You can continue chatting in the meantime.", "muted", wraps=True)
+        self.so_far = text_label(_("You can continue chatting in the meantime."), "muted", wraps=True)
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
         self._layout = layout = QVBoxLayout(self)
@@ -98,7 +107,7 @@ class ImportWindow(QDialog):
         grid.setColumnStretch(1, 1)
         self._numbers: dict[str, tuple[QLabel, QLabel]] = {}
         for row, (name, words) in enumerate(_ROWS):
-            number, label = QLabel(), QLabel(words)
+            number, label = QLabel(), QLabel(translate(words))
             number.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
             grid.addWidget(number, row, 0)
             grid.addWidget(label, row, 1)
@@ -111,18 +120,18 @@ class ImportWindow(QDialog):
         self.broken.setProperty("tone", "field")
         self.broken.setReadOnly(True)
         self.broken.setTabChangesFocus(True)
-        self.broken.setAccessibleName("Unreadable items, with their location and the reason")
+        self.broken.setAccessibleName(_("Unreadable items, with their location and the reason"))
         self.broken.setMinimumHeight(130)
         self.broken.hide()
         return self.broken
 
     def _make_buttons(self) -> QHBoxLayout:
         self.copy, self.show_chats, self.close_button = (
-            QPushButton("Copy list"),
-            QPushButton("Open chat"),
-            QPushButton("Cancel"),
+            QPushButton(_("Copy list")),
+            QPushButton(_("Open chat")),
+            QPushButton(_("Cancel")),
         )
-        self.copy.setToolTip("Copy the list of unreadable items, with their location and the reason.")
+        self.copy.setToolTip(_("Copy the list of unreadable items, with their location and the reason."))
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.broken.toPlainText()))
         self.show_chats.clicked.connect(self._open)
         self.close_button.clicked.connect(self.reject)
@@ -136,11 +145,13 @@ class ImportWindow(QDialog):
         came = report.new + report.extended
         parts = [
             ngettext("{n} chat so far", "{n} chats so far", came),
-            f"{report.known:,} already imported" if report.known else "",
+            _("{known:,} already imported", known=report.known) if report.known else "",
         ]
-        parts.append(f"{report.broken_count:,} unreadable" if report.broken_count else "")
+        parts.append(
+            _("{broken_count:,} unreadable", broken_count=report.broken_count) if report.broken_count else ""
+        )
         self.so_far.setText(
-            ", ".join(part for part in parts if part) + (". You can continue chatting in the meantime.")
+            ", ".join(part for part in parts if part) + (_(". You can continue chatting in the meantime."))
         )
 
     def show_end(self, report: ImportReport) -> None:
@@ -150,7 +161,7 @@ class ImportWindow(QDialog):
         announce(self, summary(report))
         self.bar.hide()
         self.so_far.setVisible(report.cancelled)
-        self.so_far.setText("The chats imported until then are in the list of chats.")
+        self.so_far.setText(_("The chats imported until then are in the list of chats."))
         self.trouble.setText(report.trouble)
         self.trouble.setVisible(bool(report.trouble))
         for name, labels in self._numbers.items():
@@ -160,21 +171,22 @@ class ImportWindow(QDialog):
                 label.setVisible(bool(count))
         self.counts.setVisible(any(getattr(report, name) for name in self._numbers))
         lines_left = [
-            f"{found.what} ({ngettext(found.one, found.many, found.count)})." for found in report.left_out
+            _("{sentence} ({count}).", sentence=found.what, count=_counted(found))
+            for found in report.left_out
         ]
         self.left_out.setText("\n".join(lines_left))
         self.left_out.setVisible(bool(lines_left))
         lines = [f"{found.place}: {found.reason}" for found in report.broken]
         if report.broken_count > MOST_BROKEN:
-            lines.append(f"and {report.broken_count - MOST_BROKEN:,} more")
+            lines.append(_("and {broken_count:,} more", broken_count=report.broken_count - MOST_BROKEN))
         self.broken.setPlainText("\n".join(lines))
         self.broken.setVisible(bool(lines))
         self.copy.setVisible(bool(lines))
         self.show_chats.setVisible(bool(report.first))
         self.show_chats.setText(
-            "Open chat" if report.new + report.extended + report.known == 1 else "Open the first chat"
+            _("Open chat") if report.new + report.extended + report.known == 1 else _("Open the first chat")
         )
-        self.close_button.setText("Close")
+        self.close_button.setText(_("Close"))
         self.close_button.setDefault(True)
         self.close_button.setFocus()
         self._layout.activate()

@@ -20,6 +20,7 @@ from PySide6.QtGui import (
 
 from desktop.store.conversations.personas import LARGEST_IMAGE
 from desktop.store.database.database import StoreError
+from engine.words import _
 
 __all__ = ["avatar", "face_of", "read_picture"]
 
@@ -90,14 +91,21 @@ def read_picture(path: Path) -> bytes:
     size = reader.size()
     if size.isValid() and size.width() * size.height() > _MOST_PIXELS:
         raise StoreError(
-            f"The picture {path.name} is too large ({size.width():,} × {size.height():,} pixels). "
-            "Choose a smaller one."
+            _(
+                "The picture {path} is too large ({width:,} × {height:,} pixels). Choose a smaller one.",
+                path=path.name,
+                width=size.width(),
+                height=size.height(),
+            )
         )
     picture = reader.read()
     if picture.isNull():
         raise StoreError(
-            f"{path.name} is not a readable picture ({reader.errorString()}). Choose a PNG, JPEG, "
-            "WebP or GIF file."
+            _(
+                "{path} is not a readable picture ({errorstring}). Choose a PNG, JPEG, WebP or GIF file.",
+                path=path.name,
+                errorstring=reader.errorString(),
+            )
         )
     picture = picture.copy(_middle(picture.size()).toRect())
     if picture.width() > _SIDE:

@@ -14,10 +14,11 @@ from desktop.views.widgets.icons import IconButton, pixmap
 from desktop.views.widgets.motion import Fade
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.printable import one_line
+from engine.words import N_, _, translate
 
 __all__ = ["Banner", "announce"]
 
-WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
+WORDS = {"info": N_("Note"), "warning": N_("Warning"), "error": N_("Error")}
 _INFO_SECONDS = 12
 _WIDE_CHARACTERS = 60
 """There is room for a button beside this many characters of average width."""
@@ -44,16 +45,16 @@ class Banner(QFrame):
         self.text = text_label(wraps=True, plain=True)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        self.undo = QPushButton("Undo")
+        self.undo = QPushButton(_("Undo"))
         self.undo.setProperty("tone", "quiet")
-        self.undo.setAccessibleName("Undo")
+        self.undo.setAccessibleName(_("Undo"))
         self.undo.clicked.connect(self._undo)
         self.offer = QPushButton()
         self.offer.clicked.connect(self._take_offer)
         self._offered: Callable[[], object] | None = None
-        self.copy = IconButton("copy", "Copy details of this notice")
+        self.copy = IconButton("copy", _("Copy details of this notice"))
         self.copy.clicked.connect(self._copy)
-        self.dismiss = IconButton("close", "Dismiss this notice")
+        self.dismiss = IconButton("close", _("Dismiss this notice"))
         self.dismiss.clicked.connect(self.hide)
         self._column = fill(QVBoxLayout(), self.text, spacing=4)
         self._line = fill(
@@ -90,7 +91,7 @@ class Banner(QFrame):
         self.offer.setVisible(offer is not None)
         self._details = details
         self.text.setText(text)
-        self.text.setAccessibleName(f"{WORDS[level]}: {text}")
+        self.text.setAccessibleName(f"{translate(WORDS[level])}: {text}")
         self.undo.setVisible(undo)
         self.copy.setVisible(level != "info")
         set_styled(self, "level", level)
@@ -99,7 +100,7 @@ class Banner(QFrame):
         self.show()
         if not shown:
             self._appearing.start()
-        announce(self, f"{WORDS[level]}: {text}")
+        announce(self, f"{translate(WORDS[level])}: {text}")
         if level == "info":
             self._timer.start(round(_INFO_SECONDS * 1000))
         else:
@@ -153,8 +154,8 @@ class Banner(QFrame):
 
         system = f"{platform.system()} {platform.release()} {platform.machine()}"
         head = (
-            f"{WORDS[self._level]}: {self.text.text()}\nInglenook, Python {platform.python_version()}, Qt "
-            f"{qVersion()}, {system}"
+            f"{translate(WORDS[self._level])}: {self.text.text()}\n"
+            f"Inglenook, Python {platform.python_version()}, Qt {qVersion()}, {system}"
         )
         return f"{head}\n\n{self._details}" if self._details else head
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QComboBox, QLineEdit, QToolButton
 
+from engine.words import _
+
 __all__ = ["ComboBox", "add_clear_button"]
 
 
@@ -20,5 +22,5 @@ def add_clear_button(line: QLineEdit) -> None:
     line.setClearButtonEnabled(True)
     button = line.findChild(QToolButton)
     if button is not None:
-        button.setAccessibleName("Clear")
-        button.setToolTip("Clear")
+        button.setAccessibleName(_("Clear"))
+        button.setToolTip(_("Clear"))

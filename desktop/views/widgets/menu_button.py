@@ -9,6 +9,7 @@ from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import QMenu, QToolButton
 
 from desktop.views.widgets.icons import IconButton
+from engine.words import _
 
 __all__ = ["IconMenuButton", "MenuButton", "close_after_use"]
 
@@ -68,7 +69,9 @@ class _OpensMenu(_Button):
         """Show `text` under the mouse; a screen reader also says that there is a menu."""
         super().setToolTip(text)
         if self._own_menu is not None:
-            self.setAccessibleDescription(f"{text}. Opens a menu." if text else "Opens a menu.")
+            self.setAccessibleDescription(
+                _("{text}. Opens a menu.", text=text) if text else _("Opens a menu.")
+            )
 
     def showMenu(self) -> None:
         """Open the menu below the button, or above where there is no space; does not wait for it to close."""

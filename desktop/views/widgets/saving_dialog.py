@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QW
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import Banner
+from engine.words import _
 
 __all__ = ["SavingDialog"]
 
@@ -28,7 +29,7 @@ class SavingDialog(QDialog):
 
     def arrange(self, content: QWidget, characters: int, lines: int) -> None:
         """Show `content` above the banner and the Close button, in this size at most."""
-        close = QPushButton("Close")
+        close = QPushButton(_("Close"))
         close.setAutoDefault(False)  # Enter in a field does not close the window.
         close.clicked.connect(self.close)
         foot = fill(QHBoxLayout(), 1, close)

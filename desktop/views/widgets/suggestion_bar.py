@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QPushButton
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import set_styled, text_label
+from engine.words import _
 
 __all__ = ["SuggestionBar"]
 
@@ -29,7 +30,7 @@ class SuggestionBar(QFrame):
         self.button, self.other = QPushButton(), QPushButton()
         self.other.setProperty("tone", "quiet")
         self._act_other: Callable[[], object] | None = None
-        self.dismiss = IconButton("close", "Dismiss this suggestion")
+        self.dismiss = IconButton("close", _("Dismiss this suggestion"))
         self._row = fill(
             QBoxLayout(QBoxLayout.Direction.LeftToRight, self), (self.words, 1), margins=(12, 5, 6, 5)
         )

@@ -25,8 +25,11 @@ from engine.backends.trim import give_memory_back
 from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.tensors import RawTensor
+from engine.words import N_, _, translate
 
-_ADVICE = "Please copy this report and send it to the developers; a newer driver or another model may help."
+_ADVICE = N_(
+    "Please copy this report and send it to the developers; a newer driver or another model may help."
+)
 
 
 class CudaBackend:
@@ -58,9 +61,12 @@ class CudaBackend:
 
         `why` is a clause for the user, `report` the details.
         """
-        self.notice = (
-            f"On {self.where}, {why}. PyTorch's own operations take their place: the answers are right, but "
-            f"slow. {_ADVICE}"
+        self.notice = _(
+            "On {where}, {why}. PyTorch's own operations take their place: the answers are "
+            "right, but slow. {advice}",
+            where=self.where,
+            why=why,
+            advice=translate(_ADVICE),
         )
         self.name, self.report = "torch", report
         logging.getLogger(__name__).warning("%s\n%s", self.notice, report)

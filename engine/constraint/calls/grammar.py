@@ -20,6 +20,7 @@ from engine.errors import BadSetting
 from engine.text.template.reasoning import Tag
 from engine.text.tools.form import CHANNELS, CallForm
 from engine.text.tools.values import STRING, argument_types, resolved
+from engine.words import _
 
 __all__ = ["MOST_CALLS", "CallGrammar", "trigger"]
 
@@ -158,12 +159,18 @@ class _Written:
             return self._one(tool)
         except NoTexts:
             raise BadSetting(
-                f"No arguments satisfy the schema of the tool {tool.name!r}; check what it demands."
+                _(
+                    "No arguments satisfy the schema of the tool {tool!r}; check what it demands.",
+                    tool=tool.name,
+                )
             ) from None
         except RecursionError:
             raise BadSetting(
-                f"The schema of the tool {tool.name!r} refers to itself in a way that cannot be enforced; "
-                "make it simpler."
+                _(
+                    "The schema of the tool {tool!r} refers to itself in a way that cannot be "
+                    "enforced; make it simpler.",
+                    tool=tool.name,
+                )
             ) from None
 
     def _one(self, tool: Tool) -> str:

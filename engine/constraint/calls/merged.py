@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.errors import BadSetting
 from engine.text.tools.values import resolved
+from engine.words import _
 
 __all__ = ["fits", "merged"]
 
@@ -57,8 +58,11 @@ def _joint(key: str, one: Any, other: Any) -> Any:
     join = _JOINTS.get(key)
     if join is None:
         raise BadSetting(
-            f"A schema of the tools demands two things of {key!r} at once, by allOf or anyOf; that cannot be "
-            "enforced, so write one of them."
+            _(
+                "A schema of the tools demands two things of {key!r} at once, by allOf or anyOf; "
+                "that cannot be enforced, so write one of them.",
+                key=key,
+            )
         )
     return join(one, other)
 
@@ -72,8 +76,11 @@ def _types(one: Any, other: Any) -> list[str]:
 def _branches(one: Any, other: Any) -> list[Any]:
     if len(one) * len(other) > _MOST_BRANCHES:
         raise BadSetting(
-            f"Schemas of the tools that hold together have more than {_MOST_BRANCHES} ways to do so; write "
-            "fewer branches of anyOf."
+            _(
+                "Schemas of the tools that hold together have more than {most_branches} ways to do "
+                "so; write fewer branches of anyOf.",
+                most_branches=_MOST_BRANCHES,
+            )
         )
     return [{"allOf": [first, second]} for first in one for second in other]
 
@@ -142,6 +149,9 @@ def _matches(pattern: str, value: str) -> bool:
         return re.search(pattern, value) is not None
     except re.error:
         raise BadSetting(
-            f"A schema of the tools has the pattern {pattern[:60]!r} beside enum or const, which cannot be "
-            "enforced; leave it out."
+            _(
+                "A schema of the tools has the pattern {pattern!r} beside enum or const, which "
+                "cannot be enforced; leave it out.",
+                pattern=pattern[:60],
+            )
         ) from None

@@ -11,6 +11,7 @@ from engine.constraint.grammar_source import named_schema, with_short_blanks
 from engine.core import Tool
 from engine.errors import BadSetting
 from engine.text.tools.values import parameters_of
+from engine.words import _
 
 __all__ = ["argument_schema"]
 
@@ -31,11 +32,13 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
 
     Do not change it. Raises `BadSetting` with a sentence that names the tool.
     """
-    name = f"the schema of the tool {tool.name!r}"
+    name = _("the schema of the tool {tool!r}", tool=tool.name)
     try:
         schema: dict[str, Any] = _enforced(parameters_of(tool))
     except RecursionError:
-        raise BadSetting(f"T{name[1:]} is nested too deeply; use $ref for what repeats.") from None
+        raise BadSetting(
+            _("T{name} is nested too deeply; use $ref for what repeats.", name=name[1:])
+        ) from None
     schema.setdefault("additionalProperties", False)
     schema = with_short_blanks({**schema, "x-guidance": {"coerce_one_of": True}})
     try:

@@ -12,6 +12,7 @@ from typing import Any
 from engine.constraint.calls.lark import quoted
 from engine.errors import BadSetting
 from engine.text.tools.values import resolved
+from engine.words import _
 
 __all__ = ["FREE", "NoTexts", "texts_of"]
 
@@ -119,8 +120,11 @@ def _whole(pattern: str, *, lenient: bool) -> str:
         if lenient:
             return FREE
         raise BadSetting(
-            f"The pattern {pattern[:60]!r} cannot be enforced where a model writes strings without quotes; "
-            "leave it out, or write ^ and $ only at its ends."
+            _(
+                "The pattern {pattern!r} cannot be enforced where a model writes strings without "
+                "quotes; leave it out, or write ^ and $ only at its ends.",
+                pattern=pattern[:60],
+            )
         ) from None
 
 

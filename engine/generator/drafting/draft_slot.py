@@ -14,6 +14,7 @@ from engine.drain import mapped
 from engine.errors import BadSetting, Cancelled, forget_frames
 from engine.settings import LoadSettings, SpeculationSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _, translate
 
 if TYPE_CHECKING:
     from engine.generator.drafting.drafters import Drafters
@@ -62,8 +63,10 @@ class DraftSlot:
         path = self._key(settings)
         if settings.method == "model" and not path:
             raise BadSetting(
-                "Drafting with a draft model is on, but no draft model is chosen; choose one, or "
-                "turn off drafting."
+                _(
+                    "Drafting with a draft model is on, but no draft model is chosen; choose one, or "
+                    "turn off drafting."
+                )
             )
         if path == self._path:
             return
@@ -102,7 +105,9 @@ class DraftSlot:
         try:
             problem = draft_problem(self._tokenizer, open_tokenizer(checkpoint))
             if problem:
-                raise BadSetting(f"{Path(path).name} cannot draft for this model: {problem}")
+                raise BadSetting(
+                    _("{name} cannot draft for this model: {problem}", name=Path(path).name, problem=problem)
+                )
             backend = make_backend(self._load)
             try:
                 yield from self._set(
@@ -122,10 +127,10 @@ class DraftSlot:
 
         def check() -> None:
             if stop.is_set():
-                raise Cancelled("Loading the draft model was stopped.")
+                raise Cancelled(_("Loading the draft model was stopped."))
 
         model = yield from mapped(
-            loading, lambda at: Loading(DRAFT_STAGE + at.stage, at.done, at.total), check
+            loading, lambda at: Loading(translate(DRAFT_STAGE) + at.stage, at.done, at.total), check
         )
         try:
             self._drafters.set_model(model)

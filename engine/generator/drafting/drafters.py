@@ -20,6 +20,7 @@ from engine.speculation.draft_model import DraftModel
 from engine.speculation.mtp import MtpDrafter, Tails
 from engine.speculation.ngram import NgramDrafter
 from engine.speculation.ngram_index import NgramIndex
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.models.base import Model
@@ -90,18 +91,26 @@ class Drafters:
         if settings.method == "ngram":
             if settings.ngram_min > settings.ngram_max:
                 raise BadSetting(
-                    f"The shortest match for drafting is {settings.ngram_min} tokens, but the "
-                    f"longest is {settings.ngram_max}; make the longest at least as long."
+                    _(
+                        "The shortest match for drafting is {ngram_min} tokens, but the longest is "
+                        "{ngram_max}; make the longest at least as long.",
+                        ngram_min=settings.ngram_min,
+                        ngram_max=settings.ngram_max,
+                    )
                 )
             return Drafting(self._repeats(settings), self._draft_length(settings, deterministic=False))
         head = settings.method == "mtp"
         if self._draft_cache is None or isinstance(self._draft_cache.model, MtpModel) != head:
             raise BadSetting(
-                "Drafting with the model's own head is on, but the head is not loaded; load it, or turn off "
-                "drafting."
+                _(
+                    "Drafting with the model's own head is on, but the head is not loaded; load it, or "
+                    "turn off drafting."
+                )
                 if head
-                else "Drafting with a draft model is on, but no draft model is loaded; choose one, or "
-                "turn off drafting."
+                else _(
+                    "Drafting with a draft model is on, but no draft model is loaded; choose one, or "
+                    "turn off drafting."
+                )
             )
         # Drafts may come from any distribution that is reported with them; steps with feedback or a random
         # number of their own are left out.

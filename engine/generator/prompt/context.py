@@ -12,6 +12,7 @@ import numpy as np
 from engine.core import Message
 from engine.errors import ContextTooLong
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 Encode = Callable[[Sequence[Message]], list[int]]
 """Token ids of the prompt made from messages."""
@@ -67,10 +68,15 @@ class OldestFirst:
                 ids = encode(_without(messages, groups, count))
         if len(ids) > self.context_length:
             raise ContextTooLong(
-                f"The last message is too long: with the system prompt it has {len(ids)} tokens, but "
-                f"the context holds {self.context_length}, of which {room} are reserved for the "
-                f"reply; shorten it by {len(ids) + room - self.context_length} tokens or choose a "
-                "larger context length."
+                _(
+                    "The last message is too long: with the system prompt it has {ids} tokens, but "
+                    "the context holds {context_length}, of which {room} are reserved for the "
+                    "reply; shorten it by {ids_2} tokens or choose a larger context length.",
+                    ids=len(ids),
+                    context_length=self.context_length,
+                    room=room,
+                    ids_2=len(ids) + room - self.context_length,
+                )
             )
         self._left_out = _first(messages, groups, count)
         return len(self._left_out), ids

@@ -20,6 +20,7 @@ from engine.text.template.reasoning import PLAIN_TAG, without_thoughts
 from engine.text.template.template import ChatTemplate, encode_chat
 from engine.text.template.thinking import Way
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Prompts:
         if request.plain:
             return self._plain(request)
         if request.continue_last and (not request.messages or request.messages[-1].role != "assistant"):
-            raise BadSetting("There is no reply to continue: the last message is not from the assistant.")
+            raise BadSetting(_("There is no reply to continue: the last message is not from the assistant."))
         kept: Sequence[Message] = ()
 
         def encode(messages: Sequence[Message]) -> list[int]:
@@ -79,8 +80,12 @@ class Prompts:
             dropped, ids = 0, encode(request.messages)
         if len(ids) > self.context_length:
             raise ContextTooLong(
-                f"The chat has {len(ids)} tokens, but the context holds {self.context_length}; drop "
-                "the oldest messages, start a new chat, or choose a larger context length."
+                _(
+                    "The chat has {ids} tokens, but the context holds {context_length}; drop the "
+                    "oldest messages, start a new chat, or choose a larger context length.",
+                    ids=len(ids),
+                    context_length=self.context_length,
+                )
             )
         return Prompt(dropped, ids, self._given(ids, kept, request), self._guidance(kept, request))
 
@@ -109,7 +114,7 @@ class Prompts:
         A text beyond the context loses its beginning where `stops.when_full` lets it.
         """
         if not request.messages:
-            raise BadSetting("There is no text to continue.")
+            raise BadSetting(_("There is no text to continue."))
         first = self._tokenizer.encode("", add_bos=self._tokenizer.add_bos)
         text = list(request.continue_ids) or self._tokenizer.encode(
             request.messages[-1].content, special=True
@@ -122,13 +127,16 @@ class Prompts:
             cut = min(len(text), -(-max(0, len(text) - most) // step) * step)
         elif len(text) > most:
             raise ContextTooLong(
-                f"The text has {len(text) + len(first)} tokens, but the context holds "
-                f"{self.context_length}; shorten it, let its beginning be dropped, or choose a "
-                "larger context length."
+                _(
+                    "The text has {text} tokens, but the context holds {context_length}; shorten "
+                    "it, let its beginning be dropped, or choose a larger context length.",
+                    text=len(text) + len(first),
+                    context_length=self.context_length,
+                )
             )
         ids = [*first, *text[cut:]]
         if not ids:
-            raise BadSetting("There is no text to continue.")
+            raise BadSetting(_("There is no text to continue."))
         return self.completion(ids, request, cut)
 
     def completion(self, ids: Sequence[int], request: ChatRequest, cut: int = 0) -> Prompt:
@@ -231,8 +239,12 @@ class Prompts:
         ids = self._encode((*system, *(message for message in messages if message.role != "system")), request)
         if len(ids) > self.context_length:
             raise ContextTooLong(
-                f"With the negative prompt the chat has {len(ids)} tokens, but the context holds "
-                f"{self.context_length}; shorten the negative prompt or choose a larger context "
-                "length."
+                _(
+                    "With the negative prompt the chat has {ids} tokens, but the context holds "
+                    "{context_length}; shorten the negative prompt or choose a larger context "
+                    "length.",
+                    ids=len(ids),
+                    context_length=self.context_length,
+                )
             )
         return Guidance(tuple(ids), guidance.cfg_scale)

@@ -22,6 +22,7 @@ from engine.text.tools.detect import ToolStyle, tool_style
 from engine.text.tools.form import CHANNELS
 from engine.text.tools.messages import conversation, has_tools
 from engine.text.tools.parser import ToolParser
+from engine.words import _
 
 __all__ = ["CallPlan", "ToolCalling", "divided", "offered"]
 
@@ -35,9 +36,12 @@ def offered(request: ChatRequest) -> tuple[Tool, ...]:
         if choice == "required" and request.tools:
             return request.tools
         raise BadSetting(
-            "A tool call is required, but there are no tools; add one."
+            _("A tool call is required, but there are no tools; add one.")
             if choice == "required"
-            else f"A call of the tool {choice[:100]!r} is required, but it is not among the tools."
+            else _(
+                "A call of the tool {choice!r} is required, but it is not among the tools.",
+                choice=choice[:100],
+            )
         )
     return request.tools
 

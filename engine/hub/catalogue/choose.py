@@ -16,6 +16,7 @@ from engine.hub.download.disk import SPARE_BYTES, free_disk
 from engine.hub.download.partial_dir import check_names
 from engine.hub.download.starter import models_dir
 from engine.settings import LoadSettings
+from engine.words import _
 
 _PART = re.compile(r"^(?P<stem>.+?)-(?P<number>\d{5})-of-(?P<count>\d{5})$")
 """Names of the parts of split files, GGUF and safetensors alike
@@ -110,8 +111,12 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
         unsized = next((file.name for file in files if file.size < 0), "")
         if unsized:
             raise DownloadError(
-                f"The Hub does not state the size of {unsized} in {listing.model.id}, so it cannot "
-                "be downloaded safely."
+                _(
+                    "The Hub does not state the size of {unsized} in {id}, so it cannot be "
+                    "downloaded safely.",
+                    unsized=unsized,
+                    id=listing.model.id,
+                )
             )
         needed = _memory(
             title,
@@ -294,18 +299,19 @@ def _unsupported(listing: HubFiles) -> str:
 def _nothing(listing: HubFiles) -> str:
     names = [file.name.lower() for file in listing.files]
     if kind := _unsupported(listing):
-        has = f"only weights quantised for {kind}, which are not supported"
+        has = _("only weights quantised for {kind}, which are not supported", kind=kind)
     elif any(name.endswith(_PICKLED) for name in names) and not any(
         name.endswith((".gguf", ".safetensors")) for name in names
     ):
-        has = "only pickled weights, which are not loaded because they can run code"
+        has = _("only pickled weights, which are not loaded because they can run code")
     elif any(name.endswith("adapter_model.safetensors") for name in names):
-        has = "only an adapter for another model"
+        has = _("only an adapter for another model")
     elif any(name.endswith((".gguf", ".safetensors")) for name in names):
-        has = "an incomplete language model: parts or config.json are missing"
+        has = _("an incomplete language model: parts or config.json are missing")
     else:
-        has = "no weights"
-    return (
-        f"The model {listing.model.id} has {has}; choose a repository with GGUF files, or with safetensors "
-        "and config.json."
+        has = _("no weights")
+    return _(
+        "The model {id} has {has}; choose a repository with GGUF files, or with safetensors and config.json.",
+        id=listing.model.id,
+        has=has,
     )

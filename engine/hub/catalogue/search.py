@@ -15,6 +15,7 @@ from engine.hub.catalogue.models import HubFile, HubFiles, HubModel
 from engine.hub.client.api import endpoint, get_items, get_json, hub_web
 from engine.hub.client.http import Web
 from engine.hub.download.background import result
+from engine.words import _
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -59,8 +60,16 @@ def search_models(
     chosen = [name for name in FORMATS if name in formats]
     if sort not in SORTS or not chosen or not 1 <= limit <= MAX_LISTED:
         raise DownloadError(
-            f"A search needs 1 to {MAX_LISTED} results, an order of {', '.join(SORTS)}, and formats "
-            f"of {', '.join(FORMATS)}; found {limit}, {sort!r} and {', '.join(formats) or 'none'}."
+            _(
+                "A search needs 1 to {max_listed} results, an order of {sorts}, and formats of "
+                "{formats}; found {limit}, {sort!r} and {formats_2}.",
+                max_listed=MAX_LISTED,
+                sorts=", ".join(SORTS),
+                formats=", ".join(FORMATS),
+                limit=limit,
+                sort=sort,
+                formats_2=", ".join(formats) or "none",
+            )
         )
     web = hub_web()
     words = model_id_of(query)
@@ -75,7 +84,7 @@ def model_files(model_id: str, revision: str = "main", *, stop: threading.Event 
     name = model_id_of(model_id)
     check_id(name)
     web = hub_web()
-    about = f"The model {name}"
+    about = _("The model {name}", name=name)
     path = f"/api/models/{name}/revision/{urllib.parse.quote(revision or 'main', safe='')}"
     return _files(result(web, lambda: get_json(web, path, [("blobs", "true")], about), stop), about)
 
@@ -89,7 +98,9 @@ def model_branches(model_id: str, *, stop: threading.Event | None = None) -> lis
     check_id(name)
     web = hub_web()
     data = _table(
-        result(web, lambda: get_json(web, f"/api/models/{name}/refs", [], f"The model {name}"), stop)
+        result(
+            web, lambda: get_json(web, f"/api/models/{name}/refs", [], _("The model {name}", name=name)), stop
+        )
     )
     branches = data.get("branches")
     names = [_table(branch).get("name") for branch in branches] if isinstance(branches, list) else []
@@ -117,7 +128,10 @@ def check_id(model_id: str) -> None:
         hf_hub_url(model_id, "config.json")
     except HFValidationError as error:
         raise DownloadError(
-            f"{model_id[:200]!r} is not the name of a model on the Hub; it should look like author/name."
+            _(
+                "{model_id!r} is not the name of a model on the Hub; it should look like author/name.",
+                model_id=model_id[:200],
+            )
         ) from error
 
 
@@ -125,7 +139,7 @@ def _search(web: Web, words: str, limit: int, sort: str, formats: list[str]) -> 
     """Merge one sorted listing for each format, since the hub combines filters with "and"."""
     listings = [_listing(web, words, limit, sort, name) for name in formats]
     found: dict[str, HubModel] = {}
-    for _, model in heapq.merge(*listings, key=lambda pair: pair[0], reverse=True):
+    for _unused, model in heapq.merge(*listings, key=lambda pair: pair[0], reverse=True):
         found.setdefault(model.id, model)
         if len(found) == limit:
             break
@@ -147,9 +161,9 @@ def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator
     parameters += [("expand", name) for name in _EXPANDED]
     key = _order(sort)
     trouble, count = None, 0
-    for item in get_items(web, "/api/models", parameters, "The search"):
+    for item in get_items(web, "/api/models", parameters, _("The search")):
         try:
-            info = _info(item, "The search")
+            info = _info(item, _("The search"))
         except DownloadError as error:
             trouble = error  # one bad entry does not hide the others
             continue
@@ -190,7 +204,7 @@ def _info(item: Any, about: str) -> ModelInfo:
         if not isinstance(info.id, str):
             raise TypeError("id")
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise DownloadError(f"{about}: the Hub's answer lacks expected fields.") from error
+        raise DownloadError(_("{about}: the Hub's answer lacks expected fields.", about=about)) from error
     return info
 
 
@@ -225,15 +239,18 @@ def _files(data: Any, about: str) -> HubFiles:
     info = _info(data, about)
     if not isinstance(info.sha, str) or not re.fullmatch(r"[0-9a-f]{40,64}", info.sha):
         raise DownloadError(
-            f"{about} is listed without its commit, so its files could change during the download; "
-            "use another hub."
+            _(
+                "{about} is listed without its commit, so its files could change during the "
+                "download; use another hub.",
+                about=about,
+            )
         )
     files = []
     for entry in islice(info.siblings or (), MAX_FILES):
         size = entry.lfs.size if entry.lfs else entry.size
         sha256 = entry.lfs.sha256 if entry.lfs else ""
         if not isinstance(entry.rfilename, str) or not isinstance(sha256, str):
-            raise DownloadError(f"{about}: the Hub's answer lacks expected fields.")
+            raise DownloadError(_("{about}: the Hub's answer lacks expected fields.", about=about))
         blob = entry.blob_id if isinstance(entry.blob_id, str) and not entry.lfs else ""
         files.append(
             HubFile(

@@ -22,11 +22,11 @@ from engine.hub.client.offline import check_online
 from engine.hub.client.token import hub_token
 from engine.hub.download.pip_settings import PipSettings
 from engine.hub.download.transfer import retry_after
+from engine.words import N_, _, translate
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 MAX_PAGE_BYTES, MAX_PAGES = 32 << 20, 20
 TIMEOUT_SECONDS = 15.0
-_PAUSE = "; try again later"
 
 
 def endpoint() -> str:
@@ -43,8 +43,11 @@ def endpoint() -> str:
         usable = False
     if not usable:
         raise DownloadError(
-            f"The environment variable HF_ENDPOINT is {address!r}, which is not a web address; "
-            "correct it, or remove it."
+            _(
+                "The environment variable HF_ENDPOINT is {address!r}, which is not a web address; "
+                "correct it, or remove it.",
+                address=address,
+            )
         )
     return address
 
@@ -76,11 +79,15 @@ def get_items(web: Web, path: str, parameters: list[tuple[str, str]], about: str
     Raises `DownloadError`.
     """
     url = f"{endpoint()}{path}?{urllib.parse.urlencode(parameters)}"
-    for _ in range(MAX_PAGES):
+    for _unused in range(MAX_PAGES):
         items, following = _page(web, url, about)
         if not isinstance(items, list):
             raise DownloadError(
-                f"{about}: {_host()} sent an answer that is not a list; check the address in HF_ENDPOINT."
+                _(
+                    "{about}: {host} sent an answer that is not a list; check the address in HF_ENDPOINT.",
+                    about=about,
+                    host=_host(),
+                )
             )
         yield from items
         if not following or not items:
@@ -98,17 +105,27 @@ def _page(web: Web, url: str, about: str) -> tuple[Any, str]:
         with error:
             raise DownloadError(refusal(error, about, web.has_token)) from error
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-        raise DownloadError(f"{_host()} could not be reached: {describe(error)}.") from error
+        raise DownloadError(
+            _("{host} could not be reached: {reason}.", host=_host(), reason=describe(error))
+        ) from error
     if len(body) > MAX_PAGE_BYTES:
         raise DownloadError(
-            f"{about}: {_host()} sent more than {MAX_PAGE_BYTES >> 20} MB, which cannot be the "
-            "answer of a hub."
+            _(
+                "{about}: {host} sent more than {max_page_bytes} MB, which cannot be the answer of a hub.",
+                about=about,
+                host=_host(),
+                max_page_bytes=MAX_PAGE_BYTES >> 20,
+            )
         )
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise DownloadError(
-            f"{about}: {_host()} sent an answer that is not JSON; check the address in HF_ENDPOINT."
+            _(
+                "{about}: {host} sent an answer that is not JSON; check the address in HF_ENDPOINT.",
+                about=about,
+                host=_host(),
+            )
         ) from error
     following = re.search(r'<([^<>]*)>\s*;[^,]*\brel="?next"?', link)
     return data, urllib.parse.urljoin(base, following[1]) if following else ""
@@ -119,44 +136,57 @@ def refusal(error: urllib.error.HTTPError, about: str, have: bool) -> str:
 
     The hub's X-Error-Code is documented in `huggingface_hub.errors`.
     """
-    code, kind = error.code, (error.headers.get("X-Error-Code", "") if error.headers else "")
+    code, host, kind = error.code, _host(), (error.headers.get("X-Error-Code", "") if error.headers else "")
     if kind == "GatedRepo":
-        with_what = (
-            "with the account of your token" if have else ("and save a token of that account in the settings")
-        )
-        return f"{about} is gated: accept its terms on its page at {_host()} {with_what}."
+        if have:
+            words = N_(
+                "{about} is gated: accept its terms on its page at {host} with the account of your token."
+            )
+        else:
+            words = N_(
+                "{about} is gated: accept its terms on its page at {host} and save a token of that account "
+                "in the settings."
+            )
+        return translate(words, about=about, host=host)
     if kind == "RevisionNotFound":
-        return f"{about} has no such revision at {_host()}."
+        return _("{about} has no such revision at {host}.", about=about, host=host)
     if kind == "EntryNotFound":
-        return f"{about} no longer has that file at {_host()}; list its files again."
+        return _("{about} no longer has that file at {host}; list its files again.", about=about, host=host)
     if code == 401 and have and kind != "RepoNotFound":
-        return f"{_host()} does not accept your token; save a valid one in the settings, or remove it."
+        return _(
+            "{host} does not accept your token; save a valid one in the settings, or remove it.", host=host
+        )
     if code == 401 and have:
-        return (
-            f"{about} does not exist at {_host()}, or your token does not give access; check the "
-            "name and the token."
+        return _(
+            "{about} does not exist at {host}, or your token does not give access; check the "
+            "name and the token.",
+            about=about,
+            host=host,
         )
     if code == 401:
-        return (
-            f"{about} does not exist at {_host()}, or it is private; check the name, or save a token "
-            "in the settings."
+        return _(
+            "{about} does not exist at {host}, or it is private; check the name, or save a "
+            "token in the settings.",
+            about=about,
+            host=host,
         )
     if code == 403:
-        rights = (
-            "your token does not give access" if have else ("a token is needed; save one in the settings")
-        )
-        return f"{about} may not be read at {_host()}: {rights}."
+        if have:
+            words = N_("{about} may not be read at {host}: your token does not give access.")
+        else:
+            words = N_("{about} may not be read at {host}: a token is needed; save one in the settings.")
+        return translate(words, about=about, host=host)
     if code in (404, 410):
-        return f"{about} was not found at {_host()}; check the name."
+        return _("{about} was not found at {host}; check the name.", about=about, host=host)
     if code == 429:
-        wait = int(retry_after(error))
-        return (
-            f"{_host()} received too many requests from this "
-            f"address{f'; try again in {wait} seconds' if wait else _PAUSE}."
-        )
+        if wait := int(retry_after(error)):
+            words = N_("{host} received too many requests from this address; try again in {wait} seconds.")
+        else:
+            words = N_("{host} received too many requests from this address; try again later.")
+        return translate(words, host=host, wait=wait)
     if code >= 500:
-        return f"{_host()} has a problem (status {code}){_PAUSE}."
-    return f"{about} could not be read: {_host()} returned status {code}."
+        return _("{host} has a problem (status {code}); try again later.", host=host, code=code)
+    return _("{about} could not be read: {host} returned status {code}.", about=about, host=host, code=code)
 
 
 def _host() -> str:

@@ -23,6 +23,7 @@ from typing import Any
 
 from engine.errors import DownloadError
 from engine.hub.download.pip_settings import PipSettings
+from engine.words import _
 
 USER_AGENT = "inglenook"
 
@@ -63,7 +64,7 @@ class Web:
                 without_password(url), headers={"User-Agent": USER_AGENT, **headers}
             )
         except ValueError as error:
-            raise urllib.error.URLError("its address is not a valid URL") from error
+            raise urllib.error.URLError(_("its address is not a valid URL")) from error
         self.authorise(request)
         return self._opener.open(request, timeout=self.timeout)
 
@@ -172,7 +173,9 @@ def _tls(settings: PipSettings, environ: Mapping[str, str]) -> ssl.SSLContext:
             context.load_cert_chain(settings.client_cert)
     except (OSError, ssl.SSLError) as error:
         place = settings.cert or settings.client_cert or "SSL_CERT_FILE"
-        raise DownloadError(f"The certificate setting {place} cannot be read ({error})") from error
+        raise DownloadError(
+            _("The certificate setting {place} cannot be read ({error})", place=place, error=error)
+        ) from error
     return context
 
 
@@ -199,7 +202,10 @@ def _proxies(settings: PipSettings) -> dict[str, str]:
     for url in chosen.values():
         if url.lower().startswith("socks"):
             raise DownloadError(
-                "The proxy setting names a SOCKS proxy, but only HTTP proxies can be used for this download"
+                _(
+                    "The proxy setting names a SOCKS proxy, but only HTTP proxies can be used for this "
+                    "download"
+                )
             )
     return chosen
 
@@ -209,11 +215,11 @@ def _password(url: str) -> tuple[str, str]:
     try:
         parts = urllib.parse.urlsplit(url)
     except ValueError as error:
-        raise DownloadError("An index address in the pip settings is not a valid URL") from error
+        raise DownloadError(_("An index address in the pip settings is not a valid URL")) from error
     if "@" not in parts.netloc:
         return "", ""
-    login, _, host = parts.netloc.rpartition("@")
-    user, _, password = login.partition(":")
+    login, _unused, host = parts.netloc.rpartition("@")
+    user, _unused, password = login.partition(":")
     return host.lower(), _basic(urllib.parse.unquote(user), urllib.parse.unquote(password))
 
 
@@ -246,14 +252,16 @@ def origin(url: str) -> str:
 def describe(error: Exception) -> str:
     """Why a request failed, for the user: no credentials, no traceback."""
     if isinstance(error, urllib.error.HTTPError):
-        return f"the server answered {error.code} {error.reason}"
+        return _("the server answered {code} {reason}", code=error.code, reason=error.reason)
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return f"the server's certificate is not trusted ({reason.verify_message})"
+        return _(
+            "the server's certificate is not trusted ({verify_message})", verify_message=reason.verify_message
+        )
     if isinstance(reason, socket.gaierror):
-        return "the server's name was not found (no network?)"
+        return _("the server's name was not found (no network?)")
     if isinstance(reason, TimeoutError):
-        return "the server did not answer in time"
+        return _("the server did not answer in time")
     if isinstance(reason, OSError) and reason.strerror:
         return str(reason.strerror).lower()
     return str(reason) or type(reason).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from engine.errors import DownloadError
+from engine.words import _
 
 _VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _switched = False
@@ -37,7 +38,7 @@ def check_switch() -> None:
     """Raise `DownloadError` while the program's switch is on."""
     if _switched:
         raise DownloadError(
-            "You are working offline. Clear “Work offline” to search for and download models."
+            _("You are working offline. Clear “Work offline” to search for and download models.")
         )
 
 
@@ -46,6 +47,9 @@ def check_online() -> None:
     check_switch()
     if name := _variable():
         raise DownloadError(
-            f"The environment variable {name} turns on offline work; remove it to search for and "
-            "download models."
+            _(
+                "The environment variable {name} turns on offline work; remove it to search for "
+                "and download models.",
+                name=name,
+            )
         )

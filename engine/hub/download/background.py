@@ -12,6 +12,7 @@ from typing import TypeVar
 from engine.errors import DownloadError
 from engine.hub.client.http import Web
 from engine.hub.client.offline import check_switch
+from engine.words import _
 
 T = TypeVar("T")
 POLL_SECONDS = 0.05
@@ -68,7 +69,7 @@ def in_background(
                 raise event.error
             else:
                 return
-        raise DownloadError("it was stopped (the next attempt continues from there)")
+        raise DownloadError(_("it was stopped (the next attempt continues from there)"))
     finally:
         web.abort()
         thread.join(1.0)

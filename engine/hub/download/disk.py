@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.errors import DownloadError
 from engine.units import size_text
+from engine.words import _
 
 SPARE_BYTES = 32 << 20
 """Disk space that is left free."""
@@ -22,7 +23,11 @@ def free_disk(folder: Path) -> int:
             continue
         except OSError as error:
             raise DownloadError(
-                f"The folder {place} cannot be read ({error.strerror or error}); choose another for models."
+                _(
+                    "The folder {place} cannot be read ({strerror}); choose another for models.",
+                    place=place,
+                    strerror=error.strerror or error,
+                )
             ) from error
     return 0
 
@@ -32,14 +37,19 @@ def check_disk(folder: Path, missing: int) -> None:
     needed, free = missing + SPARE_BYTES, free_disk(folder)
     if free < needed:
         raise DownloadError(
-            f"it needs {size_text(needed)} more in {folder}, but only {size_text(free)} are free there"
+            _(
+                "it needs {size} more in {folder}, but only {size_2} are free there",
+                size=size_text(needed),
+                folder=folder,
+                size_2=size_text(free),
+            )
         )
 
 
 def disk_trouble(error: OSError, folder: Path) -> str:
     """Why nothing can be written to `folder`, for the user."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk of {folder} is full"
+        return _("the disk of {folder} is full", folder=folder)
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return f"the folder {folder} is not writable"
+        return _("the folder {folder} is not writable", folder=folder)
     return f"{folder}: {error.strerror or error}"

@@ -38,6 +38,7 @@ from engine.hub.download.partial_dir import (
 )
 from engine.hub.download.starter import models_dir
 from engine.hub.download.transfer import new_hash, transfer
+from engine.words import _
 
 EVENT_SECONDS = 0.05
 """The shortest time between two progress events."""
@@ -64,9 +65,17 @@ def download_model(
         web = hub_web()
         yield from in_background(web, lambda: _throttled(_work(web, choice, target)), stop)
     except DownloadError as error:
-        raise DownloadError(f"The model {name} could not be downloaded: {str(error).rstrip('.')}.") from error
+        raise DownloadError(
+            _("The model {name} could not be downloaded: {error}.", name=name, error=str(error).rstrip("."))
+        ) from error
     except OSError as error:
-        raise DownloadError(f"The model {name} could not be saved: {disk_trouble(error, target)}.") from error
+        raise DownloadError(
+            _(
+                "The model {name} could not be saved: {disk_trouble}.",
+                name=name,
+                disk_trouble=disk_trouble(error, target),
+            )
+        ) from error
 
 
 def discard_download(choice: HubChoice, target_folder: Path | None = None) -> None:
@@ -87,8 +96,11 @@ def discard_download(choice: HubChoice, target_folder: Path | None = None) -> No
             time.sleep(0.05)
         except OSError as error:
             raise DownloadError(
-                f"The partial download of {choice.model_id} could not be deleted: "
-                f"{disk_trouble(error, target)}."
+                _(
+                    "The partial download of {model_id} could not be deleted: {disk_trouble}.",
+                    model_id=choice.model_id,
+                    disk_trouble=disk_trouble(error, target),
+                )
             ) from error
 
 
@@ -123,8 +135,19 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
         check_disk(target, choice.bytes - bytes_done(folder, choice))
         before = 0
         for number, file in enumerate(choice.files, 1):
-            part = f", file {number} of {len(choice.files)}" if len(choice.files) > 1 else ""
-            yield from _fetch_file(web, choice, file, folder, f"Downloading {choice.title}{part}", before)
+            part = (
+                _(", file {number} of {files}", number=number, files=len(choice.files))
+                if len(choice.files) > 1
+                else ""
+            )
+            yield from _fetch_file(
+                web,
+                choice,
+                file,
+                folder,
+                _("Downloading {title}{part}", title=choice.title, part=part),
+                before,
+            )
             before += file.size
         publish(folder, final)
         yield Downloaded(str(model_path(final, choice)))
@@ -186,9 +209,9 @@ def _all_right(web: Web, choice: HubChoice, paths: list[Path]) -> Generator[Down
             with path.open("rb") as source:
                 while chunk := source.read(4 << 20):
                     if web.stopped.is_set():
-                        raise DownloadError("it was stopped")
+                        raise DownloadError(_("it was stopped"))
                     hasher.update(chunk)
-                    yield Downloading("Checking the model", before + source.tell(), choice.bytes)
+                    yield Downloading(_("Checking the model"), before + source.tell(), choice.bytes)
             if hasher.hexdigest() != digest:
                 return False
         before += file.size
@@ -214,7 +237,7 @@ def _only_one(target: Path, choice: HubChoice) -> Iterator[None]:
     with open_inside(target, path.name) as file, locked(file):
         if os.name != "nt" and not (path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())):
             # the other download has removed the file that we locked
-            raise DownloadError("another download of it is about to end; try again in a moment")
+            raise DownloadError(_("another download of it is about to end; try again in a moment"))
         yield
         if os.name != "nt":
             path.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from typing import Any
 from engine.errors import DownloadError
 from engine.hub.client.http import Web
 from engine.hub.download.pip_settings import PipSettings
+from engine.words import _
 
 MAX_PAGE_BYTES = 32 << 20
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
@@ -74,7 +75,7 @@ def links(web: Web, place: str, wheel: str) -> list[Link]:
         kind = response.headers.get_content_type()
         base = response.url
     if len(body) > MAX_PAGE_BYTES:
-        raise DownloadError("the index page is longer than 32 MB")
+        raise DownloadError(_("the index page is longer than 32 MB"))
     if kind.endswith("json"):
         return _json_links(body, base, wheel)
     return _html_links(body.decode("utf-8", "replace"), base, wheel)
@@ -90,7 +91,7 @@ def _json_links(body: bytes, base: str, wheel: str) -> list[Link]:
             for file in found
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DownloadError("the index page is not a valid package list") from error
+        raise DownloadError(_("the index page is not a valid package list")) from error
 
 
 def _html_links(text: str, base: str, wheel: str) -> list[Link]:
@@ -99,7 +100,7 @@ def _html_links(text: str, base: str, wheel: str) -> list[Link]:
     base = urllib.parse.urljoin(base, page.base)
     found = []
     for address in page.addresses:
-        url, _, fragment = urllib.parse.urljoin(base, address).partition("#")
+        url, _unused, fragment = urllib.parse.urljoin(base, address).partition("#")
         if urllib.parse.unquote(url.rpartition("/")[2].partition("?")[0]) == wheel:
             found.append(_link(url, dict(urllib.parse.parse_qsl(fragment))))
     return found

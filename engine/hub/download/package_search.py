@@ -14,6 +14,7 @@ from engine.hub.client.http import Web, describe
 from engine.hub.download.package_index import Link, links, places
 from engine.hub.download.pip_settings import PipSettings
 from engine.hub.download.transfer import transfer
+from engine.words import _
 
 
 def fetch_wheel(
@@ -23,9 +24,9 @@ def fetch_wheel(
 
     Raises `DownloadError` with the answer of each place.
     """
-    stage = f"Downloading {title}"
+    stage = _("Downloading {title}", title=title)
     troubles: list[str] = []
-    yield Downloading(f"Looking for {title}", 0, 0)
+    yield Downloading(_("Looking for {title}", title=title), 0, 0)
     for place in places(settings, package):
         found, trouble = _find(web, place, wheel)
         for link in found:
@@ -35,11 +36,11 @@ def fetch_wheel(
             except DownloadError as error:
                 trouble = str(error)
         if web.stopped.is_set():
-            raise DownloadError("it was stopped")
+            raise DownloadError(_("it was stopped"))
         if trouble:
             troubles.append(f"{_host(place)}: {trouble}")
     if not troubles:
-        raise DownloadError(f"no package index in the pip settings has {wheel}")
+        raise DownloadError(_("no package index in the pip settings has {wheel}", wheel=wheel))
     raise DownloadError("; ".join(troubles))
 
 

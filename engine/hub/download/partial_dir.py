@@ -16,6 +16,7 @@ from typing import IO, Any
 from engine.errors import DownloadError
 from engine.hub.catalogue.models import HubChoice, HubFile
 from engine.printable import one_line
+from engine.words import _
 
 NOTE = ".hub.json"
 """The note in the folder, which stays with the finished model: where it came from."""
@@ -42,12 +43,16 @@ def check_names(files: Iterable[HubFile]) -> None:
             for step in steps
         ):
             raise DownloadError(
-                f"The Hub lists the file {file.name[:200]!r}, which is not a safe file name; nothing "
-                "was downloaded."
+                _(
+                    "The Hub lists the file {file!r}, which is not a safe file name; nothing was downloaded.",
+                    file=file.name[:200],
+                )
             )
         local = local_name(file).casefold()
         if local in seen:
-            raise DownloadError(f"The Hub lists the file {file.name!r} twice; nothing was downloaded.")
+            raise DownloadError(
+                _("The Hub lists the file {file!r} twice; nothing was downloaded.", file=file.name)
+            )
         seen.add(local)
 
 
@@ -97,19 +102,21 @@ def open_inside(folder: Path, name: str) -> IO[bytes]:
     for step in name.split("/")[:-1]:
         path /= step
         if path.is_symlink():
-            raise DownloadError(f"{path} is a link to another place; delete it and try again.")
+            raise DownloadError(_("{path} is a link to another place; delete it and try again.", path=path))
         path.mkdir(exist_ok=True)
     path = folder / name
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     if path.is_symlink():
-        raise DownloadError(f"{path} is a link to another place; delete it and try again.")
+        raise DownloadError(_("{path} is a link to another place; delete it and try again.", path=path))
     return os.fdopen(os.open(path, flags, 0o644), "r+b")
 
 
 def prepare(folder: Path, choice: HubChoice) -> None:
     """Create the folder, or reuse a partial download; files that changed since its revision are removed."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise DownloadError(f"{folder} was not created by this program; delete it and try again.")
+        raise DownloadError(
+            _("{folder} was not created by this program; delete it and try again.", folder=folder)
+        )
     folder.mkdir(parents=True, exist_ok=True)
     before = read_note(folder)
     if before is None:
@@ -174,7 +181,10 @@ def check_final(final: Path) -> None:
     """Raise `DownloadError` if the name is taken by something that this program did not download."""
     if final.is_symlink() or (final.exists() and read_note(final) is None):
         raise DownloadError(
-            f"{final} already exists and was not downloaded by this program; move it and try again."
+            _(
+                "{final} already exists and was not downloaded by this program; move it and try again.",
+                final=final,
+            )
         )
 
 

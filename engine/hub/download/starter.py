@@ -30,10 +30,11 @@ from engine.hub.download.package_search import fetch_wheel
 from engine.hub.download.pip_settings import PipSettings, read_pip_settings
 from engine.hub.download.transfer import CHUNK_BYTES, WrongFile
 from engine.platform.folders import data_dir
+from engine.words import N_, _, translate
 
 log = logging.getLogger(__name__)
 
-OTHER_WAYS = "you can also open a model file or folder on this computer, or drag it onto the window"
+OTHER_WAYS = N_("you can also open a model file or folder on this computer, or drag it onto the window")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,21 @@ def fetch(
         yield from _in_background(packaged, target_dir, stop)
     except DownloadError as error:
         raise DownloadError(
-            f"The model {packaged.name} could not be downloaded: {str(error).rstrip('.')}; {OTHER_WAYS}."
+            _(
+                "The model {packaged} could not be downloaded: {error}; {other_ways}.",
+                packaged=packaged.name,
+                error=str(error).rstrip("."),
+                other_ways=translate(OTHER_WAYS),
+            )
         ) from error
     except OSError as error:
         raise DownloadError(
-            f"The model {packaged.name} could not be saved: {disk_trouble(error, target_dir)}; {OTHER_WAYS}."
+            _(
+                "The model {packaged} could not be saved: {disk_trouble}; {other_ways}.",
+                packaged=packaged.name,
+                disk_trouble=disk_trouble(error, target_dir),
+                other_ways=translate(OTHER_WAYS),
+            )
         ) from error
 
 
@@ -125,7 +136,11 @@ def _work(
             )
             try:
                 yield from _write(
-                    packaged, _member(part, packaged), target, web.stopped, f"Unpacking {packaged.name}"
+                    packaged,
+                    _member(part, packaged),
+                    target,
+                    web.stopped,
+                    _("Unpacking {packaged}", packaged=packaged.name),
                 )
             except WrongFile:
                 part.truncate(0)  # wrong bytes would spoil every later try
@@ -140,7 +155,7 @@ def _is_there(packaged: PackagedFile, target: Path) -> Generator[Downloading | D
     """Whether the file exists and has the right hash; `Downloaded` was yielded then."""
     if not target.is_file() or target.stat().st_size != packaged.bytes:
         return False
-    yield Downloading("Checking the model", 0, packaged.bytes)
+    yield Downloading(_("Checking the model"), 0, packaged.bytes)
     if _sha256(target) != packaged.sha256:
         return False
     yield Downloaded(str(target))
@@ -162,7 +177,7 @@ def _copy(
     check_disk(target.parent, packaged.bytes)
     with inside.open("rb") as file:
         chunks = iter(lambda: file.read(CHUNK_BYTES * 4), b"")
-        yield from _write(packaged, chunks, target, stop, f"Copying {packaged.name}")
+        yield from _write(packaged, chunks, target, stop, _("Copying {packaged}", packaged=packaged.name))
     yield Downloaded(str(target))
 
 
@@ -176,15 +191,18 @@ def _write(
             digest, done = hashlib.sha256(), 0
             for chunk in chunks:
                 if stop.is_set():
-                    raise DownloadError("it was stopped")
+                    raise DownloadError(_("it was stopped"))
                 digest.update(chunk)
                 out.write(chunk)
                 done += len(chunk)
                 yield Downloading(stage, done, packaged.bytes)
             if done != packaged.bytes or digest.hexdigest() != packaged.sha256:
                 raise WrongFile(
-                    f"the file in the package has SHA-256 {digest.hexdigest()[:12]}..., but "
-                    f"{packaged.sha256[:12]}... was expected"
+                    _(
+                        "the file in the package has SHA-256 {hexdigest}..., but {sha256}... was expected",
+                        hexdigest=digest.hexdigest()[:12],
+                        sha256=packaged.sha256[:12],
+                    )
                 )
             out.flush()
             os.fsync(out.fileno())
@@ -204,10 +222,10 @@ def _member(part: IO[bytes], packaged: PackagedFile) -> Iterator[bytes]:
             while chunk := member.read(min(CHUNK_BYTES * 4, left + 1)):
                 left -= len(chunk)
                 if left < 0:
-                    raise WrongFile("the file in the package is longer than expected")
+                    raise WrongFile(_("the file in the package is longer than expected"))
                 yield chunk
     except (zipfile.BadZipFile, KeyError, RuntimeError, NotImplementedError, EOFError, zlib.error) as error:
-        raise WrongFile("the package is damaged or has no such file") from error
+        raise WrongFile(_("the package is damaged or has no such file")) from error
 
 
 def _remove_if_empty(path: Path) -> None:

@@ -15,6 +15,7 @@ from engine.core import Downloading
 from engine.errors import DownloadError
 from engine.hub.client.http import Web, describe
 from engine.hub.download.package_index import Link
+from engine.words import _
 
 CHUNK_BYTES = 256 << 10
 TRIES = 5
@@ -62,7 +63,7 @@ def _download(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Ite
             if error.code == 416 and before:
                 part.truncate(0)  # the part belongs to another file
                 if refused:
-                    raise WrongFile("the download is incomplete") from None
+                    raise WrongFile(_("the download is incomplete")) from None
                 refused = True
             elif error.code < 500 and error.code not in (408, 429):
                 raise DownloadError(describe(error)) from error
@@ -86,12 +87,12 @@ def _one_try(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Iter
         yield Downloading(stage, done, size)
         while chunk := response.read(CHUNK_BYTES):
             if web.stopped.is_set():
-                raise DownloadError("it was stopped")
+                raise DownloadError(_("it was stopped"))
             part.write(chunk)
             done += len(chunk)
             if done > size:
                 part.truncate(0)
-                raise WrongFile("the download is too long")
+                raise WrongFile(_("the download is too long"))
             yield Downloading(stage, done, size)
     part.flush()
 
@@ -117,14 +118,14 @@ def _failed(web: Web, error: Exception, failures: int, progress: bool, wait: flo
     if failures >= TRIES or wait > MAX_WAIT_SECONDS:
         raise DownloadError(describe(error)) from error
     if web.stopped.wait(max(wait, PAUSE_SECONDS * 2 ** (failures - 1))):
-        raise DownloadError("it was stopped") from error
+        raise DownloadError(_("it was stopped")) from error
     return failures
 
 
 def _copy(path: Path, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
     """The same from a file on disk, always from the start."""
     if not path.is_file():
-        raise DownloadError(f"{path} does not exist")
+        raise DownloadError(_("{path} does not exist", path=path))
     part.truncate(0)
     done = part.seek(0)
     with path.open("rb") as source:
@@ -147,13 +148,13 @@ def _check(web: Web, link: Link, part: IO[bytes], size: int) -> Iterator[Downloa
         hasher = new_hash(link.algorithm, size)
         while chunk := part.read(CHUNK_BYTES * 16):
             if web.stopped.is_set():
-                raise DownloadError("it was stopped")
+                raise DownloadError(_("it was stopped"))
             hasher.update(chunk)
-            yield Downloading("Checking the download", size, size)
+            yield Downloading(_("Checking the download"), size, size)
         digest = hasher.hexdigest()
     if found != size or digest != link.digest:
         part.truncate(0)
-        raise WrongFile("the download does not match the size or hash that the server announced")
+        raise WrongFile(_("the download does not match the size or hash that the server announced"))
 
 
 def new_hash(algorithm: str, size: int) -> hashlib._Hash:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.hub.local.stores import StoredModel, hugging_face_models, ollama_models, title_of
+from engine.words import _
 
 __all__ = ["FoundModel", "Place", "find_models", "known_places", "known_title", "model_paths"]
 
@@ -171,9 +172,9 @@ def _in_place(place: Place, stop: threading.Event) -> Iterator[FoundModel]:
             yield from _in_snapshot(stored, place.source, stop)
         return
     if not _is_dir(place.path):
-        trouble = (
-            f"The folder {place.path} is missing or cannot be read; connect its disk, or remove it "
-            "from the list."
+        trouble = _(
+            "The folder {path} is missing or cannot be read; connect its disk, or remove it from the list.",
+            path=place.path,
         )
         yield FoundModel(place.path, place.path.name or str(place.path), place.source, trouble)
     for path in model_paths(place.path, stop):

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.words import _
+
 __all__ = ["StoredModel", "hugging_face_models", "ollama_models", "title_of"]
 
 MOST_MANIFESTS = 2000
@@ -46,7 +48,11 @@ def hugging_face_models(cache: Path, stop: threading.Event) -> Iterator[StoredMo
         title = _repository(repository.name)
         broken = _broken_link(snapshot)
         trouble = (
-            f"The download of {title} is incomplete ({broken} is missing); download it again."
+            _(
+                "The download of {title} is incomplete ({broken} is missing); download it again.",
+                title=title,
+                broken=broken,
+            )
             if broken
             else ""
         )
@@ -99,14 +105,20 @@ def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
             yield StoredModel(
                 manifest,
                 title,
-                f"Ollama's description of {title} cannot be read ({error}); pull it again with Ollama.",
+                _(
+                    "Ollama's description of {title} cannot be read ({error}); pull it again with Ollama.",
+                    title=title,
+                    error=error,
+                ),
             )
             continue
         if not digest:
             continue  # a cloud model has no weights here
         blob = folder / "blobs" / digest
         trouble = (
-            "" if blob.is_file() else f"Ollama's file for {title} is missing; pull it again with Ollama."
+            ""
+            if blob.is_file()
+            else _("Ollama's file for {title} is missing; pull it again with Ollama.", title=title)
         )
         yield StoredModel(blob, title, trouble)
 

@@ -15,6 +15,7 @@ from engine.hub.download.background import result
 from engine.hub.download.pip_settings import PipSettings
 from engine.hub.updates.manifest import MAX_BYTES, Update, read_manifest, version_key
 from engine.hub.updates.source import UpdateSource
+from engine.words import _
 
 __all__ = ["check_for_update", "update_web"]
 
@@ -38,10 +39,12 @@ def check_for_update(
 def update_web(url: str) -> Web:
     """A `Web` for one task. Raises `DownloadError` while offline, and for an address without encryption."""
     if is_switched():
-        raise DownloadError("You are working offline. Clear “Work offline” to check for updates.")
+        raise DownloadError(_("You are working offline. Clear “Work offline” to check for updates."))
     parts = urllib.parse.urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _THIS_COMPUTER):
-        raise DownloadError(f"Updates are downloaded over HTTPS only, and {url} is not an HTTPS address.")
+        raise DownloadError(
+            _("Updates are downloaded over HTTPS only, and {url} is not an HTTPS address.", url=url)
+        )
     cert = os.environ.get("REQUESTS_CA_BUNDLE", "") or os.environ.get("CURL_CA_BUNDLE", "")
     return Web(PipSettings(indexes=(), cert=cert.strip(), timeout=TIMEOUT_SECONDS), os.environ)
 
@@ -53,7 +56,9 @@ def _read(web: Web, url: str) -> bytes:
     except (urllib.error.URLError, HTTPException, OSError) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()
-        raise DownloadError(f"The list of updates at {url} could not be read: {describe(error)}.") from error
+        raise DownloadError(
+            _("The list of updates at {url} could not be read: {reason}.", url=url, reason=describe(error))
+        ) from error
     if len(content) > MAX_BYTES:
-        raise DownloadError(f"The list of updates at {url} is too large, so it is not used.")
+        raise DownloadError(_("The list of updates at {url} is too large, so it is not used.", url=url))
     return content

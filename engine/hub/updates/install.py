@@ -24,6 +24,7 @@ from engine.hub.download.package_index import Link
 from engine.hub.download.transfer import transfer
 from engine.hub.updates.check import update_web
 from engine.hub.updates.manifest import Package, Update, version_key
+from engine.words import _
 
 __all__ = ["before_of", "install_update", "roll_back"]
 
@@ -45,16 +46,30 @@ def install_update(
     """
     if version_key(update.version) <= version_key(version):
         raise DownloadError(
-            f"Inglenook {update.version} is not newer than this version ({version}). Nothing was changed."
+            _(
+                "Inglenook {version} is not newer than this version ({version_2}). Nothing was changed.",
+                version=update.version,
+                version_2=version,
+            )
         )
-    name = f"Inglenook {update.version}"
+    name = _("Inglenook {version}", version=update.version)
     try:
         web = update_web(package.url)
-        yield from in_background(web, lambda: _work(web, package, image, f"Downloading {name}"), stop)
+        yield from in_background(
+            web, lambda: _work(web, package, image, _("Downloading {name}", name=name)), stop
+        )
     except DownloadError as error:
-        raise DownloadError(f"{name} was not installed: {str(error).rstrip('.')}.") from error
+        raise DownloadError(
+            _("{name} was not installed: {error}.", name=name, error=str(error).rstrip("."))
+        ) from error
     except OSError as error:
-        raise DownloadError(f"{name} was not installed: {disk_trouble(error, image.parent)}.") from error
+        raise DownloadError(
+            _(
+                "{name} was not installed: {disk_trouble}.",
+                name=name,
+                disk_trouble=disk_trouble(error, image.parent),
+            )
+        ) from error
 
 
 def roll_back(image: Path) -> None:
@@ -62,10 +77,13 @@ def roll_back(image: Path) -> None:
     try:
         os.replace(before_of(image), image)
     except FileNotFoundError as error:
-        raise DownloadError(f"There is no previous version next to {image}.") from error
+        raise DownloadError(_("There is no previous version next to {image}.", image=image)) from error
     except OSError as error:
         raise DownloadError(
-            f"The previous version could not be restored: {disk_trouble(error, image.parent)}."
+            _(
+                "The previous version could not be restored: {disk_trouble}.",
+                disk_trouble=disk_trouble(error, image.parent),
+            )
         ) from error
     _synced(image.parent)
 
@@ -82,7 +100,7 @@ def _work(web: Web, package: Package, image: Path, stage: str) -> Iterator[Downl
         os.fchmod(part.fileno(), image.stat().st_mode & 0o777 | 0o100)
         os.fsync(part.fileno())
         if web.stopped.is_set():
-            raise DownloadError("it was stopped (the next attempt continues from there)")
+            raise DownloadError(_("it was stopped (the next attempt continues from there)"))
         _keep(image)
         os.replace(part_path, image)
     _synced(image.parent)

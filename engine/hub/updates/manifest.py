@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.errors import DownloadError
+from engine.words import _
 
 __all__ = ["HEAD", "MAX_BYTES", "Package", "Update", "read_manifest", "version_key"]
 
@@ -63,10 +64,14 @@ def read_manifest(content: bytes, url: str, keys: Sequence[str]) -> Update:
 
     Raises `DownloadError`.
     """
-    head, _, payload = content.partition(b"\n")
+    head, _unused, payload = content.partition(b"\n")
     if not head.startswith(HEAD) or not _is_signed(head.removeprefix(HEAD).strip(), payload, keys):
         raise DownloadError(
-            f"The list of updates at {url} is not signed by the developers of Inglenook, so it is not used."
+            _(
+                "The list of updates at {url} is not signed by the developers of Inglenook, so it "
+                "is not used.",
+                url=url,
+            )
         )
     try:
         found = json.loads(payload)
@@ -75,8 +80,12 @@ def read_manifest(content: bytes, url: str, keys: Sequence[str]) -> Update:
         return Update(found["version"], str(found["published"]), str(found["notes"]), packages)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DownloadError(
-            f"The list of updates at {url} cannot be read ({error}); a newer version of Inglenook "
-            "may read it."
+            _(
+                "The list of updates at {url} cannot be read ({error}); a newer version of "
+                "Inglenook may read it.",
+                url=url,
+                error=error,
+            )
         ) from error
 
 

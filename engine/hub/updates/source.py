@@ -9,6 +9,7 @@ from pathlib import Path
 
 import resources
 from engine.platform.program import app_image
+from engine.words import _
 
 __all__ = ["SOURCE_FILE", "UpdateSource", "installed_as", "update_advice", "update_source"]
 
@@ -54,15 +55,16 @@ def update_advice(kind: str, command: str = "") -> str:
     if kind == "appimage":
         return ""
     if kind == "deb":
-        return (
+        return _(
             "Inglenook was installed as a Debian package. Download the new package and open it, or use "
             "apt install."
         )
     if kind == "flatpak":
-        return "Inglenook was installed with Flatpak. Run “flatpak update org.inglenook.Inglenook”."
+        return _("Inglenook was installed with Flatpak. Run “flatpak update org.inglenook.Inglenook”.")
     if kind == "python":
-        return (
-            f"Inglenook was installed with pip. Run “{command or 'python'} -m pip install --upgrade "
-            "inglenook”. In a clone, pull first, then install it again."
+        return _(
+            "Inglenook was installed with pip. Run “{command} -m pip install --upgrade "
+            "inglenook”. In a clone, pull first, then install it again.",
+            command=command or "python",
         )
-    return "Download the new package and replace this one with it. Your data is in another folder."
+    return _("Download the new package and replace this one with it. Your data is in another folder.")

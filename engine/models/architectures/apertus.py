@@ -15,6 +15,7 @@ from engine.models.headers.decoder import HF_ACTIVATIONS, gguf_decoder, hf_activ
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     HF, attention_norm="attention_layernorm", mlp_norm="feedforward_layernorm", gate="", xielu="mlp.act_fn."
@@ -65,7 +66,9 @@ def _numbers(keys: Keys, name: str, layers: int) -> list[float]:
     if len(values) != layers or any(
         type(value) not in (int, float) or not abs(value) <= 1e6 for value in values
     ):
-        raise BadCheckpoint(f"The GGUF metadata: {name} is not a list of {layers} numbers.")
+        raise BadCheckpoint(
+            _("The GGUF metadata: {name} is not a list of {layers} numbers.", name=name, layers=layers)
+        )
     return [float(value) for value in values]
 
 

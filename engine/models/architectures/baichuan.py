@@ -16,6 +16,7 @@ from engine.models.headers.keys import Keys
 from engine.models.layers.alibi import alibi_slopes
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(HF, query_key_value="self_attn.W_pack")
 _SECOND_VOCABULARY = 125696
@@ -28,8 +29,10 @@ def from_hf(keys: Keys) -> ModelConfig:
     shape = hf_decoder(keys, bias=False, max_position_embeddings=4096)
     if shape["vocab_size"] == _SECOND_VOCABULARY:
         raise UnsupportedModel(
-            "The model is Baichuan 2, whose head is normed when it is loaded, which is not supported. Choose "
-            "another model."
+            _(
+                "The model is Baichuan 2, whose head is normed when it is loaded, which is not supported. "
+                "Choose another model."
+            )
         )
     return ModelConfig(**_sloped(shape))
 

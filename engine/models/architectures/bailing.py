@@ -16,6 +16,7 @@ from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_exp
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, MIXTURE, with_shared
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     with_shared(MIXTURE, "mlp.shared_experts"), embed="model.word_embeddings",
@@ -40,8 +41,11 @@ def from_hf_2(keys: Keys) -> ModelConfig:
     scores = keys.text("score_function", "sigmoid")
     if scores not in ("sigmoid", "softmax"):
         raise UnsupportedModel(
-            f"The model scores its experts by {scores!r}; only sigmoid and softmax are supported. Choose "
-            "another model."
+            _(
+                "The model scores its experts by {scores!r}; only sigmoid and softmax are "
+                "supported. Choose another model.",
+                scores=scores,
+            )
         )
     more = {
         "scores": scores, "scale": keys.number("routed_scaling_factor", 0.0, 1e6, 1.0),
@@ -81,8 +85,10 @@ def _experts(keys: Keys, more: dict[str, Any]) -> Experts | None:
 def _refuse_normed_head(keys: Keys) -> None:
     if keys.flag("norm_head", False):
         raise UnsupportedModel(
-            "The model norms the rows of its head when it is loaded (norm_head), which is not supported. "
-            "Choose another model, or a GGUF file of this one."
+            _(
+                "The model norms the rows of its head when it is loaded (norm_head), which is not supported. "
+                "Choose another model, or a GGUF file of this one."
+            )
         )
 
 

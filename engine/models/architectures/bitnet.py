@@ -12,6 +12,7 @@ from engine.models.headers.decoder import gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(HF, mixed_norm="self_attn.attn_sub_norm", inner_norm="mlp.ffn_sub_norm")
 GGUF_NAMES = replace(GGUF, mixed_norm="attn_sub_norm", inner_norm="ffn_sub_norm")
@@ -31,8 +32,11 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     scales = [name for name in tensors if name.endswith(".scale")]
     if scales:
         raise UnsupportedModel(
-            f"The model's matrices have scales apart from them ({scales[0]}), which is not supported. Choose "
-            "another file of it."
+            _(
+                "The model's matrices have scales apart from them ({scales}), which is not "
+                "supported. Choose another file of it.",
+                scales=scales[0],
+            )
         )
     return ModelConfig(**gguf_decoder(keys, tensors, "bitnet"), inner_norms=True)
 

@@ -17,6 +17,7 @@ from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, gguf_scale, hf_latent_decoder
 from engine.models.names import GGUF, HF, LATENT_GGUF, LATENT_HF
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     HF, latent=LATENT_HF, router="mlp.gate", correction="mlp.gate.e_score_correction_bias",
@@ -38,8 +39,12 @@ def from_hf_2(keys: Keys) -> ModelConfig:
     method = keys.text("topk_method", "greedy")
     if method not in _METHODS:
         raise UnsupportedModel(
-            f"The model chooses its experts by {method!r}; only {' and '.join(_METHODS)} are supported for "
-            "DeepSeek V2. Choose another model."
+            _(
+                "The model chooses its experts by {method!r}; only {methods} are supported for "
+                "DeepSeek V2. Choose another model.",
+                method=method,
+                methods=" and ".join(_METHODS),
+            )
         )
     groups: dict[str, Any] = hf_groups(keys, best=1) if method == "group_limited_greedy" else {}
     return ModelConfig(

@@ -14,6 +14,7 @@ from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     HF, norm="model.final_layernorm", mlp_norm="pre_ff_layernorm", gate="feed_forward.gate_proj",
@@ -95,7 +96,13 @@ def _factors(keys: Keys, name: str, count: int) -> tuple[float, ...]:
         or len(values) != count
         or any(type(value) not in (int, float) or not abs(value) <= _LARGEST for value in values)
     ):
-        raise BadCheckpoint(f"config.json: {name} is not a list of {count} numbers; the file is damaged.")
+        raise BadCheckpoint(
+            _(
+                "config.json: {name} is not a list of {count} numbers; the file is damaged.",
+                name=name,
+                count=count,
+            )
+        )
     return tuple(float(value) for value in values)
 
 

@@ -29,6 +29,7 @@ from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
+from engine.words import _
 
 FOUR_NORMS = replace(
     HF,
@@ -76,8 +77,10 @@ def from_hf_3(keys: Keys) -> ModelConfig:
     keys = keys.inner("text_config").over(_GEMMA_3)
     if keys.flag("use_bidirectional_attention", False):
         raise UnsupportedModel(
-            "This is an encoder model with bidirectional attention; it cannot generate text. Choose another "
-            "model."
+            _(
+                "This is an encoder model with bidirectional attention; it cannot generate text. Choose "
+                "another model."
+            )
         )
     shape = _hf_shape(keys)
     table = keys.table("rope_parameters")
@@ -159,7 +162,11 @@ def _gguf_later(
     scaled_by = shape["width"] // shape["heads"] if largest else shape["head_dim"]
     if not scaled_by:
         raise BadCheckpoint(
-            f"The model has {shape['heads']} heads but a width of {shape['width']}; the file is damaged."
+            _(
+                "The model has {shape} heads but a width of {shape_2}; the file is damaged.",
+                shape=shape["heads"],
+                shape_2=shape["width"],
+            )
         )
     return shape | {
         "embed_scale": shape["width"] ** 0.5,
@@ -177,7 +184,9 @@ def _final_cap(keys: Keys, default: float) -> float:
 
 def _plain(base: float, dim: int) -> RopeConfig:
     if dim % 2:
-        raise BadCheckpoint(f"A head of the model has {dim} dimensions; an even number was expected.")
+        raise BadCheckpoint(
+            _("A head of the model has {dim} dimensions; an even number was expected.", dim=dim)
+        )
     return RopeConfig(base, dim, False, (1.0,) * (dim // 2))
 
 

@@ -35,6 +35,7 @@ from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.names import AltUpNames
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     HF_4,
@@ -107,8 +108,11 @@ def _altup(keys: Keys, layers: int) -> AltUp:
         pattern = (_SPARSITY,) * sparse + (0.0,) * (layers - sparse)
     if len(pattern) != layers or max(pattern) == 1.0:
         raise BadCheckpoint(
-            f"config.json: activation_sparsity_pattern is not a list of {layers} shares below 1; the file is "
-            "damaged."
+            _(
+                "config.json: activation_sparsity_pattern is not a list of {layers} shares below "
+                "1; the file is damaged.",
+                layers=layers,
+            )
         )
     return AltUp(
         inputs,
@@ -156,7 +160,11 @@ def _deviations(keys: Keys, layers: int) -> tuple[float | None, ...]:
         return (NormalDist().inv_cdf(_SPARSITY),) * sparse + (None,) * (layers - sparse)
     if len(found) < layers:
         raise BadCheckpoint(
-            f"activation_sparsity_scale has {len(found)} numbers for {layers} layers; the file is damaged."
+            _(
+                "activation_sparsity_scale has {found} numbers for {layers} layers; the file is damaged.",
+                found=len(found),
+                layers=layers,
+            )
         )
     return tuple(value if value > -1e3 else None for value in found[:layers])
 

@@ -32,6 +32,7 @@ from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import GGUF
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     FOUR_NORMS,
@@ -113,8 +114,10 @@ def refuse_bidirectional(keys: Keys) -> None:
     """Raises `UnsupportedModel` for an encoder. Images alone may be seen as a whole."""
     if keys.raw("use_bidirectional_attention") not in (None, False, "vision"):
         raise UnsupportedModel(
-            "This is an encoder model with bidirectional attention; it cannot generate text. Choose another "
-            "model."
+            _(
+                "This is an encoder model with bidirectional attention; it cannot generate text. Choose "
+                "another model."
+            )
         )
 
 
@@ -148,8 +151,10 @@ def _hf_heads(keys: Keys, layers: int, full: frozenset[int]) -> tuple[tuple[int,
     for kind in (full, frozenset(range(layers)) - full):
         if len({found[layer][1] for layer in kind}) > 1:
             raise BadCheckpoint(
-                "config.json: per_layer_config gives layers of one kind heads of different sizes; the file "
-                "is damaged."
+                _(
+                    "config.json: per_layer_config gives layers of one kind heads of different sizes; the "
+                    "file is damaged."
+                )
             )
     return tuple(found)
 
@@ -218,7 +223,14 @@ def gguf_each_layer(keys: Keys, name: str, layers: int) -> tuple[int, ...]:
         return (keys.integer(name, 1, 1 << 22),) * layers
     found = keys.integers(name, 1, 1 << 22)
     if len(found) < layers:
-        raise BadCheckpoint(f"{name} has {len(found)} numbers for {layers} layers; the file is damaged.")
+        raise BadCheckpoint(
+            _(
+                "{name} has {found} numbers for {layers} layers; the file is damaged.",
+                name=name,
+                found=len(found),
+                layers=layers,
+            )
+        )
     return found[:layers]
 
 
@@ -226,7 +238,9 @@ def gguf_local_rope(keys: Keys, head_dim: int) -> RopeConfig:
     """The rope of the layers with a window."""
     dim = keys.integer("rope.dimension_count_swa", 2, head_dim, head_dim)
     if dim % 2:
-        raise BadCheckpoint(f"A head of the model has {dim} dimensions; an even number was expected.")
+        raise BadCheckpoint(
+            _("A head of the model has {dim} dimensions; an even number was expected.", dim=dim)
+        )
     base = keys.number("rope.freq_base_swa", 1.0, 1e12, 1e4)
     return RopeConfig(base, dim, False, (1.0,) * (dim // 2))
 

@@ -22,6 +22,7 @@ from engine.models.headers.decoder import (
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, TensorNames
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = TensorNames(
     embed="transformer.wte", norm="transformer.ln_f", head="lm_head", layer="transformer.h.{}.",
@@ -42,7 +43,11 @@ def from_hf(keys: Keys) -> ModelConfig:
     ):
         if keys.flag(name, usual) is not usual:
             raise UnsupportedModel(
-                f"The model sets {name} to {not usual}, which is not supported. Choose another model."
+                _(
+                    "The model sets {name} to {value}, which is not supported. Choose another model.",
+                    name=name,
+                    value=not usual,
+                )
             )
     context = keys.integer("n_positions", 1, MAX_CONTEXT, 1024)
     return ModelConfig(

@@ -16,6 +16,7 @@ from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     HF, sinks="self_attn.sinks", router="mlp.router", expert_gate_up="mlp.experts.gate_up_proj",
@@ -46,8 +47,10 @@ def from_hf(keys: Keys) -> ModelConfig:
         or keys.number("swiglu_alpha", 0.0, 1e6, 1.702) != 1.702
     ):
         raise UnsupportedModel(
-            "The model's experts use a separate activation function, which is not supported. Choose "
-            "another model."
+            _(
+                "The model's experts use a separate activation function, which is not supported. Choose "
+                "another model."
+            )
         )
     shape = hf_shape(keys)
     layers, window = shape["layers"], keys.integer("sliding_window", 0, MAX_CONTEXT, 0)

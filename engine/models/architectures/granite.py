@@ -14,6 +14,7 @@ from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_exp
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
+from engine.words import _
 
 MIXTURE_NAMES = replace(
     HF, router="block_sparse_moe.router.layer", expert_gate_up="block_sparse_moe.input_linear",
@@ -60,8 +61,11 @@ def from_hf_sliding(keys: Keys) -> ModelConfig:
     bases = keys.numbers("layer_rope_theta", 0.0, 1e12) or (shape["rope"].base,) * layers
     if len(bases) != layers:
         raise BadCheckpoint(
-            f"config.json: layer_rope_theta has {len(bases)} numbers for {layers} layers; the file is "
-            "damaged."
+            _(
+                "config.json: layer_rope_theta has {bases} numbers for {layers} layers; the file is damaged.",
+                bases=len(bases),
+                layers=layers,
+            )
         )
     own = [
         sorted({base for base, slides in zip(bases, windows, strict=True) if base and bool(slides) == local})
@@ -69,8 +73,10 @@ def from_hf_sliding(keys: Keys) -> ModelConfig:
     ]
     if any(len(each) > 1 for each in own):
         raise UnsupportedModel(
-            "The model's layers have several bases of rope (layer_rope_theta), which is not supported. "
-            "Choose another model."
+            _(
+                "The model's layers have several bases of rope (layer_rope_theta), which is not supported. "
+                "Choose another model."
+            )
         )
     main, local = (replace(shape["rope"], base=each[0]) if each else shape["rope"] for each in own)
     shared = keys.integer("shared_intermediate_size", 0, 1 << 22, 0)

@@ -26,6 +26,7 @@ from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     MIXTURE_NAMES, gate="", up="", gate_up="shared_mlp.input_linear", down="shared_mlp.output_linear",
@@ -80,8 +81,11 @@ def refuse_limited_steps(keys: Keys) -> None:
         isinstance(limits, list) and len(limits) == 2 and limits[0] == 0 and limits[1] in endless
     ):
         raise UnsupportedModel(
-            f"The steps of the model's Mamba layers are limited to {limits} (time_step_limit), which is not "
-            "supported. Choose another model."
+            _(
+                "The steps of the model's Mamba layers are limited to {limits} (time_step_limit), "
+                "which is not supported. Choose another model.",
+                limits=limits,
+            )
         )
 
 

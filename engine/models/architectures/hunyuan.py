@@ -15,6 +15,7 @@ from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_exp
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, with_experts, with_shared
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(HF, query_norm="self_attn.query_layernorm", key_norm="self_attn.key_layernorm")
 MIXTURE_NAMES = replace(
@@ -63,8 +64,11 @@ def _single(keys: Keys, name: str) -> Keys:
         return keys
     if len(set(keys.integers(name, 0, 1 << 22))) != 1:
         raise BadCheckpoint(
-            f"config.json: {name} differs between layers, which is not possible in a Hunyuan model; the file "
-            "is damaged."
+            _(
+                "config.json: {name} differs between layers, which is not possible in a Hunyuan "
+                "model; the file is damaged.",
+                name=name,
+            )
         )
     return keys.replaced(name, values[0])
 

@@ -27,6 +27,7 @@ from engine.models.headers.rope import rope_from_hf
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames, with_experts
 from engine.models.recurrent_config import ShortConvolution
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     HF, norm="model.embedding_norm", attention_norm="operator_norm", mlp_norm="ffn_norm",
@@ -151,7 +152,7 @@ def _feed_forward(keys: Keys, width: int) -> int:
         multiple = keys.integer("block_multiple_of", 1, 1 << 20, 256)
         width = -(-width // multiple) * multiple
     if not width:
-        raise BadCheckpoint("config.json: the feed-forward part has no features; the file is damaged.")
+        raise BadCheckpoint(_("config.json: the feed-forward part has no features; the file is damaged."))
     return width
 
 

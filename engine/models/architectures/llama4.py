@@ -17,6 +17,7 @@ from engine.models.headers.keys import Keys
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import GGUF, HF, with_shared
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     with_shared(HF, "feed_forward.shared_expert"), gate="feed_forward.gate_proj", up="feed_forward.up_proj",
@@ -72,7 +73,11 @@ def _nope_layers(keys: Keys, layers: int) -> frozenset[int]:
         return frozenset(range(step - 1, layers, step))
     if len(roped) < layers:
         raise BadCheckpoint(
-            f"config.json: no_rope_layers has {len(roped)} entries for {layers} layers; the file is damaged."
+            _(
+                "config.json: no_rope_layers has {roped} entries for {layers} layers; the file is damaged.",
+                roped=len(roped),
+                layers=layers,
+            )
         )
     return frozenset(layer for layer in range(layers) if not roped[layer])
 
@@ -118,8 +123,11 @@ def _config(
 ) -> ModelConfig:  # fmt: skip
     if experts is not None and experts.used != 1:
         raise UnsupportedModel(
-            f"The model uses {experts.used} experts for each token, but only one is supported for Llama 4. "
-            "Choose another model."
+            _(
+                "The model uses {used} experts for each token, but only one is supported for Llama "
+                "4. Choose another model.",
+                used=experts.used,
+            )
         )
     rope: RopeConfig = shape["rope"]
     scales = beta != 0.0 and bool(nope)

@@ -25,6 +25,7 @@ from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, SCAN_GGUF, scan_names, with_experts
 from engine.models.recurrent_config import SelectiveScan
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     HF, embed="backbone.embeddings", norm="backbone.norm_f", layer="backbone.layers.{}.",
@@ -130,8 +131,11 @@ def _rank(keys: Keys, name: str, width: int) -> int:
 def _only_silu(keys: Keys) -> None:
     if hf_activation(keys) != "silu":
         raise UnsupportedModel(
-            f"The model's Mamba layers have the activation {keys.text('hidden_act')!r}; only silu is "
-            "supported. Choose another model."
+            _(
+                "The model's Mamba layers have the activation {text!r}; only silu is supported. "
+                "Choose another model.",
+                text=keys.text("hidden_act"),
+            )
         )
 
 

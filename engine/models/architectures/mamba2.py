@@ -17,6 +17,7 @@ from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     HF, embed="backbone.embeddings", norm="backbone.norm_f", layer="backbone.layers.{}.",
@@ -36,8 +37,11 @@ def from_hf(keys: Keys) -> ModelConfig:
     refuse_limited_steps(keys)
     if hf_activation(keys) != "silu":
         raise UnsupportedModel(
-            f"The model's Mamba layers have the activation {keys.text('hidden_act')!r}; only silu is "
-            "supported. Choose another model."
+            _(
+                "The model's Mamba layers have the activation {text!r}; only silu is supported. "
+                "Choose another model.",
+                text=keys.text("hidden_act"),
+            )
         )
     shape = hf_shape(
         Keys({**keys.source, **NO_ATTENTION, "num_key_value_heads": 1}, "config.json"), "layer_norm_epsilon",
@@ -47,8 +51,13 @@ def from_hf(keys: Keys) -> ModelConfig:
     inner = keys.integer("expand", 1, 64, 2) * shape["width"]
     if inner != heads * dim:
         raise BadCheckpoint(
-            f"The model's Mamba layers have {heads} heads of {dim} values but {inner} features; the file is "
-            "damaged."
+            _(
+                "The model's Mamba layers have {heads} heads of {dim} values but {inner} features; "
+                "the file is damaged.",
+                heads=heads,
+                dim=dim,
+                inner=inner,
+            )
         )
     groups = keys.integer("n_groups", 1, _MOST, 8)
     mamba = Mamba(

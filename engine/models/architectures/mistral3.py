@@ -16,6 +16,7 @@ from engine.models.headers.keys import Keys
 from engine.models.layers.rope import RopeConfig, yarn_magnitude
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
+from engine.words import _
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -45,8 +46,10 @@ def scaled(rope: RopeConfig, head_dim: int, beta: float, length: int) -> RopeCon
         return rope
     if rope.dim != head_dim:
         raise UnsupportedModel(
-            "The model scales its queries by their positions but rotates only a part of each head, which is "
-            "not supported. Choose another model."
+            _(
+                "The model scales its queries by their positions but rotates only a part of each head, "
+                "which is not supported. Choose another model."
+            )
         )
     return replace(rope, query_beta=beta, query_length=length)
 

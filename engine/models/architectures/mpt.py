@@ -14,6 +14,7 @@ from engine.models.headers.keys import Keys
 from engine.models.layers.alibi import alibi_slopes
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     HF, embed="transformer.wte", norm="transformer.norm_f", layer="transformer.blocks.{}.",
@@ -41,11 +42,13 @@ def from_hf(keys: Keys) -> ModelConfig:
     kind = attention.text("attn_type", "multihead_attention")
     if kind != "multihead_attention" or attention.flag("qk_ln", False) or not attention.flag("alibi", True):
         raise UnsupportedModel(
-            "The model's attention is not that of MPT 7B and 30B (attn_config), which is not supported. "
-            "Choose another model."
+            _(
+                "The model's attention is not that of MPT 7B and 30B (attn_config), which is not supported. "
+                "Choose another model."
+            )
         )
     if keys.raw("logit_scale") is not None:
-        raise UnsupportedModel("The model sets logit_scale, which is not supported. Choose another model.")
+        raise UnsupportedModel(_("The model sets logit_scale, which is not supported. Choose another model."))
     shape = hf_shape(
         keys.replaced("intermediate_size", ratio * width).without("num_key_value_heads", "head_dim"),
         "layer_norm_epsilon", layer_norm_epsilon=1e-5, tie_word_embeddings=True,

@@ -18,6 +18,7 @@ from engine.models.layers.rope import RopeConfig
 from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
+from engine.words import N_, _, translate
 
 HF_NAMES = replace(
     HF, embed="backbone.embeddings", norm="backbone.norm_f", layer="backbone.layers.{}.",
@@ -35,7 +36,7 @@ GGUF_NAMES = replace(
 _PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 _KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
 _MOST = 1 << 14
-_LATENT = (
+_LATENT = N_(
     "The model's experts work on a projection of its features (moe_latent_size), which is not supported yet. "
     "Choose one without it, such as Nemotron 3 Nano."
 )
@@ -69,7 +70,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 def _experts(keys: Keys, layers: list[int]) -> Experts | None:
     if layers and keys.raw("moe_latent_size") is not None:
-        raise UnsupportedModel(_LATENT)
+        raise UnsupportedModel(translate(_LATENT))
     keys = keys.over({"n_routed_experts": 8, "num_experts_per_tok": 2})
     return hf_experts(
         keys,
@@ -103,8 +104,10 @@ def _kinds(keys: Keys) -> tuple[str, ...]:
         kinds = tuple(_PATTERN.get(letter, letter) for letter in keys.text("hybrid_override_pattern"))
     if not kinds or any(kind not in ("mamba", "attention", "mlp", "moe") for kind in kinds):
         raise BadCheckpoint(
-            "config.json does not say for each layer whether it is Mamba, attention or feed-forward; "
-            "the file is damaged."
+            _(
+                "config.json does not say for each layer whether it is Mamba, attention or feed-forward; "
+                "the file is damaged."
+            )
         )
     return kinds
 
@@ -117,11 +120,13 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     widths = keys.integers("feed_forward_length", 0, 1 << 22)
     if len(heads) != len(widths) or not any(heads) or not any(widths):
         raise BadCheckpoint(
-            "The GGUF metadata does not say for each layer whether it is Mamba, attention or "
-            "feed-forward; the file is damaged."
+            _(
+                "The GGUF metadata does not say for each layer whether it is Mamba, attention or "
+                "feed-forward; the file is damaged."
+            )
         )
     if keys.raw("moe_latent_size"):
-        raise UnsupportedModel(_LATENT)
+        raise UnsupportedModel(translate(_LATENT))
     # The last layers may predict further tokens; they are no part of the decoder.
     layers = len(heads) - keys.integer("nextn_predict_layers", 0, len(heads) - 1, 0)
     heads, widths = heads[:layers], widths[:layers]

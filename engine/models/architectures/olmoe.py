@@ -13,14 +13,17 @@ from engine.models.headers.experts import gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, MIXTURE
 from engine.tensors import RawTensor
+from engine.words import _
 
 
 def from_hf(keys: Keys, base: float = 10000.0) -> ModelConfig:
     """`OlmoeForCausalLM`."""
     if keys.raw("clip_qkv") is not None:
         raise UnsupportedModel(
-            "The model clips its queries, keys and values (clip_qkv), which is not supported. Choose another "
-            "model."
+            _(
+                "The model clips its queries, keys and values (clip_qkv), which is not supported. Choose "
+                "another model."
+            )
         )
     count = "num_experts" if keys.raw("num_experts") is not None else "num_local_experts"
     keys = keys.over({count: 64, "num_experts_per_tok": 8})

@@ -13,6 +13,7 @@ from engine.models.headers.decoder import gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_NAMES = replace(
     HF, embed="transformer.wte", norm="transformer.ln_f", layer="transformer.h.{}.", attention_norm="ln_1",
@@ -43,8 +44,11 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 def _halved(shape: dict[str, Any]) -> dict[str, Any]:
     if shape["ffn_width"] % 2:
         raise BadCheckpoint(
-            f"The model's feed-forward width {shape['ffn_width']} counts gate and up and should be even; the "
-            "file is damaged."
+            _(
+                "The model's feed-forward width {shape} counts gate and up and should be even; the "
+                "file is damaged.",
+                shape=shape["ffn_width"],
+            )
         )
     return shape | {"ffn_width": shape["ffn_width"] // 2}
 

@@ -11,6 +11,7 @@ from engine.models.headers.decoder import gguf_decoder, hf_decoder, layer_kinds
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
+from engine.words import _
 
 _STEP = 4
 
@@ -38,7 +39,10 @@ def _nope_layers(keys: Keys, layers: int) -> frozenset[int]:
         return _every(layers, keys.integer("no_rope_layer_interval", 1, 1 << 12, _STEP))
     if not isinstance(roped, list) or len(roped) != layers or any(value not in (0, 1) for value in roped):
         raise BadCheckpoint(
-            f"config.json: no_rope_layers is not a list of {layers} zeros and ones; the file is damaged."
+            _(
+                "config.json: no_rope_layers is not a list of {layers} zeros and ones; the file is damaged.",
+                layers=layers,
+            )
         )
     return frozenset(layer for layer, value in enumerate(roped) if not value)
 

@@ -15,6 +15,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.keys import Keys
 from engine.models.names import TensorNames
 from engine.tensors import RawTensor
+from engine.words import _
 
 TEXT_MODELS = {
     "cohere2": "Cohere2ForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM",
@@ -86,8 +87,12 @@ def text_architecture(
     kind = inner.text("model_type", WITH_PICTURES[name]) if inner is not keys else WITH_PICTURES[name]
     if kind not in TEXT_MODELS:
         raise UnsupportedModel(
-            f"The model's text part is of the type {kind!r}, which this version of the program cannot run "
-            f"in a {name}. Choose another model."
+            _(
+                "The model's text part is of the type {kind!r}, which this version of the program "
+                "cannot run in a {name}. Choose another model.",
+                kind=kind,
+                name=name,
+            )
         )
     found = known[TEXT_MODELS[kind]]
     adapt = _stacks if kind == "qwen3_vl_moe_text" else found.adapt
@@ -105,8 +110,11 @@ def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:
     for tied in (outer_tied, inner_tied):
         if tied is not None and type(tied) is not bool:
             raise BadCheckpoint(
-                f"config.json: tie_word_embeddings is {tied!r}, but true or false was expected; the file is "
-                "damaged."
+                _(
+                    "config.json: tie_word_embeddings is {tied!r}, but true or false was expected; "
+                    "the file is damaged.",
+                    tied=tied,
+                )
             )
     # The text model of Qwen3-VL's mixture says true, which does not hold for the whole.
     tied = outer_tied or (inner_tied and kind != "qwen3_vl_moe_text")

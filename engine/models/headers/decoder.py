@@ -12,6 +12,7 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import extended_context, longer, rope_from_gguf, rope_from_hf
 from engine.tensors import RawTensor
+from engine.words import _
 
 MAX_CONTEXT = 1 << 24
 MAX_VOCAB = 1 << 24
@@ -91,7 +92,11 @@ def hf_activation(keys: Keys, name: str = "hidden_act", default: str = "silu") -
     if found not in HF_ACTIVATIONS:
         known = ", ".join(HF_ACTIVATIONS)
         raise UnsupportedModel(
-            f"The model's activation is {found!r}; only {known} are supported. Choose another model."
+            _(
+                "The model's activation is {found!r}; only {known} are supported. Choose another model.",
+                found=found,
+                known=known,
+            )
         )
     return HF_ACTIVATIONS[found]
 
@@ -121,7 +126,11 @@ def gguf_shape(
     for key in _GGUF_ALTERING:
         if key not in handled and keys.raw(key):
             raise UnsupportedModel(
-                f"The model sets {architecture}.{key}, which is not supported yet. Choose another model."
+                _(
+                    "The model sets {architecture}.{key}, which is not supported yet. Choose another model.",
+                    architecture=architecture,
+                    key=key,
+                )
             )
     width, heads = (
         keys.integer("embedding_length", 1, 1 << 20),
@@ -130,7 +139,7 @@ def gguf_shape(
     head_dim = head_dimension(keys, "attention.key_length", width, heads)
     if keys.integer("attention.value_length", 1, 1 << 16, head_dim) != head_dim:
         raise UnsupportedModel(
-            "The model's keys and values differ in length, which is not supported. Choose another model."
+            _("The model's keys and values differ in length, which is not supported. Choose another model.")
         )
     return {
         "architecture": architecture,
@@ -155,7 +164,11 @@ def hf_architecture(config: Mapping[str, Any]) -> str:
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise BadCheckpoint(
-            f"config.json: architectures is {names!r}, but a list with the model's class name was expected."
+            _(
+                "config.json: architectures is {names!r}, but a list with the model's class name "
+                "was expected.",
+                names=names,
+            )
         )
     return names[0]
 
@@ -191,7 +204,10 @@ def gguf_windows(keys: Keys, layers: int, window: int, step: int) -> tuple[int, 
     if isinstance(pattern, list):
         if len(pattern) < layers or any(type(slides) not in (bool, int) for slides in pattern):
             raise BadCheckpoint(
-                f"attention.sliding_window_pattern is not a list of {layers} flags; the file is damaged."
+                _(
+                    "attention.sliding_window_pattern is not a list of {layers} flags; the file is damaged.",
+                    layers=layers,
+                )
             )
         return tuple(window if slides else 0 for slides in pattern[:layers])
     step = keys.integer("attention.sliding_window_pattern", 0, MAX_LAYERS, step)
@@ -210,12 +226,19 @@ def hf_layer_types(
         return None
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise BadCheckpoint(
-            f"config.json: {name} is not a list of {layers} kinds of layers; the file is damaged."
+            _(
+                "config.json: {name} is not a list of {layers} kinds of layers; the file is damaged.",
+                name=name,
+                layers=layers,
+            )
         )
     other = [kind for kind in kinds if kind not in known]
     if other:
         raise UnsupportedModel(
-            f"The model has layers of the kind {other[0]!r}, which are not supported. Choose another model."
+            _(
+                "The model has layers of the kind {other!r}, which are not supported. Choose another model.",
+                other=other[0],
+            )
         )
     return tuple(kinds)
 
@@ -231,8 +254,12 @@ def recurrent_by_heads(keys: Keys) -> tuple[Keys, frozenset[int]]:
     others = {count for count in counts if count}
     if len(others) > 1:
         raise BadCheckpoint(
-            f"The layers of the model have {min(others)} to {max(others)} key/value heads; one number was "
-            "expected."
+            _(
+                "The layers of the model have {others} to {others_2} key/value heads; one number "
+                "was expected.",
+                others=min(others),
+                others_2=max(others),
+            )
         )
     return (
         keys.replaced(name, next(iter(others), None)),
@@ -257,7 +284,11 @@ def head_dimension(keys: Keys, name: str, width: int, heads: int, default: int |
     """The head dimension under `name`, else `default`, else width / heads. Raises `BadCheckpoint`."""
     if keys.raw(name) is None and default is None and width % heads:
         raise BadCheckpoint(
-            f"The model's width {width} is not a multiple of its {heads} heads; the file is damaged."
+            _(
+                "The model's width {width} is not a multiple of its {heads} heads; the file is damaged.",
+                width=width,
+                heads=heads,
+            )
         )
     return keys.integer(name, 2, 1 << 12, default or width // heads)
 
@@ -266,9 +297,12 @@ def gguf_vocab(tensors: Mapping[str, RawTensor]) -> int:
     """The size of the vocabulary, from the embedding table. Raises `BadCheckpoint`."""
     table = tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2 or table.shape[0] > MAX_VOCAB:
-        found = "no tensor" if table is None else f"the shape {table.shape} for"
+        found = _("no tensor") if table is None else _("the shape {shape} for", shape=table.shape)
         raise BadCheckpoint(
-            f"The file has {found} token_embd.weight; a matrix with a row for each token was expected."
+            _(
+                "The file has {found} token_embd.weight; a matrix with a row for each token was expected.",
+                found=found,
+            )
         )
     return table.shape[0]
 

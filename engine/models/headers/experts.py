@@ -10,6 +10,7 @@ from engine.errors import UnsupportedModel
 from engine.models.config import Experts
 from engine.models.headers.decoder import MAX_LAYERS
 from engine.models.headers.keys import Keys
+from engine.words import _
 
 _MAX_EXPERTS = 1 << 10
 _MAX_GROUPS = 32
@@ -32,8 +33,11 @@ def gguf_experts(
     kind = keys.integer("expert_gating_func", 0, 1 << 10, 0)
     if kind > len(SCORES):
         raise UnsupportedModel(
-            f"The model scores its experts with an unknown function (expert_gating_func {kind}), which is "
-            "not supported. Choose another model."
+            _(
+                "The model scores its experts with an unknown function (expert_gating_func "
+                "{kind}), which is not supported. Choose another model.",
+                kind=kind,
+            )
         )
     first = keys.integer("leading_dense_block_count", 0, MAX_LAYERS, 0)
     step = keys.integer("interleave_moe_layer_step", 1, MAX_LAYERS, 1)

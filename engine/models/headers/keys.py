@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import BadCheckpoint
+from engine.words import _
 
 _REQUIRED = object()
 
@@ -30,28 +31,28 @@ class Keys:
 
     def integer(self, name: str, low: int, high: int, default: Any = _REQUIRED) -> int:
         """An integer from `low` to `high`."""
-        value = self._value(name, default, f"a whole number from {low} to {high}")
+        value = self._value(name, default, _("a whole number from {low} to {high}", low=low, high=high))
         if type(value) is not int or not low <= value <= high:
-            raise self._wrong(name, value, f"a whole number from {low} to {high}")
+            raise self._wrong(name, value, _("a whole number from {low} to {high}", low=low, high=high))
         return value
 
     def number(self, name: str, low: float, high: float, default: Any = _REQUIRED) -> float:
         """A finite number from `low` to `high`."""
-        value = self._value(name, default, f"a number from {low:g} to {high:g}")
+        value = self._value(name, default, _("a number from {low:g} to {high:g}", low=low, high=high))
         if type(value) not in (int, float) or not math.isfinite(value) or not low <= value <= high:
-            raise self._wrong(name, value, f"a number from {low:g} to {high:g}")
+            raise self._wrong(name, value, _("a number from {low:g} to {high:g}", low=low, high=high))
         return float(value)
 
     def flag(self, name: str, default: Any = _REQUIRED) -> bool:
-        value = self._value(name, default, "true or false")
+        value = self._value(name, default, _("true or false"))
         if type(value) is not bool:
-            raise self._wrong(name, value, "true or false")
+            raise self._wrong(name, value, _("true or false"))
         return value
 
     def text(self, name: str, default: Any = _REQUIRED) -> str:
-        value = self._value(name, default, "a text")
+        value = self._value(name, default, _("a text"))
         if type(value) is not str:
-            raise self._wrong(name, value, "a text")
+            raise self._wrong(name, value, _("a text"))
         return value
 
     def table(self, name: str) -> Keys | None:
@@ -60,7 +61,7 @@ class Keys:
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            raise self._wrong(name, value, "an object")
+            raise self._wrong(name, value, _("an object"))
         return Keys(value, f"{self._where}: {self._prefix}{name}")
 
     def over(self, defaults: Mapping[str, Any]) -> Keys:
@@ -109,7 +110,9 @@ class Keys:
         if not isinstance(values, list) or any(
             type(value) is not int or not low <= value <= high for value in values
         ):
-            raise self._wrong(name, values, f"a list of whole numbers from {low} to {high}")
+            raise self._wrong(
+                name, values, _("a list of whole numbers from {low} to {high}", low=low, high=high)
+            )
         return tuple(values)
 
     def numbers(self, name: str, low: float, high: float) -> tuple[float, ...]:
@@ -119,7 +122,9 @@ class Keys:
         if not isinstance(values, list) or any(
             type(value) not in (int, float) or not low <= value <= high for value in values
         ):
-            raise self._wrong(name, values, f"a list of numbers from {low:g} to {high:g}")
+            raise self._wrong(
+                name, values, _("a list of numbers from {low:g} to {high:g}", low=low, high=high)
+            )
         return tuple(float(value) for value in values)
 
     def _value(self, name: str, default: Any, expected: str) -> Any:
@@ -128,7 +133,13 @@ class Keys:
             return value
         if default is _REQUIRED:
             raise BadCheckpoint(
-                f"{self._where} has no {self._prefix}{name}; {expected} was expected. The file is incomplete."
+                _(
+                    "{where} has no {prefix}{name}; {expected} was expected. The file is incomplete.",
+                    where=self._where,
+                    prefix=self._prefix,
+                    name=name,
+                    expected=expected,
+                )
             )
         return default
 
@@ -136,6 +147,12 @@ class Keys:
         found = repr(value)
         found = found if len(found) <= 80 else found[:77] + "..."
         return BadCheckpoint(
-            f"{self._where}: {self._prefix}{name} is {found}, but {expected} was expected; the file is "
-            "damaged."
+            _(
+                "{where}: {prefix}{name} is {found}, but {expected} was expected; the file is damaged.",
+                where=self._where,
+                prefix=self._prefix,
+                name=name,
+                found=found,
+                expected=expected,
+            )
         )

@@ -11,6 +11,7 @@ from engine.models.headers.decoder import hf_activation, hf_shape
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
 from engine.models.layers.rope import RopeConfig, yarn_magnitude
+from engine.words import _
 
 _MOST = 1 << 14
 _WIDEST = 1 << 12
@@ -54,8 +55,12 @@ def cache_shape(kind: LatentAttention) -> dict[str, Any]:
     width = kind.rank + kind.rope_dim
     if width > _WIDEST:
         raise BadCheckpoint(
-            f"The model's latent attention has keys of {width} numbers, but at most {_WIDEST} were expected; "
-            "the file is damaged."
+            _(
+                "The model's latent attention has keys of {width} numbers, but at most {widest} "
+                "were expected; the file is damaged.",
+                width=width,
+                widest=_WIDEST,
+            )
         )
     return {"latent": kind, "kv_heads": 1, "head_dim": width}
 

@@ -15,6 +15,7 @@ from engine.errors import BadSetting
 from engine.models.headers.rope import ALPHA, STRETCH
 from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
+from engine.words import _
 
 _HF_USED = ("num_experts_per_tok", "experts_per_token")
 _LEAST, _MOST = 1e-3, 1e6
@@ -42,13 +43,24 @@ class Overrides:
             value = getattr(self, name)
             if not _LEAST <= value <= _MOST:
                 raise BadSetting(
-                    f"The {name} of positions is {value!r}, but it must be a number from {_LEAST:g} to "
-                    f"{_MOST:g}."
+                    _(
+                        "The {name} of positions is {value!r}, but it must be a number from "
+                        "{least:g} to {most:g}.",
+                        name=name,
+                        value=value,
+                        least=_LEAST,
+                        most=_MOST,
+                    )
                 )
         if self.yarn and not (1.0 <= self.yarn <= _MOST and self.yarn_original >= 1):
             raise BadSetting(
-                f"The yarn factor is {self.yarn!r} over {self.yarn_original} tokens, but it must be a number "
-                f"from 1 to {_MOST:g} over a context of at least 1 token."
+                _(
+                    "The yarn factor is {yarn!r} over {yarn_original} tokens, but it must be a "
+                    "number from 1 to {most:g} over a context of at least 1 token.",
+                    yarn=self.yarn,
+                    yarn_original=self.yarn_original,
+                    most=_MOST,
+                )
             )
 
     def on(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -91,8 +103,10 @@ class Overrides:
             )
             if any(isinstance(value, Mapping) for value in table.values()):
                 raise BadSetting(
-                    "The model has several tables of rope settings, which yarn cannot replace; use linear or "
-                    "NTK scaling."
+                    _(
+                        "The model has several tables of rope settings, which yarn cannot replace; use "
+                        "linear or NTK scaling."
+                    )
                 )
             yarn = {
                 "rope_type": "yarn", "factor": self.yarn,
@@ -112,7 +126,7 @@ class Overrides:
 
 def _need_experts(there: bool) -> None:
     if not there:
-        raise BadSetting("The model has no experts, so their number per token cannot be set.")
+        raise BadSetting(_("The model has no experts, so their number per token cannot be set."))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
 from engine.models.layers.rope import RopeConfig, llama3_divisors, yarn_divisors, yarn_magnitude
 from engine.tensors import RawTensor
+from engine.words import _
 
 HF_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
 GGUF_KINDS = ("none", "linear", "yarn", "longrope")
@@ -90,7 +91,12 @@ def _rope_from_hf(
         return _longrope(scaling, keys, plain)
     known = ", ".join(HF_KINDS)
     raise UnsupportedModel(
-        f"The model scales its rotary positions by {kind!r}; only {known} can be run. Choose another model."
+        _(
+            "The model scales its rotary positions by {kind!r}; only {known} can be run. Choose "
+            "another model.",
+            kind=kind,
+            known=known,
+        )
     )
 
 
@@ -175,8 +181,12 @@ def _rope_from_gguf(
     kind = keys.text("rope.scaling.type", "linear" if linear else "none")
     if kind not in GGUF_KINDS:
         raise UnsupportedModel(
-            f"The model scales its rotary positions by {kind!r}; only {', '.join(GGUF_KINDS)} can be run. "
-            "Choose another model."
+            _(
+                "The model scales its rotary positions by {kind!r}; only {gguf_kinds} can be run. "
+                "Choose another model.",
+                kind=kind,
+                gguf_kinds=", ".join(GGUF_KINDS),
+            )
         )
     original = keys.integer("rope.scaling.original_context_length", 0, _MOST, 0)
     magnitude = keys.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0)
@@ -203,8 +213,12 @@ def _factors(tensor: RawTensor, dim: int) -> tuple[float, ...]:
     values = tensor.dequantise() if tensor.shape == (dim // 2,) else None
     if values is None or not np.all(np.isfinite(values) & (values > 0)):
         raise BadCheckpoint(
-            f"The tensor {tensor.name} has the shape {tensor.shape}; {dim // 2} positive numbers were "
-            "expected."
+            _(
+                "The tensor {tensor} has the shape {shape}; {dim} positive numbers were expected.",
+                tensor=tensor.name,
+                shape=tensor.shape,
+                dim=dim // 2,
+            )
         )
     return tuple(float(value) for value in values)
 
@@ -212,7 +226,13 @@ def _factors(tensor: RawTensor, dim: int) -> tuple[float, ...]:
 def _rotary_dim(dim: int, head_dim: int, what: str) -> int:
     if dim % 2 or not 2 <= dim <= head_dim:
         raise BadCheckpoint(
-            f"{what} rotates {dim} dimensions of a head, but an even number up to {head_dim} was expected."
+            _(
+                "{what} rotates {dim} dimensions of a head, but an even number up to {head_dim} "
+                "was expected.",
+                what=what,
+                dim=dim,
+                head_dim=head_dim,
+            )
         )
     return dim
 
@@ -222,7 +242,12 @@ def _llama3(scaling: Keys, keys: Keys, base: float, dim: int) -> tuple[float, ..
     low, high = scaling.number("low_freq_factor", 1e-3, 1e6), scaling.number("high_freq_factor", 1e-3, 1e6)
     if high <= low:
         raise BadCheckpoint(
-            f"config.json: high_freq_factor is {high:g}, but more than low_freq_factor {low:g} was expected."
+            _(
+                "config.json: high_freq_factor is {high:g}, but more than low_freq_factor {low:g} "
+                "was expected.",
+                high=high,
+                low=low,
+            )
         )
     return llama3_divisors(base, dim, factor, low, high, _original(scaling, keys))
 
@@ -266,8 +291,11 @@ def _longrope(scaling: Keys, keys: Keys, plain: RopeConfig) -> RopeConfig:
         good = isinstance(values, list) and len(values) == plain.dim // 2
         if not good or not all(isinstance(v, int | float) and math.isfinite(v) and v > 0 for v in values):
             raise BadCheckpoint(
-                f"config.json: {name} of the rotary scaling is not a list of {plain.dim // 2} "
-                "positive numbers."
+                _(
+                    "config.json: {name} of the rotary scaling is not a list of {dim} positive numbers.",
+                    name=name,
+                    dim=plain.dim // 2,
+                )
             )
         sets.append(tuple(float(value) for value in values))
     short, long = sets

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from engine.backends.base import RotaryTable
 from engine.errors import BadCheckpoint
+from engine.words import _
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,10 @@ def yarn_divisors(
     """
     if base == 1.0:
         raise BadCheckpoint(
-            "The base of the model's rotary embedding is 1; with yarn a larger one was expected. The file is "
-            "damaged."
+            _(
+                "The base of the model's rotary embedding is 1; with yarn a larger one was expected. The "
+                "file is damaged."
+            )
         )
 
     def dimension(rotations: float) -> float:

@@ -13,6 +13,7 @@ from engine.core import PAGE_TOKENS, ModelInfo
 from engine.errors import BadSetting
 from engine.settings import CacheSettings
 from engine.units import size_text
+from engine.words import _
 
 DEFAULT_CONTEXT = 8192
 """The longest context taken when none was chosen: key/value memory grows with it."""
@@ -52,8 +53,12 @@ def chosen_context(settings: CacheSettings, model_length: int, advised: int = 0)
     """
     if settings.context_length > model_length:
         raise BadSetting(
-            f"The context length is set to {settings.context_length} tokens, but this model supports "
-            f"at most {model_length}; choose at most {model_length}, or 0 for automatic."
+            _(
+                "The context length is set to {context_length} tokens, but this model supports at "
+                "most {model_length}; choose at most {model_length}, or 0 for automatic.",
+                context_length=settings.context_length,
+                model_length=model_length,
+            )
         )
     return settings.context_length or min(model_length, advised or model_length, DEFAULT_CONTEXT)
 
@@ -106,12 +111,12 @@ def cache_bytes(
     alone = needed * each + min(states, LEAST_STATES) * info.state_bytes
     total = pages * each + states * info.state_bytes
     fits = total <= free
-    text = f"A context of {tokens} tokens needs {size_text(alone)}"
+    text = _("A context of {tokens} tokens needs {size}", tokens=tokens, size=size_text(alone))
     if total > alone:
-        text += f", and up to {size_text(total)} with the caches of other chats"
+        text += _(", and up to {size} with the caches of other chats", size=size_text(total))
     text += f"; {free_words(free, where)}."
     if not fits:
-        text += (
+        text += _(
             " That is not enough: choose a shorter context, a smaller cache type, or less memory for chats."
         )
     return CacheEstimate(tokens, each / PAGE_TOKENS, alone, total, free, fits, text)
@@ -146,4 +151,8 @@ def free_words(free: int, where: str) -> str:
     """For example "2.5 GB of memory are free", or where that is not the machine's own "139 GB are free on
     NVIDIA H200".
     """
-    return f"{size_text(free)} are free on {where}" if where else f"{size_text(free)} of memory are free"
+    return (
+        _("{size} are free on {where}", size=size_text(free), where=where)
+        if where
+        else _("{size} of memory are free", size=size_text(free))
+    )

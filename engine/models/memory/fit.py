@@ -10,9 +10,10 @@ from engine.backends.choice import Fits, Target, Usable, choose
 from engine.core import PAGE_TOKENS, ModelInfo, WorkSpace
 from engine.errors import BadSetting
 from engine.models.base import rope_tables
-from engine.models.memory.estimate import cache_bytes, free_words
+from engine.models.memory.estimate import CacheEstimate, cache_bytes, free_words
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.backends.base import MemoryEstimator
@@ -97,27 +98,7 @@ def fit(
     in_memory = offload_limit(free, context.context_bytes + work)
     if verdict == "too large" and load.offload and backend == "cpu" and in_memory:
         verdict = "on disk"
-    room = (
-        f"{size_text(context.context_bytes)} for {context.context_length:,} tokens, {size_text(work)} work "
-        "space"
-    )
-    parts = f"{size_text(weights)} weights, {room}"
-    of_free = f"of {size_text(free)} free on {where}" if where else f"of {size_text(free)} free memory"
-    sentence = {
-        "fits": f"It needs {size_text(total)} ({parts}) {of_free}.",
-        "tight": (
-            f"It only just fits: it needs {size_text(total)} ({parts}) {of_free}; close other programs first."
-        ),
-        "on disk": (
-            f"It needs {size_text(total)} ({parts}), but {free_words(free, where)}: "
-            f"{size_text(weights - in_memory)} of its weights are read from the disk for each token, so "
-            "replies are slow."
-        ),
-        "too large": (
-            f"It needs {size_text(total)} ({parts}), but {free_words(free, where)}; choose a smaller "
-            "quantisation or model, or a shorter context."
-        ),
-    }[verdict]
+    sentence = _sentence(verdict, weights, context, work, free, where)
     return Fit(
         weights,
         context.context_bytes,
@@ -184,7 +165,7 @@ def likely_target(
     try:
         return choose(load, fits_by_headers(info, cache, load, leaving), known)
     except BadSetting:
-        return Target("cuda", where="the chosen GPU")
+        return Target("cuda", where=_("the chosen GPU"))
 
 
 def prefill_rows(config: ModelConfig, backend: str = "cpu") -> int:
@@ -246,3 +227,46 @@ def bandwidth_from(info: ModelInfo, tokens_per_second: float) -> float:
     if reading < 0.5 / tokens_per_second:
         return 0.0
     return (info.read_bytes or info.weights_bytes) / (READ_SHARE * reading)
+
+
+def _sentence(verdict: str, weights: int, context: CacheEstimate, work: int, free: int, where: str) -> str:
+    """The verdict in words."""
+    total = weights + context.context_bytes + work
+    room = _(
+        "{size} for {context_length:,} tokens, {size_2} work space",
+        size=size_text(context.context_bytes),
+        context_length=context.context_length,
+        size_2=size_text(work),
+    )
+    parts = _("{size} weights, {room}", size=size_text(weights), room=room)
+    of_free = (
+        _("of {size} free on {where}", size=size_text(free), where=where)
+        if where
+        else _("of {size} free memory", size=size_text(free))
+    )
+    return {
+        "fits": _(
+            "It needs {size} ({parts}) {of_free}.", size=size_text(total), parts=parts, of_free=of_free
+        ),
+        "tight": _(
+            "It only just fits: it needs {size} ({parts}) {of_free}; close other programs first.",
+            size=size_text(total),
+            parts=parts,
+            of_free=of_free,
+        ),
+        "on disk": _(
+            "It needs {size} ({parts}), but {available}: {size_2} of its weights are read "
+            "from the disk for each token, so replies are slow.",
+            size=size_text(total),
+            parts=parts,
+            available=free_words(free, where),
+            size_2=size_text(weights - offload_limit(free, context.context_bytes + work)),
+        ),
+        "too large": _(
+            "It needs {size} ({parts}), but {available}; choose a smaller quantisation or "
+            "model, or a shorter context.",
+            size=size_text(total),
+            parts=parts,
+            available=free_words(free, where),
+        ),
+    }[verdict]

@@ -25,6 +25,7 @@ from engine.models.source import Survey
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
+from engine.words import _
 
 
 @runtime_checkable
@@ -90,7 +91,11 @@ def on_a_device(
     there = targets(load)
     *others, last = runnable(info, there)
     if len(there) > len(others) + 1:
-        against = f"{name} runs on the processor (CPU): there are no GPU kernels for its {info.cpu_only}."
+        against = _(
+            "{name} runs on the processor (CPU): there are no GPU kernels for its {cpu_only}.",
+            name=name,
+            cpu_only=info.cpu_only,
+        )
     for target in (*others, last):
         if target is not last:
             free = target.free + freed_bytes(replacement.leaving, target.where)
@@ -130,8 +135,12 @@ def runnable(info: ModelInfo, found: Sequence[Target]) -> list[Target]:
     able = [target for target in found if target.backend != "cuda" or not info.cpu_only]
     if not able:
         raise BadSetting(
-            f"{Path(info.path).name} has {info.cpu_only}, which GPUs have no kernels for; choose the "
-            "processor (CPU) or automatic as the device."
+            _(
+                "{name} has {cpu_only}, which GPUs have no kernels for; choose the processor (CPU) "
+                "or automatic as the device.",
+                name=Path(info.path).name,
+                cpu_only=info.cpu_only,
+            )
         )
     return able
 
@@ -139,13 +148,20 @@ def runnable(info: ModelInfo, found: Sequence[Target]) -> list[Target]:
 def _passed_over(target: Target, name: str, why: str) -> str:
     """Log that a device is not used; returns the notice for the case that the CPU is used instead."""
     logging.getLogger(__name__).warning("%s is not used for %s: %s", target.where, name, why)
-    return f"{name} runs on the processor (CPU), because {target.where} could not be used: {why}"
+    return _(
+        "{name} runs on the processor (CPU), because {where} could not be used: {why}",
+        name=name,
+        where=target.where,
+        why=why,
+    )
 
 
 def _offloaded(name: str, on_disk: int) -> str:
-    return (
-        f"{size_text(on_disk)} of the weights of {name} did not fit into memory and are read from the disk "
-        "for each token, so replies are slow."
+    return _(
+        "{size} of the weights of {name} did not fit into memory and are read from the disk "
+        "for each token, so replies are slow.",
+        size=size_text(on_disk),
+        name=name,
     )
 
 
@@ -163,9 +179,9 @@ def _loaded(
     model = yield from read_model(
         checkpoint, backend, cache_dtype(cache), preparation(checkpoint, load), make_room
     )
-    yield Loading("Preparing the sampler", 0, 1)
+    yield Loading(_("Preparing the sampler"), 0, 1)
     kernels.prepare(model.config.vocab_size)  # now, so that no reply waits for it
-    yield Loading("Reserving memory for the context", 0, 1)
+    yield Loading(_("Reserving memory for the context"), 0, 1)
     return PagedCache(model, cache)
 
 
@@ -206,7 +222,7 @@ class _Replacement:
             if seen.bytes + beside > free:
                 resident = min(seen.bytes, offload_limit(free, beside))
                 backend.offload(resident, seen.bytes - resident)
-        advice = ", or turn on “Offload to disk”" if isinstance(backend, Offloading) else ""
+        advice = _(", or turn on “Offload to disk”") if isinstance(backend, Offloading) else ""
         check_memory(name, resident, free, backend.where, advice)
         busy = resident + (work if backend.where else 0)
         context = cache_bytes(
@@ -214,7 +230,11 @@ class _Replacement:
         )
         if not context.fits:
             raise NotEnoughMemory(
-                f"{name} leaves too little memory after loading its weights. {context.sentence}"
+                _(
+                    "{name} leaves too little memory after loading its weights. {sentence}",
+                    name=name,
+                    sentence=context.sentence,
+                )
             )
         if self._replaces is not None:
             self._replaces.close()

@@ -10,6 +10,7 @@ from typing import Self
 from engine.errors import BadSetting
 from engine.settings import StopSettings
 from engine.text.stops.regex import Expression
+from engine.words import _
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class StopTokens:
     ids: frozenset[int]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", frozenset(_whole("A stop token", id, 0) for id in self.ids))
+        object.__setattr__(self, "ids", frozenset(_whole(_("A stop token"), id, 0) for id in self.ids))
         _some("StopTokens", self.ids)
 
 
@@ -35,7 +36,10 @@ class StopStrings:
         for string in self.strings:
             if not isinstance(string, str) or not string:
                 raise BadSetting(
-                    f"A stop string is {string!r}, but it must be a text of at least one character."
+                    _(
+                        "A stop string is {string!r}, but it must be a text of at least one character.",
+                        string=string,
+                    )
                 )
 
 
@@ -47,7 +51,12 @@ class StopRegex:
 
     def __post_init__(self) -> None:
         if not isinstance(self.pattern, str) or not self.pattern:
-            raise BadSetting(f"A stop expression is {self.pattern!r}, but it must be a regular expression.")
+            raise BadSetting(
+                _(
+                    "A stop expression is {pattern!r}, but it must be a regular expression.",
+                    pattern=self.pattern,
+                )
+            )
         Expression(self.pattern)
 
 
@@ -80,7 +89,12 @@ class TimeLimit:
     def __post_init__(self) -> None:
         number = isinstance(self.seconds, (int, float)) and not isinstance(self.seconds, bool)
         if not number or not math.isfinite(self.seconds) or self.seconds <= 0:
-            raise BadSetting(f"TimeLimit is {self.seconds!r}, but it must be a number of seconds above 0.")
+            raise BadSetting(
+                _(
+                    "TimeLimit is {seconds!r}, but it must be a number of seconds above 0.",
+                    seconds=self.seconds,
+                )
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +105,16 @@ class Loop:
     repeats: int
 
     def __post_init__(self) -> None:
-        _whole("The repeats of a loop", self.repeats, 2)
-        _whole("The window of a loop", self.window, 2)
+        _whole(_("The repeats of a loop"), self.repeats, 2)
+        _whole(_("The window of a loop"), self.window, 2)
         if self.window < self.repeats:
             raise BadSetting(
-                f"A loop window of {self.window} tokens cannot hold {self.repeats} repeats; set the window "
-                f"to at least {self.repeats}."
+                _(
+                    "A loop window of {window} tokens cannot hold {repeats} repeats; set the "
+                    "window to at least {repeats}.",
+                    window=self.window,
+                    repeats=self.repeats,
+                )
             )
 
 
@@ -190,7 +208,14 @@ def _as_object(condition: object) -> StopCondition:
 
 def _whole(what: str, value: object, low: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise BadSetting(f"{what} is {value!r}, but it must be a whole number of at least {low}.")
+        raise BadSetting(
+            _(
+                "{what} is {value!r}, but it must be a whole number of at least {low}.",
+                what=what,
+                value=value,
+                low=low,
+            )
+        )
     return value
 
 
@@ -203,4 +228,4 @@ def _texts(value: Sequence[str] | object) -> tuple[str, ...]:
 
 def _some(what: str, values: Sequence[str] | frozenset[int]) -> None:
     if not values:
-        raise BadSetting(f"{what} is empty; name at least one.")
+        raise BadSetting(_("{what} is empty; name at least one.", what=what))

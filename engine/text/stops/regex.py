@@ -13,6 +13,7 @@ from typing import Any
 import regex
 
 from engine.errors import BadSetting
+from engine.words import _
 
 LONGEST_MATCH = 1024
 """Characters after which an attempt is decided as if the text ended there, so that no more is held back."""
@@ -42,16 +43,26 @@ class Expression:
         try:
             self._whole = regex.compile(pattern)
         except regex.error as error:
-            place = "" if error.pos is None else f" at character {error.pos + 1}"
+            place = "" if error.pos is None else _(" at character {pos}", pos=error.pos + 1)
             raise BadSetting(
-                f"The stop expression {pattern!r} cannot be read: {error.msg}{place}; correct it."
+                _(
+                    "The stop expression {pattern!r} cannot be read: {msg}{place}; correct it.",
+                    pattern=pattern,
+                    msg=error.msg,
+                    place=place,
+                )
             ) from None
         except (OverflowError, RecursionError, MemoryError):
-            raise BadSetting(f"The stop expression {pattern[:40]!r} is too large; simplify it.") from None
+            raise BadSetting(
+                _("The stop expression {pattern!r} is too large; simplify it.", pattern=pattern[:40])
+            ) from None
         if self._whole.flags & regex.REVERSE:
             raise BadSetting(
-                f"The stop expression {pattern!r} searches backwards, but a reply is only read "
-                "forwards; remove (?r)."
+                _(
+                    "The stop expression {pattern!r} searches backwards, but a reply is only read "
+                    "forwards; remove (?r).",
+                    pattern=pattern,
+                )
             )
         flags = self._whole.flags
         body = _open_ended(
@@ -116,7 +127,10 @@ class Expression:
             return search(text, *place, timeout=_SECONDS, **options)
         except TimeoutError:
             raise BadSetting(
-                f"The stop expression {self.pattern!r} takes too long on this reply; simplify it."
+                _(
+                    "The stop expression {pattern!r} takes too long on this reply; simplify it.",
+                    pattern=self.pattern,
+                )
             ) from None
 
 
@@ -134,7 +148,11 @@ def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
         at += size
         if part in (r"\K", r"\G", "(?R", "(?0"):
             raise BadSetting(
-                f"The stop expression {pattern!r} contains {part}, which is not supported; remove it."
+                _(
+                    "The stop expression {pattern!r} contains {part}, which is not supported; remove it.",
+                    pattern=pattern,
+                    part=part,
+                )
             )
         if part[0] == "(" and part[-1] != ")":
             groups.append(len(out))

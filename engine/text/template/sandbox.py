@@ -40,6 +40,7 @@ from engine.text.template.sandbox_limits import (
     METHOD_SIZES,
     OPERATOR_SIZES,
 )
+from engine.words import _
 
 TIME_LIMIT = 2.0
 """Seconds that one template may take to compile, and to render."""
@@ -86,9 +87,9 @@ class Budget:
         """Charge a step that makes `amount` characters or items. Raises `SecurityError` over the limit."""
         self.work -= amount + 1
         if amount > self.size or self.work < 0:
-            raise _OverLimit("the template produces too much text")
+            raise _OverLimit(_("the template produces too much text"))
         if time.perf_counter() > self.deadline:
-            raise _OverLimit(f"the template runs longer than {TIME_LIMIT:g} seconds")
+            raise _OverLimit(_("the template runs longer than {time_limit:g} seconds", time_limit=TIME_LIMIT))
 
     def check(self, *values: Any) -> int:
         """The total size of the values, nested lists included. Raises `SecurityError` over the limit."""
@@ -105,7 +106,7 @@ class Budget:
                 stack += value
             size += 1
             if size + len(stack) > self.size:
-                raise _OverLimit("the template produces too large a value")
+                raise _OverLimit(_("the template produces too large a value"))
         return size
 
     def made(self, value: Any) -> Any:
@@ -242,22 +243,26 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             "tojson": _to_json
         }
         self.filters = {name: self._bounded_filter(name, filter) for name, filter in kept.items()}
-        self.filters["(loop)"] = jinja2.pass_context(lambda _, items: _Counted(items, self._budget))
-        self.filters["(out)"] = jinja2.pass_context(lambda _, value: self._out(value))
-        self.filters["(made)"] = jinja2.pass_context(lambda _, value: self._budget.made(value))
+        self.filters["(loop)"] = jinja2.pass_context(lambda _unused, items: _Counted(items, self._budget))
+        self.filters["(out)"] = jinja2.pass_context(lambda _unused, value: self._out(value))
+        self.filters["(made)"] = jinja2.pass_context(lambda _unused, value: self._budget.made(value))
 
     def compile_bounded(self, source: str) -> jinja2.Template:
         """The compiled template. Raises `BadTemplate` with one sentence."""
         if len(source) > SOURCE_LIMIT:
             raise BadTemplate(
-                f"The chat template has {len(source)} characters, but at most {SOURCE_LIMIT} are allowed."
+                _(
+                    "The chat template has {source} characters, but at most {source_limit} are allowed.",
+                    source=len(source),
+                    source_limit=SOURCE_LIMIT,
+                )
             )
         with self._lock:
             self._budget.start(0)
             try:
                 return self.from_string(source)
             except _FAILURES as error:
-                raise _explain("cannot be compiled", error) from error
+                raise _explain(_("cannot be compiled"), error) from error
 
     def render_bounded(self, template: jinja2.Template, content: int, variables: Mapping[str, Any]) -> str:
         """The template's text for `variables`; the messages among them have `content` characters.
@@ -322,19 +327,19 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if not lazy:
             self._budget.check(*values)
         if numbers and any(isinstance(value, int) and abs(value) > INT_LIMIT for value in values[1:]):
-            raise _OverLimit(f"the template passes too large a number to {name}")
+            raise _OverLimit(_("the template passes too large a number to {name}", name=name))
         if size is not None and size(*args, **kwargs) > self._budget.size:
-            raise _OverLimit(f"the template produces too much text with {name}")
+            raise _OverLimit(_("the template produces too much text with {name}", name=name))
 
 
 def _explain(what: str, error: BaseException) -> BadTemplate:
     """One sentence: the template's own message for a refusal, otherwise the line and the reason."""
     reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
     if isinstance(error, _Refusal):
-        return BadTemplate(f"The chat template rejects this chat: {reason}.")
+        return BadTemplate(_("The chat template rejects this chat: {reason}.", reason=reason))
     line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else None
     for frame in traceback.extract_tb(error.__traceback__):
         line = frame.lineno if frame.filename == "<template>" else line
-    where = f" in line {line}" if line else ""
+    where = _(" in line {line}", line=line) if line else ""
     kind = TemplateOverLimit if isinstance(error, _OverLimit) else BadTemplate
-    return kind(f"The chat template {what}{where}: {reason}.")
+    return kind(_("The chat template {what}{where}: {reason}.", what=what, where=where, reason=reason))

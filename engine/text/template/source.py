@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint
+from engine.words import _
 
 MOST_BYTES = 128 << 20
 """Largest size of a file next to the weights; the largest known, a tokenizer.json, has 34 MB."""
@@ -52,13 +53,20 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(_read_text(path))
     except RecursionError:
-        raise BadCheckpoint(f"{path.name} is nested deeper than any known file; download it again.") from None
+        raise BadCheckpoint(
+            _("{path} is nested deeper than any known file; download it again.", path=path.name)
+        ) from None
     except ValueError as error:
-        raise BadCheckpoint(f"{path.name} is not valid JSON ({error}); download the file again.") from error
+        raise BadCheckpoint(
+            _("{path} is not valid JSON ({error}); download the file again.", path=path.name, error=error)
+        ) from error
     if not isinstance(data, dict):
         raise BadCheckpoint(
-            f"{path.name} holds a JSON {type(data).__name__}, but an object was expected; download "
-            "the file again."
+            _(
+                "{path} holds a JSON {name}, but an object was expected; download the file again.",
+                path=path.name,
+                name=type(data).__name__,
+            )
         )
     return data
 
@@ -67,13 +75,22 @@ def _read_text(path: Path) -> str:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise BadCheckpoint(
-                f"{path.name} is larger than the {MOST_BYTES} bytes that can be read; download the "
-                "file again."
+                _(
+                    "{path} is larger than the {most_bytes} bytes that can be read; download the file again.",
+                    path=path.name,
+                    most_bytes=MOST_BYTES,
+                )
             )
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise BadCheckpoint(
-            f"{path.name} cannot be read ({error.strerror or error}); look at its permissions."
+            _(
+                "{path} cannot be read ({strerror}); look at its permissions.",
+                path=path.name,
+                strerror=error.strerror or error,
+            )
         ) from error
     except UnicodeDecodeError as error:
-        raise BadCheckpoint(f"{path.name} is not UTF-8 text; download the file again.") from error
+        raise BadCheckpoint(
+            _("{path} is not UTF-8 text; download the file again.", path=path.name)
+        ) from error

@@ -22,6 +22,7 @@ from engine.text.template.source import folder_template, gguf_template
 from engine.text.template.thinking import ThinkingSwitch, Way, find_switch
 from engine.text.tokenizer.hf_folder import special_tokens
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFD))
@@ -139,7 +140,7 @@ class ChatTemplate:
         line that failed.
         """
         if not messages:
-            raise BadTemplate("There is no message to render; write one first.")
+            raise BadTemplate(_("There is no message to render; write one first."))
         given = {"tools": None if tools is None else list(tools), "documents": None, **(variables or {})}
         turns = [_as_turn(message) for message in messages]
         failure: BadTemplate | None = None
@@ -165,7 +166,7 @@ class ChatTemplate:
         if continue_last:
             if not isinstance(content, str):
                 raise BadTemplate(
-                    "The last message has no text, so it cannot be continued; start a new reply instead."
+                    _("The last message has no text, so it cannot be continued; start a new reply instead.")
                 )
             turns = [*turns[:-1], {**turns[-1], "content": content + _CONTINUE_TAG}]
         text = self._environment.render_bounded(
@@ -226,8 +227,10 @@ def _open_end(text: str, content: str) -> str:
     at = text.rfind(_CONTINUE_TAG.strip())
     if at < 0 or content.strip() not in text:
         raise BadTemplate(
-            "The chat template leaves out part of the last message, so it cannot be continued; start a new "
-            "reply instead."
+            _(
+                "The chat template leaves out part of the last message, so it cannot be continued; start a "
+                "new reply instead."
+            )
         )
     return text[:at] if text[at : at + len(_CONTINUE_TAG)] == _CONTINUE_TAG else text[:at].rstrip()
 

@@ -22,6 +22,7 @@ from engine.core import Message, nearest_level
 from engine.errors import BadTemplate
 from engine.settings.thinking import EFFORTS, OFF, ON
 from engine.text.template.sandbox import TemplateOverLimit
+from engine.words import _
 
 __all__ = ["Render", "ThinkingSwitch", "Way", "find_switch"]
 
@@ -163,7 +164,7 @@ class _Search:
         key = (way.phrase, *((name, type(value), value) for name, value in sorted(way.variables.items())))
         if key not in self._known:
             if time.perf_counter() > self._deadline:
-                raise TemplateOverLimit("The chat template is too slow to look for its switches.")
+                raise TemplateOverLimit(_("The chat template is too slow to look for its switches."))
             self._known[key] = tuple(self._prompt(way, trial) for trial in _TRIALS)
         return self._known[key]
 

@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from engine.errors import BadCheckpoint
+from engine.words import _
 
 _LONGEST = 1024
 """The largest replacement in bytes; NFKC expands a character to at most 33."""
@@ -120,8 +121,10 @@ class Charsmap:
 
 def _broken() -> BadCheckpoint:
     return BadCheckpoint(
-        "The tokenizer's table of character replacements (precompiled_charsmap) is broken; download "
-        "the model again."
+        _(
+            "The tokenizer's table of character replacements (precompiled_charsmap) is broken; download "
+            "the model again."
+        )
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.text.tokenizer.charsmap import Charsmap
 from engine.text.tokenizer.pretokenizers import PRETOKENIZERS
+from engine.words import _
 
 MOST_IDS = 1 << 21
 _MOST_STEPS, _MOST_DEPTH = 64, 8
@@ -49,7 +50,7 @@ def check_definition(definition: Mapping[str, Any]) -> None:
     """Raise `BadCheckpoint` or `UnsupportedModel` for a bad definition; call this before using it."""
     _check_model(definition["model"])
     for entry in definition["added_tokens"]:
-        _check_text(entry["content"], "a token")
+        _check_text(entry["content"], _("a token"))
     doubtful_steps(definition)
 
 
@@ -63,7 +64,7 @@ def doubtful_steps(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
         *_steps(definition.get("pre_tokenizer"), _PRETOKENIZERS),
     ]
     if math.prod(map(_growth, steps)) > _MOST_GROWTH:
-        raise BadCheckpoint("The tokenizer replaces text by much longer text; download the model again.")
+        raise BadCheckpoint(_("The tokenizer replaces text by much longer text; download the model again."))
     return [step for step in steps if _is_doubtful(step)]
 
 
@@ -75,7 +76,10 @@ def expected_form() -> Iterator[None]:
     except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
         kind = type(error).__name__
         raise BadCheckpoint(
-            f"The tokenizer's files have a form that is not known ({kind}); download the model again."
+            _(
+                "The tokenizer's files have a form that is not known ({kind}); download the model again.",
+                kind=kind,
+            )
         ) from error
 
 
@@ -83,15 +87,24 @@ def _check_model(model: Mapping[str, Any]) -> None:
     vocab = model["vocab"]
     if len(vocab) > MOST_IDS:
         raise BadCheckpoint(
-            f"The tokenizer has {len(vocab)} tokens, but at most {MOST_IDS} are allowed; download "
-            "the model again."
+            _(
+                "The tokenizer has {vocab} tokens, but at most {most_ids} are allowed; download "
+                "the model again.",
+                vocab=len(vocab),
+                most_ids=MOST_IDS,
+            )
         )
     if isinstance(vocab, dict):
         for text, number in vocab.items():
             if type(number) is not int or not 0 <= number < MOST_IDS:
                 raise BadCheckpoint(
-                    f"The tokenizer's token {text[:40]!r} has the id {str(number)[:40]}, but ids go "
-                    f"from 0 to {MOST_IDS - 1}; download the model again."
+                    _(
+                        "The tokenizer's token {text!r} has the id {number}, but ids go from 0 to "
+                        "{most_ids}; download the model again.",
+                        text=text[:40],
+                        number=str(number)[:40],
+                        most_ids=MOST_IDS - 1,
+                    )
                 )
         _check_texts(vocab)
     else:
@@ -103,19 +116,25 @@ def _check_model(model: Mapping[str, Any]) -> None:
                 and _is_score(entry[1])
             ):
                 raise BadCheckpoint(
-                    f"The tokenizer has the token {str(entry)[:40]!r}, but a text and its score were "
-                    "expected; download the model again."
+                    _(
+                        "The tokenizer has the token {entry!r}, but a text and its score were "
+                        "expected; download the model again.",
+                        entry=str(entry)[:40],
+                    )
                 )
         _check_texts(entry[0] for entry in vocab)
         unknown = model.get("unk_id")
         if unknown is not None and not (type(unknown) is int and 0 <= unknown < len(vocab)):
             raise BadCheckpoint(
-                f"The tokenizer's unknown token is {str(unknown)[:40]} of {len(vocab)}; download the "
-                "model again."
+                _(
+                    "The tokenizer's unknown token is {unknown} of {vocab}; download the model again.",
+                    unknown=str(unknown)[:40],
+                    vocab=len(vocab),
+                )
             )
     for name in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(name) is not None:
-            _check_text(model[name], "a token")
+            _check_text(model[name], _("a token"))
 
 
 def _is_score(value: object) -> bool:
@@ -125,24 +144,33 @@ def _is_score(value: object) -> bool:
 def _check_texts(texts: Iterable[str]) -> None:
     for text in texts:
         if len(text) > _MOST_TEXT or not text.isprintable():  # rare
-            _check_text(text, "a token")
+            _check_text(text, _("a token"))
 
 
 def _check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
         raise BadCheckpoint(
-            f"The tokenizer has {what} that is not text but {str(text)[:40]!r}; download the model again."
+            _(
+                "The tokenizer has {what} that is not text but {text!r}; download the model again.",
+                what=what,
+                text=str(text)[:40],
+            )
         )
     if len(text) > _MOST_TEXT:
         raise BadCheckpoint(
-            f"The tokenizer has {what} of {len(text)} characters, but at most {_MOST_TEXT} are "
-            "allowed; download it again."
+            _(
+                "The tokenizer has {what} of {text} characters, but at most {most_text} are "
+                "allowed; download it again.",
+                what=what,
+                text=len(text),
+                most_text=_MOST_TEXT,
+            )
         )
     try:
         text.encode()
     except UnicodeEncodeError:
         raise BadCheckpoint(
-            f"The tokenizer has {what} that is not valid Unicode; download the model again."
+            _("The tokenizer has {what} that is not valid Unicode; download the model again.", what=what)
         ) from None
 
 
@@ -156,18 +184,20 @@ def _steps(part: Any, kinds: frozenset[str]) -> Iterator[dict[str, Any]]:
         count += 1
         if count > _MOST_STEPS or depth > _MOST_DEPTH:
             raise BadCheckpoint(
-                "The tokenizer changes text in more steps than any known one; download the model again."
+                _("The tokenizer changes text in more steps than any known one; download the model again.")
             )
         if not isinstance(step, dict) or not isinstance(step.get("type"), str):
-            raise BadCheckpoint("The tokenizer has a step without a kind; download the model again.")
+            raise BadCheckpoint(_("The tokenizer has a step without a kind; download the model again."))
         if step["type"] not in kinds:
             raise UnsupportedModel(
-                f"The tokenizer changes text by {step['type'][:40]!r}, which is not supported."
+                _("The tokenizer changes text by {step!r}, which is not supported.", step=step["type"][:40])
             )
         if step["type"] == "Sequence":
             inner = step.get("normalizers", step.get("pretokenizers"))
             if not isinstance(inner, list):
-                raise BadCheckpoint("The tokenizer has a sequence without steps; download the model again.")
+                raise BadCheckpoint(
+                    _("The tokenizer has a sequence without steps; download the model again.")
+                )
             waiting += [(one, depth + 1) for one in inner]
             continue
         _check_step(step)
@@ -185,15 +215,19 @@ def _check_step(step: Mapping[str, Any]) -> None:
             )
             if kind not in ("String", "Regex"):
                 raise BadCheckpoint(
-                    "The tokenizer cuts text at a pattern of an unknown kind; download the model again."
+                    _("The tokenizer cuts text at a pattern of an unknown kind; download the model again.")
                 )
-            _check_text(text, "a pattern")
+            _check_text(text, _("a pattern"))
         elif isinstance(value, str):
-            _check_text(value, "a step's text")
+            _check_text(value, _("a step's text"))
         elif value is not None and not isinstance(value, (bool, int)):
             raise BadCheckpoint(
-                f"The tokenizer's step {step['type']} has a {name[:40]!r} of an unknown form; "
-                "download the model again."
+                _(
+                    "The tokenizer's step {step} has a {name!r} of an unknown form; download the "
+                    "model again.",
+                    step=step["type"],
+                    name=name[:40],
+                )
             )
 
 
@@ -223,6 +257,6 @@ def _check_table(table: object) -> None:
         data = b"" if table is None else base64.b64decode(str(table), validate=True)
     except (binascii.Error, ValueError):
         raise BadCheckpoint(
-            "The tokenizer's table of character replacements is not base64; download the model again."
+            _("The tokenizer's table of character replacements is not base64; download the model again.")
         ) from None
     Charsmap(data).check()

@@ -22,6 +22,7 @@ from typing import Any, TextIO
 from engine.errors import BadCheckpoint
 from engine.platform.python_process import NO_WINDOW, python_command
 from engine.text.tokenizer.definition import tokenizer_json
+from engine.words import N_, _, translate
 
 __all__ = ["main", "try_definition"]
 
@@ -68,15 +69,18 @@ def try_definition(definition: Mapping[str, Any], doubtful: Sequence[Mapping[str
     if answer != "ok":
         what = ", ".join(_shown(step) for step in doubtful)
         raise BadCheckpoint(
-            f"The tokenizer cuts or replaces text by {what}, which {answer or _HANGS}; download the "
-            "model again."
+            _(
+                "The tokenizer cuts or replaces text by {what}, which {answer}; download the model again.",
+                what=what,
+                answer=answer or translate(_HANGS),
+            )
         )
     _passed.add(key)
 
 
-_HANGS = "takes too long or too much memory on some texts"
+_HANGS = N_("takes too long or too much memory on some texts")
 _UNREADABLE = "unreadable"
-_GROWS = "makes texts too long"
+_GROWS = N_("makes texts too long")
 
 
 def _shown(step: Mapping[str, Any]) -> str:
@@ -124,7 +128,7 @@ def _texts(own: Sequence[str]) -> Iterator[str]:
     for one, other in itertools.permutations(units[: len(own) + _COMMON], 2):
         yield (one + other) * (_RUN // 2) + "\0" + mixture
     draw = random.Random(0)
-    for _ in range(_MIXED):
+    for _unused in range(_MIXED):
         yield "".join(draw.choices(units, k=draw.randrange(2, 12)))
     for unit in units:
         run = unit * (_LONG_RUN // len(unit))
@@ -153,10 +157,10 @@ def _tried(parts: Mapping[str, Any], units: Sequence[str]) -> str:
         try:
             changed = library.normalizer.normalize_str(text) if library.normalizer is not None else text
             if len(changed) > _MOST_GROWTH * (len(text) + _RUN):
-                return _GROWS
+                return translate(_GROWS)
             library.encode(text, add_special_tokens=False)
         except BaseException:  # noqa: BLE001 - a panic of the library is no Exception
-            return _HANGS
+            return translate(_HANGS)
     return "ok"
 
 
@@ -175,5 +179,5 @@ def _bound() -> None:
         # macOS processes start with gigabytes of address space
         if kind == resource.RLIMIT_AS and sys.platform == "darwin":
             continue
-        _, hard = resource.getrlimit(kind)
+        _unused, hard = resource.getrlimit(kind)
         resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

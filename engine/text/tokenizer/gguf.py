@@ -35,6 +35,7 @@ from engine.text.tokenizer.vocabulary import (
     looks_like_control,
     unique,
 )
+from engine.words import _
 
 _KEY = "tokenizer.ggml."
 _SPACED = ("gemma4", "sarvam-moe")  # merges are listed, but consist of SentencePiece's pieces
@@ -81,17 +82,20 @@ def roles_from_gguf(metadata: Mapping[str, Any]) -> tuple[dict[int, str], tuple[
         kind = _kind(metadata)
         if kind == "gpt2" and metadata.get(_KEY + "pre") not in _SPACED:
             _rule(metadata)
-        _, _, special, stops = _roles(metadata, kind, *_tokens(metadata))
+        _unused, _unused, special, stops = _roles(metadata, kind, *_tokens(metadata))
         return special, stops
 
 
 def _kind(metadata: Mapping[str, Any]) -> str:
     kind = metadata.get(_KEY + "model")
     if kind not in ("gpt2", "llama", "t5", "gemma4"):
-        found = "names no tokenizer" if kind is None else f"has a tokenizer of kind {kind!r}"
+        found = _("names no tokenizer") if kind is None else _("has a tokenizer of kind {kind!r}", kind=kind)
         raise UnsupportedModel(
-            f"The file {found}, but only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece BPE) and t5 "
-            "(unigram) can be read."
+            _(
+                "The file {found}, but only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece "
+                "BPE) and t5 (unigram) can be read.",
+                found=found,
+            )
         )
     return str(kind)
 
@@ -115,15 +119,21 @@ def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     tokens = metadata.get(_KEY + "tokens")
     if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], str):
         raise BadCheckpoint(
-            "The file has no list of tokens (tokenizer.ggml.tokens), so its text cannot be read; "
-            "download it again."
+            _(
+                "The file has no list of tokens (tokenizer.ggml.tokens), so its text cannot be read; "
+                "download it again."
+            )
         )
     types = metadata.get(_KEY + "token_type")
     if types is None or len(types) == 0:
         return tokens, [NORMAL] * len(tokens)
     if len(types) != len(tokens):
         raise BadCheckpoint(
-            f"The file has {len(tokens)} tokens but {len(types)} token types; download it again."
+            _(
+                "The file has {tokens} tokens but {types} token types; download it again.",
+                tokens=len(tokens),
+                types=len(types),
+            )
         )
     return tokens, [int(kind) for kind in types]
 
@@ -136,7 +146,13 @@ def _token_id(metadata: Mapping[str, Any], name: str, count: int, default: int |
         return None
     if not isinstance(value, int) or not 0 <= value < count:
         raise BadCheckpoint(
-            f"tokenizer.ggml.{name}_token_id is {value}, but the file has {count} tokens; download it again."
+            _(
+                "tokenizer.ggml.{name}_token_id is {value}, but the file has {count} tokens; "
+                "download it again.",
+                name=name,
+                value=value,
+                count=count,
+            )
         )
     return value
 
@@ -197,8 +213,12 @@ def _rule(metadata: Mapping[str, Any]) -> Pretokenizer:
     if rule is None:
         known = ", ".join(sorted((*PRETOKENIZERS, *_SPACED)))
         raise UnsupportedModel(
-            f"The tokenizer cuts text by the rule {name!r} (tokenizer.ggml.pre), but only these are known: "
-            f"{known}."
+            _(
+                "The tokenizer cuts text by the rule {name!r} (tokenizer.ggml.pre), but only these "
+                "are known: {known}.",
+                name=name,
+                known=known,
+            )
         )
     return rule
 
@@ -233,7 +253,7 @@ def _merged(
     merges = metadata.get(_KEY + "merges")
     if not isinstance(merges, list):
         raise BadCheckpoint(
-            "The file has no list of merges (tokenizer.ggml.merges), which BPE needs; download it again."
+            _("The file has no list of merges (tokenizer.ggml.merges), which BPE needs; download it again.")
         )
     names = own_names(tokens)
     vocab = {name: i for i, name in enumerate(names)}
@@ -241,8 +261,10 @@ def _merged(
     for merge in merges:
         if not isinstance(merge, str):
             raise BadCheckpoint(
-                "The list of merges (tokenizer.ggml.merges) holds something that is not text; "
-                "download the file again."
+                _(
+                    "The list of merges (tokenizer.ggml.merges) holds something that is not text; "
+                    "download the file again."
+                )
             )
         space = merge.find(" ", 1)  # the first piece may be a space
         left, right = merge[:space], merge[space + 1 :]
@@ -258,8 +280,11 @@ def _pieces(metadata: Mapping[str, Any], tokens: list[str], types: list[int], un
     scores = metadata.get(_KEY + "scores")
     if scores is None or isinstance(scores, (str, int, float)) or len(scores) != len(tokens):
         raise BadCheckpoint(
-            f"The file has {len(tokens)} tokens but not as many scores (tokenizer.ggml.scores); "
-            "download it again."
+            _(
+                "The file has {tokens} tokens but not as many scores (tokenizer.ggml.scores); "
+                "download it again.",
+                tokens=len(tokens),
+            )
         )
     return Pieces(
         tokens,
@@ -279,5 +304,5 @@ def _charsmap(metadata: Mapping[str, Any]) -> bytes:
         return b"" if value is None else bytes(int(byte) & 0xFF for byte in value)
     except (TypeError, ValueError) as error:
         raise BadCheckpoint(
-            "tokenizer.ggml.precompiled_charsmap is not a list of bytes; download the file again."
+            _("tokenizer.ggml.precompiled_charsmap is not a list of bytes; download the file again.")
         ) from error

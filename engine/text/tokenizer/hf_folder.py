@@ -25,6 +25,7 @@ from engine.text.tokenizer.vocabulary import (
     looks_like_control,
     unique,
 )
+from engine.words import _
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
@@ -87,8 +88,11 @@ def _find(folder: Path) -> _Found:
         return _ranks(tiktoken_json(lists[0], folder))
     others = "tokenizer.model, tekken.json, vocab.json with merges.txt"
     raise ModelNotFound(
-        f"{folder.name} has no tokenizer.json (nor {others}); choose a folder that has one beside the "
-        "weights."
+        _(
+            "{folder} has no tokenizer.json (nor {others}); choose a folder that has one beside the weights.",
+            folder=folder.name,
+            others=others,
+        )
     )
 
 
@@ -96,19 +100,22 @@ def _checked(definition: dict[str, Any]) -> dict[str, Any]:
     """A tokenizer.json of a supported kind. Raises `BadCheckpoint` and `UnsupportedModel` for others."""
     model = definition.get("model")
     if not isinstance(model, dict) or not model.get("vocab"):
-        raise BadCheckpoint("tokenizer.json has no vocabulary; download the file again.")
+        raise BadCheckpoint(_("tokenizer.json has no vocabulary; download the file again."))
     kind = model.get("type") or (
         "Unigram" if isinstance(model["vocab"], list) else "BPE" if "merges" in model else "WordLevel"
     )
     if kind not in ("BPE", "Unigram"):
         raise UnsupportedModel(
-            f"tokenizer.json is of kind {kind}, but only BPE and Unigram tokenizers are supported."
+            _(
+                "tokenizer.json is of kind {kind}, but only BPE and Unigram tokenizers are supported.",
+                kind=kind,
+            )
         )
     expected = list if kind == "Unigram" else dict
     added = definition.get("added_tokens") or []
     if not isinstance(model["vocab"], expected) or not all(_is_entry(entry) for entry in added):
         raise BadCheckpoint(
-            "tokenizer.json has a vocabulary or added tokens of an unknown form; download the file again."
+            _("tokenizer.json has a vocabulary or added tokens of an unknown form; download the file again.")
         )
     definition["model"] = {**model, "type": kind}
     definition["added_tokens"] = added

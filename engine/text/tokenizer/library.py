@@ -10,6 +10,7 @@ from engine.errors import BadCheckpoint
 from engine.text.tokenizer.definition import joined_merges, tokenizer_json
 from engine.text.tokenizer.definition_check import doubtful_steps
 from engine.text.tokenizer.definition_trial import try_definition
+from engine.words import _
 
 _BPE = (
     "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
@@ -42,7 +43,10 @@ def build(definition: Mapping[str, Any]) -> Any:
         if not is_from_library(error):
             raise
         raise BadCheckpoint(
-            f"The tokenizer cannot be built ({error}); the model's files are broken or incomplete."
+            _(
+                "The tokenizer cannot be built ({error}); the model's files are broken or incomplete.",
+                error=error,
+            )
         ) from error
 
 
@@ -66,7 +70,7 @@ def _model(model: Mapping[str, Any]) -> Any:
     merges = joined_merges(model["order"]) if "order" in model else list(model.get("merges") or ())
     prefix = model.get("continuing_subword_prefix") or ""
     # the library strips the length of the prefix without checking
-    if not all(right.startswith(prefix) for _, right in merges):
+    if not all(right.startswith(prefix) for _unused, right in merges):
         raise ValueError("merges lack the prefix of parts of words")
     options = {name: model[name] for name in _BPE if model.get(name) is not None}
     return models.BPE(model["vocab"], merges, **options)

@@ -21,6 +21,7 @@ from engine.text.tokenizer.definition import added_token, byte_level_parts, toke
 from engine.text.tokenizer.definition_check import MOST_IDS
 from engine.text.tokenizer.pretokenizers import PRETOKENIZERS, Pretokenizer
 from engine.text.tokenizer.vocabulary import byte_level_alphabet
+from engine.words import _
 
 SIZE_LIMIT = 64 << 20
 """The largest file that is read, in bytes; the largest known has 20 MB (tekken.json)."""
@@ -56,7 +57,7 @@ def merges_json(folder: Path) -> dict[str, Any]:
     """The definition from vocab.json and merges.txt."""
     vocab = read_json(folder / "vocab.json")
     if not vocab or not all(isinstance(i, int) and 0 <= i < MOST_IDS for i in vocab.values()):
-        raise BadCheckpoint("vocab.json holds no table of tokens and their ids; download the file again.")
+        raise BadCheckpoint(_("vocab.json holds no table of tokens and their ids; download the file again."))
     lines = read_bytes(folder / "merges.txt").decode("utf-8", "replace").splitlines()
     pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     rule = _rule(folder, "vocab.json", "gpt-2")
@@ -85,7 +86,7 @@ def tekken_json(path: Path) -> dict[str, Any]:
         or not isinstance(entries, list)
         or not isinstance(config.get("pattern"), str)
     ):
-        raise BadCheckpoint("tekken.json has no vocabulary or no pattern; download the file again.")
+        raise BadCheckpoint(_("tekken.json has no vocabulary or no pattern; download the file again."))
     try:
         count, size = int(config["default_num_special_tokens"]), int(config["default_vocab_size"])
         ranks = [base64.b64decode(entry["token_bytes"], validate=True) for entry in entries[: size - count]]
@@ -94,11 +95,15 @@ def tekken_json(path: Path) -> dict[str, Any]:
             for entry in data.get("special_tokens") or _deprecated_specials()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadCheckpoint("tekken.json has a broken entry; download the file again.") from error
+        raise BadCheckpoint(_("tekken.json has a broken entry; download the file again.")) from error
     if not 0 <= count < 1 << 16 or not 0 < size < MOST_IDS:
         raise BadCheckpoint(
-            f"tekken.json claims {size} tokens, {count} of them control tokens, which cannot be; "
-            "download the file again."
+            _(
+                "tekken.json claims {size} tokens, {count} of them control tokens, which cannot "
+                "be; download the file again.",
+                size=size,
+                count=count,
+            )
         )
     special = [named.get(i, f"<SPECIAL_{i}>") for i in range(count)]
     rule = replace(PRETOKENIZERS["tekken"], patterns=(config["pattern"],))
@@ -111,15 +116,20 @@ def tiktoken_json(path: Path, folder: Path) -> dict[str, Any]:
     for line in read_bytes(path).splitlines():
         if not line.strip():
             continue
-        text, _, rank = line.partition(b" ")
+        text, _unused, rank = line.partition(b" ")
         try:
             ranks[int(rank)] = base64.b64decode(text, validate=True)
         except (ValueError, binascii.Error) as error:
             raise BadCheckpoint(
-                f"{path.name} has a line that is not a token and its rank; download the file again."
+                _(
+                    "{path} has a line that is not a token and its rank; download the file again.",
+                    path=path.name,
+                )
             ) from error
     if not ranks or not 0 <= min(ranks) <= max(ranks) < MOST_IDS:
-        raise BadCheckpoint(f"{path.name} holds no tokens, or ranks that cannot be; download the file again.")
+        raise BadCheckpoint(
+            _("{path} holds no tokens, or ranks that cannot be; download the file again.", path=path.name)
+        )
     named = {"qwen": _QWEN, "llama": _LLAMA3}.get(
         str(read_json(folder / "config.json").get("model_type")), ()
     )
@@ -155,8 +165,12 @@ def _rule(folder: Path, file: str, default: str | None = None) -> Pretokenizer:
             return PRETOKENIZERS[found]
     if default is None:
         raise UnsupportedModel(
-            f"{file} does not say how text is cut into words, and that is not known for a model of type "
-            f"{kind or 'unknown'!r}; choose a folder with a tokenizer.json."
+            _(
+                "{file} does not say how text is cut into words, and that is not known for a model "
+                "of type {kind!r}; choose a folder with a tokenizer.json.",
+                file=file,
+                kind=kind or "unknown",
+            )
         )
     return PRETOKENIZERS[default]
 
@@ -164,11 +178,17 @@ def _rule(folder: Path, file: str, default: str | None = None) -> Pretokenizer:
 def read_bytes(path: Path) -> bytes:
     """A tokenizer file's contents. Raises `BadCheckpoint` if it is missing or too large."""
     if not path.is_file():
-        raise BadCheckpoint(f"The folder has no {path.name}, which its tokenizer needs; download it too.")
+        raise BadCheckpoint(
+            _("The folder has no {path}, which its tokenizer needs; download it too.", path=path.name)
+        )
     if path.stat().st_size > SIZE_LIMIT:
         raise BadCheckpoint(
-            f"{path.name} has {path.stat().st_size} bytes, but a tokenizer has at most {SIZE_LIMIT}; "
-            "download it again."
+            _(
+                "{path} has {st_size} bytes, but a tokenizer has at most {size_limit}; download it again.",
+                path=path.name,
+                st_size=path.stat().st_size,
+                size_limit=SIZE_LIMIT,
+            )
         )
     return path.read_bytes()
 

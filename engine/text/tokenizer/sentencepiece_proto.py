@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.words import _
 
 SIZE_LIMIT = 64 << 20
 """The largest tokenizer file that is read, in bytes; the largest known has 5 MB."""
@@ -114,7 +115,7 @@ def _read_training(model: SentencePieceFile, data: bytes) -> None:
         if number == 3:
             if value not in (1, 2):
                 raise UnsupportedModel(
-                    f"tokenizer.model is a model of {_KINDS.get(value, 'an unknown kind')}, but only BPE "
+                    f"tokenizer.model is a model of {_KINDS.get(value, _('an unknown kind'))}, but only BPE "
                     "and unigram can be read."
                 )
             model.unigram = value == 1

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from engine.errors import BadSetting
 from engine.text.tokenizer.healing import TokenPrefixes
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 NEVER_WORDS = ("ban", "never", "-inf")
 """Words for minus infinity in a bias: the token is never sampled."""
@@ -43,8 +44,11 @@ def bias_parts(line: str) -> tuple[str, float]:
     what, equals, number = line.rpartition("=")
     if not equals or not what.strip():
         raise BadSetting(
-            f"The token bias {line.strip()!r} cannot be read; write a token's text or id, an equals sign "
-            "and a number."
+            _(
+                "The token bias {line!r} cannot be read; write a token's text or id, an equals "
+                "sign and a number.",
+                line=line.strip(),
+            )
         )
     return what.strip(), _number(number.strip(), line.strip())
 
@@ -85,7 +89,11 @@ def _number(word: str, line: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise BadSetting(
-            f"The token bias {line!r} ends in {word!r}, but a number was expected, such as -5, or never."
+            _(
+                "The token bias {line!r} ends in {word!r}, but a number was expected, such as -5, or never.",
+                line=line,
+                word=word,
+            )
         )
     return number
 
@@ -96,8 +104,11 @@ def _token(what: str, tokenizer: Tokenizer) -> int:
         id = int(what)
         if id >= tokenizer.vocab_size:
             raise BadSetting(
-                f"The token bias names token {id}, but ids go from 0 to {tokenizer.vocab_size - 1}; choose "
-                "another."
+                _(
+                    "The token bias names token {id}, but ids go from 0 to {vocab_size}; choose another.",
+                    id=id,
+                    vocab_size=tokenizer.vocab_size - 1,
+                )
             )
         return id
     quoted = _QUOTED.fullmatch(what)
@@ -107,7 +118,11 @@ def _token(what: str, tokenizer: Tokenizer) -> int:
         found = _exactly(" " + text, tokenizer)
     if found is None:
         raise BadSetting(
-            f"The token bias names {text!r}, {_what_it_is(text, tokenizer)}; choose a text that is one token."
+            _(
+                "The token bias names {text!r}, {what_it_is}; choose a text that is one token.",
+                text=text,
+                what_it_is=_what_it_is(text, tokenizer),
+            )
         )
     return found
 
@@ -126,4 +141,8 @@ def _exactly(text: str, tokenizer: Tokenizer) -> int | None:
 
 def _what_it_is(text: str, tokenizer: Tokenizer) -> str:
     count = len(tokenizer.encode(text))
-    return f"which is {count} tokens" if count > 1 else "which is not a token without a space in front"
+    return (
+        _("which is {count} tokens", count=count)
+        if count > 1
+        else _("which is not a token without a space in front")
+    )

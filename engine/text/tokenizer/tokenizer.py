@@ -23,6 +23,7 @@ from engine.text.tokenizer.vocabulary import (
     hide_specials,
     special_pattern,
 )
+from engine.words import _
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REMEMBERED = 1 << 13
@@ -74,8 +75,12 @@ class Tokenizer:
         for i, text in facts.special.items():
             if self._backend.token_to_id(self._secret[text]) != i:
                 raise BadCheckpoint(
-                    f"The tokenizer's control token {text!r} has id {i}, as another token has; "
-                    "download the model again."
+                    _(
+                        "The tokenizer's control token {text!r} has id {i}, as another token has; "
+                        "download the model again.",
+                        text=text,
+                        i=i,
+                    )
                 )
 
     @classmethod
@@ -159,7 +164,10 @@ class Tokenizer:
             if not is_from_library(error):
                 raise
             raise BadCheckpoint(
-                f"The model's tokenizer cannot read this text ({error}); download the model again."
+                _(
+                    "The model's tokenizer cannot read this text ({error}); download the model again.",
+                    error=error,
+                )
             ) from error
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
@@ -227,6 +235,9 @@ def _decoding(decoder: Any) -> tuple[Any, bool]:
         return _sentencepiece_bytes, strip.get("start", 0) > 0 and strip.get("content") == " "
     found = ", ".join(sorted(str(kind) for kind in kinds)) or "none"
     raise UnsupportedModel(
-        f"The tokenizer's decoder is of an unknown kind ({found}); byte-level BPE and SentencePiece are "
-        "supported."
+        _(
+            "The tokenizer's decoder is of an unknown kind ({found}); byte-level BPE and "
+            "SentencePiece are supported.",
+            found=found,
+        )
     )

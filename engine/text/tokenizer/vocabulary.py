@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import BadCheckpoint
+from engine.words import _
 
 END_OF_TURN_TOKENS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|eot|>", "<|end_of_turn|>",
@@ -197,8 +198,10 @@ def _pair(merge: Any) -> tuple[str, str]:
         or not all(isinstance(part, str) for part in parts)
     ):
         raise BadCheckpoint(
-            f"The tokenizer has the merge {str(merge)[:40]!r}, which is not of 2 parts; download the "
-            "model again."
+            _(
+                "The tokenizer has the merge {merge!r}, which is not of 2 parts; download the model again.",
+                merge=str(merge)[:40],
+            )
         )
     return parts[0], parts[1]
 

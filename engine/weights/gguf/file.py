@@ -19,6 +19,7 @@ from engine.weights.format import Format
 from engine.weights.gguf.metadata import Cursor, GgufMetadata
 from engine.weights.gguf.table import GGUF_FORMATS, GGUF_TYPE_NAMES
 from engine.weights.tensor import FileTensor, check_overlap, find_format
+from engine.words import _
 
 _READABLE = ", ".join(format.name for format in GGUF_FORMATS)
 _MAX_TENSORS = 1 << 16
@@ -55,8 +56,13 @@ class GgufFile:
         # A file that says 0 or 1 is whole, whatever its name.
         if isinstance(claimed, int) and claimed > 1 and claimed != found:
             raise BadCheckpoint(
-                f"{self.path.name} is one of {claimed} parts, but {found} parts are named so; keep all "
-                "parts in one folder under their own names, as in model-00001-of-00003.gguf."
+                _(
+                    "{path} is one of {claimed} parts, but {found} parts are named so; keep all "
+                    "parts in one folder under their own names, as in model-00001-of-00003.gguf.",
+                    path=self.path.name,
+                    claimed=claimed,
+                    found=found,
+                )
             )
 
 
@@ -64,7 +70,11 @@ def _add(table: dict[str, RawTensor], tensors: list[FileTensor], part: Path) -> 
     for tensor in tensors:
         if tensor.name in table:
             raise BadCheckpoint(
-                f"{part.name}: tensor {tensor.name} is there twice; the file is damaged. Download it again."
+                _(
+                    "{part}: tensor {tensor} is there twice; the file is damaged. Download it again.",
+                    part=part.name,
+                    tensor=tensor.name,
+                )
             )
         table[tensor.name] = tensor
 
@@ -84,8 +94,13 @@ def split_parts(path: Path) -> list[Path]:
     for part in parts:
         if not part.is_file():
             raise BadCheckpoint(
-                f"{path.name} is one of {count} parts, but {part.name} is not beside it; put all parts into "
-                "one folder."
+                _(
+                    "{path} is one of {count} parts, but {part} is not beside it; put all parts "
+                    "into one folder.",
+                    path=path.name,
+                    count=count,
+                    part=part.name,
+                )
             )
     return parts
 
@@ -93,15 +108,19 @@ def split_parts(path: Path) -> list[Path]:
 def _read_part(path: Path) -> tuple[GgufMetadata, list[FileTensor]]:
     cursor = Cursor(ModelFile(path))
     _check_magic(cursor)
-    tensor_count, key_count = cursor.u64("the tensor count"), cursor.u64("the metadata count")
+    tensor_count, key_count = cursor.u64(_("the tensor count")), cursor.u64(_("the metadata count"))
     # a table entry has at least 33 bytes
     if tensor_count > min(_MAX_TENSORS, (cursor.end - cursor.at) // 33):
-        raise cursor.fail(f"the header claims {tensor_count} tensors, more than can be in it")
+        raise cursor.fail(
+            _("the header claims {tensor_count} tensors, more than can be in it", tensor_count=tensor_count)
+        )
     metadata = GgufMetadata(cursor, key_count)
     entries = [_read_entry(cursor, index) for index in range(tensor_count)]
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
-        raise cursor.fail(f"general.alignment is {alignment!r}, a power of two was expected")
+        raise cursor.fail(
+            _("general.alignment is {alignment!r}, a power of two was expected", alignment=alignment)
+        )
     return metadata, _place(cursor, entries, alignment)
 
 
@@ -109,19 +128,29 @@ def _check_magic(cursor: Cursor) -> None:
     magic = cursor.buffer[:4]
     if magic != b"GGUF":
         raise BadCheckpoint(
-            f"{cursor.file_name} is not a GGUF file: it does not start with “GGUF”. Choose another file."
+            _(
+                "{file_name} is not a GGUF file: it does not start with “GGUF”. Choose another file.",
+                file_name=cursor.file_name,
+            )
         )
-    cursor.skip(4, "the magic")
-    version = cursor.u32("the version")
+    cursor.skip(4, _("the magic"))
+    version = cursor.u32(_("the version"))
     if version & 0xFFFF == 0 and version:
         raise UnsupportedModel(
-            f"{cursor.file_name} is a big-endian GGUF file; only little-endian files can be read. Get that "
-            "variant."
+            _(
+                "{file_name} is a big-endian GGUF file; only little-endian files can be read. Get "
+                "that variant.",
+                file_name=cursor.file_name,
+            )
         )
     if version not in (2, 3):
         raise UnsupportedModel(
-            f"{cursor.file_name} has GGUF version {version}; versions 2 and 3 can be read. Get a newer "
-            "conversion."
+            _(
+                "{file_name} has GGUF version {version}; versions 2 and 3 can be read. Get a newer "
+                "conversion.",
+                file_name=cursor.file_name,
+                version=version,
+            )
         )
 
 
@@ -130,26 +159,48 @@ _Entry = tuple[str, Format, tuple[int, ...], int]
 
 def _read_entry(cursor: Cursor, index: int) -> _Entry:
     """Name, format, shape (contiguous dimension last) and offset in the data of one tensor."""
-    name = cursor.text(f"the name of tensor {index}", _MAX_NAME_BYTES)
-    dimensions = cursor.u32(f"the dimension count of tensor {name}")
+    name = cursor.text(_("the name of tensor {index}", index=index), _MAX_NAME_BYTES)
+    dimensions = cursor.u32(_("the dimension count of tensor {name}", name=name))
     if not 1 <= dimensions <= 4:
-        raise cursor.fail(f"tensor {name} has {dimensions} dimensions, 1 to 4 were expected")
-    shape = tuple(cursor.u64(f"the shape of tensor {name}") for _ in range(dimensions))[::-1]
-    number = cursor.u32(f"the type of tensor {name}")
-    offset = cursor.u64(f"the offset of tensor {name}")
+        raise cursor.fail(
+            _(
+                "tensor {name} has {dimensions} dimensions, 1 to 4 were expected",
+                name=name,
+                dimensions=dimensions,
+            )
+        )
+    shape = tuple(cursor.u64(_("the shape of tensor {name}", name=name)) for _unused in range(dimensions))[
+        ::-1
+    ]
+    number = cursor.u32(_("the type of tensor {name}", name=name))
+    offset = cursor.u64(_("the offset of tensor {name}", name=name))
     type_name = GGUF_TYPE_NAMES.get(number)
     if type_name is None and number > 255:
-        raise cursor.fail(f"tensor {name} has the type number {number}, which is none")
+        raise cursor.fail(
+            _("tensor {name} has the type number {number}, which is none", name=name, number=number)
+        )
     format = find_format(type_name or "")
     if format is None:
         raise UnsupportedModel(
-            f"{cursor.file_name}: tensor {name} has the type {type_name or f'number {number}'}, which "
-            f"cannot be read. Get a file with the types {_READABLE}."
+            _(
+                "{file_name}: tensor {name} has the type {type_name}, which cannot be read. Get a "
+                "file with the types {readable}.",
+                file_name=cursor.file_name,
+                name=name,
+                type_name=type_name or _("number {number}", number=number),
+                readable=_READABLE,
+            )
         )
     if 0 in shape or shape[-1] % format.block_size:
         raise cursor.fail(
-            f"tensor {name} of type {format.name} has the shape {shape}, rows of a multiple of "
-            f"{format.block_size} were expected"
+            _(
+                "tensor {name} of type {format} has the shape {shape}, rows of a multiple of "
+                "{block_size} were expected",
+                name=name,
+                format=format.name,
+                shape=shape,
+                block_size=format.block_size,
+            )
         )
     return name, format, shape, offset
 
@@ -163,12 +214,23 @@ def _place(cursor: Cursor, entries: list[_Entry], alignment: int) -> list[FileTe
         nbytes = format.nbytes(shape)
         if offset % alignment:
             raise cursor.fail(
-                f"tensor {name} lies at offset {offset}, a multiple of {alignment} was expected"
+                _(
+                    "tensor {name} lies at offset {offset}, a multiple of {alignment} was expected",
+                    name=name,
+                    offset=offset,
+                    alignment=alignment,
+                )
             )
         if offset + nbytes > room:
             raise cursor.fail(
-                f"tensor {name} needs {nbytes} bytes at offset {offset}, but there are {max(room, 0)} bytes "
-                "of data"
+                _(
+                    "tensor {name} needs {nbytes} bytes at offset {offset}, but there are {room} "
+                    "bytes of data",
+                    name=name,
+                    nbytes=nbytes,
+                    offset=offset,
+                    room=max(room, 0),
+                )
             )
         spans.append((offset, offset + nbytes, name))
         tensors.append(FileTensor(name, format.name, shape, cursor.file, base + offset))

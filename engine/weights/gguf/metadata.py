@@ -15,6 +15,7 @@ import numpy as np
 
 from engine.errors import BadCheckpoint
 from engine.weights.file import ModelFile
+from engine.words import _
 
 _SCALARS = {
     0: struct.Struct("<B"), 1: struct.Struct("<b"), 2: struct.Struct("<H"), 3: struct.Struct("<h"),
@@ -60,23 +61,37 @@ class Cursor:
         if upto <= have:
             return
         if upto > _MAX_HEADER_BYTES:
-            raise self.fail(f"the header needs more than {_MAX_HEADER_BYTES} bytes")
+            raise self.fail(
+                _("the header needs more than {max_header_bytes} bytes", max_header_bytes=_MAX_HEADER_BYTES)
+            )
         target = min(max(upto, 2 * have, _FIRST_BYTES), self.end)
-        self.buffer += self.file.read(have, target - have, "its header").tobytes()
+        self.buffer += self.file.read(have, target - have, _("its header")).tobytes()
 
     def fail(self, text: str) -> BadCheckpoint:
         """The error to raise, with the file's name, what was found, and advice."""
         if len(text) > _MAX_SENTENCE:  # a hostile name may be long
             text = text[: _MAX_SENTENCE // 2] + " ... " + text[-_MAX_SENTENCE // 2 :]
         return BadCheckpoint(
-            f"{self.file_name}: {text}; the file is truncated or damaged. Download it again."
+            _(
+                "{file_name}: {text}; the file is truncated or damaged. Download it again.",
+                file_name=self.file_name,
+                text=text,
+            )
         )
 
     def skip(self, count: int, what: str) -> int:
         """Skip `count` bytes; returns where they begin."""
         start = self.at
         if count > self.end - start:
-            raise self.fail(f"{what} needs {count} bytes at byte {start}, but the file has {self.end} bytes")
+            raise self.fail(
+                _(
+                    "{what} needs {count} bytes at byte {start}, but the file has {end} bytes",
+                    what=what,
+                    count=count,
+                    start=start,
+                    end=self.end,
+                )
+            )
         self.need(start + count)
         self.at = start + count
         return start
@@ -97,12 +112,20 @@ class Cursor:
         """A string of at most `most` bytes."""
         size = self.u64(what)
         if most is not None and size > most:
-            raise self.fail(f"{what} is {size} bytes long at byte {self.at}, at most {most} were expected")
+            raise self.fail(
+                _(
+                    "{what} is {size} bytes long at byte {at}, at most {most} were expected",
+                    what=what,
+                    size=size,
+                    at=self.at,
+                    most=most,
+                )
+            )
         start = self.skip(size, what)
         try:
             return self.buffer[start : start + size].decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self.fail(f"{what} at byte {start} is not UTF-8 text") from error
+            raise self.fail(_("{what} at byte {start} is not UTF-8 text", what=what, start=start)) from error
 
 
 class _Later:
@@ -122,13 +145,15 @@ class GgufMetadata(Mapping[str, Any]):
 
     def __init__(self, cursor: Cursor, count: int) -> None:
         if count > min(_MAX_KEYS, (cursor.end - cursor.at) // 13):  # an entry has at least 13 bytes
-            raise cursor.fail(f"the header claims {count} metadata entries, more than can be in it")
+            raise cursor.fail(
+                _("the header claims {count} metadata entries, more than can be in it", count=count)
+            )
         self._cursor = cursor
         self._values: dict[str, Any] = {}
         for index in range(count):
-            key = cursor.text(f"the name of metadata entry {index}", _MAX_KEY_BYTES)
+            key = cursor.text(_("the name of metadata entry {index}", index=index), _MAX_KEY_BYTES)
             if key in self._values:
-                raise cursor.fail(f"the metadata key {key!r} is there twice")
+                raise cursor.fail(_("the metadata key {key!r} is there twice", key=key))
             self._values[key] = _read_value(cursor, key)
 
     def __getitem__(self, key: str) -> Any:
@@ -149,25 +174,35 @@ class GgufMetadata(Mapping[str, Any]):
 
 
 def _read_value(cursor: Cursor, key: str) -> Any:
-    kind = cursor.u32(f"the type of metadata key {key!r}")
-    what = f"the value of metadata key {key!r}"
+    kind = cursor.u32(_("the type of metadata key {key!r}", key=key))
+    what = _("the value of metadata key {key!r}", key=key)
     if kind == _STRING:
         return cursor.text(what)
     if kind == _ARRAY:
         return _skip_array(cursor, key, 1)
     if kind not in _SCALARS:
-        raise cursor.fail(f"metadata key {key!r} has the value type {kind}, a type from 0 to 12 was expected")
+        raise cursor.fail(
+            _(
+                "metadata key {key!r} has the value type {kind}, a type from 0 to 12 was expected",
+                key=key,
+                kind=kind,
+            )
+        )
     return cursor.scalar(kind, what)
 
 
 def _array_head(cursor: Cursor, key: str) -> tuple[int, int]:
     kind, count = (
-        cursor.u32(f"the array type of metadata key {key!r}"),
-        cursor.u64(f"the array length of metadata key {key!r}"),
+        cursor.u32(_("the array type of metadata key {key!r}", key=key)),
+        cursor.u64(_("the array length of metadata key {key!r}", key=key)),
     )
     if kind not in _SCALARS and kind not in (_STRING, _ARRAY):
         raise cursor.fail(
-            f"metadata key {key!r} is an array of the value type {kind}, a type from 0 to 12 was expected"
+            _(
+                "metadata key {key!r} is an array of the value type {kind}, a type from 0 to 12 was expected",
+                key=key,
+                kind=kind,
+            )
         )
     return kind, count
 
@@ -178,22 +213,38 @@ def _skip_array(cursor: Cursor, key: str, depth: int) -> _Later:
     later = _Later(cursor.at, count, kind)
     if kind in _SCALARS:
         if count > cursor.numbers_left and count * _SCALARS[kind].size <= cursor.end - cursor.at:
-            raise cursor.fail(f"the arrays up to metadata key {key!r} hold more than {_MAX_NUMBERS} numbers")
-        cursor.skip(count * _SCALARS[kind].size, f"the array of metadata key {key!r}")
+            raise cursor.fail(
+                _(
+                    "the arrays up to metadata key {key!r} hold more than {max_numbers} numbers",
+                    key=key,
+                    max_numbers=_MAX_NUMBERS,
+                )
+            )
+        cursor.skip(count * _SCALARS[kind].size, _("the array of metadata key {key!r}", key=key))
         cursor.numbers_left -= count
         return later
     least = 8 if kind == _STRING else 12
     if count > min(cursor.strings_left, (cursor.end - cursor.at) // least):
         raise cursor.fail(
-            f"metadata key {key!r} claims an array of {count} entries, more than can be in the file"
+            _(
+                "metadata key {key!r} claims an array of {count} entries, more than can be in the file",
+                key=key,
+                count=count,
+            )
         )
     cursor.strings_left -= count
     if kind == _STRING:
         _skip_strings(cursor, key, count)
     elif depth == _MAX_DEPTH:
-        raise cursor.fail(f"metadata key {key!r} holds arrays within arrays more than {_MAX_DEPTH} deep")
+        raise cursor.fail(
+            _(
+                "metadata key {key!r} holds arrays within arrays more than {max_depth} deep",
+                key=key,
+                max_depth=_MAX_DEPTH,
+            )
+        )
     else:
-        for _ in range(count):
+        for _unused in range(count):
             _skip_array(cursor, key, depth + 1)
     return later
 
@@ -201,7 +252,7 @@ def _skip_array(cursor: Cursor, key: str, depth: int) -> _Later:
 def _skip_strings(cursor: Cursor, key: str, count: int) -> None:
     unpack, at, end = _U64.unpack_from, cursor.at, cursor.end
     buffer, have = cursor.buffer, len(cursor.buffer)
-    for _ in range(count):
+    for _unused in range(count):
         if at + 8 > have:
             if at + 8 > end:
                 break
@@ -213,7 +264,9 @@ def _skip_strings(cursor: Cursor, key: str, count: int) -> None:
             cursor.need(at)
             cursor.at = at
             return
-    raise cursor.fail(f"the texts of metadata key {key!r} go past the end of the file at byte {end}")
+    raise cursor.fail(
+        _("the texts of metadata key {key!r} go past the end of the file at byte {end}", key=key, end=end)
+    )
 
 
 def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
@@ -222,12 +275,12 @@ def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
         return _texts(cursor, key, count)
     if kind == _ARRAY:
         nested = []
-        for _ in range(count):
+        for _unused in range(count):
             inner_kind, inner_count = _array_head(cursor, key)
             nested.append(_decode_array(cursor, key, inner_kind, inner_count))
         return nested
     layout = _SCALARS[kind]
-    start = cursor.skip(count * layout.size, f"the array of metadata key {key!r}")
+    start = cursor.skip(count * layout.size, _("the array of metadata key {key!r}", key=key))
     return list(np.frombuffer(cursor.buffer, np.dtype(layout.format), count, start).tolist())
 
 
@@ -235,12 +288,14 @@ def _texts(cursor: Cursor, key: str, count: int) -> list[str]:
     """The strings at the cursor, whose bounds `_skip_strings` has checked."""
     unpack, at, buffer = _U64.unpack_from, cursor.at, cursor.buffer
     texts = []
-    for _ in range(count):
+    for _unused in range(count):
         start = at + 8
         at = start + unpack(buffer, at)[0]
         try:
             texts.append(buffer[start:at].decode())
         except UnicodeDecodeError as error:
-            raise cursor.fail(f"a text of metadata key {key!r} at byte {start} is not UTF-8 text") from error
+            raise cursor.fail(
+                _("a text of metadata key {key!r} at byte {start} is not UTF-8 text", key=key, start=start)
+            ) from error
     cursor.at = at
     return texts

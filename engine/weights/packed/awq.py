@@ -20,6 +20,7 @@ from engine.weights.packed.bitstream import Words, unpack_codes
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group
 from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems, whole
 from engine.weights.tensor import FileTensor
+from engine.words import _
 
 _PARTS = ("qweight", "qzeros", "scales")
 _BITS, _PER_WORD = 4, 8
@@ -79,9 +80,15 @@ def wrap_awq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
     bits = settings.get("bits", settings.get("w_bit", _BITS))
     if version not in _VERSIONS or bits != _BITS:
         raise UnsupportedModel(
-            f"config.json says that the AWQ weights have the version {version[:40]!r} and {str(bits)[:40]} "
-            f"bits, which cannot be read; {' and '.join(_VERSIONS)} of {_BITS} bits can. Choose such a "
-            "variant of this model, or a GGUF file."
+            _(
+                "config.json says that the AWQ weights have the version {version!r} and {bits} "
+                "bits, which cannot be read; {versions} of {bits_2} bits can. Choose such a "
+                "variant of this model, or a GGUF file.",
+                version=version[:40],
+                bits=str(bits)[:40],
+                versions=" and ".join(_VERSIONS),
+                bits_2=_BITS,
+            )
         )
     recent = Recent()
     names = stems(tensors, "qweight")
@@ -95,7 +102,7 @@ def wrap_awq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
 
 
 def _gemm(matrix: Matrix) -> RawTensor:
-    qweight, scales, _ = (
+    qweight, scales, _unused = (
         matrix.get("qweight", INTEGERS, 2),
         matrix.get("scales", SCALES, 2),
         matrix.get("qzeros", INTEGERS, 2),
@@ -104,12 +111,12 @@ def _gemm(matrix: Matrix) -> RawTensor:
     matrix.check("scales", (groups, rows))
     matrix.check("qzeros", (groups, qweight.shape[1]))
     if not groups or columns % groups:
-        raise matrix.wrong("scales", f"scales for equal groups of {columns} inputs")
+        raise matrix.wrong("scales", _("scales for equal groups of {columns} inputs", columns=columns))
     return _tensor(matrix, columns, rows, columns // groups, _Gemm(matrix))
 
 
 def _gemv(matrix: Matrix, size: int | None) -> RawTensor:
-    qweight, zeros, _ = (
+    qweight, zeros, _unused = (
         matrix.get("qweight", INTEGERS, 2),
         matrix.get("qzeros", INTEGERS, 2),
         matrix.get("scales", SCALES, 2),
@@ -118,10 +125,12 @@ def _gemv(matrix: Matrix, size: int | None) -> RawTensor:
     size = columns if size is None or size < 1 else size
     groups = columns // size
     if columns % size or not groups:
-        raise matrix.wrong("qweight", f"words of a multiple of {size} inputs")
+        raise matrix.wrong("qweight", _("words of a multiple of {size} inputs", size=size))
     matrix.check("scales", (rows, zeros.shape[1] * _PER_WORD))
     if zeros.shape[0] != rows or zeros.shape[1] * _PER_WORD < groups:
-        raise matrix.wrong("qzeros", f"words of {rows} outputs with {groups} zeros each")
+        raise matrix.wrong(
+            "qzeros", _("words of {rows} outputs with {groups} zeros each", rows=rows, groups=groups)
+        )
     return _tensor(matrix, columns, rows, size, _Gemv(matrix, columns, groups))
 
 

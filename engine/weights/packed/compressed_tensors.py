@@ -24,6 +24,7 @@ from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group
 from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems
 from engine.weights.tensor import FileTensor
+from engine.words import _
 
 _FORMATS = (
     "pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", "dense",
@@ -112,9 +113,13 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         unknown.append("transforms")
     if unknown:
         raise UnsupportedModel(
-            f"config.json says that the weights are in compressed-tensors' {str(unknown[0])[:40]!r}, which "
-            f"cannot be read; {', '.join(_FORMATS)} can. Choose such a variant of this model, or a GGUF "
-            "file."
+            _(
+                "config.json says that the weights are in compressed-tensors' {unknown!r}, which "
+                "cannot be read; {formats} can. Choose such a variant of this model, or a GGUF "
+                "file.",
+                unknown=str(unknown[0])[:40],
+                formats=", ".join(_FORMATS),
+            )
         )
 
 
@@ -139,7 +144,13 @@ def _packed(matrix: Matrix) -> RawTensor:
     )
     if not bits:
         raise matrix.wrong(
-            "weight_packed", f"words of {rows} x {columns} codes of {' or '.join(map(str, _WIDTHS))} bits"
+            "weight_packed",
+            _(
+                "words of {rows} x {columns} codes of {widths} bits",
+                rows=rows,
+                columns=columns,
+                widths=" or ".join(map(str, _WIDTHS)),
+            ),
         )
     return _tensor(matrix, "weight_packed", (rows, columns), bits)
 
@@ -160,7 +171,7 @@ def _tensor(matrix: Matrix, codes_in: str, shape: tuple[int, int], bits: int) ->
         or scale.shape not in ((), (1,), (rows,), (rows, groups), (1, 1))
         or not groups
     ):
-        raise matrix.wrong("weight_scale", f"numbers of shape {(rows, groups)}")
+        raise matrix.wrong("weight_scale", _("numbers of shape {shape}", shape=(rows, groups)))
     _check_zeros(matrix, rows, groups, bits)
     runs, order = runs_by_group(_groups(matrix, columns, groups), bits)
     layout = Layout(
@@ -178,7 +189,7 @@ def _check_zeros(matrix: Matrix, rows: int, groups: int, bits: int) -> None:
     if zeros.type in INTEGERS:
         matrix.check("weight_zero_point", (words_for(rows, bits), groups))
     elif zeros.type != "I8" or zeros.shape not in ((), (1,), (rows,), (rows, groups), (1, 1)):
-        raise matrix.wrong("weight_zero_point", f"I8 of shape {(rows, groups)}")
+        raise matrix.wrong("weight_zero_point", _("I8 of shape {shape}", shape=(rows, groups)))
 
 
 def _groups(matrix: Matrix, columns: int, groups: int) -> Indices:
@@ -190,11 +201,18 @@ def _groups(matrix: Matrix, columns: int, groups: int) -> Indices:
         if not (numbers == -1).all():  # an unused index is filled with -1
             if not 0 <= int(numbers.min()) <= int(numbers.max()) < groups:
                 raise BadCheckpoint(
-                    f"The tensor {index.name} holds groups from {int(numbers.min())} to "
-                    f"{int(numbers.max())}, but {matrix.stem}.weight_scale has {groups}; the folder is "
-                    "damaged. Download it again."
+                    _(
+                        "The tensor {index} holds groups from {lowest} to {highest}, but "
+                        "{stem}.weight_scale has {groups}; the folder is damaged. Download it "
+                        "again.",
+                        index=index.name,
+                        lowest=int(numbers.min()),
+                        highest=int(numbers.max()),
+                        stem=matrix.stem,
+                        groups=groups,
+                    )
                 )
             return numbers
     if columns % groups:
-        raise matrix.wrong("weight_scale", f"scales for equal groups of {columns} inputs")
+        raise matrix.wrong("weight_scale", _("scales for equal groups of {columns} inputs", columns=columns))
     return np.arange(columns) // (columns // groups)

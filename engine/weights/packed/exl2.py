@@ -22,6 +22,7 @@ from engine.weights.packed.bitstream import unpack_codes, words_for
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Run, Zeros
 from engine.weights.packed.packed_tensors import INTEGERS, Matrix, stems
 from engine.weights.tensor import FileTensor
+from engine.words import _
 
 _PARTS = ("q_weight", "q_scale", "q_scale_max", "q_groups", "q_invperm", "q_perm", "q_group_map")
 _WIDTHS = (2, 3, 4, 5, 6, 8)
@@ -94,7 +95,7 @@ def _tensor(matrix: Matrix, tensors: Mapping[str, FileTensor]) -> RawTensor:
     matrix.get("q_scale", INTEGERS, 2)
     words, padded = weight.shape
     if padded % _PADDING:
-        raise matrix.wrong("q_weight", f"a multiple of {_PADDING} outputs")
+        raise matrix.wrong("q_weight", _("a multiple of {padding} outputs", padding=_PADDING))
     matrix.check("q_scale", (most.shape[0], padded // 8))
     matrix.check("q_groups", (2 * most.shape[0],))
     columns = index.shape[0]
@@ -117,9 +118,19 @@ def _runs(groups: FileTensor, widths: Indices, columns: int, words: int) -> tupl
         end = int(widths[g + 1, 1]) if g + 1 < len(widths) else words
         if bits not in _WIDTHS or first != word or not first < end <= words:
             raise BadCheckpoint(
-                f"The tensor {groups.name} gives group {g} {bits} bits from word {first} to {end}; one of "
-                f"{', '.join(map(str, _WIDTHS))} bits and rising words from {word} to {words} were "
-                "expected. Download the model again."
+                _(
+                    "The tensor {groups} gives group {g} {bits} bits from word {first} to {end}; "
+                    "one of {widths} bits and rising words from {word} to {words} were expected. "
+                    "Download the model again.",
+                    groups=groups.name,
+                    g=g,
+                    bits=bits,
+                    first=first,
+                    end=end,
+                    widths=", ".join(map(str, _WIDTHS)),
+                    word=word,
+                    words=words,
+                )
             )
         size = min((end - first) * 32 // bits, columns - column)
         if size > 0:
@@ -128,8 +139,13 @@ def _runs(groups: FileTensor, widths: Indices, columns: int, words: int) -> tupl
         column, word = column + size, end
     if column != columns or not runs:
         raise BadCheckpoint(
-            f"The groups of {groups.name} hold {column} inputs, but {columns} were expected. Download the "
-            "model again."
+            _(
+                "The groups of {groups} hold {column} inputs, but {columns} were expected. "
+                "Download the model again.",
+                groups=groups.name,
+                column=column,
+                columns=columns,
+            )
         )
     return runs, starts
 
@@ -157,8 +173,12 @@ def _order(index: FileTensor, columns: int) -> Indices | None:
     places = (numbers.view(np.uint16) if numbers.dtype.itemsize == 2 else numbers).astype(np.int64)
     if not np.array_equal(np.sort(places), np.arange(columns)):
         raise BadCheckpoint(
-            f"The tensor {index.name} is not a permutation of {columns} inputs; the file is damaged. "
-            "Download it again."
+            _(
+                "The tensor {index} is not a permutation of {columns} inputs; the file is damaged. "
+                "Download it again.",
+                index=index.name,
+                columns=columns,
+            )
         )
     order = np.argsort(places)
     return None if np.array_equal(order, np.arange(columns)) else order

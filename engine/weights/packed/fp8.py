@@ -17,6 +17,7 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.tensor import FileTensor
+from engine.words import _
 
 _TYPES = ("F8_E4M3", "F8_E5M2")
 _SCALES = ("_scale_inv", "_scale")
@@ -141,8 +142,11 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
     algorithm = settings.get("quant_algo")
     if algorithm is not None and "FP8" not in str(algorithm):
         raise UnsupportedModel(
-            f"The folder's weights are quantised with {str(algorithm)[:40]!r}, which cannot be read; choose "
-            "an FP8 or GGUF variant."
+            _(
+                "The folder's weights are quantised with {algorithm!r}, which cannot be read; "
+                "choose an FP8 or GGUF variant.",
+                algorithm=str(algorithm)[:40],
+            )
         )
 
 
@@ -156,8 +160,10 @@ def _block(settings: Mapping[str, Any]) -> tuple[int, int]:
         or not all(type(size) is int and 0 < size <= 1 << 20 for size in sizes)
     ):
         raise BadCheckpoint(
-            f"config.json: weight_block_size is {str(sizes)[:40]}; two sizes such as [128, 128] were "
-            "expected."
+            _(
+                "config.json: weight_block_size is {sizes}; two sizes such as [128, 128] were expected.",
+                sizes=str(sizes)[:40],
+            )
         )
     return sizes[0], sizes[1]
 
@@ -177,9 +183,17 @@ def _with_scale(tensor: FileTensor, scale: FileTensor | None, block: tuple[int, 
     if shape == (-(-rows // block[0]), -(-columns // block[1])):
         return Fp8Tensor(tensor, scale, np.arange(rows) // block[0], block[1])
     raise BadCheckpoint(
-        f"The tensor {scale.name} has the shape {scale.shape}, which is not a shape of scales for "
-        f"{tensor.name} of shape {tensor.shape} in blocks of {block[0]} x {block[1]}; the folder is "
-        "damaged. Download it again."
+        _(
+            "The tensor {scale} has the shape {shape}, which is not a shape of scales for {tensor} "
+            "of shape {shape_2} in blocks of {block} x {block_2}; the folder is damaged. Download "
+            "it again.",
+            scale=scale.name,
+            shape=scale.shape,
+            tensor=tensor.name,
+            shape_2=tensor.shape,
+            block=block[0],
+            block_2=block[1],
+        )
     )
 
 
@@ -223,8 +237,11 @@ class Fp8Blocks:
         numbers = self._source.data.reshape(rows, columns)
         if ((numbers & np.uint8(0x7F)) == 0x7F).any():
             raise BadCheckpoint(
-                f"The tensor {self.name} (F8_E4M3) holds something that is not a number. Download the model "
-                "again."
+                _(
+                    "The tensor {name} (F8_E4M3) holds something that is not a number. Download "
+                    "the model again.",
+                    name=self.name,
+                )
             )
         out = np.empty((rows, columns // self._unit, self._unit + 4), np.uint8)
         out[:, :, : self._unit] = numbers.reshape(rows, -1, self._unit)
@@ -240,7 +257,10 @@ class Fp8Blocks:
     def part(self, index: int) -> RawTensor:
         """Raises `BadCheckpoint`: a matrix has no parts."""
         raise BadCheckpoint(
-            f"The tensor {self.name} is one matrix, where the model's headers call for a stack of matrices."
+            _(
+                "The tensor {name} is one matrix, where the model's headers call for a stack of matrices.",
+                name=self.name,
+            )
         )
 
     def rows(self, start: int, stop: int) -> Fp8Blocks:

@@ -20,6 +20,7 @@ from engine.weights.packed.bitstream import unpack_codes, words_for
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group
 from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems, whole
 from engine.weights.tensor import FileTensor
+from engine.words import _
 
 _PARTS = ("qweight", "qzeros", "scales", "g_idx")
 _WIDTHS = (2, 3, 4, 8)
@@ -76,23 +77,34 @@ def _added(settings: Mapping[str, Any]) -> int:
         kind = "marlin"
     if kind not in _FORMATS:
         raise UnsupportedModel(
-            f"config.json says that the GPTQ weights have the checkpoint_format {str(kind)[:40]!r}, which "
-            f"cannot be read; {', '.join(_FORMATS)} can. Choose such a variant of this model, or a GGUF "
-            "file."
+            _(
+                "config.json says that the GPTQ weights have the checkpoint_format {kind!r}, which "
+                "cannot be read; {formats} can. Choose such a variant of this model, or a GGUF "
+                "file.",
+                kind=str(kind)[:40],
+                formats=", ".join(_FORMATS),
+            )
         )
     return _FORMATS[kind]
 
 
 def _tensor(matrix: Matrix, settings: Mapping[str, Any], added: int) -> RawTensor:
     qweight = matrix.get("qweight", INTEGERS, 2)
-    scales, _ = matrix.get("scales", SCALES, 2), matrix.get("qzeros", INTEGERS, 2)
+    scales, _unused = matrix.get("scales", SCALES, 2), matrix.get("qzeros", INTEGERS, 2)
     words, rows = qweight.shape
     bits, columns = _bits_and_columns(matrix, words, settings)
     groups = scales.shape[0]
     matrix.check("scales", (groups, rows))
     zeros = matrix.get("qzeros", INTEGERS, 2)
     if zeros.shape[0] != groups or zeros.shape[1] < words_for(rows, bits):
-        raise matrix.wrong("qzeros", f"words of shape {(groups, words_for(rows, bits))} for {bits}-bit zeros")
+        raise matrix.wrong(
+            "qzeros",
+            _(
+                "words of shape {shape} for {bits}-bit zeros",
+                shape=(groups, words_for(rows, bits)),
+                bits=bits,
+            ),
+        )
     runs, order = runs_by_group(_groups(matrix, columns, groups, settings), bits)
     half = scales.type == "F16"
     layout = Layout(columns, tuple(runs), order, half, matrix.nbytes(_PARTS), rows)
@@ -108,12 +120,18 @@ def _bits_and_columns(matrix: Matrix, words: int, settings: Mapping[str, Any]) -
         for bits in dict.fromkeys((claimed, *_WIDTHS)):
             if bits in _WIDTHS and words_for(columns, bits) == words:
                 return bits, columns
-        raise matrix.wrong("qweight", f"{columns} inputs of {', '.join(map(str, _WIDTHS))} bits")
+        raise matrix.wrong(
+            "qweight",
+            _("{columns} inputs of {widths} bits", columns=columns, widths=", ".join(map(str, _WIDTHS))),
+        )
     if claimed not in _WIDTHS:
         raise UnsupportedModel(
-            f"config.json says that the GPTQ weights have {str(settings.get('bits'))[:40]} bits; "
-            f"{', '.join(map(str, _WIDTHS))} can be read. Choose such a variant of this model, or a GGUF "
-            "file."
+            _(
+                "config.json says that the GPTQ weights have {settings} bits; {widths} can be read. "
+                "Choose such a variant of this model, or a GGUF file.",
+                settings=str(settings.get("bits"))[:40],
+                widths=", ".join(map(str, _WIDTHS)),
+            )
         )
     return claimed, words * 32 // claimed
 
@@ -126,9 +144,14 @@ def _groups(matrix: Matrix, columns: int, groups: int, settings: Mapping[str, An
         matrix.check("g_idx", (columns,))
         if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < groups:
             raise BadCheckpoint(
-                f"The tensor {index.name} holds the group "
-                f"{int(numbers.max() if numbers.max() >= groups else numbers.min())}, but "
-                f"{matrix.stem}.scales has {groups} groups; the folder is damaged. Download it again."
+                _(
+                    "The tensor {index} holds the group {highest}, but {stem}.scales has {groups} "
+                    "groups; the folder is damaged. Download it again.",
+                    index=index.name,
+                    highest=int(numbers.max() if numbers.max() >= groups else numbers.min()),
+                    stem=matrix.stem,
+                    groups=groups,
+                )
             )
         if groups == 1 or numbers.any():
             return numbers
@@ -136,5 +159,5 @@ def _groups(matrix: Matrix, columns: int, groups: int, settings: Mapping[str, An
     if size is None or size < 1 or -(-columns // size) != groups:
         size = -(-columns // max(1, groups))
         if groups < 1 or -(-columns // size) != groups:
-            raise matrix.wrong("scales", f"scales for groups of {columns} inputs")
+            raise matrix.wrong("scales", _("scales for groups of {columns} inputs", columns=columns))
     return np.arange(columns) // size

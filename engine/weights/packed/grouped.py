@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from engine.errors import BadCheckpoint
 from engine.weights.format import Bytes, Floats
+from engine.words import _
 
 Indices = npt.NDArray[np.int64]
 Zeros = npt.NDArray[np.int16]
@@ -188,7 +189,10 @@ class GroupedTensor:
     def part(self, index: int) -> GroupedTensor:
         """Raises `BadCheckpoint`: a matrix has no parts."""
         raise BadCheckpoint(
-            f"The tensor {self.name} is one matrix, where the model's headers call for a stack of matrices."
+            _(
+                "The tensor {name} is one matrix, where the model's headers call for a stack of matrices.",
+                name=self.name,
+            )
         )
 
     def rows(self, start: int, stop: int) -> GroupedTensor:

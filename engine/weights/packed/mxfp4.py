@@ -16,6 +16,7 @@ from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.tensor import FileTensor, find_format
+from engine.words import _
 
 _BLOCKS, _SCALES = "_blocks", "_scales"
 
@@ -82,8 +83,13 @@ def wrap_mxfp4(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -
 def _pair(stem: str, blocks: FileTensor, scales: FileTensor | None) -> Mxfp4Tensor:
     if scales is None:
         raise BadCheckpoint(
-            f"The tensor {blocks.name} has no scales; {stem}{_SCALES} was expected beside it. Download the "
-            "model again."
+            _(
+                "The tensor {blocks} has no scales; {stem}{scales} was expected beside it. "
+                "Download the model again.",
+                blocks=blocks.name,
+                stem=stem,
+                scales=_SCALES,
+            )
         )
     if (
         len(blocks.shape) not in (3, 4)
@@ -92,8 +98,15 @@ def _pair(stem: str, blocks: FileTensor, scales: FileTensor | None) -> Mxfp4Tens
         or scales.shape != blocks.shape[:-1]
     ):
         raise BadCheckpoint(
-            f"The tensors {blocks.name} of shape {blocks.shape} and {scales.name} of {scales.type} "
-            f"{scales.shape} do not belong together; blocks of 16 bytes with one scale each were expected. "
-            "Download the model again."
+            _(
+                "The tensors {blocks} of shape {shape} and {scales} of {type} {shape_2} do not "
+                "belong together; blocks of 16 bytes with one scale each were expected. Download "
+                "the model again.",
+                blocks=blocks.name,
+                shape=blocks.shape,
+                scales=scales.name,
+                type=scales.type,
+                shape_2=scales.shape,
+            )
         )
     return Mxfp4Tensor(stem, blocks, scales)

@@ -12,6 +12,7 @@ from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import Words
 from engine.weights.packed.grouped import Indices, Recent
 from engine.weights.tensor import FileTensor
+from engine.words import _
 
 _PANEL_BYTES = 16 << 20
 """Bytes of columns read at a time."""
@@ -34,27 +35,40 @@ class Matrix:
         tensor = self.find(part)
         if tensor is None:
             raise BadCheckpoint(
-                f"The tensor {self.stem}.{part} is missing, which belongs to a quantised matrix. Download "
-                "the model again."
+                _(
+                    "The tensor {stem}.{part} is missing, which belongs to a quantised matrix. "
+                    "Download the model again.",
+                    stem=self.stem,
+                    part=part,
+                )
             )
         if tensor.type not in types or len(tensor.shape) != dimensions:
-            raise self.wrong(part, f"{dimensions} dimensions of {' or '.join(types)}")
+            raise self.wrong(
+                part, _("{dimensions} dimensions of {types}", dimensions=dimensions, types=" or ".join(types))
+            )
         return tensor
 
     def wrong(self, part: str, expected: str) -> BadCheckpoint:
         """The error for a tensor of another type or shape."""
         tensor = self._tensors[f"{self.stem}.{part}"]
         return BadCheckpoint(
-            f"The tensor {tensor.name} is {tensor.type} of shape {tensor.shape}, but {expected} were "
-            f"expected beside the other tensors of {self.stem}; the folder is damaged or its settings are "
-            "another's. Download it again."
+            _(
+                "The tensor {tensor} is {type} of shape {shape}, but {expected} were expected "
+                "beside the other tensors of {stem}; the folder is damaged or its settings are "
+                "another's. Download it again.",
+                tensor=tensor.name,
+                type=tensor.type,
+                shape=tensor.shape,
+                expected=expected,
+                stem=self.stem,
+            )
         )
 
     def check(self, part: str, shape: tuple[int, ...]) -> None:
         """Raise `BadCheckpoint` if the tensor exists with another shape."""
         tensor = self.find(part)
         if tensor is not None and tensor.shape != shape:
-            raise self.wrong(part, f"numbers of shape {shape}")
+            raise self.wrong(part, _("numbers of shape {shape}", shape=shape))
 
     def nbytes(self, parts: Iterable[str]) -> int:
         """Bytes in the file of those `parts` that exist."""

@@ -16,6 +16,7 @@ from engine.weights.packed.gptq import wrap_gptq
 from engine.weights.packed.mxfp4 import wrap_mxfp4
 from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor
+from engine.words import _
 
 Tensors = Mapping[str, FileTensor]
 Settings = Mapping[str, Any]
@@ -48,8 +49,10 @@ def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, 
     if settings is not None:
         if not isinstance(settings, dict):
             raise BadCheckpoint(
-                f"{folder / 'config.json'}: quantization_config is not a table of settings. Download "
-                "it again."
+                _(
+                    "{folder}: quantization_config is not a table of settings. Download it again.",
+                    folder=folder / "config.json",
+                )
             )
         return settings
     for name, method in _OWN_FILES:
@@ -74,8 +77,12 @@ def wrap_quantised(tensors: dict[str, FileTensor], config: Mapping[str, Any]) ->
     wrap = METHODS.get(method) if isinstance(method, str) else None
     if wrap is None:
         raise UnsupportedModel(
-            f"config.json says that the weights are quantised by {str(method)[:40]!r}, which cannot be "
-            f"read; {', '.join(METHODS)} can. Choose such a variant of this model, an unquantised one, or a "
-            "GGUF file."
+            _(
+                "config.json says that the weights are quantised by {method!r}, which cannot be "
+                "read; {methods} can. Choose such a variant of this model, an unquantised one, or "
+                "a GGUF file.",
+                method=str(method)[:40],
+                methods=", ".join(METHODS),
+            )
         )
     return wrap(tensors, settings)

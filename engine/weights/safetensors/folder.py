@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from engine.weights.format import Format
 from engine.weights.packed.table import quantisation_settings, wrap_quantised
 from engine.weights.safetensors.json import parse_object, read_json_object
 from engine.weights.tensor import FileTensor, check_overlap, find_format
+from engine.words import _
 
 _TYPES = (
     "F32", "F16", "BF16", "F64", "F8_E4M3", "F8_E5M2", "F8_E8M0", "I64", "I32", "I16", "I8", "U64", "U32",
@@ -82,7 +83,7 @@ def _read_shards(index: Path) -> list[FileTensor]:
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise BadCheckpoint(
-            f"{index} has no weight_map; a table of tensor names and file names was expected."
+            _("{index} has no weight_map; a table of tensor names and file names was expected.", index=index)
         )
     for name, shard in weight_map.items():
         # Only plain names: a path could lead out of the folder.
@@ -93,14 +94,23 @@ def _read_shards(index: Path) -> list[FileTensor]:
             or not shard.endswith(".safetensors")
         ):
             raise BadCheckpoint(
-                f"{index} places tensor {name} in {shard!r}; the name of a .safetensors file in the folder "
-                "was expected."
+                _(
+                    "{index} places tensor {name} in {shard!r}; the name of a .safetensors file in "
+                    "the folder was expected.",
+                    index=index,
+                    name=name,
+                    shard=shard,
+                )
             )
     tensors: list[FileTensor] = []
     for shard in sorted(set(weight_map.values())):
         if not (index.parent / shard).is_file():
             raise BadCheckpoint(
-                f"{index} names {shard}, which is not in the folder; download the missing file."
+                _(
+                    "{index} names {shard}, which is not in the folder; download the missing file.",
+                    index=index,
+                    shard=shard,
+                )
             )
         tensors += [
             tensor
@@ -110,8 +120,12 @@ def _read_shards(index: Path) -> list[FileTensor]:
     missing = sorted(set(weight_map) - {tensor.name for tensor in tensors})
     if missing:
         raise BadCheckpoint(
-            f"{index} names tensor {missing[0]}, but {weight_map[missing[0]]} does not hold it; download "
-            "both again."
+            _(
+                "{index} names tensor {missing}, but {weight_map} does not hold it; download both again.",
+                index=index,
+                missing=missing[0],
+                weight_map=weight_map[missing[0]],
+            )
         )
     return tensors
 
@@ -125,14 +139,21 @@ def _read_outputs(files: list[Path]) -> list[FileTensor]:
     }
     if counts and counts != {len(files)}:
         raise BadCheckpoint(
-            f"{files[0].parent} holds {len(files)} of {max(counts)} files of the model; download the "
-            "missing ones."
+            _(
+                "{parent} holds {files} of {counts} files of the model; download the missing ones.",
+                parent=files[0].parent,
+                files=len(files),
+                counts=max(counts),
+            )
         )
     tensors = [tensor for file in files for tensor in read_safetensors(file)]
     if len({tensor.name for tensor in tensors}) < len(tensors):
         raise BadCheckpoint(
-            f"{files[0].parent} holds the same tensor in several output*.safetensors files; keep those of "
-            "one model only."
+            _(
+                "{parent} holds the same tensor in several output*.safetensors files; keep those "
+                "of one model only.",
+                parent=files[0].parent,
+            )
         )
     return tensors
 
@@ -146,25 +167,43 @@ def _single_file(folder: Path) -> Path:
         return files[0]
     if files:
         raise BadCheckpoint(
-            f"{folder} holds {len(files)} safetensors files but no {INDEX_NAME}; download the index file too."
+            _(
+                "{folder} holds {files} safetensors files but no {index_name}; download the index file too.",
+                folder=folder,
+                files=len(files),
+                index_name=INDEX_NAME,
+            )
         )
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
         raise UnsupportedModel(
-            f"{folder} holds only pickled weights (.bin), which can run code; get or convert to safetensors."
+            _(
+                "{folder} holds only pickled weights (.bin), which can run code; get or convert to "
+                "safetensors.",
+                folder=folder,
+            )
         )
-    raise ModelNotFound(f"{folder} has a config.json but no .safetensors file; download the weights too.")
+    raise ModelNotFound(
+        _("{folder} has a config.json but no .safetensors file; download the weights too.", folder=folder)
+    )
 
 
 def read_safetensors(path: Path) -> list[FileTensor]:
     file = ModelFile(path)
     size = file.size
-    header_bytes = struct.unpack("<Q", file.read(0, 8, "its header").tobytes())[0] if size >= 8 else 0
+    header_bytes = struct.unpack("<Q", file.read(0, 8, _("its header")).tobytes())[0] if size >= 8 else 0
     if not 2 <= header_bytes <= min(_MAX_HEADER_BYTES, size - 8):
         raise BadCheckpoint(
-            f"{path.name}: the header claims {header_bytes} bytes and the file has {size}; it is truncated "
-            "or no safetensors file. Download it again."
+            _(
+                "{path}: the header claims {header_bytes} bytes and the file has {size}; it is "
+                "truncated or no safetensors file. Download it again.",
+                path=path.name,
+                header_bytes=header_bytes,
+                size=size,
+            )
         )
-    header = parse_object(file.read(8, header_bytes, "its header").tobytes(), f"The header of {path.name}")
+    header = parse_object(
+        file.read(8, header_bytes, _("its header")).tobytes(), _("The header of {path}", path=path.name)
+    )
     header.pop("__metadata__", None)
     base, room = 8 + header_bytes, size - 8 - header_bytes
     spans, tensors = [], []
@@ -173,11 +212,16 @@ def read_safetensors(path: Path) -> list[FileTensor]:
         spans.append((start, end, name))
         tensors.append(FileTensor(name, format.name, shape, file, base + start))
     check_overlap(path.name, spans)
-    covered = sum(end - start for start, end, _ in spans)
+    covered = sum(end - start for start, end, _unused in spans)
     if covered != room:
         raise BadCheckpoint(
-            f"{path.name}: the tensors cover {covered} of {room} data bytes; the file is damaged. Download "
-            "it again."
+            _(
+                "{path}: the tensors cover {covered} of {room} data bytes; the file is damaged. "
+                "Download it again.",
+                path=path.name,
+                covered=covered,
+                room=room,
+            )
         )
     return tensors
 
@@ -192,8 +236,13 @@ def _check_entry(
     """Format, shape, start and end of one header entry."""
     if len(name) > _MAX_NAME:
         raise BadCheckpoint(
-            f"{file_name}: a tensor name has {len(name)} characters, at most {_MAX_NAME} were expected. "
-            "Download it again."
+            _(
+                "{file_name}: a tensor name has {name} characters, at most {max_name} were "
+                "expected. Download it again.",
+                file_name=file_name,
+                name=len(name),
+                max_name=_MAX_NAME,
+            )
         )
     if (
         not isinstance(entry, dict)
@@ -201,30 +250,71 @@ def _check_entry(
         or not _whole_numbers(entry.get("data_offsets"))
     ):
         raise BadCheckpoint(
-            f"{file_name}: tensor {name} has no proper dtype, shape and data_offsets in the header. "
-            "Download it again."
+            _(
+                "{file_name}: tensor {name} has no proper dtype, shape and data_offsets in the "
+                "header. Download it again.",
+                file_name=file_name,
+                name=name,
+            )
         )
     dtype, shape, offsets = entry.get("dtype"), tuple(entry["shape"]), entry["data_offsets"]
+    format = _check_type(file_name, name, dtype, shape, offsets)
+    nbytes = format.nbytes(shape)
+    if offsets[1] - offsets[0] != nbytes or offsets[1] > room:
+        raise BadCheckpoint(
+            _(
+                "{file_name}: tensor {name} of dtype {dtype} and shape {shape} lies at {offsets} "
+                "of {room} data bytes; {nbytes} bytes inside the file were expected. Download it "
+                "again.",
+                file_name=file_name,
+                name=name,
+                dtype=dtype,
+                shape=shape,
+                offsets=offsets,
+                room=room,
+                nbytes=nbytes,
+            )
+        )
+    return format, shape, offsets[0], offsets[1]
+
+
+def _check_type(
+    file_name: str, name: str, dtype: object, shape: tuple[int, ...], offsets: Sequence[int]
+) -> Format:
+    """The format of one header entry."""
     if len(shape) > _MAX_DIMENSIONS or len(offsets) != 2:
         raise BadCheckpoint(
-            f"{file_name}: tensor {name} has {len(shape)} dimensions and {len(offsets)} data_offsets; "
-            f"at most {_MAX_DIMENSIONS} and exactly 2 were expected. Download it again."
+            _(
+                "{file_name}: tensor {name} has {shape} dimensions and {offsets} data_offsets; at "
+                "most {max_dimensions} and exactly 2 were expected. Download it again.",
+                file_name=file_name,
+                name=name,
+                shape=len(shape),
+                offsets=len(offsets),
+                max_dimensions=_MAX_DIMENSIONS,
+            )
         )
     format = find_format(dtype) if isinstance(dtype, str) and dtype in _TYPES else None
     if format is None:
         raise UnsupportedModel(
-            f"{file_name}: tensor {name} has the dtype {str(dtype)[:40]!r}, which cannot be read; "
-            f"{', '.join(_TYPES)} can. Get an unquantised variant or a GGUF file."
+            _(
+                "{file_name}: tensor {name} has the dtype {dtype!r}, which cannot be read; {types} "
+                "can. Get an unquantised variant or a GGUF file.",
+                file_name=file_name,
+                name=name,
+                dtype=str(dtype)[:40],
+                types=", ".join(_TYPES),
+            )
         )
     # an empty tensor may still have too large a dimension for any array
     if prod(max(size, 1) for size in shape) > _MAX_VALUES:
         raise BadCheckpoint(
-            f"{file_name}: tensor {name} has the shape {shape}, larger than any model's. Download it again."
+            _(
+                "{file_name}: tensor {name} has the shape {shape}, larger than any model's. "
+                "Download it again.",
+                file_name=file_name,
+                name=name,
+                shape=shape,
+            )
         )
-    nbytes = format.nbytes(shape)
-    if offsets[1] - offsets[0] != nbytes or offsets[1] > room:
-        raise BadCheckpoint(
-            f"{file_name}: tensor {name} of dtype {dtype} and shape {shape} lies at {offsets} of {room} "
-            f"data bytes; {nbytes} bytes inside the file were expected. Download it again."
-        )
-    return format, shape, offsets[0], offsets[1]
+    return format

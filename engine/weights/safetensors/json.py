@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint, ModelNotFound
+from engine.words import _
 
 _MAX_JSON_BYTES = 32 << 20
 _MAX_NESTED, _MAX_ITEMS = 1 << 19, 1 << 22
@@ -18,13 +19,21 @@ def read_json_object(path: Path) -> dict[str, Any]:
     try:
         # Opening a named pipe would block.
         if path.exists() and not path.is_file():
-            raise ModelNotFound(f"{path} is not a plain file; a small JSON file was expected.")
+            raise ModelNotFound(_("{path} is not a plain file; a small JSON file was expected.", path=path))
         with path.open("rb") as file:
             raw = file.read(_MAX_JSON_BYTES + 1)
     except OSError as error:
-        raise ModelNotFound(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise ModelNotFound(
+            _("{path} cannot be read: {strerror}.", path=path, strerror=error.strerror or error)
+        ) from error
     if len(raw) > _MAX_JSON_BYTES:
-        raise BadCheckpoint(f"{path} is larger than {_MAX_JSON_BYTES} bytes; a small JSON file was expected.")
+        raise BadCheckpoint(
+            _(
+                "{path} is larger than {max_json_bytes} bytes; a small JSON file was expected.",
+                path=path,
+                max_json_bytes=_MAX_JSON_BYTES,
+            )
+        )
     return parse_object(raw, str(path))
 
 
@@ -32,14 +41,21 @@ def parse_object(raw: bytes, what: str) -> dict[str, Any]:
     """The JSON object in `raw`; `what` is for error messages. Raises `BadCheckpoint`."""
     if raw.count(b"[") + raw.count(b"{") > _MAX_NESTED or raw.count(b",") > _MAX_ITEMS:
         raise BadCheckpoint(
-            f"{what} holds more lists or more things than any model's; it is damaged. Download it again."
+            _(
+                "{what} holds more lists or more things than any model's; it is damaged. Download it again.",
+                what=what,
+            )
         )
     try:
         value = json.loads(raw, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise BadCheckpoint(f"{what} is not valid JSON ({error}); download it again.") from error
+        raise BadCheckpoint(
+            _("{what} is not valid JSON ({error}); download it again.", what=what, error=error)
+        ) from error
     if not isinstance(value, dict):
-        raise BadCheckpoint(f"{what} holds a JSON {type(value).__name__}; an object was expected.")
+        raise BadCheckpoint(
+            _("{what} holds a JSON {name}; an object was expected.", what=what, name=type(value).__name__)
+        )
     return value
 
 

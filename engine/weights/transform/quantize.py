@@ -17,6 +17,7 @@ from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.tensor import find_format
+from engine.words import _
 
 BLOCK = 32
 PLAIN = ("F32", "F16", "BF16")
@@ -62,9 +63,13 @@ class QuantisedTensor:
                 x = np.ascontiguousarray(blocks[first : first + _AT_ONCE].T)
                 if not self._encode(x, out[first : first + _AT_ONCE]):
                     raise BadCheckpoint(
-                        f"The tensor {self.name} ({self._source.type}) contains a number that is not "
-                        "finite or too large to be quantised; turn off quantisation, or download "
-                        "the model again."
+                        _(
+                            "The tensor {name} ({type}) contains a number that is not finite or "
+                            "too large to be quantised; turn off quantisation, or download the "
+                            "model again.",
+                            name=self.name,
+                            type=self._source.type,
+                        )
                     )
         return out.reshape(-1)
 

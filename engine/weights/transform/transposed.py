@@ -12,6 +12,7 @@ import numpy.typing as npt
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.tensor import FileTensor
+from engine.words import _
 
 _TYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype(np.uint32),
@@ -70,8 +71,13 @@ class Transposed:
     ) -> None:
         if source.type not in _TYPES:
             raise UnsupportedModel(
-                f"The tensor {source.name} of type {source.type} lies transposed in the file, which can be "
-                f"read for {', '.join(_TYPES)} only; choose an unquantised variant or a GGUF file."
+                _(
+                    "The tensor {source} of type {type} lies transposed in the file, which can be "
+                    "read for {types} only; choose an unquantised variant or a GGUF file.",
+                    source=source.name,
+                    type=source.type,
+                    types=", ".join(_TYPES),
+                )
             )
         self._source, self._panels = source, panels or _Panels(source)
         self._order = np.arange(source.shape[1]) if order is None else order
@@ -126,8 +132,12 @@ class UnpackedTransposed:
             values = self._source.dequantise().T[self._order].astype(np.float16)
         if not np.isfinite(values).all():
             raise BadCheckpoint(
-                f"The tensor {self.name} ({self._source.type}) holds a number that is not finite or too "
-                "large; the file is damaged. Download the model again."
+                _(
+                    "The tensor {name} ({type}) holds a number that is not finite or too large; "
+                    "the file is damaged. Download the model again.",
+                    name=self.name,
+                    type=self._source.type,
+                )
             )
         return values
 

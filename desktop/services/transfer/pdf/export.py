@@ -19,6 +19,7 @@ from desktop.store.transfer.exporters.print import first_words, print_pieces
 from desktop.store.transfer.exporters.reading import shown_path, when
 from desktop.store.transfer.exporters.write import written_whole
 from desktop.store.transfer.records import ConversationRecord, Progress
+from engine.words import _
 
 __all__ = ["page_size", "write_pdf"]
 
@@ -46,9 +47,11 @@ def write_pdf(
     # laying out a long document starts timers, which need an event dispatcher in this thread
     _dispatcher = QEventLoop()
     total = 2 + 2 * len(shown_path(conversation))
-    title = first_words(conversation.title, 300) or "Conversation"
+    title = first_words(conversation.title, 300) or _("Conversation")
     made = when(conversation.created_at)
-    about = {"/Title": title, "/Creator": "Inglenook"} | ({"/Subject": f"Chat from {made}"} if made else {})
+    about = {"/Title": title, "/Creator": "Inglenook"} | (
+        {"/Subject": _("Chat from {made}", made=made)} if made else {}
+    )
     with written_whole(path) as part:
         part.touch()  # raises an error that explains trouble with the location
         file = QFile(str(part))
@@ -91,4 +94,6 @@ def _writer(file: QFile, size: QPageSize, title: str) -> QPdfWriter:
 
 
 def _trouble(path: Path) -> StoreError:
-    return StoreError(f"The PDF cannot be saved as {path}. Choose another place, or free some disk space.")
+    return StoreError(
+        _("The PDF cannot be saved as {path}. Choose another place, or free some disk space.", path=path)
+    )

@@ -31,6 +31,7 @@ from desktop.blocks.latex import math_svg
 from desktop.blocks.spans import Span, SpanKind
 from desktop.services.formulas.rich_text import formula_size, fragments, set_descent
 from desktop.store.transfer.exporters.print import FORMULA
+from engine.words import _
 
 __all__ = ["FormulaHandler", "put_inlays"]
 
@@ -198,7 +199,7 @@ def _put_picture(
 ) -> None:
     image = _decoded(shape.name())
     if image.isNull():
-        cursor.insertText("(unreadable picture)", QTextCharFormat())
+        cursor.insertText(_("(unreadable picture)"), QTextCharFormat())
         return
     name = f"picture:{cursor.selectionStart()}"
     document.addResource(QTextDocument.ResourceType.ImageResource.value, QUrl(name), image)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from desktop.services.transfer.pdf.paginator import Mark
+from engine.words import _
 
 if TYPE_CHECKING:
     from pypdf.generic import DictionaryObject
@@ -48,7 +49,11 @@ def add_marks(
     mended: set[int] = set()
     for number, page in enumerate(writer.pages):
         content = DecodedStreamObject()
-        content.set_data(_number(f"{number + 1} of {total}", float(page.mediabox.width), bottom))
+        content.set_data(
+            _number(
+                _("{number} of {total}", number=number + 1, total=total), float(page.mediabox.width), bottom
+            )
+        )
         resources = page["/Resources"].get_object()
         assert isinstance(resources, DictionaryObject)
         fonts = resources.setdefault(NameObject("/Font"), DictionaryObject()).get_object()

@@ -18,6 +18,7 @@ from desktop.store.transfer.exporters.formulas import INLINE, ROW, add_formulas
 from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
 from desktop.store.transfer.exporters.tasks import add_tasks
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -87,11 +88,11 @@ def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> I
     pages = itertools.count(1)
     for conversation in conversations:
         if is_first:
-            yield _head(title or conversation.title or "Conversation")
+            yield _head(title or conversation.title or _("Conversation"))
         yield ("" if is_first else "<hr>\n") + "".join(_article(conversation, pages))
         is_first = False
     if is_first:
-        yield _head(title or "Conversations")
+        yield _head(title or _("Conversations"))
     yield "</body>\n</html>\n"
 
 
@@ -106,7 +107,7 @@ def _head(title: str) -> str:
 
 
 def _article(conversation: ConversationRecord, pages: Iterator[int]) -> Iterator[str]:
-    title = " ".join(conversation.title.split()) or "Conversation"
+    title = " ".join(conversation.title.split()) or _("Conversation")
     yield f'<article>\n<h1 dir="auto">{escape(title)}</h1>\n'
     if made := when(conversation.created_at):
         yield f'<p class="date">{made}</p>\n'
@@ -149,7 +150,7 @@ def renderer() -> MarkdownIt:
     """The renderer for web pages."""
     found = add_directions(make_renderer())
     found.add_render_rule("table_open", _table_open)
-    found.add_render_rule("table_close", lambda *_: "</table>\n</div>\n")
+    found.add_render_rule("table_close", lambda *_unused: "</table>\n</div>\n")
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _
 
 __all__ = ["markdown"]
 
@@ -20,7 +21,7 @@ def markdown(conversations: Iterable[ConversationRecord]) -> Iterator[str]:
 
 
 def _parts(conversation: ConversationRecord) -> Iterator[str]:
-    yield f"# {_escaped(conversation.title) or 'Conversation'}"
+    yield f"# {_escaped(conversation.title) or _('Conversation')}"
     if made := when(conversation.created_at):
         yield f"*{made}*"
     if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:

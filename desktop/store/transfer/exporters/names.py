@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from engine.words import _
+
 __all__ = ["file_name", "free_name"]
 
 LONGEST = 120
@@ -18,7 +20,7 @@ def file_name(title: str) -> str:
     """
     name = " ".join(_UNSAFE.sub(" ", title).split()).strip(". ")
     name = name.encode("utf-8", "ignore")[:LONGEST].decode("utf-8", "ignore").rstrip(". ")
-    return f"{name} chat" if _DEVICES.fullmatch(name) else name or "Chat"
+    return _("{name} chat", name=name) if _DEVICES.fullmatch(name) else name or _("Chat")
 
 
 def free_name(title: str, suffix: str, taken: set[str]) -> str:

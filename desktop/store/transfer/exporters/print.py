@@ -21,6 +21,7 @@ from desktop.store.transfer.exporters.formulas import INLINE, ROW
 from desktop.store.transfer.exporters.html import code_style, highlighted, make_renderer
 from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -100,12 +101,12 @@ def print_pieces(conversation: ConversationRecord) -> Iterator[Piece]:
     """The pieces in order: the head, then every message of the shown path."""
     made = when(conversation.created_at)
     yield Piece(
-        f'<p class="title">{escape(" ".join(conversation.title.split()) or "Conversation")}</p>', 0.0, True
+        f'<p class="title">{escape(" ".join(conversation.title.split()) or _("Conversation"))}</p>', 0.0, True
     )
     if made:
         yield Piece(f'<p class="date">{made}</p>', 3.0, True)
     if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
-        yield _who("System prompt")
+        yield _who(_("System prompt"))
         yield from (replace(piece, bar=True) for piece in _plain(conversation.system_prompt, ""))
     for message in shown_path(conversation):
         yield from _plain(message.text, "") if conversation.kind == NOTEBOOK else _message(message)
@@ -291,9 +292,9 @@ def _printer() -> MarkdownIt:
     found.add_render_rule("blockquote_open", _quote_open)
     found.add_render_rule("blockquote_close", _quote_close)
     found.add_render_rule(
-        NOTE_REF, lambda _renderer, tokens, index, *_: f"<sup>{int(tokens[index].meta['id']) + 1}</sup>"
+        NOTE_REF, lambda _renderer, tokens, index, *_unused: f"<sup>{int(tokens[index].meta['id']) + 1}</sup>"
     )
-    found.add_render_rule(NOTE_BACK, lambda *_: "")
+    found.add_render_rule(NOTE_BACK, lambda *_unused: "")
     return found
 
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import N_, _, translate
 
 __all__ = ["THINKING_TAGS", "label", "pieces", "shown_path", "when", "without_thoughts"]
 
 THINKING_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<|think|>", "<|/think|>"))
-_LABELS = {"user": "You", "assistant": "Assistant", "system": "System", "tool": "Tool"}
+_LABELS = {"user": N_("You"), "assistant": N_("Assistant"), "system": N_("System"), "tool": N_("Tool")}
 
 
 def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
@@ -39,7 +40,7 @@ def _without_thoughts(message: MessageRecord) -> MessageRecord:
     if message.role != "assistant":
         return message
     parts = pieces(message.text)
-    if not any(is_thought for is_thought, _ in parts):
+    if not any(is_thought for is_thought, _unused in parts):
         return message
     return dataclasses.replace(
         message, text="\n\n".join(text for is_thought, text in parts if not is_thought)
@@ -48,9 +49,10 @@ def _without_thoughts(message: MessageRecord) -> MessageRecord:
 
 def label(message: MessageRecord) -> str:
     """The author's name, with that of the model if it is known."""
-    name = " ".join(message.author.split()) or _LABELS.get(
-        message.role, message.role.capitalize() or "Message"
-    )
+    name = " ".join(message.author.split())
+    if not name:
+        role = message.role
+        name = translate(_LABELS[role]) if role in _LABELS else role.capitalize() or _("Message")
     model = message.stats.get("model")
     return f"{name} ({' '.join(model.split())})" if isinstance(model, str) and model.strip() else name
 

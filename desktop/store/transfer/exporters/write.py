@@ -17,6 +17,7 @@ from desktop.store.transfer.exporters.names import free_name
 from desktop.store.transfer.exporters.own import own_json
 from desktop.store.transfer.exporters.reading import without_thoughts
 from desktop.store.transfer.records import ConversationRecord, Progress
+from engine.words import _
 
 __all__ = ["FORMATS", "Choice", "ExportFormat", "export_conversations", "export_folder", "written_whole"]
 
@@ -112,7 +113,7 @@ def export_folder(
         raise _cannot_save(folder, error) from error
     for done, number in enumerate(choice.ids):
         record = choice.record(database, number)
-        for _ in write(record, folder / free_name(record.title, suffix, taken)):
+        for _unused in write(record, folder / free_name(record.title, suffix, taken)):
             if cancel():
                 return
             yield Progress(done, len(choice.ids))
@@ -141,5 +142,9 @@ def written_whole(path: Path) -> Iterator[Path]:
 def _cannot_save(path: Path, error: OSError) -> StoreError:
     why = error.strerror or str(error)
     return StoreError(
-        f"The chats cannot be exported to {path} ({why}). Choose another place, or free some disk space."
+        _(
+            "The chats cannot be exported to {path} ({why}). Choose another place, or free some disk space.",
+            path=path,
+            why=why,
+        )
     )

@@ -33,6 +33,7 @@ from desktop.store.transfer.importers.parts import (
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _
 
 __all__ = ["ChatGpt"]
 
@@ -77,7 +78,7 @@ class ChatGpt:
         for key, node in value["mapping"].items():
             key = clean(key)
             if not isinstance(node, dict):
-                note(f"node {key}", "it is not an object")
+                note(_("node {key}", key=key), _("it is not an object"))
                 continue
             parent = text(node.get("parent")) or None
             found = _message(key, parent, node.get("message"), note)
@@ -90,7 +91,7 @@ class ChatGpt:
         current = text(value.get("current_node")) or _newest(messages)
         shaped = shape(messages, note, current, skipped)
         if not shaped.messages:
-            raise Unreadable("it has no messages")
+            raise Unreadable(_("it has no messages"))
         key = first_text(value.get("conversation_id"), value.get("id")) or shaped.messages[0].key
         kept = rest(value, *_CHAT) | ({"hidden": hidden} if hidden else {})
         return ConversationRecord(
@@ -135,7 +136,7 @@ def _message(key: str, parent: str | None, message: Any, note: Note) -> MessageR
     author, content = mapping(mapping(message).get("author")), mapping(mapping(message).get("content"))
     role, kind = text(author.get("role")), text(content.get("content_type"))
     if role not in _ROLES or not content:
-        note(f"node {key}", "it has no author or no content")
+        note(_("node {key}", key=key), _("it has no author or no content"))
         return None
     about = mapping(message.get("metadata"))
     own = about.get("is_user_system_message") is True

@@ -27,6 +27,7 @@ from desktop.store.transfer.importers.parts import (
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _
 
 __all__ = ["Claude"]
 
@@ -66,7 +67,7 @@ class Claude:
         for number, entry in enumerate(entries, start=1):
             found = _message(entry, last, model)
             if found is None:
-                note(f"message {number}", "it has no sender or no text")
+                note(_("message {number}", number=number), _("it has no sender or no text"))
                 continue
             if is_tree:
                 parent = text(entry.get("parent_message_uuid"))
@@ -78,7 +79,7 @@ class Claude:
             last = found.key
         shaped = shape(messages, note, text(value.get("current_leaf_message_uuid")) or last)
         if not shaped.messages:
-            raise Unreadable("it has no messages")
+            raise Unreadable(_("it has no messages"))
         kept = rest(value, *_CHAT) | rest({"project": value.get("project")})
         folder = " ".join(text(mapping(value.get("project")).get("name")).split())
         return ConversationRecord(

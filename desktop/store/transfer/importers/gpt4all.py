@@ -17,6 +17,7 @@ from desktop.store.transfer.importers.parts import document, join, thought, tool
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import chained, shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _, translate
 
 __all__ = ["LABEL", "MAGIC", "read_chat"]
 
@@ -56,8 +57,12 @@ class _Stream:
     def take(self, count: int) -> bytes:
         if count < 0 or self.at + count > len(self._data):
             raise Unreadable(
-                f"it ends in the middle: byte {self.at:,} should be followed by {count:,} more, of which "
-                "some are missing"
+                _(
+                    "it ends in the middle: byte {at:,} should be followed by {count:,} more, of "
+                    "which some are missing",
+                    at=self.at,
+                    count=count,
+                )
             )
         self.at += count
         return self._data[self.at - count : self.at]
@@ -79,7 +84,13 @@ class _Stream:
         """The number of following entries, each of at least `least` bytes."""
         found = int(self.number(code))
         if not 0 <= found * least <= len(self._data) - self.at:
-            raise Unreadable(f"byte {self.at:,} announces {found:,} entries, more than the file can hold")
+            raise Unreadable(
+                _(
+                    "byte {at:,} announces {found:,} entries, more than the file can hold",
+                    at=self.at,
+                    found=found,
+                )
+            )
         return found
 
 
@@ -89,15 +100,19 @@ def read_chat(data: bytes, note: Note) -> ConversationRecord:
     """
     stream = _Stream(data)
     if stream.take(4) != MAGIC:
-        raise Unreadable("it does not start like a GPT4All chat")
+        raise Unreadable(_("it does not start like a GPT4All chat"))
     version = stream.number("i")
     if not 1 <= version <= NEWEST:
         raise Unreadable(
-            f"it uses version {version} of GPT4All's format; versions 1 to {NEWEST} are supported"
+            _(
+                "it uses version {version} of GPT4All's format; versions 1 to {newest} are supported",
+                version=version,
+                newest=NEWEST,
+            )
         )
     made = seconds(stream.number("q"))
-    key, name, _user, model = (stream.string() for _ in range(4))
-    collections = [stream.string() for _ in range(stream.count("I", 4))] if version >= 3 else []
+    key, name, _user, model = (stream.string() for _unused in range(4))
+    collections = [stream.string() for _unused in range(stream.count("I", 4))] if version >= 3 else []
     if version < 11:
         _skip_engine_state(stream, version)
     found = _items(stream, version, note)
@@ -105,12 +120,13 @@ def read_chat(data: bytes, note: Note) -> ConversationRecord:
     row = chained(messages)
     shaped = shape(row, note, row[-1].key if row else None)
     if not shaped.messages:
-        raise Unreadable("it has no messages")
+        raise Unreadable(_("it has no messages"))
     kept = {"knowledge": collections} if collections else {}
+    rated = any(item.rating for item in found)
     return ConversationRecord(
         SOURCE, key or shaped.messages[0].key, name, made, None, with_chat(shaped.messages, kept),
         shaped.shown_root, shaped.system_prompt,
-        left_out=(*left_out_notes(kept), *((RATINGS, ) if any(item.rating for item in found) else ())),
+        left_out=(*left_out_notes(kept), *((translate(RATINGS),) if rated else ())),
     )  # fmt: skip
 
 
@@ -138,7 +154,10 @@ def _items(stream: _Stream, version: int, note: Note) -> list[_Item]:
         try:
             found.append(_item(stream, version))
         except Unreadable as error:
-            note(f"message {number} of {count:,}", f"{error}; this message and what follows it are lost")
+            note(
+                _("message {number} of {count:,}", number=number, count=count),
+                _("{error}; this message and what follows it are lost", error=error),
+            )
             break
     return found
 
@@ -151,29 +170,29 @@ def _item(stream: _Stream, version: int) -> _Item:
     if version < 10:
         stream.string()  # the prompt again
     item.other = stream.string()
-    _current, item.stopped, up, down = (stream.flag() for _ in range(4))
+    _current, item.stopped, up, down = (stream.flag() for _unused in range(4))
     item.rating = "up" if up else "down" if down else ""
     if version >= 11 and item.name == "Response: ":
         item.failed = stream.flag()
     if version >= 8:
         names = ("collection", "path", "file", "title", "author", "date", "text")
-        for _ in range(stream.count(least=40)):
+        for _unused in range(stream.count(least=40)):
             item.sources.append(
                 {name: stream.string() for name in names}
                 | {name: stream.number("i") for name in ("page", "from", "to")}
             )
     elif version >= 3:
         references = stream.string()
-        texts = [stream.string() for _ in range(stream.count("I", 4))]
+        texts = [stream.string() for _unused in range(stream.count("I", 4))]
         item.sources += [{"references": references, "texts": texts}] if references or texts else []
     if version >= 10:
-        for _ in range(stream.count(least=8)):
+        for _unused in range(stream.count(least=8)):
             url = stream.bytes().decode("utf-8", "replace")
             item.files.append(
                 (clean(url.rsplit("/", 1)[-1]), clean(stream.bytes().decode("utf-8", "replace")))
             )
     if version >= 12:
-        item.inner = [_inner(stream, 0) for _ in range(stream.count(least=16))]
+        item.inner = [_inner(stream, 0) for _unused in range(stream.count(least=16))]
     return item
 
 
@@ -181,13 +200,19 @@ def _name(stream: _Stream) -> str:
     at = stream.at
     name = stream.string()
     if name not in _NAMES:
-        raise Unreadable(f"the message at byte {at:,} has an unknown type")
+        raise Unreadable(_("the message at byte {at:,} has an unknown type", at=at))
     return name
 
 
 def _inner(stream: _Stream, depth: int) -> _Item:
     if depth > _DEEPEST:
-        raise Unreadable(f"its parts are nested more than {_DEEPEST} levels deep at byte {stream.at:,}")
+        raise Unreadable(
+            _(
+                "its parts are nested more than {deepest} levels deep at byte {at:,}",
+                deepest=_DEEPEST,
+                at=stream.at,
+            )
+        )
     item = _Item(_name(stream))
     item.value = stream.string()
     if item.name == "Think: ":
@@ -195,7 +220,7 @@ def _inner(stream: _Stream, depth: int) -> _Item:
     elif item.name == "ToolCall: ":
         item.tool = stream.string()
         given = []
-        for _ in range(stream.count(least=13)):
+        for _unused in range(stream.count(least=13)):
             name = stream.string()
             stream.take(4)
             given.append(f"{name}: {_variant(stream, 0)}")
@@ -207,7 +232,7 @@ def _inner(stream: _Stream, depth: int) -> _Item:
                 tool_result(item.tool, why if failed else result),
             ]
         )
-    item.inner = [_inner(stream, depth + 1) for _ in range(stream.count(least=16))]
+    item.inner = [_inner(stream, depth + 1) for _unused in range(stream.count(least=16))]
     return item
 
 
@@ -225,11 +250,11 @@ def _variant(stream: _Stream, depth: int) -> Any:
     if kind in (8, 9) and depth < _DEEPEST:
         count = stream.count("I", 5)
         if kind == 9:
-            return [_variant(stream, depth + 1) for _ in range(count)]
-        return {stream.string(): _variant(stream, depth + 1) for _ in range(count)}
+            return [_variant(stream, depth + 1) for _unused in range(count)]
+        return {stream.string(): _variant(stream, depth + 1) for _unused in range(count)}
     if kind == 0:
         return ""
-    raise Unreadable(f"the value at byte {at:,} has an unknown type ({kind})")
+    raise Unreadable(_("the value at byte {at:,} has an unknown type ({kind})", at=at, kind=kind))
 
 
 def _message(item: _Item, model: str) -> MessageRecord | None:

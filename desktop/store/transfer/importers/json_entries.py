@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from engine.words import _
+
 __all__ = ["MOST_BYTES", "Entry", "Flaw", "json_entries"]
 
 CHUNK = 1 << 18
@@ -99,7 +101,7 @@ class _Reader:
         if self._in_array:
             yield Flaw(
                 self._place(self._count + 1),
-                "the file ends in the middle of its list",
+                _("the file ends in the middle of its list"),
                 self._before + self._at,
             )
 
@@ -109,7 +111,7 @@ class _Reader:
         place = self._place(self._count)
         try:
             if byte not in b"{[":
-                raise _Bad("this is not a JSON object", self._at)
+                raise _Bad(_("this is not a JSON object"), self._at)
             end = yield from self._end()
             value = self._value(end)
         except _Bad as bad:
@@ -167,8 +169,11 @@ class _Reader:
                 if byte in b"}]":
                     if stack.pop() != _OPEN[byte]:
                         raise _Bad(
-                            f"a “{chr(byte)}” does not match the open bracket (byte "
-                            f"{self._before + place:,})",
+                            _(
+                                "a “{bracket}” does not match the open bracket (byte {before:,})",
+                                bracket=chr(byte),
+                                before=self._before + place,
+                            ),
                             place,
                         )
                     place += 1
@@ -179,7 +184,9 @@ class _Reader:
                     place = yield from self._end_of_string(place + 1)
                     continue
                 if self._ended or len(self._buffer) - place > _LONGEST_WORD:
-                    raise _Bad(f"this is not valid JSON at byte {self._before + place:,}", place)
+                    raise _Bad(
+                        _("this is not valid JSON at byte {before:,}", before=self._before + place), place
+                    )
             yield from self._more()
 
     def _check_open(self, stack: bytearray, at: int, place: int) -> None:
@@ -190,9 +197,9 @@ class _Reader:
         while before > at and self._buffer[before] in b" \t\r\n":
             before -= 1
         if self._buffer[before] not in (b":" if stack[-1] == 0x7B else b"[,"):
-            raise _Bad(f"something is missing before byte {self._before + place:,}", place)
+            raise _Bad(_("something is missing before byte {before:,}", before=self._before + place), place)
         if len(stack) >= DEEPEST:
-            raise _Bad(f"it is nested more than {DEEPEST} levels deep", place)
+            raise _Bad(_("it is nested more than {deepest} levels deep", deepest=DEEPEST), place)
 
     def _end_of_string(self, place: int) -> Generator[int, None, int]:
         while True:
@@ -200,15 +207,17 @@ class _Reader:
             place = found.end() if found else place
             if place < len(self._buffer) - 1 or (place < len(self._buffer) and self._buffer[place] != 0x5C):
                 if self._buffer[place] != 0x22:
-                    raise _Bad(f"a string is not closed (byte {self._before + place:,})", place)
+                    raise _Bad(
+                        _("a string is not closed (byte {before:,})", before=self._before + place), place
+                    )
                 return place + 1
             yield from self._more()
 
     def _more(self) -> Generator[int, None, None]:
         if self._ended:
-            raise _Bad("the file is incomplete", len(self._buffer))
+            raise _Bad(_("the file is incomplete"), len(self._buffer))
         if len(self._buffer) - self._at > self._most:
-            raise _Bad(f"it is larger than {self._most >> 20} MB", len(self._buffer))
+            raise _Bad(_("it is larger than {most} MB", most=self._most >> 20), len(self._buffer))
         yield from self._fill()
 
     def _value(self, end: int) -> Any:
@@ -216,19 +225,25 @@ class _Reader:
             return json.loads(str(memoryview(self._buffer)[self._at : end], "utf-8"))
         except UnicodeDecodeError as error:
             raise _Bad(
-                f"the text is not UTF-8 at byte {self._before + self._at + error.start:,}", end
+                _("the text is not UTF-8 at byte {before:,}", before=self._before + self._at + error.start),
+                end,
             ) from error
         except json.JSONDecodeError as error:
-            why = f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1:,} of it"
-            raise _Bad(f"this is not valid JSON: {why}", end) from error
+            why = _(
+                "{msg}{msg_2} at character {pos:,} of it",
+                msg=error.msg[:1].lower(),
+                msg_2=error.msg[1:],
+                pos=error.pos + 1,
+            )
+            raise _Bad(_("this is not valid JSON: {why}", why=why), end) from error
         except (ValueError, RecursionError) as error:  # a number of thousands of digits
-            raise _Bad("it holds a number that is too long", end) from error
+            raise _Bad(_("it holds a number that is too long"), end) from error
 
     def _place(self, count: int) -> str:
         return (
-            f"entry {count:,} (byte {self._before + self._at:,})"
+            _("entry {count:,} (byte {before:,})", count=count, before=self._before + self._at)
             if self._in_array
-            else f"line {self._line:,}"
+            else _("line {line:,}", line=self._line)
         )
 
     def _skip_space(self) -> Generator[int, None, bool]:

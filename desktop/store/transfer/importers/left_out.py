@@ -9,27 +9,37 @@ from collections.abc import Mapping
 from typing import Any
 
 from desktop.store.transfer.records import MessageRecord
+from engine.words import N_, translate
 
 __all__ = ["ARCHIVED", "RATINGS", "left_out_notes", "with_chat"]
 
-_KEPT = "kept with the chat and in its JSON export, but not shown"
-RATINGS = f"Ratings of replies are {_KEPT}"
-ARCHIVED = "Archived chats are listed with the others"
+RATINGS = N_("Ratings of replies are kept with the chat and in its JSON export, but not shown")
+ARCHIVED = N_("Archived chats are listed with the others")
 _SENTENCES = {
-    "tags": f"Tags are {_KEPT}", "archived": ARCHIVED, "is_archived": ARCHIVED,
-    "draft": f"Unsent text is {_KEPT}", "notes": f"Notes are {_KEPT}",
-    "folder_id": "Folders have no names in the file, so their chats are not in a folder",
-    "summary": f"Summaries are {_KEPT}",
-    "knowledge": f"Collections of documents are named with the chat, but {_KEPT.partition(', ')[2]}",
-    "parameters": f"Sampling parameters that Inglenook does not have are {_KEPT}",
-    "hidden": f"Messages hidden by the other program are {_KEPT}",
-}  # fmt: skip
+    "tags": N_("Tags are kept with the chat and in its JSON export, but not shown"),
+    "archived": ARCHIVED,
+    "is_archived": ARCHIVED,
+    "draft": N_("Unsent text is kept with the chat and in its JSON export, but not shown"),
+    "notes": N_("Notes are kept with the chat and in its JSON export, but not shown"),
+    "folder_id": N_("Folders have no names in the file, so their chats are not in a folder"),
+    "summary": N_("Summaries are kept with the chat and in its JSON export, but not shown"),
+    "knowledge": N_("Collections of documents are named with the chat, but not shown"),
+    "parameters": N_(
+        "Sampling parameters that Inglenook does not have are kept with the chat and in its JSON export, "
+        "but not shown"
+    ),
+    "hidden": N_(
+        "Messages hidden by the other program are kept with the chat and in its JSON export, but not shown"
+    ),
+}
 
 
 def left_out_notes(found: Mapping[str, Any]) -> tuple[str, ...]:
     """A sentence for each of these names that has a value."""
     return tuple(
-        dict.fromkeys(_SENTENCES[name] for name, value in found.items() if name in _SENTENCES and value)
+        dict.fromkeys(
+            translate(_SENTENCES[name]) for name, value in found.items() if name in _SENTENCES and value
+        )
     )
 
 

@@ -16,6 +16,7 @@ from desktop.store.transfer.importers.parts import document, join, thought, tool
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _
 
 __all__ = ["LlamaCpp"]
 
@@ -61,7 +62,7 @@ class LlamaCpp:
                 skipped[key] = None
                 continue
             if about.get("role") not in _ROLES or not key or not isinstance(about.get("content"), str):
-                note(f"message {number}", "it has no id, no role or no content")
+                note(_("message {number}", number=number), _("it has no id, no role or no content"))
                 if key:
                     skipped[key] = _id(about.get("parent")) or None
                 continue
@@ -71,7 +72,7 @@ class LlamaCpp:
             current = max(messages, key=lambda message: message.created_at or 0.0).key if messages else ""
         shaped = shape(messages, note, current, skipped)
         if not shaped.messages:
-            raise Unreadable("it has no messages")
+            raise Unreadable(_("it has no messages"))
         changed = seconds(session.get("lastModified"))
         return ConversationRecord(
             self.source, _id(session.get("id")) or shaped.messages[0].key, text(session.get("name")), None,

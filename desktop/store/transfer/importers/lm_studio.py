@@ -19,6 +19,7 @@ from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.sampling import chat_settings, switched
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _
 
 __all__ = ["LmStudio"]
 
@@ -54,8 +55,10 @@ class LmStudio:
             good = [message for message in found if message is not None]
             if len(good) < max(len(versions), 1):
                 note(
-                    f"message {number}",
-                    "it has no versions" if not versions else "one of its versions has no role or no content",
+                    _("message {number}", number=number),
+                    _("it has no versions")
+                    if not versions
+                    else _("one of its versions has no role or no content"),
                 )
             if not good:
                 continue
@@ -65,7 +68,7 @@ class LmStudio:
             above = (shown or good[-1]).key
         shaped = shape(messages, note, above)
         if not shaped.messages:
-            raise Unreadable("it has no messages")
+            raise Unreadable(_("it has no messages"))
         fields = {
             text(mapping(field).get("key")): mapping(field).get("value")
             for field in items(mapping(value.get("perChatPredictionConfig")).get("fields"))

@@ -15,6 +15,7 @@ from desktop.store.transfer.importers.fields import clean, items, mapping, secon
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.core import Stats
+from engine.words import _
 
 __all__ = ["Own"]
 
@@ -29,11 +30,11 @@ class Own:
         version = value.get("version")
         if not isinstance(version, int) or version > VERSION:
             raise Unreadable(
-                "it was saved by a newer version of Inglenook: update Inglenook, then import it again"
+                _("it was saved by a newer version of Inglenook: update Inglenook, then import it again")
             )
         entries = value.get("messages")
         if not isinstance(entries, list):
-            raise Unreadable("it has no list of messages")
+            raise Unreadable(_("it has no list of messages"))
         messages: dict[str, MessageRecord] = {}
         lost: dict[str, str | None] = {}
         for number, entry in enumerate(entries, start=1):
@@ -42,13 +43,16 @@ class Own:
             found = _message(about, parent)
             if found is None or found.key in messages:
                 note(
-                    f"message {number}",
-                    "it has no key, no role or no text" if found is None else "its key is used twice",
+                    _("message {number}", number=number),
+                    _("it has no key, no role or no text") if found is None else _("its key is used twice"),
                 )
                 lost.setdefault(text(about.get("key")), parent)
                 continue
             if parent is None and about.get("parent") is not None:
-                note(f"message {number}", "the message it replies to is missing, so it was placed at the top")
+                note(
+                    _("message {number}", number=number),
+                    _("the message it replies to is missing, so it was placed at the top"),
+                )
             messages[found.key] = found
         made = seconds(value.get("created_at"))
         key = text(value.get("key")) or chain_key(None, *(message.key for message in messages.values()))
@@ -85,7 +89,7 @@ def _known(value: Any, messages: dict[str, MessageRecord]) -> str | None:
 def _settings(value: Any, note: Note) -> dict[str, dict[str, Any]]:
     good = {clean(name): values for name, values in mapping(value).items() if isinstance(values, dict)}
     if value is not None and (not isinstance(value, dict) or len(good) < len(value)):
-        note("settings", "they are not JSON objects and were ignored")
+        note("settings", _("they are not JSON objects and were ignored"))
     return good
 
 

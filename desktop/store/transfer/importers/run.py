@@ -23,6 +23,7 @@ from desktop.store.transfer.importers.open_webui.database import chat_rows
 from desktop.store.transfer.importers.protocol import LineFormat, Note, Unreadable
 from desktop.store.transfer.importers.sources import TROUBLE, SourceFile, on_disk, opened, source_files
 from desktop.store.transfer.records import Broken, ConversationRecord, Event, LeftOut, Progress
+from engine.words import N_, _, translate
 
 __all__ = ["import_conversations"]
 
@@ -31,7 +32,7 @@ _MOST_NOTES = 100
 """Damaged messages reported for one conversation; the others are only counted."""
 _HEAD = 1024
 _LONGEST = 200
-_OTHER_FILES = "Files without chats (pictures, sounds, account data) were not imported"
+_OTHER_FILES = N_("Files without chats (pictures, sounds, account data) were not imported")
 
 
 def import_conversations(
@@ -48,7 +49,7 @@ def import_conversations(
         try:
             files = stack.enter_context(source_files(path))
         except TROUBLE as error:
-            yield Broken(path.name, f"The file cannot be opened ({_short(error)}).")
+            yield Broken(path.name, _("The file cannot be opened ({reason}).", reason=_short(error)))
             return
         run = _Run(
             RecordWriter(database),
@@ -115,12 +116,18 @@ class _Run:
                 elif self.alone or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
                     yield from self._entries(_after(head, stream), name)
         except TROUBLE as error:
-            yield from self._flaw(Broken(name, f"The file cannot be read completely ({_short(error)})."))
+            yield from self._flaw(
+                Broken(name, _("The file cannot be read completely ({reason}).", reason=_short(error)))
+            )
         if not self.stopped:
             yield from self._close()
             if self._found and self._foreign:
                 yield Broken(
-                    name, f"Entries that are not chats of a known program were skipped: {self._foreign:,}."
+                    name,
+                    _(
+                        "Entries that are not chats of a known program were skipped: {foreign:,}.",
+                        foreign=self._foreign,
+                    ),
                 )
         self.held = held if self._found else [*held, *self.held][:_MOST_NOTES]
         self._others += not self._found
@@ -130,16 +137,18 @@ class _Run:
         """The report on the whole import."""
         if not self.found_any:
             yield from self.held[:_MOST_NOTES]
-            yield Broken(name, "It contains no chats of a known program.")
+            yield Broken(name, _("It contains no chats of a known program."))
         elif self._others:
-            yield LeftOut(_OTHER_FILES, self._others, "{n} file", "{n} files")
+            yield LeftOut(translate(_OTHER_FILES), self._others, files=True)
         for what, count in self._left_out.items():
             yield LeftOut(what, count)
         yield Progress(self.total, self.total)
 
     def _chat(self, data: bytes, name: str) -> Iterator[Event]:
         if len(data) > self.most_bytes:
-            yield from self._flaw(Broken(name, f"It is larger than {self.most_bytes >> 20} MB."))
+            yield from self._flaw(
+                Broken(name, _("It is larger than {most_bytes} MB.", most_bytes=self.most_bytes >> 20))
+            )
         else:
             yield from self._save(lambda note: read_chat(data, note), name)
 
@@ -184,7 +193,10 @@ class _Run:
             self._group.bytes += size
             if self._group.bytes > self.most_bytes:
                 yield from self._flaw(
-                    Broken(self._group.place, f"It is larger than {self.most_bytes >> 20} MB.")
+                    Broken(
+                        self._group.place,
+                        _("It is larger than {most_bytes} MB.", most_bytes=self.most_bytes >> 20),
+                    )
                 )
                 self._group = None
             return
@@ -196,7 +208,9 @@ class _Run:
         elif inner := _inside(value):
             for number, found in enumerate(inner, start=1):
                 yield from self._entry(
-                    Entry(entry.place, found, entry.end), f"{place}, {number:,} in it", size
+                    Entry(entry.place, found, entry.end),
+                    _("{place}, {number:,} in it", place=place, number=number),
+                    size,
                 )
                 yield from self._close()
         else:
@@ -238,7 +252,9 @@ class _Run:
             yield saved
         yield from notes
         if count > _MOST_NOTES:
-            yield Broken(place, f"{count - _MOST_NOTES:,} more of its messages could not be read.")
+            yield Broken(
+                place, _("{count:,} more of its messages could not be read.", count=count - _MOST_NOTES)
+            )
 
     def _flaw(self, broken: Broken) -> Iterator[Event]:
         if self._found or self.alone:

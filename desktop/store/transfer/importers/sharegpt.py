@@ -23,6 +23,7 @@ from desktop.store.transfer.importers.parts import join, placeholder, thought, t
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import chained, shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _
 
 __all__ = ["BareMessages", "ShareGpt"]
 
@@ -84,13 +85,13 @@ def _record(
     for number, entry in enumerate(entries, start=1):
         found = _message(entry)
         if found is None:
-            note(f"message {number}", "it has no known role or no text")
+            note(_("message {number}", number=number), _("it has no known role or no text"))
         else:
             messages.append(found)
     row = chained(messages)
     shaped = shape(row, note, row[-1].key if row else None)
     if not shaped.messages:
-        raise Unreadable("it has no messages")
+        raise Unreadable(_("it has no messages"))
     kept = rest(
         about,
         "id",

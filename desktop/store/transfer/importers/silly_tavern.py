@@ -28,6 +28,7 @@ from desktop.store.transfer.importers.parts import document, join, thought, tool
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _
 
 __all__ = ["SillyTavern"]
 
@@ -92,13 +93,13 @@ class SillyTavern:
         for number, line in enumerate(values[1:], start=1):
             variants, shown = _variants(line, above, cast)
             if not variants:
-                note(f"message {number}", "it has no text")
+                note(_("message {number}", number=number), _("it has no text"))
                 continue
             messages += variants
             above = shown
         shaped = shape(messages, note, above)
         if not shaped.messages:
-            raise Unreadable("it has no messages")
+            raise Unreadable(_("it has no messages"))
         names = [text(head.get("character_name")), text(head.get("user_name"))]
         identity = mapping(head.get("chat_metadata")).get("integrity")
         made = head.get("create_date")
@@ -199,7 +200,9 @@ def _message(
     words = join([thinking, shown, *uses]) if thinking or uses else shown
     files = [file for kind in _MEDIA for file in _files(kind, extra.get(kind))]
     created = seconds(info.get("send_date")) or seconds(line.get("send_date"))
-    author = "" if narrator else f"{name} (hidden)" if hidden and name else "" if hidden else name
+    author = (
+        "" if narrator else _("{name} (hidden)", name=name) if hidden and name else "" if hidden else name
+    )
     return MessageRecord(
         chain_key(above, role, swipe), above, HIDDEN if hidden else role, with_files(files, words), created,
         stats={"model": text(extra.get("model"))} if extra.get("model") else {}, raw=kept or None,

@@ -20,6 +20,7 @@ from typing import IO
 
 from desktop.store.transfer.importers.protocol import Unreadable
 from engine.printable import one_line
+from engine.words import _
 
 __all__ = ["TROUBLE", "SourceFile", "directory_size", "on_disk", "opened", "source_files"]
 
@@ -143,20 +144,28 @@ def on_disk(source: SourceFile, cancel: Callable[[], bool]) -> Iterator[Path | N
 
 
 def _check_room(parts: list[tuple[SourceFile, Path]], folder: Path) -> None:
-    for part, _ in parts:
+    for part, _unused in parts:
         packed = (
             min(part.member.compress_size, part.path.stat().st_size) if part.member is not None else part.size
         )
         if part.size > max(_FREELY, packed * _MOST_RATIO):
             raise Unreadable(
-                f"the archive claims that {packed / 1000000.0:,.1f} MB unpack to "
-                f"{part.size / 1000000.0:,.0f} MB, which is not plausible for chats; if you trust "
-                "it, unpack it yourself and import the file"
+                _(
+                    "the archive claims that {packed:,.1f} MB unpack to {size:,.0f} MB, which is "
+                    "not plausible for chats; if you trust it, unpack it yourself and import the "
+                    "file",
+                    packed=packed / 1000000.0,
+                    size=part.size / 1000000.0,
+                )
             )
-    needed, free = sum(part.size for part, _ in parts), shutil.disk_usage(folder).free
+    needed, free = sum(part.size for part, _unused in parts), shutil.disk_usage(folder).free
     if needed + _LEFT_FREE > free:
         raise Unreadable(
-            f"unpacking it needs {needed / 1000000000.0:,.1f} GB, but the disk of {folder.parent} "
-            f"has {free / 1000000000.0:,.1f} GB free; free some space, or unpack it elsewhere and "
-            "import the file"
+            _(
+                "unpacking it needs {needed:,.1f} GB, but the disk of {parent} has {free:,.1f} GB "
+                "free; free some space, or unpack it elsewhere and import the file",
+                needed=needed / 1000000000.0,
+                parent=folder.parent,
+                free=free / 1000000000.0,
+            )
         )

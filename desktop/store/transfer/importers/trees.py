@@ -9,6 +9,7 @@ from desktop.store.conversations.bulk_insert import chain_key
 from desktop.store.transfer.importers.parts import join
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import MessageRecord
+from engine.words import _
 
 __all__ = ["Shaped", "chained", "shape"]
 
@@ -51,7 +52,9 @@ def shape(
     tree = _Tree(messages, dict(skipped or {}))
     ordered = tree.ordered()
     for key in tree.nodes.keys() - {message.key for message in ordered}:
-        note(f"message {key}", "it replies to itself in a circle, so it has no place in the chat")
+        note(
+            _("message {key}", key=key), _("it replies to itself in a circle, so it has no place in the chat")
+        )
     on_path = tree.path_to(current)
     merged, renamed = _merged(ordered)
     system_prompt, merged = _without_system_prompt(merged)
@@ -174,7 +177,7 @@ def _joined(row: list[MessageRecord], renamed: dict[str, str]) -> MessageRecord:
 def _without_system_prompt(messages: list[MessageRecord]) -> tuple[str, list[MessageRecord]]:
     """Take system messages off the top of the tree, as long as they have no siblings."""
     texts: list[str] = []
-    for _ in range(_MOST_SYSTEM):
+    for _unused in range(_MOST_SYSTEM):
         top = [message for message in messages if message.parent is None]
         if len(top) != 1 or top[0].role != "system":
             break

@@ -18,6 +18,7 @@ from desktop.views.settings.model.device_pane import DevicePane
 from desktop.views.settings.model.drafting_pane import DraftingPane
 from desktop.views.settings.settings_pane import Inspector
 from engine.settings import LoadSettings, Settings, SpeculationSettings
+from engine.words import _
 
 __all__ = ["ModelSettingsController"]
 
@@ -65,9 +66,9 @@ class ModelSettingsController(QObject):
         pane.changed.connect(self._set_drafting)
         pane.reset_requested.connect(lambda name: session.reset_setting(SpeculationSettings, name))
         pane.candidates_requested.connect(self._look_for_drafts)
-        pane.file_requested.connect(lambda: ask("Choose a draft model's file", self._draft_with))
+        pane.file_requested.connect(lambda: ask(_("Choose a draft model's file"), self._draft_with))
         pane.folder_requested.connect(
-            lambda: ask("Choose a draft model's folder", self._draft_with, folder=True)
+            lambda: ask(_("Choose a draft model's folder"), self._draft_with, folder=True)
         )
         session.drafts.changed.connect(pane.show_candidates)
         session.model_changed.connect(pane.show_model)

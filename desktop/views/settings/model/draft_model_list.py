@@ -20,10 +20,11 @@ from desktop.services.models.draft_models import DraftCandidate
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import text_label
 from engine.printable import one_line
+from engine.words import N_, _, translate
 
 __all__ = ["CHECKING", "DraftModelList"]
 
-CHECKING = "Checking whether it fits…"
+CHECKING = N_("Checking whether it fits…")
 _REASON_CHARACTERS = 160
 _MOST_REFUSED = 3
 """If more models than these do not fit, they are hidden until asked for."""
@@ -77,7 +78,7 @@ class _Choice(QWidget):
 
     def show_candidate(self, candidate: DraftCandidate) -> None:
         problem = candidate.problem
-        words = CHECKING if problem is None else problem or candidate.entry.detail or "It fits."
+        words = translate(CHECKING) if problem is None else problem or candidate.entry.detail or _("It fits.")
         self.words.setText(
             words if len(words) <= _REASON_CHARACTERS else words[: _REASON_CHARACTERS - 1] + "…"
         )
@@ -103,7 +104,7 @@ class DraftModelList(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName("Draft model")
+        self.setAccessibleName(_("Draft model"))
         self._chosen = ""
         self._choices: dict[str, _Choice] = {}
         self._refused: frozenset[str] = frozenset()
@@ -173,9 +174,9 @@ class DraftModelList(QWidget):
             )
         self.more.setVisible(count > _MOST_REFUSED)
         self.more.setText(
-            f"Hide the {count} that do not fit"
+            _("Hide the {count} that do not fit", count=count)
             if self.more.isChecked()
-            else f"Show {count} that do not fit, and why"
+            else _("Show {count} that do not fit, and why", count=count)
         )
 
     def _take(self, path: str) -> None:

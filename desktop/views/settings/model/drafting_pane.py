@@ -20,15 +20,16 @@ from desktop.views.settings.model.draft_model_list import DraftModelList
 from desktop.views.settings.model.drafting_stats import DraftingStats
 from engine.core import ModelInfo, Stats
 from engine.settings import SpeculationSettings, setting_info
+from engine.words import N_, _, translate
 
 __all__ = ["REPLACED", "DraftingPane"]
 
 REPLACED = ("method", "draft_model")
 """The settings that this pane shows instead of the form."""
 
-_NO_TARGET = "Load a model to see which models can draft for it."
-_HAS_HEAD = "This model comes with a head of its own for drafting."
-_NO_CANDIDATE = "No other models were found. Choose a smaller model of the same family."
+_NO_TARGET = N_("Load a model to see which models can draft for it.")
+_HAS_HEAD = N_("This model comes with a head of its own for drafting.")
+_NO_CANDIDATE = N_("No other models were found. Choose a smaller model of the same family.")
 
 
 class DraftingPane(QWidget):
@@ -52,7 +53,7 @@ class DraftingPane(QWidget):
         self._model: ModelInfo | None = None
         self.method = Row(infos["method"], str)
         self.method.editor.edited.connect(lambda value: self.changed.emit("method", value))
-        self.method.rename("Drafting method")  # The pane has the setting's own name.
+        self.method.rename(_("Drafting method"))  # The pane has the setting's own name.
         self.model = Row(infos["draft_model"], str)
         self.model.editor.hide()  # The models are below it.
         for row, name in ((self.method, "method"), (self.model, "draft_model")):
@@ -65,9 +66,9 @@ class DraftingPane(QWidget):
         self.models = QWidget()
         self.choices = DraftModelList()
         self.choices.chosen.connect(lambda path: self.changed.emit("draft_model", path))
-        self.file, self.folder = QPushButton("Choose file…"), QPushButton("Choose folder…")
-        self.file.setAccessibleName("Choose a draft model's file")
-        self.folder.setAccessibleName("Choose a draft model's folder")
+        self.file, self.folder = QPushButton(_("Choose file…")), QPushButton(_("Choose folder…"))
+        self.file.setAccessibleName(_("Choose a draft model's file"))
+        self.folder.setAccessibleName(_("Choose a draft model's folder"))
         self.file.clicked.connect(self.file_requested)
         self.folder.clicked.connect(self.folder_requested)
         buttons = fill(QHBoxLayout(), self.file, self.folder, 1, spacing=6)
@@ -118,9 +119,15 @@ class DraftingPane(QWidget):
         if self._settings.method == "mtp":
             self.method.show_note(problem)
         else:
-            self.method.show_note(_HAS_HEAD if can_draft and not drafting else "", "muted")
+            self.method.show_note(translate(_HAS_HEAD) if can_draft and not drafting else "", "muted")
         self.models.setVisible(self._settings.method == "model")
-        hint = _NO_TARGET if model is None else "" if self.choices.paths() else _NO_CANDIDATE
+        hint = (
+            translate(_NO_TARGET)
+            if model is None
+            else ""
+            if self.choices.paths()
+            else translate(_NO_CANDIDATE)
+        )
         self.model.show_note(hint, "muted")
         self.choices.setVisible(not hint)
         self.figures.setVisible(drafting)

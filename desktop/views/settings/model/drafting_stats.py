@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QVBoxLayout, QWidget
 
 from desktop.views.layout.fill import fill
 from engine.core import Stats
+from engine.words import _
 
 __all__ = ["DraftingStats", "speed_words"]
 
@@ -17,19 +18,19 @@ _SAME = 0.03
 def speed_words(speedup: float, adaptive: bool) -> str:
     """A speed-up in words; 0 is not known yet."""
     if speedup <= 0:
-        return "Speed-up: measuring…"
+        return _("Speed-up: measuring…")
     if speedup >= 1 + _SAME:
         return (
-            f"{speedup:.1f}× the speed without drafting"
+            _("{speedup:.1f}× the speed without drafting", speedup=speedup)
             if speedup >= 1.1
-            else (f"{speedup:.2f}× the speed without drafting")
+            else (_("{speedup:.2f}× the speed without drafting", speedup=speedup))
         )
     if speedup > 1 - _SAME:
-        return "Same speed as without drafting"
+        return _("Same speed as without drafting")
     return (
-        f"Paused: slower than without drafting ({speedup:.2f}×)"
+        _("Paused: slower than without drafting ({speedup:.2f}×)", speedup=speedup)
         if adaptive
-        else f"Slower than without drafting ({speedup:.2f}×)"
+        else _("Slower than without drafting ({speedup:.2f}×)", speedup=speedup)
     )
 
 
@@ -43,7 +44,7 @@ class DraftingStats(QWidget):
         self.bar.setRange(0, 1000)
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(6)
-        self.bar.setAccessibleName("Accepted drafts")
+        self.bar.setAccessibleName(_("Accepted drafts"))
         fill(
             QVBoxLayout(self), self.per_pass, self.bar, self.kept, self.speed, margins=(0, 2, 0, 2), spacing=4
         )
@@ -62,14 +63,20 @@ class DraftingStats(QWidget):
         if stats is None or not drafted:
             known = stats is not None and stats.new_tokens > 1
             self.per_pass.setText(
-                "No tokens were drafted in the last reply."
+                _("No tokens were drafted in the last reply.")
                 if known
-                else ("Statistics appear after the next reply.")
+                else (_("Statistics appear after the next reply."))
             )
             return
-        self.per_pass.setText(f"{stats.tokens_per_pass:.1f} tokens per pass of the model")
+        self.per_pass.setText(
+            _("{tokens_per_pass:.1f} tokens per pass of the model", tokens_per_pass=stats.tokens_per_pass)
+        )
         self.bar.setValue(round(1000 * stats.acceptance_rate))
         self.kept.setText(
-            f"{100 * stats.acceptance_rate:.0f} % of {stats.drafted_tokens:,} drafted tokens accepted"
+            _(
+                "{acceptance_rate:.0f} % of {drafted_tokens:,} drafted tokens accepted",
+                acceptance_rate=100 * stats.acceptance_rate,
+                drafted_tokens=stats.drafted_tokens,
+            )
         )
         self.speed.setText(speed_words(stats.speedup, adaptive))

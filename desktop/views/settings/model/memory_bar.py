@@ -17,11 +17,12 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
-from desktop.services.models.memory_forecast import PARTS, MemoryForecast, Place
+from desktop.services.models.memory_forecast import MEMORY, PARTS, MemoryForecast, Place
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import text_label
 from engine.errors import BadSetting
 from engine.units import size_text
+from engine.words import _, translate
 
 __all__ = ["MemoryBar", "fit_words"]
 
@@ -31,15 +32,16 @@ def fit_words(places: Sequence[Place]) -> str:
     short = [place for place in places if place.free < 0]
     if not short:
         return ""
-    what = " and ".join(
-        f"{size_text(-place.free)} more memory is needed"
-        if place.name == "Memory"
-        else f"{size_text(-place.free)} more memory is needed on {place.name}"
+    what = _(" and ").join(
+        _("{size} more memory is needed", size=size_text(-place.free))
+        if place.name == MEMORY
+        else _("{size} more memory is needed on {place}", size=size_text(-place.free), place=place.name)
         for place in short
     )
-    return (
-        f"This will not fit: {what}. Choose a shorter context, a smaller cache type, no draft model, "
-        "or a smaller model."
+    return _(
+        "This will not fit: {what}. Choose a shorter context, a smaller cache type, no draft "
+        "model, or a smaller model.",
+        what=what,
     )
 
 
@@ -139,24 +141,24 @@ class MemoryBar(QWidget):
         self._titles: list[QLabel] = []
         self._bars: list[_Bar] = []
         self._of_draft: list[QWidget] = []
-        self._sizes = [QLabel() for _ in (*PARTS, "Free")]
+        self._sizes = [QLabel() for _unused in (*map(translate, PARTS), _("Free"))]
         self._lines = QVBoxLayout()
         self._lines.setSpacing(4)
         self.warning = text_label(tone="danger", wraps=True)
-        self.words = text_label("Load a model to see how its memory is used.", "muted", wraps=True)
+        self.words = text_label(_("Load a model to see how its memory is used."), "muted", wraps=True)
         self._legend = QWidget()
         grid = QGridLayout(self._legend)
         grid.setContentsMargins(0, 2, 0, 0)
         grid.setHorizontalSpacing(8)
         grid.setVerticalSpacing(3)
         grid.setColumnStretch(1, 1)
-        for part, name in enumerate((*PARTS, "Free")):
+        for part, name in enumerate((*map(translate, PARTS), _("Free"))):
             label, size = QLabel(name), self._sizes[part]
             label.setProperty("tone", "muted")
             size.setAlignment(Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter)
             for column, widget in enumerate((_Swatch(part), label, size)):
                 grid.addWidget(widget, part, column)
-                if name == "Draft model":
+                if PARTS[part : part + 1] == ("Draft model",):
                     self._of_draft.append(widget)
         fill(
             QVBoxLayout(self),
@@ -194,7 +196,7 @@ class MemoryBar(QWidget):
             title.setVisible(at < len(places))
             bar.setVisible(at < len(places))
             if at < len(places):
-                title.setText(f"{places[at].name}, {size_text(places[at].total)}")
+                title.setText(f"{translate(places[at].name)}, {size_text(places[at].total)}")
                 bar.show_place(places[at])
         sums = [sum(place.parts[part] for place in places) for part in range(len(PARTS))]
         texts = [*map(size_text, sums), size_text(sum(max(0, place.free) for place in places))]
@@ -206,7 +208,11 @@ class MemoryBar(QWidget):
         self.warning.setText(warning)
         self.warning.setVisible(bool(warning))
         self._legend.setVisible(bool(places))
-        self.words.setText("Load a model to see how its memory is used.")
+        self.words.setText(_("Load a model to see how its memory is used."))
         self.words.setVisible(not places)
-        said = "; ".join(f"{name}: {text}" for name, text in zip((*PARTS, "Free"), texts, strict=True))
-        self.setAccessibleName(f"Memory. {said}. {warning}" if places else self.words.text())
+        said = "; ".join(
+            f"{name}: {text}" for name, text in zip((*map(translate, PARTS), _("Free")), texts, strict=True)
+        )
+        self.setAccessibleName(
+            _("Memory. {said}. {warning}", said=said, warning=warning) if places else self.words.text()
+        )

@@ -14,6 +14,7 @@ from engine.core import ModelInfo
 from engine.errors import BadSetting
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
+from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
     from engine.backends.choice import Usable
@@ -28,9 +29,9 @@ class ReloadStrip(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        words = text_label("These changes take effect when the model is reloaded.", "muted", wraps=True)
-        self.button = QPushButton("Reload now")
-        self.button.setToolTip("Reload the model with these settings.")
+        words = text_label(_("These changes take effect when the model is reloaded."), "muted", wraps=True)
+        self.button = QPushButton(_("Reload now"))
+        self.button.setToolTip(_("Reload the model with these settings."))
         self.button.clicked.connect(self.requested)
         fill(QHBoxLayout(self), (words, 1), self.button, margins=(0, 0, 0, 0))
         self._inside = (words, self.button)
@@ -74,11 +75,11 @@ class MemoryLine(QWidget):
 
     def _estimate(self) -> None:
         if self._info is None:
-            self._write("Load a model to see how much memory its context needs.", True)
+            self._write(_("Load a model to see how much memory its context needs."), True)
             return
         # A source without a cache of its own.
         if not self._info.kv_shapes and not self._info.state_bytes:
-            self._write("This model has no cache on this computer.", True)
+            self._write(_("This model has no cache on this computer."), True)
             return
         # With a model loaded, all that these import has been imported.
         from engine.backends.choice import Usable
@@ -98,21 +99,28 @@ class MemoryLine(QWidget):
         except BadSetting as error:
             self._write(str(error), False)
             return
-        text = (
-            f"{found.context_length:,} tokens: {size_text(found.context_bytes)} "
-            f"({size_text(found.bytes_per_token)} per token); {size_text(found.free_bytes)} "
-            f"free{f' on {target.where}' if target.where else ''}"
+        if target.where:
+            words = N_("{tokens:,} tokens: {size} ({each} per token); {free} free on {where}")
+        else:
+            words = N_("{tokens:,} tokens: {size} ({each} per token); {free} free")
+        text = translate(
+            words,
+            tokens=found.context_length,
+            size=size_text(found.context_bytes),
+            each=size_text(found.bytes_per_token),
+            free=size_text(found.free_bytes),
+            where=target.where,
         )
         if found.total_bytes > found.context_bytes:
-            text += f". With the caches of other chats, up to {size_text(found.total_bytes)}."
+            text += _(". With the caches of other chats, up to {size}.", size=size_text(found.total_bytes))
         if not found.fits:
-            text = (
-                f"{text.rstrip('.')}. This does not fit in memory. Choose a shorter context or a "
-                "smaller cache type."
+            text = _(
+                "{text}. This does not fit in memory. Choose a shorter context or a smaller cache type.",
+                text=text.rstrip("."),
             )
         self._write(text, found.fits)
 
     def _write(self, text: str, good: bool) -> None:
         set_styled(self.label, "tone", "muted" if good else "danger")
         self.label.setText(text)
-        self.label.setAccessibleName(f"Memory for the context: {text}")
+        self.label.setAccessibleName(_("Memory for the context: {text}", text=text))

@@ -27,7 +27,7 @@ from desktop.views.transcript.rendering.inline_objects import SPOKEN
 from desktop.views.transcript.rendering.markdown import SafeDocument, set_markdown
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.style import Style
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = [
     "Landmark", "cell_text", "copied_text", "landmarks", "sentence_beside", "table_at", "write_message",
@@ -130,7 +130,7 @@ def write_message(document: QTextDocument, rows: Iterable[Row], style: Style) ->
     for row in [*rows, None]:
         if thinks and (row is None or row.block is None or not row.block.thought):
             thinks = False
-            writer.plain("End of the thoughts", muted=True)
+            writer.plain(_("End of the thoughts"), muted=True)
         if code and (row is None or row.kind is not RowKind.CODE or row.first):
             _write_code(writer, code)
             code = []
@@ -140,15 +140,17 @@ def write_message(document: QTextDocument, rows: Iterable[Row], style: Style) ->
             code.append(row)
         elif row.kind is RowKind.MATH:
             words = spoken_math(row.text)
-            writer.place("formula", words, f"Formula: {words}", row.text)
+            writer.place("formula", words, _("Formula: {words}", words=words), row.text)
         elif row.kind is RowKind.THOUGHT:
-            what = "shown. Press Enter to hide them." if row.open else "hidden. Press Enter to show them."
+            what = (
+                _("shown. Press Enter to hide them.") if row.open else _("hidden. Press Enter to show them.")
+            )
             writer.place("thought", row.text, f"{row.text}, {what}", "", row.ordinal)
             thinks = row.open
         elif row.kind is RowKind.MORE:
-            writer.place("more", row.text, f"{row.text}. Press Enter.")
+            writer.place("more", row.text, _("{text}. Press Enter.", text=row.text))
         elif row.kind is RowKind.ATTACHMENT:
-            writer.plain(f"Attached file: {row.text}")
+            writer.plain(_("Attached file: {text}", text=row.text))
         elif row.kind in (RowKind.BUBBLE, RowKind.NOTICE):
             writer.plain(row.text)
         elif row.kind in (RowKind.TEXT, RowKind.TABLE, RowKind.TOKENS) and row.block is not None:
@@ -173,7 +175,13 @@ def landmarks(document: QTextDocument, written: Iterable[Landmark]) -> list[Land
         start, end = block.position(), block.position() + len(block.text())
         if level:
             found.append(
-                Landmark("heading", start, end, f"Heading level {level}: {block.text()}", block.text())
+                Landmark(
+                    "heading",
+                    start,
+                    end,
+                    _("Heading level {level}: {text}", level=level, text=block.text()),
+                    block.text(),
+                )
             )
         if group is not None and group.objectIndex() not in lists:
             lists.add(group.objectIndex())
@@ -187,7 +195,9 @@ def landmarks(document: QTextDocument, written: Iterable[Landmark]) -> list[Land
     for table in _tables(document):
         size = ngettext("{n} row", "{n} rows", table.rows())
         columns = ngettext("{n} column", "{n} columns", table.columns())
-        words = f"Table with {size} and {columns}. Press Enter to read its cells."
+        words = _(
+            "Table with {size} and {columns}. Press Enter to read its cells.", size=size, columns=columns
+        )
         lines = ["\t".join(cell_text(table, row, column) for column in range(table.columns()))
                  for row in range(table.rows())]  # fmt: skip
         found.append(Landmark("table", table.firstPosition(), table.lastPosition(), words, "\n".join(lines)))
@@ -210,13 +220,18 @@ def _links(block: QTextBlock) -> list[Landmark]:
                 Landmark("link", part.position(), part.position() + part.length(), part.text(), address)
             )
         place += 1
-    return [Landmark(link.kind, link.start, link.end, f"Link: {link.words}", link.source) for link in found]
+    return [
+        Landmark(link.kind, link.start, link.end, _("Link: {words}", words=link.words), link.source)
+        for link in found
+    ]
 
 
 def _formulas(block: QTextBlock) -> list[Landmark]:
     """The formulas among the words of a paragraph."""
     return [
-        Landmark("formula", start, start + length, f"Formula: {words}", str(shape.property(SPOKEN)))
+        Landmark(
+            "formula", start, start + length, _("Formula: {words}", words=words), str(shape.property(SPOKEN))
+        )
         for start, length, shape in fragments(block)
         if shape.hasProperty(SPOKEN)
         and (words := block.text()[start - block.position() : start - block.position() + length])

@@ -31,21 +31,27 @@ from desktop.views.transcript.rows import RowKind
 from desktop.views.transcript.style import Style
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
+from engine.words import N_, _, translate
 
 __all__ = ["KEYS", "ReadingPage", "message_beginning", "message_words"]
 
 _LINES = 4
 _LONGEST, _FURTHEST = 80, 20_000
-_NAMES = {
-    "heading": "headings", "code": "code blocks", "list": "lists", "table": "tables", "formula": "formulas",
-    "link": "links",
-}  # fmt: skip
+_ENDS = {
+    "heading": (N_("No more headings"), N_("No headings in this message")),
+    "code": (N_("No more code blocks"), N_("No code blocks in this message")),
+    "list": (N_("No more lists"), N_("No lists in this message")),
+    "table": (N_("No more tables"), N_("No tables in this message")),
+    "formula": (N_("No more formulas"), N_("No formulas in this message")),
+    "link": (N_("No more links"), N_("No links in this message")),
+}
+"""What is said where no further landmark of a kind follows, and where there is none."""
 KEYS = {
     Qt.Key.Key_H: "heading", Qt.Key.Key_C: "code", Qt.Key.Key_L: "list", Qt.Key.Key_T: "table",
     Qt.Key.Key_M: "formula", Qt.Key.Key_K: "link",
 }  # fmt: skip
 """A key goes to the next landmark of its kind, with Shift to the previous one."""
-_HINT = (
+_HINT = N_(
     "H: next heading, C: code block, L: list, T: table, M: formula, K: link, S: sentence; with Shift: "
     "previous. N, P: next, previous message. Ctrl+C: copy what is at the caret. Menu key: message menu. "
     "Esc: back to the chat."
@@ -67,11 +73,17 @@ def message_beginning(item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS) ->
 
 def message_words(item: MessageItem, place: int, count: int, beginning: str) -> str:
     """Author, place, state and beginning of a message, as a screen reader says them."""
-    parts = [author_label(item), f"{place + 1} of {count}"]
+    parts = [author_label(item), _("{place} of {count}", place=place + 1, count=count)]
     if item.variant_count > 1:
-        parts.append(f"version {item.variant_index + 1} of {item.variant_count}")
+        parts.append(
+            _(
+                "version {variant_index} of {variant_count}",
+                variant_index=item.variant_index + 1,
+                variant_count=item.variant_count,
+            )
+        )
     if item.running:
-        parts.append("being written")
+        parts.append(_("being written"))
     elif item.notice:
         parts.append(item.notice)
     elif item.footer:
@@ -104,10 +116,10 @@ class ReadingPage(QFrame):
         super().__init__(viewport)
         self.setObjectName("readingPage")
         self.setAutoFillBackground(True)
-        self.setAccessibleName("Reading view")
+        self.setAccessibleName(_("Reading view"))
         self.list = QListWidget()
         self.list.setProperty("tone", "order")
-        self.list.setAccessibleName("Messages")
+        self.list.setAccessibleName(_("Messages"))
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.currentRowChanged.connect(self._show)
         self.list.itemActivated.connect(self._enter)
@@ -118,12 +130,12 @@ class ReadingPage(QFrame):
             Qt.TextInteractionFlag.TextBrowserInteraction | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
         self.text.followed.connect(self._follow)
-        self.text.setAccessibleDescription(_HINT)
+        self.text.setAccessibleDescription(translate(_HINT))
         self.list.installEventFilter(self)
         self.text.installEventFilter(self)
         self.text.viewport().installEventFilter(self)
         self.list.viewport().installEventFilter(self)
-        self.hint = text_label(_HINT, "muted", wraps=True)
+        self.hint = text_label(translate(_HINT), "muted", wraps=True)
         fill(QVBoxLayout(self), self.list, (self.text, 1), self.hint, margins=(12, 8, 12, 8), spacing=8)
         self.landmarks: list[Landmark] = []
         self._messages: list[MessageRows] = []
@@ -218,7 +230,14 @@ class ReadingPage(QFrame):
         self._read = MessageRows(item, self._tags)
         self._write()
         self._put_caret(0)
-        self.text.setAccessibleName(f"Message from {author_label(item)}, {row + 1} of {len(self._messages)}")
+        self.text.setAccessibleName(
+            _(
+                "Message from {author_label}, {row} of {messages}",
+                author_label=author_label(item),
+                row=row + 1,
+                messages=len(self._messages),
+            )
+        )
 
     def _write(self) -> None:
         read, style = self._read, self._style
@@ -244,8 +263,8 @@ class ReadingPage(QFrame):
         places = [each for each in self.landmarks if each.kind == kind]
         left = [each for each in places if (each.start > here if by > 0 else each.start < here)]
         if not left:
-            words = f"No more {_NAMES[kind]}" if places else f"No {_NAMES[kind]} in this message"
-            announce(self.text, words)
+            no_more, none = _ENDS[kind]
+            announce(self.text, translate(no_more if places else none))
             return
         found = left[0] if by > 0 else left[-1]
         self._put_caret(found.start)
@@ -255,7 +274,7 @@ class ReadingPage(QFrame):
         """Go to the next (1) or previous (-1) sentence, and say it."""
         found = sentence_beside(self.text.document(), self.text.textCursor().position(), by)
         if found is None:
-            announce(self.text, "No more sentences")
+            announce(self.text, _("No more sentences"))
             return
         self._put_caret(found[0])
         announce(self.text, found[1])
@@ -267,7 +286,7 @@ class ReadingPage(QFrame):
             self.list.setCurrentRow(row)
             announce(self.text, self.list.item(row).text())
         else:
-            announce(self.text, "No more messages")
+            announce(self.text, _("No more messages"))
 
     def copied(self) -> str:
         """What Ctrl+C copies: the selection, or the innermost code, table, list, formula or link at the
@@ -311,7 +330,7 @@ class ReadingPage(QFrame):
             self._write()
             self._put_caret(found.start)
             words = [each.words for each in self._here() if each.kind == "thought"]
-            announce(self.text, words[0] if words else "More of the message is shown.")
+            announce(self.text, words[0] if words else _("More of the message is shown."))
             return
         table = table_at(self.text.document(), self.text.textCursor().position())
         if table is not None:

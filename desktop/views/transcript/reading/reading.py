@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QMenu
 from desktop.services.system.debounce import debounce
 from desktop.views.transcript.commands import add_message_actions, copy_text
 from desktop.views.transcript.parts import TranscriptParts
+from engine.words import _
 
 if TYPE_CHECKING:
     from desktop.views.transcript.reading.page import ReadingPage
@@ -76,8 +77,8 @@ class Reading(QObject):
             return
         menu = QMenu(page)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.addAction("Copy", lambda: copy_text(page.copied()))
-        menu.addAction("Select all", page.text.selectAll)
+        menu.addAction(_("Copy"), lambda: copy_text(page.copied()))
+        menu.addAction(_("Select all"), page.text.selectAll)
         menu.addSeparator()
         add_message_actions(menu, self._parts, self._parts.messages.message(message).item, self._act)
         menu.popup(place)

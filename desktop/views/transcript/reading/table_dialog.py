@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton, QDialog, QTableWidget, QTableWidgetItem, QVBoxLayout, QWidget
 
 from desktop.views.layout.fill import fill
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["TableDialog"]
 
@@ -19,7 +19,7 @@ class TableDialog(QDialog):
     def __init__(self, cells: Sequence[Sequence[str]], parent: QWidget) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle("Table")
+        self.setWindowTitle(_("Table"))
         head, rows = cells[0], cells[1:]
         self.table = QTableWidget(len(rows), len(head))
         self.table.setAccessibleName(ngettext("Table with {n} row", "Table with {n} rows", len(rows)))
@@ -29,7 +29,7 @@ class TableDialog(QDialog):
         self.table.setCornerButtonEnabled(False)
         corner = self.table.findChild(QAbstractButton)  # empty, but Qt shows it to screen readers
         if corner is not None:
-            corner.setAccessibleName("Corner of the table")
+            corner.setAccessibleName(_("Corner of the table"))
         for row, values in enumerate(rows):
             for column, value in enumerate(values):
                 self.table.setItem(row, column, QTableWidgetItem(value))

@@ -11,6 +11,7 @@ from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
 from desktop.views.widgets.icons import tinted
+from engine.words import _
 
 __all__ = ["ATTACHMENT_ACTION", "AttachmentRow"]
 
@@ -29,7 +30,7 @@ class AttachmentRow(RowWidget):
         self.button.setObjectName("chip")
         self.button.setCursor(Qt.CursorShape.PointingHandCursor)
         self.button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.button.setToolTip("Show the text of this file")
+        self.button.setToolTip(_("Show the text of this file"))
         self.button.clicked.connect(self._clicked)
         self.watch(self.button)
         self.peek = QLabel(self)
@@ -44,20 +45,22 @@ class AttachmentRow(RowWidget):
         self.button.setIcon(tinted(kind_of(self._name(row)), colour, colour))
         side = round(style.em * 0.8)
         self.button.setIconSize(QSize(side, side))
-        self.button.setAccessibleName(f"Attached file {row.text}")
+        self.button.setAccessibleName(_("Attached file {text}", text=row.text))
         self.peek.setFont(style.small_font)
         self.peek.setStyleSheet(
             f"background: {style.colours.notice.name()}; color: {style.colours.text.name()}; border-radius: "
             "6px; padding: 4px 8px;"
         )
         self.peek.setText(row.peek)
-        self.peek.setAccessibleName(f"Found in {row.text}: {row.peek}" if row.peek else "")
+        self.peek.setAccessibleName(
+            _("Found in {text}: {peek}", text=row.text, peek=row.peek) if row.peek else ""
+        )
         self.peek.setVisible(bool(row.peek))
-        self.setAccessibleName(f"Attached file {row.text}")
+        self.setAccessibleName(_("Attached file {text}", text=row.text))
 
     @staticmethod
     def _name(row: Row) -> str:
-        files, _ = split(row.source)
+        files, _unused = split(row.source)
         return files[0][1].name if files else row.text
 
     def fit(self, width: int) -> int:

@@ -25,6 +25,7 @@ from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
 from desktop.views.widgets.icons import IconButton
+from engine.words import _
 
 __all__ = ["CodeRow"]
 
@@ -46,12 +47,12 @@ class CodeRow(SidewaysRow):
         self._shown = ""
         self._measured, self._widest = 0, 0.0
         self._set_wrap(False)
-        self.wrap = IconButton("wrap", "Wrap long lines", self)
+        self.wrap = IconButton("wrap", _("Wrap long lines"), self)
         self.wrap.setCheckable(True)
         self.wrap.clicked.connect(self._toggle_wrap)
-        self.save = IconButton("download", "Save code as a file", self)
+        self.save = IconButton("download", _("Save code as a file"), self)
         self.save.clicked.connect(self._save)
-        self.button = IconButton("copy", "Copy code", self)
+        self.button = IconButton("copy", _("Copy code"), self)
         self.button.clicked.connect(self._copy)
         self._buttons = (self.wrap, self.save, self.button)
         for button in self._buttons:
@@ -86,11 +87,11 @@ class CodeRow(SidewaysRow):
     def _copy(self) -> None:
         if self.row is not None:
             self.signals.code_copied.emit(self.row)
-        self.button.set_face("check", "Copied")
+        self.button.set_face("check", _("Copied"))
         self._back.start()
 
     def _show_copy(self) -> None:
-        self.button.set_face("copy", "Copy code")
+        self.button.set_face("copy", _("Copy code"))
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         code = row.text
@@ -129,7 +130,7 @@ class CodeRow(SidewaysRow):
         if spans is None:
             self._colours.find(self, language, code, lambda: self._found(language, code))
         elif len(spans) <= _AT_ONCE:
-            for _ in self._apply(spans):
+            for _unused in self._apply(spans):
                 pass
         else:
             self._colours.runner.run(self, self._apply(spans))

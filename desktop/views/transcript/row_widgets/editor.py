@@ -12,6 +12,7 @@ from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
+from engine.words import _
 
 __all__ = ["EditorRow"]
 
@@ -29,19 +30,19 @@ class EditorRow(RowWidget):
         super().__init__(context)
         self.box = QPlainTextEdit(self)
         self.box.setProperty("tone", "field")
-        self.box.setAccessibleName("Edit the message")
+        self.box.setAccessibleName(_("Edit the message"))
         self.box.setTabChangesFocus(True)
         self.box.installEventFilter(self)
         self.box.document().blockCountChanged.connect(self._changed)
         self.box.document().documentLayout().documentSizeChanged.connect(self._changed)
         self._files = ""
-        self.keep = QPushButton("Save without a reply", self)
-        self.keep.setAccessibleName("Save without a reply")
-        self.keep.setToolTip("Save the new text without generating a reply (Ctrl+Shift+Enter)")
-        self.save = QPushButton("Save", self)
-        self.save.setToolTip("Save (Ctrl+Enter)")
-        self.cancel = QPushButton("Cancel", self)
-        self.cancel.setToolTip("Cancel (Esc)")
+        self.keep = QPushButton(_("Save without a reply"), self)
+        self.keep.setAccessibleName(_("Save without a reply"))
+        self.keep.setToolTip(_("Save the new text without generating a reply (Ctrl+Shift+Enter)"))
+        self.save = QPushButton(_("Save"), self)
+        self.save.setToolTip(_("Save (Ctrl+Enter)"))
+        self.cancel = QPushButton(_("Cancel"), self)
+        self.cancel.setToolTip(_("Cancel (Esc)"))
         self.keep.clicked.connect(lambda: self._save(answer=False))
         self.save.clicked.connect(lambda: self._save())
         self.cancel.clicked.connect(self._cancel)
@@ -53,18 +54,18 @@ class EditorRow(RowWidget):
         self._column = fill(QVBoxLayout(self), (self.box, 1), buttons, spacing=6)
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
-        self.setAccessibleName("Edit the message")
+        self.setAccessibleName(_("Edit the message"))
         asks = row.item.role == "user"
         self.keep.setVisible(asks)
         self._name_buttons(asks, short=False)
-        self.save.setToolTip("Save and send (Ctrl+Enter)" if asks else "Save (Ctrl+Enter)")
+        self.save.setToolTip(_("Save and send (Ctrl+Enter)") if asks else _("Save (Ctrl+Enter)"))
         self.box.setFont(style.text_font)
         self._column.setContentsMargins(0, self.gap, 0, 0)
 
     def _name_buttons(self, asks: bool, short: bool) -> None:
         """Set their text, shortened to one word each where space is scarce."""
-        self.keep.setText("Keep" if short else "Save without a reply")
-        self.save.setText("Save" if not asks else "Send" if short else "Save && send")
+        self.keep.setText(_("Keep") if short else _("Save without a reply"))
+        self.save.setText(_("Save") if not asks else _("Send") if short else _("Save && send"))
 
     def begin(self, text: str) -> None:
         """Put `text` in the box and the cursor at its end."""

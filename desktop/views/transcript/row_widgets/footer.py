@@ -14,19 +14,20 @@ from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
 from desktop.views.widgets.icons import IconButton
+from engine.words import N_, _, translate
 
 __all__ = ["FooterRow"]
 
 _ACTIONS = (
-    ("previous", "chevron-left", "Previous version"),
-    ("next", "chevron-right", "Next version"),
-    ("copy", "copy", "Copy message"),
-    ("edit", "edit", "Edit message"),
-    ("regenerate", "regenerate", "Regenerate the reply. Hold Shift to generate several."),
-    ("continue", "continue", "Continue the reply"),
-    ("fork", "fork", "Fork from here into a new chat"),
-    ("origin", "info", "Reply details"),
-    ("delete", "trash", "Delete message"),
+    ("previous", "chevron-left", N_("Previous version")),
+    ("next", "chevron-right", N_("Next version")),
+    ("copy", "copy", N_("Copy message")),
+    ("edit", "edit", N_("Edit message")),
+    ("regenerate", "regenerate", N_("Regenerate the reply. Hold Shift to generate several.")),
+    ("continue", "continue", N_("Continue the reply")),
+    ("fork", "fork", N_("Fork from here into a new chat")),
+    ("origin", "info", N_("Reply details")),
+    ("delete", "trash", N_("Delete message")),
 )
 _VARIANTS = ("previous", "next")
 _REPLY_ONLY = ("regenerate", "continue", "origin")
@@ -58,7 +59,7 @@ class FooterRow(RowWidget):
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
         self._shown = False
-        self.buttons = {name: _Action(name, icon, label, self) for name, icon, label in _ACTIONS}
+        self.buttons = {name: _Action(name, icon, translate(label), self) for name, icon, label in _ACTIONS}
         for button in self.buttons.values():
             button.clicked.connect(self._clicked)
             self.watch(button)
@@ -88,10 +89,16 @@ class FooterRow(RowWidget):
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         item = row.item
         variant = (
-            f"Version {item.variant_index + 1} of {item.variant_count}" if item.variant_count > 1 else ""
+            _(
+                "Version {variant_index} of {variant_count}",
+                variant_index=item.variant_index + 1,
+                variant_count=item.variant_count,
+            )
+            if item.variant_count > 1
+            else ""
         )
         figures = spoken(item.footer).replace(" · ", ", ")
-        self.setAccessibleName(", ".join(part for part in (figures, variant) if part) or "Message actions")
+        self.setAccessibleName(", ".join(part for part in (figures, variant) if part) or _("Message actions"))
         for name, button in self.buttons.items():
             shown = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
             if name not in self._offered or (name in _REPLY_ONLY and item.role != "assistant"):

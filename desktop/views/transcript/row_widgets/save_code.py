@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
 from desktop.views.widgets.file_dialogs import ask_save
 from engine.platform.whole_file import write_whole
+from engine.words import _
 
 __all__ = ["ask_and_save", "file_name", "write_code"]
 
@@ -42,13 +43,19 @@ def write_code(path: Path, code: str) -> str:
         write_whole(path, code if code.endswith("\n") or not code else code + "\n", "\n")
     except (OSError, UnicodeEncodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return f"The code could not be saved as “{path}” ({reason}). Choose another place."
+        return _(
+            "The code could not be saved as “{path}” ({reason}). Choose another place.",
+            path=path,
+            reason=reason,
+        )
     return ""
 
 
 def ask_and_save(parent: QWidget, code: str, language: str) -> QFileDialog:
     """Ask where to save `code`, without blocking, and save it there."""
-    dialog = ask_save(parent, "Save code", file_name(language), lambda chosen: _save(parent, chosen[0], code))
+    dialog = ask_save(
+        parent, _("Save code"), file_name(language), lambda chosen: _save(parent, chosen[0], code)
+    )
     dialog.setObjectName("saveCode")
     return dialog
 

@@ -12,6 +12,7 @@ from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
 from desktop.views.widgets.icons import tinted
+from engine.words import _
 
 __all__ = ["HeaderRow", "MoreRow", "NoticeRow", "RuleRow", "ThoughtRow", "WaitingRow"]
 
@@ -83,7 +84,7 @@ class WaitingRow(RowWidget):
     """Three dots until the first word of a reply arrives."""
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
-        self.setAccessibleName("Waiting for the reply")
+        self.setAccessibleName(_("Waiting for the reply"))
 
     def fit(self, width: int) -> int:
         return self.gap + self.row_style.px(1.3) if self.row_style else 0
@@ -120,7 +121,7 @@ class ThoughtRow(RowWidget):
         side = round(style.em * 0.9)
         self.button.setIconSize(QSize(side, side))
         self.button.setText(row.text)
-        self.button.setToolTip("Hide thoughts" if row.open else "Show thoughts")
+        self.button.setToolTip(_("Hide thoughts") if row.open else _("Show thoughts"))
         self.button.setAccessibleName(f"{row.text} ({'shown' if row.open else 'hidden'})")
 
     def fit(self, width: int) -> int:
@@ -159,7 +160,7 @@ class NoticeRow(DocumentRow):
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         self.document.renew(style.small_font)
         self.document.setPlainText(row.text)
-        self.setAccessibleName(f"Notice: {row.text}")
+        self.setAccessibleName(_("Notice: {text}", text=row.text))
 
     def _padding(self) -> int:
         return self.row_style.px(0.5) if self.row_style else 0

@@ -21,6 +21,7 @@ from desktop.views.transcript.tokens.popup import TokenPopup
 from desktop.views.transcript.tokens.row import TokenRow
 from desktop.views.widgets.banner import announce
 from engine.core import Alternative
+from engine.words import _
 
 __all__ = ["TokenInspector"]
 
@@ -148,7 +149,7 @@ class TokenInspector(QObject):
         self._mark(self._shown)
         why_not, stops = self._why_not(row.trace)
         if not why_not and row.trace.healed(token):
-            why_not = (
+            why_not = _(
                 "This token was healed: it replaced the last token of the prompt, so it has no alternatives."
             )
         self.popup.show_token(row.trace.token(token), why_not, stops, self._parts.messages.style)
@@ -229,7 +230,14 @@ class TokenInspector(QObject):
             bar.setValue(bar.value() + area.top() - 8)
         elif area.bottom() > high:
             bar.setValue(bar.value() + area.bottom() - high + 8)
-        announce(widget, f"{visible(row.trace.token(token).text)}, {100 * row.trace.raw[token]:.0f} percent")
+        announce(
+            widget,
+            _(
+                "{visible}, {raw:.0f} percent",
+                visible=visible(row.trace.token(token).text),
+                raw=100 * row.trace.raw[token],
+            ),
+        )
 
     def _cursor_left(self, row: Row, step: int) -> None:
         """Move the cursor to the next row of the same message, if there is one."""

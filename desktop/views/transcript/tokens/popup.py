@@ -14,6 +14,7 @@ from desktop.views.transcript.style import Style
 from desktop.views.widgets.keys import claims
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from engine.core import Alternative, TokenInfo
+from engine.words import _
 
 __all__ = ["AlternativeButton", "TokenPopup"]
 
@@ -39,12 +40,17 @@ class AlternativeButton(QAbstractButton):
         self.setCursor(Qt.CursorShape.PointingHandCursor if self.isEnabled() else Qt.CursorShape.ArrowCursor)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         dropped = other.probability == 0
-        final = "dropped by the sampler" if dropped else f"final {percent(other.probability)}"
-        figures = f"model {percent(other.raw_probability)}, {final}"
-        action = "used here" if written else why_not or action
+        final = (
+            _("dropped by the sampler")
+            if dropped
+            else _("final {percent}", percent=percent(other.probability))
+        )
+        figures = _("model {percent}, {final}", percent=percent(other.raw_probability), final=final)
+        action = _("used here") if written else why_not or action
         self.setAccessibleName(f"“{visible(other.text)}”: {figures}; {action}")
         self.setToolTip(
-            f"Token {other.id}: {figures}" + ("" if written or why_not else f"\nClick to {action}.")
+            _("Token {id}: {figures}", id=other.id, figures=figures)
+            + ("" if written or why_not else _("\nClick to {action}.", action=action))
         )
 
     def sizeHint(self) -> QSize:
@@ -120,16 +126,16 @@ class TokenPopup(QFrame):
         super().__init__(parent)
         self._action = action
         self.setObjectName("tokenPopup")
-        self.setAccessibleName("Token")
+        self.setAccessibleName(_("Token"))
         self.title, self.figures, self.note = QLabel(), QLabel(), QLabel()
-        self.key = QLabel("Upper bar: model. Lower bar: after sampling.")
+        self.key = QLabel(_("Upper bar: model. Lower bar: after sampling."))
         for label in (self.title, self.figures, self.key, self.note):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setWordWrap(label is not self.title)
         for label in (self.figures, self.key):
             label.setProperty("tone", "muted")
         self._list = VerticalScrollArea()
-        self._list.setAccessibleName("Alternatives")
+        self._list.setAccessibleName(_("Alternatives"))
         self.buttons: list[AlternativeButton] = []
         fill(
             QVBoxLayout(self),
@@ -152,21 +158,21 @@ class TokenPopup(QFrame):
         heading = QFont(style.code_font)
         heading.setBold(True)
         self.title.setFont(heading)
-        self.title.setText(visible(token.text) if known else "Text without tokens")
+        self.title.setText(visible(token.text) if known else _("Text without tokens"))
         for label in (self.figures, self.key, self.note):
             label.setFont(style.small_font)
         self.figures.setText(
             _figures(token)
             if known
-            else ("This text was typed or edited, or was written before tokens were saved.")
+            else (_("This text was typed or edited, or was written before tokens were saved."))
         )
         self._show_alternatives(token, why_not, stops, style)
         if not known:
             note = ""
         elif not token.alternatives:
-            note = "No alternatives were saved. The Output settings determine how many are."
+            note = _("No alternatives were saved. The Output settings determine how many are.")
         else:
-            note = why_not or f"Choose one to {self._action}."
+            note = why_not or _("Choose one to {action}.", action=self._action)
         self.note.setText(note)
         self.note.setVisible(bool(note))
         self.setAccessibleDescription(f"{self.title.text()}: {self.figures.text()}. {note}")
@@ -179,7 +185,7 @@ class TokenPopup(QFrame):
         lines.setSpacing(0)
         self.buttons = []
         for other in token.alternatives:
-            reason = why_not or ("ends the reply" if other.id in stops else "")
+            reason = why_not or (_("ends the reply") if other.id in stops else "")
             button = AlternativeButton(other, other.id == token.id, reason, style, body, self._action)
             button.clicked.connect(self._clicked)
             lines.addWidget(button)
@@ -255,12 +261,14 @@ def _figures(token: TokenInfo) -> str:
     """For example "model 45.2 % · final 61.0 % · entropy 1.23 nats", and below it "id 262 · drafted · after
     1.42 s".
     """
-    shares = (
-        f"model {percent(token.raw_probability)} · final {percent(token.probability)} · entropy "
-        f"{token.entropy:.2f} nats"
+    shares = _(
+        "model {percent} · final {percent_2} · entropy {entropy:.2f} nats",
+        percent=percent(token.raw_probability),
+        percent_2=percent(token.probability),
+        entropy=token.entropy,
     )
-    parts = [f"id {token.id}"]
+    parts = [_("id {id}", id=token.id)]
     parts += ["drafted"] * token.drafted + ["healed"] * token.healed
     if token.seconds:
-        parts.append(f"after {token.seconds:.2f} s")
+        parts.append(_("after {seconds:.2f} s", seconds=token.seconds))
     return f"{shares}\n{' · '.join(parts)}"

@@ -28,6 +28,7 @@ from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
 from desktop.views.transcript.tokens.colours import ramp, step_of, strength
+from engine.words import _
 
 __all__ = ["TokenRow"]
 
@@ -81,8 +82,10 @@ class TokenRow(DocumentRow):
         self._astral += [place for place, sign in enumerate(text[start:], start) if ord(sign) > 0xFFFF]
         self._text, self._trace = text, row.trace
         self.setAccessibleDescription(
-            "Tokens of the reply. Use the arrow keys to go from token to token, and Enter to show a "
-            "token's alternatives."
+            _(
+                "Tokens of the reply. Use the arrow keys to go from token to token, and Enter to show a "
+                "token's alternatives."
+            )
         )
 
     def _set_text(self, text: str, style: Style) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from engine.errors import NotEnoughMemory
 from engine.units import size_text
+from engine.words import _
 
 LINE = 64
 _OWN_PAGES = 1 << 17
@@ -30,8 +31,11 @@ def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
         raw = np.zeros(size + LINE, np.uint8)
     except (MemoryError, OSError, OverflowError, ValueError):
         raise NotEnoughMemory(
-            f"The system refused {size_text(size)} of memory; close other programs, or choose a smaller "
-            "model or context."
+            _(
+                "The system refused {size} of memory; close other programs, or choose a smaller "
+                "model or context.",
+                size=size_text(size),
+            )
         ) from None
     start = -raw.ctypes.data % LINE
     return raw[start : start + size]

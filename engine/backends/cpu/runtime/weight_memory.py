@@ -18,6 +18,7 @@ from engine.backends.cpu.runtime.memory import aligned
 from engine.errors import NotEnoughMemory
 from engine.platform.folders import cache_dir, private_folder
 from engine.units import size_text
+from engine.words import _
 
 __all__ = ["Place", "WeightMemory"]
 
@@ -96,9 +97,14 @@ class WeightMemory:
         free = shutil.disk_usage(folder).free
         if needed > free:
             raise NotEnoughMemory(
-                f"{size_text(needed)} of the weights do not fit into memory, but the disk of {folder} has "
-                f"room for {size_text(free)}; free some space there, or choose a smaller model or a smaller "
-                "quantisation of it."
+                _(
+                    "{size} of the weights do not fit into memory, but the disk of {folder} has "
+                    "room for {size_2}; free some space there, or choose a smaller model or a "
+                    "smaller quantisation of it.",
+                    size=size_text(needed),
+                    folder=folder,
+                    size_2=size_text(free),
+                )
             )
 
 
@@ -108,8 +114,12 @@ def _folder() -> Path:
         return private_folder(folder)
     except OSError as error:
         raise NotEnoughMemory(
-            f"The weights that do not fit into memory need the folder {folder}, which cannot be used: "
-            f"{error.strerror or error}; choose another in the variable INGLENOOK_CACHE."
+            _(
+                "The weights that do not fit into memory need the folder {folder}, which cannot be "
+                "used: {strerror}; choose another in the variable INGLENOOK_CACHE.",
+                folder=folder,
+                strerror=error.strerror or error,
+            )
         ) from error
 
 
@@ -140,9 +150,14 @@ class _File:
                 left = left[self._file.write(left) :]
         except OSError as error:
             raise NotEnoughMemory(
-                f"The weights that do not fit into memory could not be written to {self._folder} "
-                f"({size_text(offset + data.size)} so far): {error.strerror or error}; free some space "
-                "there, or choose a smaller model or a smaller quantisation of it."
+                _(
+                    "The weights that do not fit into memory could not be written to {folder} "
+                    "({size} so far): {strerror}; free some space there, or choose a smaller model "
+                    "or a smaller quantisation of it.",
+                    folder=self._folder,
+                    size=size_text(offset + data.size),
+                    strerror=error.strerror or error,
+                )
             ) from error
 
     def address(self) -> int:

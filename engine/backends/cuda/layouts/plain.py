@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.backends.cuda.layouts.layout import ROWS, Bytes
 from engine.errors import BadCheckpoint
+from engine.words import _
 
 _LARGEST = 65504.0
 _SIZES = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -74,8 +75,13 @@ class Fp8:
         largest = np.abs(given[np.isfinite(given)]).max(initial=0) * 448
         if largest > _LARGEST:
             raise BadCheckpoint(
-                f"An 8-bit matrix has a scale for numbers up to {largest:g}; on a GPU weights may be up to "
-                f"{_LARGEST:g}. Download the model again, or take it in another type."
+                _(
+                    "An 8-bit matrix has a scale for numbers up to {largest:g}; on a GPU weights "
+                    "may be up to {largest_2:g}. Download the model again, or take it in another "
+                    "type.",
+                    largest=largest,
+                    largest_2=_LARGEST,
+                )
             )
         scales[..., :units] = given.reshape(-1, ROWS, units) * np.float32(256)
         numbers = np.zeros((rows, 64 * blocks), np.uint8)

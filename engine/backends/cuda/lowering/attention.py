@@ -8,13 +8,16 @@ from engine.backends.cuda.lowering.call import Operation
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.attention import Attention, KvWrite
 from engine.errors import BadSetting
+from engine.words import _
 
 
 def _without_slopes(node: Attention) -> None:
     if node.shape.slopes:
         raise BadSetting(
-            "The GPU has no kernels for this model's ALiBi positions; choose the processor (CPU) or "
-            "automatic as the device."
+            _(
+                "The GPU has no kernels for this model's ALiBi positions; choose the processor (CPU) or "
+                "automatic as the device."
+            )
         )
 
 

@@ -32,6 +32,7 @@ from engine.backends.graph.nodes import Node, PeerCopy
 from engine.backends.graph.packing import pack_inputs, pack_where_made
 from engine.backends.graph.recorder import Recorder
 from engine.errors import BadSetting
+from engine.words import _
 
 PATTERNS = (norm_rope, columns_rope, add_norm(norm.MOST_KEPT))
 """Patterns with fused kernels: between two launches a GPU idles for about a microsecond."""
@@ -55,7 +56,7 @@ class LoweredPass:
         cache: StateAddresses,
         constants: Constants,
         layer_devices: Sequence[int] = (),
-        device_of: Callable[[Weight], int] = lambda _: 0,
+        device_of: Callable[[Weight], int] = lambda _unused: 0,
         part_devices: Sequence[int] = (),
     ) -> None:
         recorder = Recorder(layer_devices, device_of, part_devices)
@@ -96,8 +97,10 @@ def _steps(context: Context, graph: Iterable[Node], table: Table) -> list[Step]:
             steps.append((node.device, node))
         elif type(node) not in table:
             raise BadSetting(
-                "The GPU has no kernels for this model's latent attention; choose the processor (CPU) or "
-                "automatic as the device."
+                _(
+                    "The GPU has no kernels for this model's latent attention; choose the processor (CPU) or "
+                    "automatic as the device."
+                )
             )
         else:
             steps += [(node.device, call) for call in table[type(node)](context, node)]

@@ -21,6 +21,7 @@ from typing import Any
 
 from engine.backends.cuda.runtime import nvml
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
+from engine.words import _
 
 MINIMUM_DRIVER = 13000
 """The CUDA version that the driver must support, which R580 does; machine code of toolkit 13 needs it."""
@@ -89,7 +90,7 @@ class Driver:
                 found = getattr(self._library, name)
             except AttributeError as error:
                 raise EngineError(
-                    f"The NVIDIA driver has no {name}: it is older than R580; update it."
+                    _("The NVIDIA driver has no {name}: it is older than R580; update it.", name=name)
                 ) from error
             found.argtypes, found.restype = _SIGNATURES[name], c_int
             self._functions[name] = found
@@ -108,25 +109,31 @@ class Driver:
         texts = []
         for name in ("cuGetErrorString", "cuGetErrorName"):
             text = c_char_p()
-            found = self.function(name)(code, ctypes.byref(text)) == _SUCCESS and text.value
-            texts.append(text.value.decode("utf-8", "replace") if found and text.value else f"error {code}")
+            found = text.value if self.function(name)(code, ctypes.byref(text)) == _SUCCESS else None
+            texts.append(found.decode("utf-8", "replace") if found else _("error {code}", code=code))
         return f"{texts[0]} ({texts[1]})" if texts[0] != texts[1] else texts[0]
 
     def error(self, code: int) -> EngineError:
         """The exception for a result other than success."""
         if code == OUT_OF_MEMORY:
             return NotEnoughMemory(
-                "The GPU has no memory left; close other programs that use it, or choose a shorter context."
+                _(
+                    "The GPU has no memory left; close other programs that use it, or choose a shorter "
+                    "context."
+                )
             )
         if code in LOST:
             return lost(self.describe(code))
-        return EngineError(f"The GPU reported: {self.describe(code)}.")
+        return EngineError(_("The GPU reported: {reason}.", reason=self.describe(code)))
 
 
 def lost(what: str) -> DeviceLost:
     """The exception for a GPU that failed with the message `what`. A process cannot recover such a device."""
     return DeviceLost(
-        f"The GPU stopped working: {what}. Restart Inglenook and reload the model, or load it on the CPU."
+        _(
+            "The GPU stopped working: {what}. Restart Inglenook and reload the model, or load it on the CPU.",
+            what=what,
+        )
     )
 
 
@@ -168,7 +175,7 @@ def driver() -> Driver:
             return Driver(ctypes.CDLL(name))
         except OSError:
             continue
-    raise EngineError("No NVIDIA driver was found on this machine.")
+    raise EngineError(_("No NVIDIA driver was found on this machine."))
 
 
 def find_gpus(seconds: float = DRIVER_SECONDS) -> Gpus:
@@ -184,7 +191,12 @@ def find_gpus(seconds: float = DRIVER_SECONDS) -> Gpus:
     return (
         answer[0]
         if answer
-        else Gpus(reason=f"The NVIDIA driver did not answer within {seconds:g} seconds; restart the machine.")
+        else Gpus(
+            reason=_(
+                "The NVIDIA driver did not answer within {seconds:g} seconds; restart the machine.",
+                seconds=seconds,
+            )
+        )
     )
 
 
@@ -224,34 +236,43 @@ def _driver_trouble(library: Driver) -> str:
         with nvml.opened() as manager:
             found = manager.driver_version() if manager else ""
         supports = f"CUDA {version // 1000}.{version % 1000 // 10}"
-        found = f"version {found} ({supports})" if found else f"one for {supports}"
-        return (
-            f"The NVIDIA driver is too old: found {found}, expected R580 or later (CUDA 13.0), which the "
-            "GPU kernels and PyTorch's CUDA 13 build need; update the driver."
+        found = (
+            _("version {found} ({supports})", found=found, supports=supports)
+            if found
+            else _("one for {supports}", supports=supports)
+        )
+        return _(
+            "The NVIDIA driver is too old: found {found}, expected R580 or later (CUDA 13.0), "
+            "which the GPU kernels and PyTorch's CUDA 13 build need; update the driver.",
+            found=found,
         )
     code = library.function("cuInit")(0)
     if code == _NO_DEVICE:
         return _no_device()
     if code in _DISAGREES:
-        return (
-            f"The NVIDIA driver's parts are of different versions: {library.describe(code)}; restart the "
-            "machine."
+        return _(
+            "The NVIDIA driver's parts are of different versions: {reason}; restart the machine.",
+            reason=library.describe(code),
         )
     return (
         ""
         if code == _SUCCESS
-        else f"The NVIDIA driver does not start: {library.describe(code)}; restarting the machine may help."
+        else _(
+            "The NVIDIA driver does not start: {reason}; restarting the machine may help.",
+            reason=library.describe(code),
+        )
     )
 
 
 def _no_device() -> str:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if hidden is not None:
-        return (
-            f"No NVIDIA GPU can be seen: the environment variable CUDA_VISIBLE_DEVICES is {hidden!r}; unset "
-            "it to use all GPUs."
+        return _(
+            "No NVIDIA GPU can be seen: the environment variable CUDA_VISIBLE_DEVICES is "
+            "{hidden!r}; unset it to use all GPUs.",
+            hidden=hidden,
         )
-    return "The NVIDIA driver is installed, but found no GPU."
+    return _("The NVIDIA driver is installed, but found no GPU.")
 
 
 def _gpu(library: Driver, index: int, manager: nvml.Manager | None) -> tuple[GpuInfo, str]:
@@ -273,14 +294,21 @@ def _gpu(library: Driver, index: int, manager: nvml.Manager | None) -> tuple[Gpu
     if capability < MINIMUM_CAPABILITY:
         return (
             gpu,
-            f"{gpu.name} is too old: its compute capability is {capability / 10}, and at least 7.5 (Turing) "
-            "is needed.",
+            _(
+                "{gpu} is too old: its compute capability is {capability}, and at least 7.5 "
+                "(Turing) is needed.",
+                gpu=gpu.name,
+                capability=capability / 10,
+            ),
         )
     if found["mode"] == _PROHIBITED:
         return (
             gpu,
-            f"{gpu.name} accepts no programs: its compute mode is set to prohibited; nvidia-smi -c 0 allows "
-            "them.",
+            _(
+                "{gpu} accepts no programs: its compute mode is set to prohibited; nvidia-smi -c 0 "
+                "allows them.",
+                gpu=gpu.name,
+            ),
         )
     return gpu, ""
 
@@ -295,24 +323,26 @@ def _program_trouble() -> str:
     """What this installation lacks to use a GPU, or ""."""
     built_for = torch_build()
     if built_for is None:
-        return (
+        return _(
             "A GPU was found, but PyTorch, which using it needs, is not part of this installation; install "
             'the program with pip: pip install "inglenook[gpu]".'
         )
     if not built_for:
-        return (
+        return _(
             "A GPU was found, but this installation of PyTorch is the CPU build; install its CUDA 13 build "
             "to use the GPU."
         )
     version = torch_version()
     if version < MINIMUM_TORCH:
         found, least = (".".join(map(str, each)) for each in (version, MINIMUM_TORCH))
-        return (
-            f"A GPU was found, but PyTorch {found} is too old for it: {least} or later is needed; update "
-            "PyTorch."
+        return _(
+            "A GPU was found, but PyTorch {found} is too old for it: {least} or later is "
+            "needed; update PyTorch.",
+            found=found,
+            least=least,
         )
     if not gpu_parts():
-        return (
+        return _(
             "A GPU was found, but the parts that compile its kernels are not installed: pip install "
             '"inglenook[gpu]".'
         )

@@ -19,6 +19,7 @@ from engine.backends.cuda.runtime.launcher import Launcher
 from engine.core import Loading
 from engine.errors import EngineError, NotEnoughMemory
 from engine.platform.garbage import gc_paused
+from engine.words import _
 
 _cuda: Any = torch.cuda  # its events and streams have no type hints
 
@@ -57,18 +58,27 @@ def _translated(device: TorchDevice, needed: int = 0) -> Iterator[None]:
         if code == OUT_OF_MEMORY or "out of memory" in what or "ALLOC_FAILED" in what:
             raise _no_room(device, needed) from error
         gone = code in LOST if code is not None else known
-        raise (lost(what) if gone else EngineError(f"The GPU reported: {what}.")) from error
+        raise (lost(what) if gone else EngineError(_("The GPU reported: {what}.", what=what))) from error
 
 
 def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
-    more = f"; {needed / 1e9:.2f} GB more were needed" if needed else ""
+    more = _("; {needed:.2f} GB more were needed", needed=needed / 1000000000.0) if needed else ""
     try:
-        free = f"{device.free_memory() / 1e9:.2f} GB of {device.total_memory / 1e9:.2f} GB free"
+        free = _(
+            "{free_memory:.2f} GB of {total_memory:.2f} GB free",
+            free_memory=device.free_memory() / 1000000000.0,
+            total_memory=device.total_memory / 1000000000.0,
+        )
     except EngineError:
-        free = "too little free"
+        free = _("too little free")
     return NotEnoughMemory(
-        f"{device.name} has {free}{more}; close other programs that use it, or choose a smaller model or "
-        "a shorter context."
+        _(
+            "{device} has {free}{more}; close other programs that use it, or choose a smaller "
+            "model or a shorter context.",
+            device=device.name,
+            free=free,
+            more=more,
+        )
     )
 
 
@@ -118,7 +128,11 @@ class TorchDevice:
             self.stream = _stream_of(library, index)
         except (RuntimeError, AssertionError) as error:
             raise EngineError(
-                f"PyTorch cannot start GPU {index}: {str(error).partition(chr(10))[0]}"
+                _(
+                    "PyTorch cannot start GPU {index}: {reason}",
+                    index=index,
+                    reason=str(error).partition(chr(10))[0],
+                )
             ) from error
         self.name = str(properties.name)
         self.capability = 10 * int(properties.major) + int(properties.minor)
@@ -141,7 +155,7 @@ class TorchDevice:
 
     def free_memory(self) -> int:
         with _translated(self):
-            free, _ = torch.cuda.mem_get_info(self.index)
+            free, _unused = torch.cuda.mem_get_info(self.index)
         return int(free) + kept_unused(self.index)
 
     def trim(self) -> None:
@@ -172,7 +186,7 @@ class TorchDevice:
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         target = self.empty(raw.size)
         if not self._staging:
-            self._staging = [(self.pinned(STAGING_BYTES), _cuda.Event(blocking=True)) for _ in range(2)]
+            self._staging = [(self.pinned(STAGING_BYTES), _cuda.Event(blocking=True)) for _unused in range(2)]
         for number, start in enumerate(range(0, raw.size, STAGING_BYTES)):
             piece = raw[start : start + STAGING_BYTES]
             room, sent = self._staging[number % 2]

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from desktop.store.transfer.importers.json_entries import Entry, Flaw
+from engine.words import _
 
 __all__ = ["MAGIC", "chat_rows", "has_chats"]
 
@@ -55,15 +56,17 @@ def chat_rows(
             if columns is None:
                 yield Flaw(
                     "",
-                    "it is a SQLite database but not from Open WebUI: it has no table “chat” with "
-                    "the columns “id” and “chat”",
+                    _(
+                        "it is a SQLite database but not from Open WebUI: it has no table “chat” with "
+                        "the columns “id” and “chat”"
+                    ),
                     0,
                 )
                 return
             yield from _rows(database, columns, cancel, most_bytes)
     except (sqlite3.Error, OSError) as error:
         if not cancel():
-            yield Flaw("", f"the database cannot be read ({error})", 0)
+            yield Flaw("", _("the database cannot be read ({error})", error=error), 0)
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -104,7 +107,7 @@ def _rows(
         is not None
     ):
         last, done = found, done + 1
-        place = f"chat {done:,}"
+        place = _("chat {done:,}", done=done)
         try:
             row = database.execute(
                 f"SELECT {', '.join(columns)} FROM chat WHERE rowid = ?", (last,)
@@ -114,13 +117,15 @@ def _rows(
             value |= {name: _loaded(value[name]) for name in _JSON if name in value}
             value["folder"] = _path(folders, value.get("folder_id"))
         except (sqlite3.DataError, MemoryError):
-            yield Flaw(place, f"it is larger than {most_bytes >> 20} MB", done)
+            yield Flaw(place, _("it is larger than {most_bytes} MB", most_bytes=most_bytes >> 20), done)
         except (ValueError, RecursionError) as error:
-            yield Flaw(place, f"its column “chat” does not hold a chat as JSON ({error})", done)
+            yield Flaw(
+                place, _("its column “chat” does not hold a chat as JSON ({error})", error=error), done
+            )
         except sqlite3.Error as error:
             if cancel():
                 return
-            yield Flaw(place, f"its row is damaged ({error})", done)
+            yield Flaw(place, _("its row is damaged ({error})", error=error), done)
         else:
             yield Entry(place, value, done)
         yield done, total

@@ -25,6 +25,7 @@ from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.sampling import chat_settings
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import _
 
 __all__ = ["OpenWebUi"]
 
@@ -68,7 +69,7 @@ class OpenWebUi:
             found = _message(key, node)
             if found is None:
                 skipped[key] = text(mapping(node).get("parentId")) or None
-                note(f"message {key}", "it has no role or no content")
+                note(_("message {key}", key=key), _("it has no role or no content"))
             else:
                 messages.append(found)
         rank = {
@@ -82,7 +83,7 @@ class OpenWebUi:
             messages, note, shown or (messages[-1].key if messages and not history else None), skipped
         )
         if not shaped.messages:
-            raise Unreadable("it has no messages")
+            raise Unreadable(_("it has no messages"))
         params = mapping(chat.get("params"))
         prompt = first_text(params.get("system"), chat.get("system"))
         settings, unused = chat_settings(rest(params, "system"))
@@ -156,7 +157,7 @@ def _message(key: str, node: Any) -> MessageRecord | None:
     model, failure = text(about.get("model")), about.get("error")
     stats: dict[str, Any] = {"model": model} if model and role == "assistant" else {}
     if failure:
-        stats["error"] = first_text(mapping(failure).get("content"), failure) or "The reply failed."
+        stats["error"] = first_text(mapping(failure).get("content"), failure) or _("The reply failed.")
     state = "failed" if failure else "stopped" if about.get("done") is False else "complete"
     return MessageRecord(
         key, text(about.get("parentId")) or None, str(role),

@@ -48,12 +48,12 @@ def test_the_directory_is_read_once(
 def test_files_without_chats_are_counted_and_reported(database: Database, tmp_path: Path) -> None:
     events = run(database, with_pictures(tmp_path / "export.zip", 3))
     (reported,) = [event for event in events if isinstance(event, LeftOut)]
-    assert (reported.count, reported.one) == (3, "{n} file")
+    assert (reported.count, reported.files) == (3, True)
     assert reported.what.startswith("Files without chats")
     report = ImportReport(files=2)
     for event in (*events, LeftOut("Tags", 2), *events):
         report = report.with_event(event, 0)
-    assert [(found.count, found.one) for found in report.left_out] == [(6, "{n} file"), (2, "{n} chat")]
+    assert [(found.count, found.files) for found in report.left_out] == [(6, True), (2, False)]
 
 
 def test_it_can_be_cancelled_between_two_pictures(
