@@ -149,7 +149,7 @@ class Desktop(QObject):
         self.session = self.services.session
         self.theme = Theme(app, self)
         look = self.session.settings(Appearance)
-        self.theme.prepare(look.theme, look.text_scale)
+        self.theme.prepare(look.theme, look.text_scale, look.contrast)
         with contextlib.suppress(OSError):  # Qt keeps the permissions of the file that it replaces.
             private_file(folder / "window.ini")
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)

@@ -48,6 +48,12 @@ class Appearance(Settings):
         "Use light or dark colours, or follow the system.",
         choices=(("system", "Follow the system"), ("light", "Light"), ("dark", "Dark")),
     )
+    contrast: str = setting(
+        "system",
+        "Contrast",
+        "Use black, white and strong lines for high contrast, or follow the system.",
+        choices=(("system", "Follow the system"), ("normal", "Normal"), ("high", "High")),
+    )
     text_scale: int = setting(
         100, "Text size", "Size of all text in the window.", low=80, high=200, step=10, unit="%"
     )

@@ -301,7 +301,7 @@ class MainWindow(QMainWindow):
     def _show_settings(self, cls: type[Settings]) -> None:
         if cls is Appearance:
             look = self.session.settings(Appearance)
-            self.theme.apply(look.theme, look.text_scale)
+            self.theme.apply(look.theme, look.text_scale, look.contrast)
             self.theme.motion.apply(look.motion)
             self.chat.transcript.set_text_scale(look.text_scale, self.theme.base_font)
             self.chat.transcript.unfold_thoughts(look.unfold_thoughts)

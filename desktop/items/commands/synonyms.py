@@ -70,6 +70,7 @@ SETTING_WORDS = {
     "LoadSettings.quantise_head": "quantize quantization output layer lm_head",
     "LoadSettings.chat_template": "jinja prompt format instruct",
     "Appearance.theme": "dark mode light mode colours colors night appearance",
+    "Appearance.contrast": "high black white accessibility vision",
     "Appearance.text_scale": "font size zoom bigger smaller larger letters",
     "Appearance.token_colours": "colors probability entropy confidence heat map",
     "Appearance.motion": "animation reduce reduced movement fade accessibility",

@@ -15,6 +15,8 @@ COLUMN_WIDTH = 820
 """The widest column of text in pixels at 100 %; longer lines are hard to read."""
 
 _LIGHT_SYNTAX = ("#8a2d86", "#2f6b2f", "#9a4a00", "#1f5a96", "#716a62", "#1f6b2f", "#a8232b")
+_HIGHEST, _STRONGER = ("#000000", "#ffffff"), 0.4
+"""The text of high contrast, and how much nearer to it the colours of code are then."""
 _DARK_SYNTAX = ("#d69ad8", "#9cc98a", "#e2a86b", "#8ab8e6", "#988f86", "#86c983", "#f08d86")
 
 
@@ -49,6 +51,8 @@ class TranscriptColours(NamedTuple):
         selection = QColor(palette.color(role.Highlight))
         selection.setAlphaF(0.32 if dark else 0.22)
         syntax = [QColor(name) for name in (_DARK_SYNTAX if dark else _LIGHT_SYNTAX)]
+        if text.name() in _HIGHEST:
+            syntax = [_mix(each, text, _STRONGER) for each in syntax]
         bubble = palette.color(role.AlternateBase)
         if abs(bubble.lightnessF() - background.lightnessF()) < 0.02:
             bubble = _mix(background, palette.color(role.Highlight), 0.12)

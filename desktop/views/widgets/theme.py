@@ -1,4 +1,5 @@
-"""The look of the window in two schemes: colour tokens become a palette and a style sheet.
+"""The look of the window in two schemes, each also with high contrast: colour tokens become a palette and
+a style sheet.
 
 Follows the system or the user's choice.
 """
@@ -15,9 +16,12 @@ from PySide6.QtWidgets import QApplication, QWidget
 import resources
 from desktop.views.widgets.motion import Motion
 
-__all__ = ["Theme", "palette", "strengthened", "style_sheet", "tokens"]
+__all__ = ["LOOKS", "SCHEMES", "Theme", "palette", "style_sheet", "tokens"]
 
 SCHEMES = ("light", "dark")
+_HIGH = "-contrast"
+LOOKS = (*SCHEMES, *(f"{scheme}{_HIGH}" for scheme in SCHEMES))
+"""A file of colours for each."""
 _STYLED = "inglenookStyled"
 _GROUPS = (QPalette.ColorGroup.Active, QPalette.ColorGroup.Inactive, QPalette.ColorGroup.Disabled)
 _ROLES = {
@@ -39,9 +43,9 @@ The numbers are those of AlignVCenter and AlignTop, alone and with AlignLeading.
 _DIMMED = ("WindowText", "Text", "ButtonText", "PlaceholderText")
 
 
-def tokens(scheme: str) -> dict[str, str]:
-    """The colours of "light" or "dark" by name, as "#rrggbb" (and "icons": the folder of its images)."""
-    data = json.loads(resources.text(f"themes/{scheme}.json"))
+def tokens(look: str) -> dict[str, str]:
+    """The colours of one of `LOOKS` by name, as "#rrggbb" (and "icons": the folder of its images)."""
+    data = json.loads(resources.text(f"themes/{look}.json"))
     return {str(name): str(value) for name, value in data.items()}
 
 
@@ -54,19 +58,6 @@ def palette(colours: dict[str, str]) -> QPalette:
             dim = group == QPalette.ColorGroup.Disabled and role_name in _DIMMED
             result.setColor(group, role, QColor(colours["disabled" if dim else token]))
     return result
-
-
-def strengthened(colours: dict[str, str]) -> dict[str, str]:
-    """The scheme with more contrast: lines as strong as edges, muted text nearly as strong as text."""
-
-    def towards_text(name: str, share: float) -> str:
-        own, text = QColor(colours[name]), QColor(colours["text"])
-        pairs = ((own.redF(), text.redF()), (own.greenF(), text.greenF()), (own.blueF(), text.blueF()))
-        return QColor.fromRgbF(*(part + (other - part) * share for part, other in pairs)).name()
-
-    return {**colours, "line": colours["edge"], "edge": towards_text("edge", 0.6),
-        "muted": towards_text("muted", 0.7),
-            "disabled": towards_text("disabled", 0.3)}  # fmt: skip
 
 
 def style_sheet(colours: dict[str, str], text_scale: int = 100, mirrored: bool = False) -> str:
@@ -105,6 +96,7 @@ class Theme(QObject):
         self._app = app
         self.motion = Motion(app, self)
         self._choice, self._scale, self._applied, self._coloured = "system", 100, "", ""
+        self._contrast = "system"
         self._base = QFont(app.font())
         # styled widgets follow the application's font
         app.setAttribute(Qt.ApplicationAttribute.AA_UseStyleSheetPropagationInWidgetStyles)
@@ -116,7 +108,7 @@ class Theme(QObject):
             app.setProperty(_STYLED, True)
         self._hints = app.styleHints()
         self._hints.colorSchemeChanged.connect(self._system_changed)
-        self._hints.accessibility().contrastPreferenceChanged.connect(self._contrast_changed)
+        self._hints.accessibility().contrastPreferenceChanged.connect(self._system_changed)
 
     @property
     def base_font(self) -> QFont:
@@ -130,14 +122,19 @@ class Theme(QObject):
             return self._choice
         return "dark" if self._app.styleHints().colorScheme() == Qt.ColorScheme.Dark else "light"
 
-    def apply(self, choice: str, text_scale: int) -> None:
+    @property
+    def look(self) -> str:
+        """Which of `LOOKS` is shown."""
+        return f"{self.scheme}{_HIGH}" if self.wants_contrast() else self.scheme
+
+    def apply(self, choice: str, text_scale: int, contrast: str = "system") -> None:
         """Show "light", "dark" or the "system" scheme, with text at `text_scale` percent of the system's
-        size.
+        size, with "normal" or "high" `contrast` or that of the "system".
         """
-        self.prepare(choice, text_scale)
+        self.prepare(choice, text_scale, contrast)
         self._show()
 
-    def prepare(self, choice: str, text_scale: int) -> None:
+    def prepare(self, choice: str, text_scale: int, contrast: str = "system") -> None:
         """The part of `apply` to do before a window is created.
 
         A window that was never shown keeps the font it was created with, and its icons would be drawn twice.
@@ -148,8 +145,9 @@ class Theme(QObject):
                 choice, Qt.ColorScheme.Unknown
             )
             self._app.styleHints().setColorScheme(preferred)
+        self._contrast = contrast
         self._scale_text(text_scale)
-        self._colour(self.scheme)
+        self._colour(self.look)
 
     def _scale_text(self, text_scale: int) -> None:
         if text_scale == self._scale:
@@ -171,31 +169,28 @@ class Theme(QObject):
 
     @property
     def colours(self) -> dict[str, str]:
-        """The colours that are shown, stronger if the system asks for more contrast."""
-        found = tokens(self.scheme)
-        return strengthened(found) if self.wants_contrast() else found
+        """The colours that are shown."""
+        return tokens(self.look)
 
     def wants_contrast(self) -> bool:
-        """Whether the system asks for more contrast."""
+        """Whether the user, or else the system, asks for high contrast."""
+        if self._contrast != "system":
+            return self._contrast == "high"
         return self._hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast
 
-    def _contrast_changed(self) -> None:
-        self._applied = self._coloured = ""
-        self._show()
-
     def _show(self) -> None:
-        scheme = self.scheme
-        if scheme == self._applied:
+        look = self.look
+        if look == self._applied:
             return
-        self._applied = scheme
-        self._colour(scheme)
+        self._applied = look
+        self._colour(look)
         styled = bool(self._app.styleSheet())
         self._set_sheet()
         if styled:
             for window in self._app.topLevelWidgets():
                 if window.parent() is None:
                     self._polish(window)
-        self.changed.emit(scheme)
+        self.changed.emit(self.scheme)
 
     def _set_sheet(self) -> None:
         """Replace the style sheet.
@@ -217,7 +212,7 @@ class Theme(QObject):
             if isinstance(child, QWidget):
                 self._polish(child)
 
-    def _colour(self, scheme: str) -> None:
-        if scheme != self._coloured:
-            self._coloured = scheme
-            self._app.setPalette(palette(self.colours))
+    def _colour(self, look: str) -> None:
+        if look != self._coloured:
+            self._coloured = look
+            self._app.setPalette(palette(tokens(look)))

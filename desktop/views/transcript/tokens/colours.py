@@ -20,7 +20,7 @@ _STEPS = 48
 _RAMPS = {
     (PROBABILITY, False): ("#fbf9f6", "#f8e2a0", "#ee9374"), (PROBABILITY, True): ("#1f1c1a", "#5a4a1e",
     "#8d3c26"),
-    (ENTROPY, False): ("#fbf9f6", "#cfe3ee", "#8fb7e8"), (ENTROPY, True): ("#1f1c1a", "#24434f", "#3d5f9f"),
+    (ENTROPY, False): ("#fbf9f6", "#cfe3ee", "#8fb7e8"), (ENTROPY, True): ("#1f1c1a", "#24434f", "#36568f"),
 }  # fmt: skip
 """From the background over a middle to the strongest tint; each has a contrast of at least 4.5:1 with the
 text of its scheme.

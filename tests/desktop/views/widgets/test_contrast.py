@@ -16,7 +16,7 @@ from desktop.views.chat.context_meter import PALE
 from desktop.views.transcript.style import TranscriptColours
 from desktop.views.transcript.tokens.colours import ENTROPY, PROBABILITY, ramp
 from desktop.views.widgets import item_painting
-from desktop.views.widgets.theme import SCHEMES, Theme, palette, strengthened, style_sheet, tokens
+from desktop.views.widgets.theme import LOOKS, SCHEMES, Theme, palette, style_sheet, tokens
 from tests.desktop.views.contrast import contrast
 
 TEXT, PART = 4.5, 3.0
@@ -32,11 +32,11 @@ _DRAWN = (
     ":disabled",
 )
 """Not grounds of text, or exempt (WCAG 2.2, 1.4.3, "inactive")."""
-LOOKS = [(scheme, strong) for scheme in SCHEMES for strong in (False, True)]
 
 
-def colours_of(scheme: str, strong: bool) -> dict[str, str]:
-    return strengthened(tokens(scheme)) if strong else tokens(scheme)
+def least(look: str) -> float:
+    """The least contrast of text: WCAG 2.2, 1.4.3, and 1.4.6 with high contrast."""
+    return 7.0 if look.endswith("-contrast") else TEXT
 
 
 def over(ground: str, colour: QColor | str, alpha: float) -> str:
@@ -60,9 +60,9 @@ def token(value: str | None) -> str:
     return named.group(1) if named else ""
 
 
-@pytest.mark.parametrize(("scheme", "strong"), LOOKS)
-def test_text_of_the_style_sheet_on_its_backgrounds(scheme: str, strong: bool) -> None:
-    colours, seen = colours_of(scheme, strong), 0
+@pytest.mark.parametrize("look", LOOKS)
+def test_text_of_the_style_sheet_on_its_backgrounds(look: str) -> None:
+    colours, seen = tokens(look), 0
     own = {selector: token(given.get("color")) for selector, given in rules()}
     for selector, given in rules():
         if any(part in selector for part in _DRAWN):
@@ -79,14 +79,16 @@ def test_text_of_the_style_sheet_on_its_backgrounds(scheme: str, strong: bool) -
         pairs.append((token(given.get("placeholder-text-color")), token(given.get("background"))))
         for text, ground in pairs:
             if text and ground not in ("", "line") and text != "disabled":  # nothing is written on lines
-                assert contrast(colours[text], colours[ground]) >= TEXT, f"{selector}: {text} on {ground}"
+                assert contrast(colours[text], colours[ground]) >= least(look), (
+                    f"{selector}: {text} on {ground}"
+                )
                 seen += 1
     assert seen > 40
 
 
-@pytest.mark.parametrize(("scheme", "strong"), LOOKS)
-def test_borders_of_focus_and_boxes(scheme: str, strong: bool) -> None:
-    colours, seen = colours_of(scheme, strong), 0
+@pytest.mark.parametrize("look", LOOKS)
+def test_borders_of_focus_and_boxes(look: str) -> None:
+    colours, seen = tokens(look), 0
     for selector, given in rules():
         named = re.findall(r"@(\w+)", given.get("border", "") + given.get("border-color", ""))
         if ":focus" in selector and named:
@@ -101,45 +103,45 @@ def test_borders_of_focus_and_boxes(scheme: str, strong: bool) -> None:
     assert seen > 10
 
 
-@pytest.mark.parametrize(("scheme", "strong"), LOOKS)
-def test_rows_of_lists_in_every_state_and_highlighted_matches(scheme: str, strong: bool) -> None:
-    colours = colours_of(scheme, strong)
+@pytest.mark.parametrize("look", LOOKS)
+def test_rows_of_lists_in_every_state_and_highlighted_matches(look: str) -> None:
+    colours = tokens(look)
     for ground in ("side", "surface", "window"):
         for alpha in (item_painting.OVER, item_painting.MARKED, item_painting.CHOSEN):
             row = over(colours[ground], colours["accent"], alpha / 255)
             for text in ("text", "muted"):
-                assert contrast(colours[text], row) >= TEXT, f"{text} on a row of {ground} at {alpha}"
+                assert contrast(colours[text], row) >= least(look), f"{text} on a row of {ground} at {alpha}"
             found = over(row, colours["accent"], item_painting.FOUND / 255)
-            assert contrast(colours["text"], found) >= TEXT, f"words found on {ground} at {alpha}"
+            assert contrast(colours["text"], found) >= least(look), f"words found on {ground} at {alpha}"
 
 
-@pytest.mark.parametrize(("scheme", "strong"), LOOKS)
-def test_the_conversation(scheme: str, strong: bool) -> None:
-    shown = TranscriptColours.from_palette(palette(colours_of(scheme, strong)))
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_conversation(look: str) -> None:
+    shown = TranscriptColours.from_palette(palette(tokens(look)))
     name = {field: colour.name() for field, colour in shown._asdict().items()}
     for text in ("text", "muted", "keyword", "string", "number", "name", "comment"):
-        assert contrast(name[text], name["code"]) >= TEXT, f"{text} on code"
+        assert contrast(name[text], name["code"]) >= least(look), f"{text} on code"
     for ground in ("background", "bubble", "notice"):
         for text in ("text", "muted", "link"):
-            assert contrast(name[text], name[ground]) >= TEXT, f"{text} on {ground}"
+            assert contrast(name[text], name[ground]) >= least(look), f"{text} on {ground}"
     for ground in ("background", "bubble", "code"):
         selected = over(name[ground], shown.selection, shown.selection.alphaF())
-        assert contrast(name["text"], selected) >= TEXT, f"selected text on {ground}"
-    assert contrast(name["on_found"], name["found"]) >= TEXT
+        assert contrast(name["text"], selected) >= least(look), f"selected text on {ground}"
+    assert contrast(name["on_found"], name["found"]) >= least(look)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("mode", [PROBABILITY, ENTROPY])
-def test_every_tint_of_a_token(scheme: str, mode: str) -> None:
-    colours = tokens(scheme)
+def test_every_tint_of_a_token(look: str, mode: str) -> None:
+    colours = tokens(look)
     for ground in ("window", "surface"):
-        for tint in ramp(mode, scheme == "dark", colours[ground]):
-            assert contrast(colours["text"], tint.name()) >= TEXT, f"{mode} {tint.name()}"
+        for tint in ramp(mode, look.startswith("dark"), colours[ground]):
+            assert contrast(colours["text"], tint.name()) >= least(look), f"{mode} {tint.name()}"
 
 
-@pytest.mark.parametrize(("scheme", "strong"), LOOKS)
-def test_parts_of_bars_and_plots(scheme: str, strong: bool) -> None:
-    colours = colours_of(scheme, strong)
+@pytest.mark.parametrize("look", LOOKS)
+def test_parts_of_bars_and_plots(look: str) -> None:
+    colours = tokens(look)
     for ground in ("window", "surface", "side"):
         for part in ("accent", "edge", "danger"):
             assert contrast(colours[part], colours[ground]) >= PART, f"{part} on {ground}"
@@ -149,28 +151,43 @@ def test_parts_of_bars_and_plots(scheme: str, strong: bool) -> None:
         )
 
 
-def test_stronger_schemes_are_stronger() -> None:
-    for scheme in SCHEMES:
-        plain, strong = tokens(scheme), strengthened(tokens(scheme))
-        for name in ("line", "edge", "muted", "disabled"):
-            assert contrast(strong[name], strong["window"]) > contrast(plain[name], plain["window"]) + 0.5, (
-                f"{scheme} {name}"
-            )
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_high_contrast_is_higher(scheme: str) -> None:
+    plain, high = tokens(scheme), tokens(f"{scheme}-contrast")
+    for name in ("text", "line", "edge", "muted", "disabled", "accent", "danger", "warning", "info", "link"):
+        assert contrast(high[name], high["window"]) > contrast(plain[name], plain["window"]) + 0.5, name
+
+
+@pytest.mark.parametrize("look", [look for look in LOOKS if look.endswith("-contrast")])
+def test_high_contrast_shows_lines_and_what_is_disabled(look: str) -> None:
+    colours = tokens(look)
+    for ground in ("window", "side", "surface"):
+        assert contrast(colours["line"], colours[ground]) >= PART
+        assert contrast(colours["disabled"], colours[ground]) >= TEXT
 
 
 def test_the_systems_contrast_preference_is_followed_at_once(qapp, monkeypatch) -> None:
-    theme = Theme(qapp)
+    theme, role = Theme(qapp), QPalette.ColorRole.PlaceholderText
     theme.apply("light", 100)
-    plain = qapp.palette().color(QPalette.ColorRole.PlaceholderText).name()
+    assert qapp.palette().color(role).name() == tokens("light")["muted"]
     monkeypatch.setattr(Theme, "wants_contrast", lambda self: True)
-    qapp.styleHints().accessibility().contrastPreferenceChanged.emit(Qt.ContrastPreference.HighContrast)
-    strong = qapp.palette().color(QPalette.ColorRole.PlaceholderText).name()
-    assert plain == tokens("light")["muted"]
-    assert strong == strengthened(tokens("light"))["muted"]
-    assert qapp.styleSheet() == style_sheet(strengthened(tokens("light")))
+    changed = qapp.styleHints().accessibility().contrastPreferenceChanged
+    changed.emit(Qt.ContrastPreference.HighContrast)
+    assert qapp.palette().color(role).name() == tokens("light-contrast")["muted"]
+    assert qapp.styleSheet() == style_sheet(tokens("light-contrast"))
     monkeypatch.undo()
-    qapp.styleHints().accessibility().contrastPreferenceChanged.emit(Qt.ContrastPreference.NoPreference)
-    assert qapp.palette().color(QPalette.ColorRole.PlaceholderText).name() == plain
+    changed.emit(Qt.ContrastPreference.NoPreference)
+    assert qapp.palette().color(role).name() == tokens("light")["muted"]
+
+
+def test_the_user_decides_about_contrast_before_the_system(qapp) -> None:
+    theme = Theme(qapp)
+    theme.apply("dark", 100, "high")
+    assert (theme.look, theme.scheme) == ("dark-contrast", "dark")
+    assert qapp.palette().color(QPalette.ColorRole.Window).name() == "#000000"
+    theme.apply("dark", 100, "normal")
+    assert qapp.palette().color(QPalette.ColorRole.Window).name() == tokens("dark")["window"]
+    theme.apply("light", 100)
 
 
 def test_check_boxes_grow_with_the_text_and_sliders_fill_from_their_start(qapp: QApplication) -> None:
