@@ -152,7 +152,8 @@ class ModelConfig:
     norm_offset: float = 0.0
     """Added to every norm's weight as stored (Gemma: 1)."""
     placement: str = "before"
-    """Where the norms stand: "before" each half of a block, "after" it (OLMo 2), on "both" sides (Gemma 2),
+    """Where the norms stand: "before" each half of a block, "after" it (OLMo 2; in recurrent layers before),
+    on "both" sides (Gemma 2),
     "kept": the same as "before", but what each half is added to is normed, too (a variant of Bloom),
     "after_sum": behind the sum of each half and its input (OPT 350M), "parallel": one norm for both halves,
     whose results are added to the same input (Cohere), or "parallel_both": the same with a norm each.

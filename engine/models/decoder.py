@@ -34,7 +34,8 @@ from engine.models.layers.parts import (
     Stack,
 )
 from engine.models.layers.per_layer import scaled_blocks
-from engine.models.layers.recurrent import RecurrentSource, recurrent_mixer
+from engine.models.layers.recurrent import recurrent_mixer
+from engine.models.layers.recurrent_parts import RecurrentSource
 from engine.models.names import TensorNames
 from engine.models.source import WHOLE, View, WeightSource, linear, norm, vector_if
 
@@ -124,10 +125,9 @@ class _Builder:
 
     def block(self, layer: int) -> Block:
         config, names, at = self.config, self.names, self.names.layer.format(layer)
-        before, after = (
-            not config.placement.startswith("after"),
-            config.placement in ("after", "both", "after_sum"),
-        )
+        first = config.placement == "after" and layer in config.recurrent_layers
+        before = first or not config.placement.startswith("after")
+        after = not first and config.placement in ("after", "both", "after_sum")
         mixes = layer not in config.mlp_layers
         feeds = (not mixes or not config.one_part) and layer not in config.bare_layers
         mlp_norm = before and feeds and config.placement != "parallel" and not self._beside(layer)

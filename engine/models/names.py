@@ -25,6 +25,19 @@ class RecurrentNames:
     shift: str = ""
     skip: str = ""
     norm: str = ""
+    query: str = ""
+    """What makes queries, and the next keys and values, where they are made and convolved each alone."""
+    key: str = ""
+    value: str = ""
+    convolutions: tuple[str, ...] = ()
+    """Of the three."""
+    decay_up: str = ""
+    gate_up: str = ""
+    """The second matrices of decays and gates that are made by two."""
+    tap_dims: int = 0
+    """2: convolutions are (C, K), 3: (C, 1, K), 4: (1, C, 1, K), 0: as `gguf` says."""
+    rate_dims: int = 1
+    """1: rates of delta nets are (H,), 2: (H, 1), 4: (1, 1, H, 1)."""
     mixed: str = ""
     """What makes the steps' numbers, keys and queries of a Mamba layer; the next makes the steps, and then
     there are the norms of the three.

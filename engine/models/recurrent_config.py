@@ -71,6 +71,35 @@ class Mamba:
 
 
 @dataclass(frozen=True, slots=True)
+class SeparateDelta:
+    """A delta net whose queries, keys and values are made and convolved each alone (OLMo Hybrid, and Kimi
+    delta attention, arXiv 2510.26692).
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    taps: int
+    norm_eps: float
+    activation: str
+    """Of the gate that multiplies the result."""
+    decays: str = "head"
+    """As in `LinearAttentionShape`."""
+    rank: int = 0
+    """Numbers between the two matrices that make decay and gate; 0: one matrix makes each."""
+    doubled: bool = False
+    """Whether strengths are from 0 to 2 instead of 1."""
+
+    def __post_init__(self) -> None:
+        if self.value_heads % self.key_heads:
+            raise BadCheckpoint(
+                f"The model's linear attention has {self.value_heads} value heads and {self.key_heads} key "
+                "heads; the first must be a multiple."
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class SelectiveScan:
     """A Mamba mixer (arXiv 2312.00752) of this many `channels`, each with `state` numbers, its inputs
     convolved with `taps` taps; steps come from `rank` numbers.
@@ -85,7 +114,7 @@ class SelectiveScan:
     norm_eps: float = 0.0
 
 
-Recurrent = ShortConvolution | DeltaNet | Mamba | SelectiveScan
+Recurrent = ShortConvolution | DeltaNet | Mamba | SeparateDelta | SelectiveScan
 
 
 def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ...]:
@@ -105,6 +134,10 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
                 ConvolutionShape(channels, taps),
                 LinearAttentionShape(groups, heads, state, head_dim, False),
             )
+        case SeparateDelta(groups, heads, key_dim, value_dim, taps):
+            keys = ConvolutionShape(groups * key_dim, taps)
+            values = ConvolutionShape(heads * value_dim, taps)
+            return keys, keys, values, separate_delta_shape(recurrent)
         case SelectiveScan(channels, state, taps):
             return ConvolutionShape(channels, taps), scan_shape(channels, state)
 
@@ -112,3 +145,10 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
 def scan_shape(channels: int, state: int) -> LinearAttentionShape:
     """The linear attention of a `SelectiveScan`: one head, each number of whose matrix decays alone."""
     return LinearAttentionShape(1, 1, state, channels, False, decays="value")
+
+
+def separate_delta_shape(kind: SeparateDelta) -> LinearAttentionShape:
+    """The linear attention of a `SeparateDelta`."""
+    return LinearAttentionShape(
+        kind.key_heads, kind.value_heads, kind.key_dim, kind.value_dim, True, decays=kind.decays
+    )

@@ -44,6 +44,7 @@ from engine.models.architectures.hunyuan_3 import HUNYUAN_3
 from engine.models.architectures.internlm2 import INTERNLM2
 from engine.models.architectures.internlm3 import INTERNLM3
 from engine.models.architectures.jais2 import JAIS_2
+from engine.models.architectures.kimi_linear import KIMI_LINEAR
 from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE, LFM3
 from engine.models.architectures.llama import LLAMA
 from engine.models.architectures.llama4 import LLAMA_4
@@ -61,6 +62,7 @@ from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
 from engine.models.architectures.olmo import OLMO
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
+from engine.models.architectures.olmo_hybrid import OLMO_HYBRID
 from engine.models.architectures.olmoe import FLEX_OLMO, OLMOE
 from engine.models.architectures.opt import OPT
 from engine.models.architectures.orion import ORION, XVERSE
@@ -86,5 +88,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, LLAMA_4, PHI_MIXTURE, BAILING, BAILING_2, LLAMA_3_2_VISION,
     INTERNLM3, EXAONE_3, EXAONE_MIXTURE, MISTRAL_4, MAMBA_2, BAMBA, HELIUM, OLMO, CWM, JAIS_2, BITNET,
     QWEN, BAICHUAN, ORION, XVERSE, MAMBA, JAMBA,
-    TRINITY, LFM3, SOLAR_OPEN, HUNYUAN_3, GRANITE_SLIDING, HYPER_CLOVA, VAULT_GEMMA, YOUTU, MELLUM, FLEX_OLMO,
+    TRINITY, LFM3, SOLAR_OPEN, HUNYUAN_3, GRANITE_SLIDING, HYPER_CLOVA, VAULT_GEMMA, YOUTU, MELLUM,
+    FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID,
 )  # fmt: skip

@@ -15,32 +15,17 @@ from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
 from engine.models.config import ModelConfig
 from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, scaled
-from engine.models.names import RecurrentNames
+from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource, split, unit_norms
 from engine.models.recurrent_config import (
     DeltaNet,
     Mamba,
     Recurrent,
     SelectiveScan,
+    SeparateDelta,
     ShortConvolution,
     scan_shape,
+    separate_delta_shape,
 )
-from engine.models.source import WeightSource, linear, linear_parts
-from engine.tensors import Floats
-
-L2_EPS = 1e-6
-"""Added to the sum of squares of a query or key before it is normalised (fla's l2norm)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Convolution:
-    """Part number `part` of the states, `weight` (K, C) and `bias` (C,)."""
-
-    part: int
-    weight: Floats
-    bias: Floats | None
-
-    def __call__(self, ops: Ops, x: Array) -> Array:
-        return ops.convolve(self.part, x, self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +38,9 @@ class GatedConvolution:
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         y = self.input(ops, x)
-        b, c, v = _split(ops, y, [self.convolution.weight.shape[1]] * 3)
+        b, c, v = split(ops, y, [self.convolution.weight.shape[1]] * 3)
         h = self.convolution(ops, ops.gated(b, v, "identity"))
         return self.output(ops, ops.gated(c, h, "identity"), residual)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Recurrence:
-    """`Ops.linear_attention` with its weights: part number `part` of the states."""
-
-    part: int
-    shape: LinearAttentionShape
-    rate: Floats
-    shift: Floats
-    skip: Floats | None = None
-
-    def __call__(
-        self, ops: Ops, inputs: tuple[Array, Array, Array], decay: Array, beta: Array | None
-    ) -> Array:
-        return ops.linear_attention(
-            self.part, inputs, decay, beta, self.rate, self.shift, self.shape, self.skip
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +64,50 @@ class DeltaMixer:
         shape = self.recurrence.shape
         mixed = ops.activate(self.convolution(ops, self.inputs(ops, x)), "silu")
         keys = shape.key_heads * shape.key_dim
-        q, k, v = _split(ops, mixed, [keys, keys, shape.value_heads * shape.value_dim])
+        q, k, v = split(ops, mixed, [keys, keys, shape.value_heads * shape.value_dim])
         q, k = self.query_norm(ops, q), self.key_norm(ops, k)
         y = self.recurrence(ops, (q, k, v), self.decay(ops, x), self.beta(ops, x))
         return self.output(ops, ops.gated(self.gate(ops, x), self.norm(ops, y), "silu"), residual)
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """The product of two matrices."""
+
+    down: Linear
+    up: Linear
+
+    def __call__(self, ops: Ops, x: Array) -> Array:
+        return self.up(ops, self.down(ops, x))
+
+
+@dataclass(frozen=True, slots=True)
+class SeparateDeltaMixer:
+    """The same with queries, keys and values each made and convolved alone; what is convolved of values is
+    multiplied by `value_scale`.
+    """
+
+    inputs: tuple[Linear, Linear, Linear]
+    convolutions: tuple[Convolution, Convolution, Convolution]
+    gate: Linear | LowRank
+    decay: Linear | LowRank
+    beta: Linear
+    query_norm: Norm
+    key_norm: Norm
+    recurrence: Recurrence
+    norm: Norm
+    output: Linear
+    activation: str
+    value_scale: float
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
+        q, k, v = (
+            ops.activate(convolution(ops, made(ops, x)), "silu")
+            for made, convolution in zip(self.inputs, self.convolutions, strict=True)
+        )
+        q, k, v = self.query_norm(ops, q), self.key_norm(ops, k), scaled(ops, v, self.value_scale)
+        y = self.recurrence(ops, (q, k, v), self.decay(ops, x), self.beta(ops, x))
+        return self.output(ops, ops.gated(self.gate(ops, x), self.norm(ops, y), self.activation), residual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +129,9 @@ class MambaMixer:
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         shape, channels = self.recurrence.shape, self.convolution.weight.shape[1]
         values, keys = shape.value_heads * shape.value_dim, shape.key_heads * shape.key_dim
-        gate, mixed, step = _split(ops, self.input(ops, x), [values, channels, shape.value_heads])
+        gate, mixed, step = split(ops, self.input(ops, x), [values, channels, shape.value_heads])
         mixed = ops.activate(self.convolution(ops, mixed), "silu")
-        v, k, q = _split(ops, mixed, [values, keys, keys])
+        v, k, q = split(ops, mixed, [values, keys, keys])
         y = self.recurrence(ops, (q, k, v), scaled(ops, step, self.step_scale), None)
         y = self.norm(ops, y) if self.norm and self.norm_first else y
         y = ops.gated(scaled(ops, gate, self.gate_scale), y, "silu")
@@ -147,67 +154,16 @@ class ScanMixer:
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         channels, keys = self.convolution.weight.shape[1], self.recurrence.shape.key_dim
-        v, gate = _split(ops, self.input(ops, x), [channels, channels])
+        v, gate = split(ops, self.input(ops, x), [channels, channels])
         v = ops.activate(self.convolution(ops, v), "silu")
-        parts = _split(ops, self.mixed(ops, v), [self.step.weight.shape[1], keys, keys])
+        parts = split(ops, self.mixed(ops, v), [self.step.weight.shape[1], keys, keys])
         if self.norms is not None:
             parts = [norm(ops, part) for norm, part in zip(self.norms, parts, strict=True)]
         y = self.recurrence(ops, (parts[2], parts[1], v), self.step(ops, parts[0]), None)
         return self.output(ops, ops.gated(gate, y, "silu"), residual)
 
 
-def _split(ops: Ops, x: Array, widths: Sequence[int]) -> list[Array]:
-    starts = np.cumsum([0, *widths[:-1]]).tolist()
-    return [ops.columns(x, start, width) for start, width in zip(starts, widths, strict=True)]
-
-
 # -- building
-
-
-@dataclass(frozen=True, slots=True)
-class RecurrentSource:
-    """The tensors of one layer, whose names begin with `at`."""
-
-    source: WeightSource
-    at: str
-    names: RecurrentNames
-
-    def linear(self, name: str, rows: int, columns: int, bias: bool | None = None) -> Linear:
-        """A matrix, and its bias if the file has one."""
-        return linear(self.source, self.at + name, rows, columns, bias)
-
-    def parts(self, name: str, orders: tuple[Order, Order], columns: int) -> tuple[Linear, Linear]:
-        """Two linears, each with these rows of one matrix."""
-        return linear_parts(self.source, self.at + name, orders, columns, False)
-
-    def convolution(self, part: int, channels: int, taps: int) -> Convolution:
-        """The taps (K, C), and the bias if the file has one."""
-        name = self.at + self.names.convolution
-        shape = (channels, taps) if self.names.gguf else (channels, 1, taps)
-        stored = self.source.vector(name + ".weight", *shape).reshape(channels, taps)
-        bias = self.source.vector(name + ".bias", channels) if self.source.has(name + ".bias") else None
-        return Convolution(part, np.ascontiguousarray(stored.T), bias)
-
-    def recurrence(self, part: int, shape: LinearAttentionShape, stored: tuple[int, ...]) -> Recurrence:
-        """The weights of `Ops.linear_attention`; rates and skips have the `stored` shape in the file,
-        but those of `SelectiveScan` (C, N) and (C,).
-        """
-        names, by_value = self.names, shape.decays == "value"
-        rate = self.source.vector(self.at + names.rate, *stored)
-        rate = np.ascontiguousarray(rate.T) if by_value else rate.reshape(shape.rates)
-        skip = stored[:1] if by_value else stored
-        return Recurrence(
-            part,
-            shape,
-            rate if names.gguf else -np.exp(rate),
-            self.source.vector(self.at + names.shift, shape.steps),
-            self.source.vector(self.at + names.skip, *skip).reshape(shape.skips) if names.skip else None,
-        )
-
-    def norm(self, parts: int, eps: float, *stored: int) -> Norm:
-        """An RMS norm of `parts` parts of a row, whose weight has the `stored` shape in the file."""
-        weight = self.source.vector(self.at + self.names.norm + ".weight", *stored)
-        return Norm(weight.reshape(-1), eps, heads=parts)
 
 
 def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> Mixer:
@@ -219,6 +175,8 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return _delta(layer, config, config.recurrent, part)
         case Mamba():
             return _mamba(layer, config, config.recurrent, part)
+        case SeparateDelta():
+            return _separate_delta(layer, config, config.recurrent, part)
         case SelectiveScan():
             return _scan(layer, config, config.recurrent, part)
         case None:
@@ -252,16 +210,48 @@ def _delta(layer: RecurrentSource, config: ModelConfig, kind: DeltaNet, part: in
         beta, decay = layer.parts(names.decay_beta, fused_orders(kind)["decay_beta"], width)
     else:
         decay, beta = (layer.linear(name, heads, width, False) for name in (names.decay, names.beta))
-    # x / sqrt(sum + eps) is the RMS norm with eps / Dk, times 1 / sqrt(Dk); queries are scaled by that again.
-    share = np.float32(kind.key_dim**-0.5)
-    each = [np.full(kind.key_dim, factor, np.float32) for factor in (share * share, share)]
-    norms = [Norm(weight, L2_EPS / kind.key_dim, heads=kind.key_heads) for weight in each]
+    norms = unit_norms(kind.key_heads, kind.key_dim)
     return DeltaMixer(
         inputs, gate, decay, beta,
         layer.convolution(part, channels, kind.taps), norms[0], norms[1],
         layer.recurrence(part + 1, shape, (heads,)),
         layer.norm(heads, config.norm_eps, kind.value_dim),
         layer.linear(names.output, width, values),
+    )  # fmt: skip
+
+
+def _separate_delta(
+    layer: RecurrentSource, config: ModelConfig, kind: SeparateDelta, part: int
+) -> SeparateDeltaMixer:
+    names, width = layer.names, config.width
+    keys, values = kind.key_heads * kind.key_dim, kind.value_heads * kind.value_dim
+    widths = keys, keys, values
+    shape = separate_delta_shape(kind)
+
+    def made(name: str, up: str, rows: int) -> Linear | LowRank:
+        if not kind.rank:
+            return layer.linear(name, rows, width, False)
+        return LowRank(layer.linear(name, kind.rank, width, False), layer.linear(up, rows, kind.rank, False))
+
+    convolutions = [
+        layer.convolution(part + i, channels, kind.taps, name)
+        for i, (channels, name) in enumerate(zip(widths, names.convolutions, strict=True))
+    ]
+    # With keys and values sqrt(2) times as large, a strength of 0 to 1 works as one of 0 to 2 would.
+    factor = 2**0.5 if kind.doubled else 1.0
+    query_norm, key_norm = unit_norms(kind.key_heads, kind.key_dim, factor)
+    query, key, value = (
+        layer.linear(name, rows, width, False)
+        for name, rows in zip((names.query, names.key, names.value), widths, strict=True)
+    )
+    heads = kind.value_heads
+    rates = {1: (heads,), 2: (heads, 1), 4: (1, 1, heads, 1)}[names.rate_dims]
+    return SeparateDeltaMixer(
+        (query, key, value), (convolutions[0], convolutions[1], convolutions[2]),
+        made(names.gate, names.gate_up, values), made(names.decay, names.decay_up, shape.steps),
+        layer.linear(names.beta, heads, width, False), query_norm, key_norm,
+        layer.recurrence(part + 3, shape, rates), layer.norm(heads, kind.norm_eps, kind.value_dim),
+        layer.linear(names.output, width, values), kind.activation, factor,
     )  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
 from tests.engine.models.gguf_form import GgufForm
 from tests.engine.models.latent_cases import LATENT, absorbed, absorbed_keys
@@ -79,7 +81,111 @@ def youtu_keys(config: Config) -> dict[str, Any]:
     return kept | {"expert_feed_forward_length": config["intermediate_size"]}
 
 
+KIMI: dict[str, Any] = {
+    **{key: value for key, value in LATENT.items() if key != "q_lora_rank"}, "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    "linear_head_dim": 12, "linear_num_heads": 4, "num_local_experts": 8, "num_experts_per_tok": 3,
+    "moe_intermediate_size": 36, "n_shared_experts": 2, "routed_scaling_factor": 1.7,
+    "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+}  # fmt: skip
+
+
+def published_kimi(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The makers' keys and names."""
+    own = {
+        "num_heads": config["linear_num_heads"], "head_dim": config["linear_head_dim"],
+        "short_conv_kernel_size": config["linear_conv_kernel_dim"], "full_attn_layers": [2],
+        "kda_layers": [1, 3, 4],
+    }  # fmt: skip
+    dropped = ("layer_types", "mlp_layer_types", "linear_num_heads", "linear_head_dim")
+    kept = {key: value for key, value in config.items() if key not in dropped}
+    kept |= {"linear_attn_config": own, "first_k_dense_replace": 1}
+    out: Tensors = {}
+    for name, values in tensors.items():
+        dense = "block_sparse_moe" in name and name.split("block_sparse_moe.")[1].count(".") == 1
+        plain = dense and "_proj" in name
+        out[name.replace("block_sparse_moe", "mlp") if plain else name] = values
+    return kept, out
+
+
+def kimi_keys(config: Config) -> dict[str, Any]:
+    own = config["linear_attn_config"]
+    named = config | {
+        "n_routed_experts": config["num_experts"], "n_shared_experts": config["num_shared_experts"],
+        "norm_topk_prob": config["moe_renormalize"], "q_lora_rank": None, ROPE: {},
+    }  # fmt: skip
+    return absorbed_keys(named) | {
+        "attention.head_count_kv": [
+            int(layer + 1 in own["full_attn_layers"]) for layer in range(4)
+        ],
+        "kda.head_dim": own["head_dim"], "ssm.conv_kernel": own["short_conv_kernel_size"],
+        "context_length": config["model_max_length"], "expert_used_count": config["num_experts_per_token"],
+    }  # fmt: skip
+
+
+def kimi_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """Convolutions of four dimensions, rates as they are used, absorbed matrices."""
+    out: Tensors = {}
+    for name, values in absorbed(config, tensors).items():
+        if "_conv1d" in name:
+            values = values[None]
+        elif name.endswith(".A_log"):
+            values = -np.exp(values)
+        out[name.replace("dt_bias", "dt_proj.bias")] = values
+    return out
+
+
+OLMO_HYBRID: dict[str, Any] = {
+    **SMALL, "num_hidden_layers": 4, "num_key_value_heads": 4, "linear_num_key_heads": 2, ROPE: PLAIN,
+    "linear_num_value_heads": 6, "linear_key_head_dim": 12, "linear_value_head_dim": 20,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+}  # fmt: skip
+
+
+def published_olmo(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The convolutions as they were trained; transformers saves them in three parts of one size."""
+    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    out = dict(tensors)
+    for name in [name for name in tensors if "q_conv1d" in name]:
+        names = [name.replace("q_conv1d", f"{letter}_conv1d") for letter in "qkv"]
+        whole = np.concatenate([tensors[each] for each in names])
+        for each, part in zip(names, np.split(whole, [keys, 2 * keys]), strict=True):
+            out[each] = part
+    return config, out
+
+
+def published_olmo_norms(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The same, with the makers' name of a norm of attention layers, which transformers changes."""
+    config, out = published_olmo(config, tensors)
+    name = "model.layers.1.feedforward_layer_norm.weight"
+    out[name.replace("feedforward_layer_norm", "post_attention_layernorm")] = out.pop(name)
+    return config, out
+
+
 TODAY_CASES = (
+    Case(
+        "Kimi Linear", "delta attention whose keys decay alone, latent attention without rope, experts",
+        "kimi_linear", KIMI, GgufForm("kimi-linear", keys=kimi_keys, change=kimi_tensors),
+        publish=published_kimi, gpu=False,
+    ),
+    Case(
+        "Kimi Linear", "", "kimi_linear",
+        {
+            **KIMI, "q_lora_rank": 24, "n_group": 4, "topk_group": 2, "norm_topk_prob": False,
+            "linear_conv_kernel_dim": 3, "linear_num_heads": 3,
+        }, variant="as transformers 5 saves it", gpu=False,
+    ),
+    Case(
+        "OLMo Hybrid", "gated delta nets of double strength in three of four layers", "olmo_hybrid",
+        OLMO_HYBRID, publish=published_olmo_norms,
+    ),
+    Case(
+        "OLMo Hybrid", "", "olmo_hybrid",
+        {
+            **OLMO_HYBRID, "linear_allow_neg_eigval": False, "linear_conv_kernel_dim": 3,
+            "attention_bias": True, ROPE: {"rope_type": "default", "rope_theta": None},
+        }, variant="no rope, single strength", publish=published_olmo,
+    ),
     Case(
         "Trinity", "gated attention, windows in three of four layers, experts, four norms", "afmoe", TRINITY,
         GgufForm("afmoe", keys=trinity_keys, change=trinity_tensors),
