@@ -95,6 +95,7 @@ class LibraryService(QObject):
         self._job: Job | None = None
         self._active = False
         self._speeds = Speeds(folder / FILE_NAME)
+        self._offered: tuple[ModelInfo, ...] = ()
         self._ran: dict[int, Stats] = {}
         self._shared: set[int] = set()  # replies that ran beside others
         self._bandwidth: float | None = None
@@ -122,6 +123,11 @@ class LibraryService(QObject):
         if active:
             self._later()
             self._measure_when_free()
+
+    def offer(self, infos: Sequence[ModelInfo]) -> None:
+        """Estimate these models too, which can be downloaded; their paths only name them."""
+        self._offered = tuple(infos)
+        self._later()
 
     def close(self) -> bool:
         """End the thread."""
@@ -195,6 +201,7 @@ class LibraryService(QObject):
             for entry in self._catalogue.entries
             if entry.info is not None
         ]
+        models += [(ModelEntry(info.path, info.name), info, *usual) for info in self._offered]
         self._background.drop(self._job)
         loaded, bandwidth, speeds = self._session.model, self.bandwidth, self._speeds.medians()
         self._job = self._background.start(

@@ -18,7 +18,7 @@ from engine.settings import LoadSettings
 from engine.words import _
 
 if TYPE_CHECKING:
-    from engine.hub import HubChoice, HubModel, UnfinishedDownload
+    from engine.hub import HubChoice, HubModel, Picks, UnfinishedDownload
 
 __all__ = ["HUB", "Fetching", "HubApi", "HubService"]
 
@@ -56,6 +56,16 @@ class HubApi:
         from engine.hub import unfinished_downloads
 
         return unfinished_downloads(folder)
+
+    def picks(self, folder: Path) -> Picks:
+        from engine.hub import load_picks
+
+        return load_picks(folder)
+
+    def renew_picks(self, folder: Path, stop: threading.Event) -> Picks:
+        from engine.hub import renew_picks
+
+        return renew_picks(folder, stop=stop)
 
     def set_token(self, token: str) -> str:
         from engine.hub import set_hub_token
@@ -102,7 +112,8 @@ class HubService(QObject):
     Signals:
         found(str query, object models): a list of `HubModel`.
         chosen(str model_id, object choices): a list of `HubChoice`.
-        trouble(str what, str sentence): "search", "choices", "token" or "discard" failed.
+        picks_loaded(object): the recommended models, as `Picks`.
+        trouble(str what, str sentence): "search", "choices", "picks", "token" or "discard" failed.
         busy_changed(bool): whether a request to the hub is running.
         downloads_changed(object): a tuple of `Fetching`.
         finished(str path): a model was downloaded.
@@ -113,6 +124,7 @@ class HubService(QObject):
 
     found = Signal(str, object)
     chosen = Signal(str, object)
+    picks_loaded = Signal(object)
     trouble = Signal(str, str)
     busy_changed = Signal(bool)
     downloads_changed = Signal(object)
@@ -159,6 +171,12 @@ class HubService(QObject):
         folder = self._folder
         self._ask("unfinished", lambda stop: self._api.unfinished(folder), self._show_unfinished)
         self._ask("token", lambda stop: (self._api.token_source(), ""), self._show_token)
+        self._ask("picks", lambda stop: self._api.picks(folder), self.picks_loaded.emit)
+
+    def renew_picks(self) -> None:
+        """Ask the hub for the present files of the recommended models; replaces a running request."""
+        folder = self._folder
+        self._replace("picks", lambda stop: self._api.renew_picks(folder, stop), self.picks_loaded.emit)
 
     def search(self, query: str) -> None:
         """Search for models; replaces a running request."""

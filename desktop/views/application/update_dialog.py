@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal, Slot
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
@@ -128,7 +129,16 @@ class UpdateDialog(QDialog):
         self.act.setVisible(bool(act))
         self.back.setVisible(self._updates.api.before() is not None)
         self.shut.setText(_("Close"))
+        first = self.act if act else self.shut
+        first.setDefault(True)  # Enter presses it, wherever the focus is
+        if self.isVisible():
+            first.setFocus()
         self._fit()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """The focus is on the button that Enter presses."""
+        super().showEvent(event)
+        (self.act if self.act.isVisible() else self.shut).setFocus()
 
     @Slot()
     def _on_act(self) -> None:

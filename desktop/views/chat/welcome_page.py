@@ -22,13 +22,14 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wrapping_text import WrappingButton
 from engine.words import N_, _, translate
 
 __all__ = ["BASE_MODEL", "WelcomePage", "starter_labels"]
 
+STARTER = N_("It is quick to get and runs anywhere, but it is very small. Larger models answer much better.")
 OTHER_WAYS = N_(
-    "Or open your own model: a GGUF file or a folder of safetensors files. You can also drag it onto "
-    "this window."
+    "Or open a GGUF file or a folder of safetensors files that you have, or drag it onto this window."
 )
 COLUMN = 520
 """The page's widest column, in pixels at the usual text size."""
@@ -139,6 +140,7 @@ class _FirstRun(QWidget):
     cancel_requested = Signal()
     open_file_requested = Signal()
     open_folder_requested = Signal()
+    get_requested = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +153,7 @@ class _FirstRun(QWidget):
         )
         self.trouble = _label("", "danger")
         self.trouble.hide()
-        self.download = QPushButton(starter_labels()[0])
+        self.download = WrappingButton(starter_labels()[0])
         self.download.setProperty("tone", "primary")
         self.download.clicked.connect(self.download_requested)
         inside = starter_inside()
@@ -162,31 +164,35 @@ class _FirstRun(QWidget):
         self.cancel = QPushButton(_("Cancel") if inside else _("Cancel download"))
         self.cancel.clicked.connect(self.cancel_requested)
         self.cancel.hide()
-        open_file, open_folder = QPushButton(_("Open model file…")), QPushButton(_("Open model folder…"))
-        self.library = QPushButton(_("Model library…"))
-        self.library.setToolTip(_("Browse the models on this computer and download new ones"))
+        open_file = WrappingButton(_("Open model file…"))
+        open_folder = WrappingButton(_("Open model folder…"))
+        self.better = WrappingButton(_("Choose a larger model…"))
+        self.better.setToolTip(_("Show the recommended models for this computer's memory"))
+        self.better.clicked.connect(self.get_requested)
         open_file.clicked.connect(self.open_file_requested)
         open_folder.clicked.connect(self.open_folder_requested)
         layout = fill(QVBoxLayout(self), self.text, spacing=10)
         layout.addSpacing(10)
+        self.found = _Found()
+        layout.addWidget(self.found)
         layout.addWidget(self.trouble)
         layout.addWidget(self.download, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addWidget(self.progress)
         layout.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addWidget(_label(translate(STARTER), "muted"))
+        layout.addWidget(self.better, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(14)
         layout.addWidget(_label(translate(OTHER_WAYS), "muted"))
         self._ways = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._ways.addStretch(1)
-        self._buttons = (open_file, open_folder, self.library)
+        self._buttons = (open_file, open_folder)
         for button in self._buttons:
             self._ways.addWidget(button)
         self._ways.addStretch(1)
         layout.addLayout(self._ways)
-        self.found = _Found()
-        layout.addWidget(self.found)
 
     def fit(self, width: int) -> None:
-        """The three ways side by side where they fit, otherwise below each other."""
+        """The two ways side by side where they fit, otherwise below each other."""
         wide = sum(button.sizeHint().width() + self._ways.spacing() for button in self._buttons) <= width
         self._ways.setDirection(
             QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom
@@ -203,7 +209,7 @@ class _Ready(QWidget):
         self.text = _label("", "muted")
         layout = fill(QVBoxLayout(self), self.text, spacing=8)
         layout.addSpacing(8)
-        self._examples = [QPushButton(example) for example in map(translate, EXAMPLES)]
+        self._examples = [WrappingButton(example) for example in map(translate, EXAMPLES)]
         for button, example in zip(self._examples, map(translate, EXAMPLES), strict=True):
             button.clicked.connect(lambda _checked=False, text=example: self.example_chosen.emit(text))
             layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
@@ -236,15 +242,15 @@ class WelcomePage(QWidget):
     """The page of an empty chat.
 
     `example_chosen(text)` offers a first message to the composer. `notebook_requested()`: the loaded model is
-    for notebooks. `model_chosen(path)`: load one of the models of `show_models`; `library_requested()`: show
-    all of them.
+    for notebooks. `model_chosen(path)`: load one of the models of `show_models`; `get_requested()`: show
+    the recommended models.
     """
 
     download_requested = Signal()
     cancel_requested = Signal()
     open_file_requested = Signal()
     open_folder_requested = Signal()
-    library_requested = Signal()
+    get_requested = Signal()
     model_chosen = Signal(str)
     example_chosen = Signal(str)
     notebook_requested = Signal()
@@ -278,7 +284,7 @@ class WelcomePage(QWidget):
         self.first_run.cancel_requested.connect(self.cancel_requested)
         self.first_run.open_file_requested.connect(self.open_file_requested)
         self.first_run.open_folder_requested.connect(self.open_folder_requested)
-        self.first_run.library.clicked.connect(self.library_requested)
+        self.first_run.get_requested.connect(self.get_requested)
         self.first_run.found.chosen.connect(self.model_chosen)
         self.ready.example_chosen.connect(self.example_chosen)
         self.ready.notebook.clicked.connect(self.notebook_requested)
@@ -351,7 +357,7 @@ class WelcomePage(QWidget):
         labels = starter_labels() if self.first_run.trouble.isHidden() else (retry,)
         button.setAccessibleName(labels[0])
         for words in labels:
-            button.setText(words)
+            button.set_words(words)
             if button.sizeHint().width() <= min(self.width(), self._column.maximumWidth()) - 40:
                 break
 

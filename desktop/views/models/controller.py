@@ -55,7 +55,8 @@ class ModelController(QObject):
         for view in (picker, welcome):
             view.open_file_requested.connect(self.ask_for_file)
             view.open_folder_requested.connect(self.ask_for_folder)
-            view.library_requested.connect(self.open_library)
+        picker.library_requested.connect(self.open_library)
+        welcome.get_requested.connect(self.open_hub)
         picker.servers_requested.connect(self.open_servers)
         picker.entries_requested.connect(self.look_for_models)
         picker.chosen.connect(self.load)
@@ -73,6 +74,7 @@ class ModelController(QObject):
         """The commands that open, load, unload and fetch a model, and open the library."""
         return {
             "library": self.open_library,
+            "get_models": self.open_hub,
             "servers": self.open_servers,
             "open_file": self.ask_for_file,
             "open_folder": self.ask_for_folder,
@@ -84,6 +86,10 @@ class ModelController(QObject):
     def open_library(self) -> None:
         """Show the library."""
         self._made_library().open_page()
+
+    def open_hub(self) -> None:
+        """Show the library's page of models to download."""
+        self._made_library().open_hub()
 
     def open_servers(self, provider: str = "") -> None:
         """Show the library's page of servers, with one of them selected."""

@@ -1,7 +1,8 @@
-"""The library's second page: search the hub, choose a quantisation that fits, and download it."""
+"""The library's second page: recommended models; search the hub, choose a quantisation, and download it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QSize, Qt, Signal
@@ -13,6 +14,7 @@ from PySide6.QtWidgets import (
     QListView,
     QPushButton,
     QSplitter,
+    QStackedWidget,
     QStyledItemDelegate,
     QStyleOptionViewItem,
     QVBoxLayout,
@@ -20,11 +22,13 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.items.models.hub import ChoicesModel, HubModels
+from desktop.items.models.picks import suggestions
 from desktop.services.models.hub import HubService
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import SCALE
 from desktop.views.models.hub_downloads import DownloadList
 from desktop.views.models.hub_token import TokenLine
+from desktop.views.models.picks_panel import PicksPanel
 from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.scroll_area import VerticalScrollArea
@@ -32,21 +36,26 @@ from desktop.views.widgets.text_label import set_styled, text_label
 from engine.words import N_, _, ngettext, translate
 
 if TYPE_CHECKING:
-    from engine.hub import HubChoice, HubModel
+    from engine.hub import HubChoice, HubModel, Pick, Picks
+    from engine.models.memory.fit import Fit
 
 __all__ = ["HubPage"]
 
 WELCOME = N_(
     "Search for a model by name, or leave the box empty to see the most popular ones. Nothing is "
-    "sent until you search."
+    "sent until you search or download."
 )
 OFFLINE = N_("You are working offline. Clear “Work offline” to search and download.")
 
 
 class HubPage(QWidget):
-    """Shows what `service` finds and downloads; `load_requested(path)` for a finished one."""
+    """Shows what `service` recommends, finds and downloads; `load_requested(path)` for a finished one.
+
+    `picks_shown(models)`: the recommended models that `show_fits` needs estimates of, as `ModelInfo`s.
+    """
 
     load_requested = Signal(str)
+    picks_shown = Signal(object)
 
     def __init__(self, service: HubService, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -72,6 +81,11 @@ class HubPage(QWidget):
         self.about.hide()
         self.get = QPushButton(_("Download"))
         self.get.setProperty("tone", "primary")
+        self.picks = PicksPanel()
+        self.back = QPushButton("Recommended models")
+        self.back.hide()
+        self._listed: Picks | None = None
+        self._fits: dict[str, Fit] = {}
         self.downloads = DownloadList(service)
         self.token = TokenLine(service)
         self._lay_out()
@@ -91,13 +105,16 @@ class HubPage(QWidget):
         split.addWidget(self.results)
         split.addWidget(right)
         split.setSizes([500, 500])
+        self._pages = QStackedWidget()
+        self._pages.addWidget(self.picks)
+        self._pages.addWidget(split)
         self._downloads_area = VerticalScrollArea(self.downloads)
         self._downloads_area.setObjectName("downloads")
         fill(
             QVBoxLayout(self),
             top,
-            self.note,
-            (split, 1),
+            fill(QHBoxLayout(), (self.note, 1), self.back),
+            (self._pages, 1),
             self._downloads_area,
             self.token,
             margins=(12, 12, 12, 8),
@@ -116,7 +133,12 @@ class HubPage(QWidget):
         self.get.clicked.connect(self._download)
         service.found.connect(self._show_found)
         service.chosen.connect(self._show_choices)
+        service.picks_loaded.connect(self._show_list)
         service.trouble.connect(self._show_trouble)
+        self.back.clicked.connect(self.show_picks)
+        self.picks.download_requested.connect(self._get)
+        self.picks.load_requested.connect(self.load_requested)
+        self.picks.renew_requested.connect(self._renew)
         service.busy_changed.connect(self._show_busy)
         service.downloads_changed.connect(lambda _downloads: self._downloads_changed())
         self.downloads.load_requested.connect(self.load_requested)
@@ -128,11 +150,55 @@ class HubPage(QWidget):
             self._begun = True
             self._service.begin()
 
+    # -- the recommended models
+
+    def show_picks(self) -> None:
+        """Show the recommended models instead of what was found."""
+        self.back.hide()
+        self._pages.setCurrentWidget(self.picks)
+        self._show_offline()
+
+    def show_fits(self, fits: Mapping[str, Fit]) -> None:
+        """Update how the recommended models fit, by the paths of their `ModelInfo`s."""
+        self._fits.update(fits)
+        self._suggest()
+
+    def show_here(self, paths: Sequence[str]) -> None:
+        """The models on this computer."""
+        self.picks.show_here(paths)
+
+    def _show_list(self, listed: Picks) -> None:
+        self._listed = listed
+        self.picks.renew.setEnabled(True)
+        self.picks_shown.emit([pick.info for pick in listed.models])
+        self._suggest()
+
+    def _suggest(self) -> None:
+        if self._listed is not None:
+            found = suggestions(self._listed.models, self._fits)
+            known = any(pick.info.path in self._fits for pick in self._listed.models)
+            self.picks.show_suggestions(found, known, self._listed.updated)
+
+    def _get(self, pick: Pick) -> None:
+        if self._service.offline:
+            self.picks.show_trouble(OFFLINE)
+        else:
+            self._service.download(pick.choice)
+
+    def _renew(self) -> None:
+        if self._service.offline:
+            self.picks.show_trouble(OFFLINE)
+        else:
+            self.picks.renew.setEnabled(False)
+            self._service.renew_picks()
+
     # -- searching
 
     def search(self) -> None:
         """Search the hub for the typed text."""
         if not self._service.offline:
+            self._pages.setCurrentIndex(1)
+            self.back.show()
             self.found.set_rows([])
             self._clear_choices()
             self._say(_("Searching…"))
@@ -182,6 +248,9 @@ class HubPage(QWidget):
     def _show_trouble(self, what: str, sentence: str) -> None:
         if what == "choices":
             self._show_about(sentence)
+        elif what == "picks":
+            self.picks.renew.setEnabled(True)
+            self.picks.show_trouble(sentence)
         else:
             self._say(sentence, "danger")
 
@@ -214,6 +283,7 @@ class HubPage(QWidget):
 
     def _downloads_changed(self) -> None:
         self.downloads.show_downloads(self._service.downloads)
+        self.picks.show_downloads(self._service.downloads)
         self._fit_downloads()
 
     def _fit_downloads(self) -> None:

@@ -75,6 +75,7 @@ class LibraryWindow(QDialog):
         self.resize(min(1180, max(560, parent.width() - 60)), min(760, max(420, parent.height() - 60)))
         self._connect_page()
         self.hub.load_requested.connect(self._load)
+        self.hub.picks_shown.connect(library.offer)
         self.servers.use_requested.connect(self._load)
         hub.finished.connect(lambda _path: self.refresh())
         local_models.changed.connect(self._show_entries)
@@ -106,6 +107,12 @@ class LibraryWindow(QDialog):
         self.activateWindow()
         self.refresh()
 
+    def open_hub(self) -> None:
+        """Show the page of models to download, with the recommended ones."""
+        self.tabs.setCurrentWidget(self.hub)
+        self.hub.show_picks()
+        self.open_page()
+
     def open_servers(self, provider: str) -> None:
         """Show the page of servers, with one of them selected."""
         self.tabs.setCurrentWidget(self.servers)
@@ -135,10 +142,12 @@ class LibraryWindow(QDialog):
 
     def _show_entries(self) -> None:
         self.models.show_entries(self._local_models.entries)
+        self.hub.show_here([entry.path for entry in self._local_models.entries])
         self.local.refresh()
 
     def _show_fits(self, fits: dict[str, Fit]) -> None:
         self.models.show_fits(fits)
+        self.hub.show_fits(fits)
         self.local.refresh()
 
     def _show_loaded(self, info: ModelInfo | None) -> None:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QListWidget, QPushButton, QVBoxLayout
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.text_label import text_label
-from desktop.views.widgets.wrapping_check import WrappingCheckBox
+from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.words import N_, _, translate
 
 __all__ = ["ModelFolders"]

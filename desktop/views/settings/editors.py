@@ -24,7 +24,7 @@ from desktop.views.settings.text_editors import (
     unescape,
 )
 from desktop.views.widgets.combo_box import ComboBox
-from desktop.views.widgets.wrapping_check import WrappingCheckBox
+from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.settings import SettingInfo
 
 __all__ = ["Editor", "escape", "make_editor", "unescape"]

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMessageBox
 
 from desktop.services.system import updates as updates_module
@@ -60,6 +62,28 @@ def test_a_newer_version_is_shown_installed_and_started(hand, qtbot, qapp, monke
     qtbot.waitUntil(lambda: hand.desktop.ended)
     assert hand.window.after_end(qapp) == 0
     assert restarted == [True]
+
+
+def test_enter_takes_the_next_step(hand, qtbot) -> None:
+    """Installs what was found, does nothing while that runs, and closes a dialog that only says something."""
+    dialog = opened(hand)
+    qtbot.waitUntil(dialog.act.hasFocus)
+    dialog.notes.setFocus()
+    fake(hand).go.clear()
+    QTest.keyClick(dialog.notes, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: dialog.bar.value() == 285)
+    QTest.keyClick(dialog.notes, Qt.Key.Key_Return)
+    assert dialog.isVisible()
+    fake(hand).go.set()
+    qtbot.waitUntil(lambda: dialog.act.text() == "Restart now")
+    assert dialog.act.hasFocus()
+    hand.click("Close", dialog)
+    fake(hand).update = None
+    dialog = opened(hand)
+    qtbot.waitUntil(lambda: dialog.words.text() == "Inglenook 1.0 is the latest version.")
+    qtbot.waitUntil(dialog.shut.hasFocus)
+    QTest.keyClick(dialog, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: hand.window.application_controller.update_dialog is None)
 
 
 def test_without_being_asked_nothing_is_checked_and_nothing_starts_again(hand, qapp, monkeypatch) -> None:

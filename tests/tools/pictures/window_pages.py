@@ -376,10 +376,11 @@ def library_details(stage: Stage) -> QWidget:
 
 
 @page
-def hub_empty(stage: Stage) -> QWidget:
+def picks(stage: Stage) -> QWidget:
+    act(stage, "get_models")
     shown = stage.window.model_controller.library
     assert shown is not None
-    shown.tabs.setCurrentWidget(shown.hub)
+    stage.until(lambda: bool(shown.hub.picks.cards))
     return top(stage)
 
 

@@ -4,6 +4,7 @@ nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from desktop.services.models.hub import HubApi, HubService
 from desktop.store.settings.preferences import Preferences
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
-from engine.hub import HubChoice, HubModel, UnfinishedDownload
+from engine.hub import HubChoice, HubModel, Picks, UnfinishedDownload
 from engine.settings import LoadSettings
 
 
@@ -34,10 +35,18 @@ class FakeHub(HubApi):
         self.discarded: list[str] = []
         self.error: Exception | None = None
         self.left: list[UnfinishedDownload] = []
+        self.asked: list[str] = []
         self.hold = threading.Event()
         self.hold.set()
 
+    def renew_picks(self, folder: Path, stop: threading.Event) -> Picks:
+        self.asked.append("picks")
+        if self.error is not None:
+            raise self.error
+        return dataclasses.replace(self.picks(folder), updated="2999-01-02")
+
     def search(self, query: str, stop: threading.Event) -> list[HubModel]:
+        self.asked.append("search")
         while not self.hold.wait(0.005):
             if stop.is_set():
                 raise DownloadError("it was stopped")
