@@ -10,7 +10,7 @@ import pytest
 
 from desktop.items.commands.palette import Entry, EntrySource, fuzzy, narrowed, spans_of
 from desktop.items.commands.synonyms import SETTING_WORDS
-from desktop.settings import PANES
+from desktop.settings import SAVED_SETTINGS
 from desktop.store.search.folding import fold
 from tests.work import calls_in
 
@@ -123,6 +123,6 @@ def test_few_of_ten_thousand_titles_are_matched_closely() -> None:
 
 
 def test_every_synonym_belongs_to_something() -> None:
-    fields = {f"{cls.__name__}.{name}" for _, cls in PANES for name in cls.__dataclass_fields__}
+    fields = {f"{cls.__name__}.{name}" for cls in SAVED_SETTINGS for name in cls().to_json()}
     assert set(SETTING_WORDS) <= fields
     assert fold("".join(SETTING_WORDS.values())) == "".join(SETTING_WORDS.values())
