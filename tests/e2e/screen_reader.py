@@ -105,8 +105,11 @@ class Session:
         self.report["regenerated"] = self.last_reply()
 
     def change_temperature(self) -> None:
-        """By its value, as a slider's or a box's is changed; the next reply uses it."""
+        """By its value, as a slider's or a box's is changed; the next reply uses it. The pane is closed at a
+        first start.
+        """
         reader = self.reader
+        reader.press(reader.find("push button", "Show or hide settings"), "press")
         box = reader.find("spin button", "Temperature")
         reader.set_value(box, 0.25)
         reader.until(lambda: reader.text(box) == "0.25", "a temperature of 0.25")
