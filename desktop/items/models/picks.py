@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from desktop.items.models.library import speed_text
 from engine.units import size_text
+from engine.words import N_, _
 
 if TYPE_CHECKING:
     from engine.hub import Pick
     from engine.models.memory.fit import Fit
 
-__all__ = ["Suggestion", "pick_facts", "suggestions"]
+__all__ = ["ABOUT", "TITLES", "Suggestion", "pick_facts", "suggestions"]
 
 READING_SPEED = 8.0
 """Tokens per second that keep up with a reader: about six words."""
@@ -20,7 +21,30 @@ HALF = 0.5
 """While no speed is known, a good model leaves this part of the free memory to other programs."""
 SMALLER = 0.65
 """The small model has at most this part of the good one's weights, or it would not be worth a choice."""
-TITLES = {"small": "Small and quick", "good": "Good for this computer", "largest": "Largest that fits"}
+TITLES = {
+    "small": N_("Small and quick"),
+    "good": N_("Good for this computer"),
+    "largest": N_("Largest that fits"),
+}
+ABOUT = {
+    "tiny": N_("Very small and quick: short answers, titles and simple rewording in many languages."),
+    "office": N_("Small: summaries, extraction and other office work with texts."),
+    "everyday": N_("Small: everyday questions in many languages; it can think before it answers."),
+    "european": N_(
+        "Small: conversation and writing in six European languages; it can think before it answers."
+    ),
+    "languages": N_("Writing and translation in very many languages."),
+    "laptop": N_("A good all-rounder for ordinary laptops; it can think before it answers."),
+    "reasoning": N_("An all-rounder with sound reasoning: questions, code and longer texts."),
+    "writing": N_("Careful writing and translation in very many languages."),
+    "difficult": N_("Difficult questions, code and long texts, if you can wait a little."),
+    "sixth": N_("Reasoning and code, quick for its size because each token uses a sixth of it."),
+    "ninth": N_("Knows much and is quick for its size, because each token uses a ninth of it."),
+    "strong": N_("Very good reasoning and code, slow without a GPU."),
+    "broad": N_("Broad knowledge and careful writing, slow without a large GPU."),
+    "strongest": N_("The strongest in this list: reasoning and code, quick for its size."),
+}
+"""What a model is good for, by `Pick.about`."""
 
 
 class Suggestion(NamedTuple):
@@ -67,7 +91,9 @@ def pick_facts(suggestion: Suggestion) -> str:
     pick, fit = suggestion.pick, suggestion.fit
     speed = speed_text(fit)
     parts = (
-        f"{size_text(pick.bytes)} to download", f"needs about {size_text(fit.total)} of memory",
-        f"about {speed.removeprefix('≈ ')}" if speed else "", f"{pick.licence} licence",
-    )  # fmt: skip
+        _("{size} to download", size=size_text(pick.bytes)),
+        _("needs about {size} of memory", size=size_text(fit.total)),
+        speed,
+        _("{name} licence", name=pick.licence),
+    )
     return " · ".join(part for part in parts if part)

@@ -82,7 +82,7 @@ class HubPage(QWidget):
         self.get = QPushButton(_("Download"))
         self.get.setProperty("tone", "primary")
         self.picks = PicksPanel()
-        self.back = QPushButton("Recommended models")
+        self.back = QPushButton(_("Recommended models"))
         self.back.hide()
         self._listed: Picks | None = None
         self._fits: dict[str, Fit] = {}
@@ -181,13 +181,13 @@ class HubPage(QWidget):
 
     def _get(self, pick: Pick) -> None:
         if self._service.offline:
-            self.picks.show_trouble(OFFLINE)
+            self.picks.show_trouble(translate(OFFLINE))
         else:
             self._service.download(pick.choice)
 
     def _renew(self) -> None:
         if self._service.offline:
-            self.picks.show_trouble(OFFLINE)
+            self.picks.show_trouble(translate(OFFLINE))
         else:
             self.picks.renew.setEnabled(False)
             self._service.renew_picks()

@@ -8,17 +8,18 @@ from PySide6.QtCore import QDate, QEvent, QLocale, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
-from desktop.items.models.picks import TITLES, Suggestion, pick_facts
+from desktop.items.models.picks import ABOUT, TITLES, Suggestion, pick_facts
 from desktop.services.models.hub import Fetching
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.units import size_text
+from engine.words import N_, _, translate
 
 __all__ = ["PicksPanel"]
 
-LOOKING = "Looking how much memory is free…"
-NOTHING = (
+LOOKING = N_("Looking how much memory is free…")
+NOTHING = N_(
     "None of the recommended models fits into the free memory of this computer now. Close other programs, or "
     "search for a smaller model above."
 )
@@ -33,7 +34,7 @@ class _Card(QFrame):
         super().__init__()
         self.suggestion, pick = suggestion, suggestion.pick
         self.setObjectName("pickCard")
-        self.setAccessibleName(f"{TITLES[suggestion.why]}: {pick.name}")
+        self.setAccessibleName(f"{translate(TITLES[suggestion.why])}: {pick.name}")
         self.facts = text_label(tone="muted", wraps=True, plain=True)
         self.get = QPushButton()
         self.get.setAutoDefault(False)
@@ -41,10 +42,10 @@ class _Card(QFrame):
             self.get.setProperty("tone", "primary")
         fill(
             QVBoxLayout(self),
-            text_label(TITLES[suggestion.why], "muted", wraps=True, plain=True),
+            text_label(translate(TITLES[suggestion.why]), "muted", wraps=True, plain=True),
             text_label(pick.name, "heading", wraps=True, plain=True),
             text_label(pick.maker, "muted", wraps=True, plain=True),
-            text_label(pick.about, wraps=True, plain=True),
+            text_label(translate(ABOUT[pick.about]), wraps=True, plain=True),
             self.facts,
             1,
             fill(QHBoxLayout(), self.get, 1),
@@ -61,8 +62,14 @@ class _Card(QFrame):
 
     def show_state(self, state: str) -> None:
         """Show whether it is on this computer ("here"), being downloaded (a `Fetching.state`) or neither."""
-        words = {"here": "Load", "finished": "Load", "": "Download", "paused": "Resume", "failed": "Retry"}
-        self.get.setText(words.get(state, "Downloading…"))
+        words = {
+            "here": _("Load"),
+            "finished": _("Load"),
+            "": _("Download"),
+            "paused": _("Resume"),
+            "failed": _("Retry"),
+        }
+        self.get.setText(words.get(state, _("Downloading…")))
         self.get.setEnabled(state in words)
         self.get.setAccessibleName(f"{self.get.text()} {self.suggestion.pick.name}")
 
@@ -81,13 +88,13 @@ class PicksPanel(QWidget):
         self.cards: list[_Card] = []
         self._here: dict[str, str] = {}
         self._fetching: dict[tuple[str, str], Fetching] = {}
-        self.heading = text_label("Recommended for this computer", "page", wraps=True)
-        self.state = text_label(LOOKING, "muted", wraps=True, plain=True)
+        self.heading = text_label(_("Recommended for this computer"), "page", wraps=True)
+        self.state = text_label(translate(LOOKING), "muted", wraps=True, plain=True)
         self._row = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._row.setSpacing(12)
         self.made = text_label(tone="muted", wraps=True, plain=True)
-        self.renew = QPushButton("Update the list")
-        self.renew.setToolTip("Ask the Hugging Face Hub for the current files of the recommended models.")
+        self.renew = QPushButton(_("Update the list"))
+        self.renew.setToolTip(_("Ask the Hugging Face Hub for the current files of the recommended models."))
         self.renew.clicked.connect(self.renew_requested)
         body = QWidget()
         body.setObjectName("picksBody")
@@ -103,16 +110,18 @@ class PicksPanel(QWidget):
     def show_suggestions(self, suggestions: Sequence[Suggestion], known: bool, updated: str) -> None:
         """Show these models; `known` says whether it is known what fits, `updated` when the list was made."""
         day = QLocale().toString(QDate.fromString(updated, Qt.DateFormat.ISODate), "d MMMM yyyy")
-        self.made.setText(f"This list was last updated on {day}.")
+        self.made.setText(_("This list was last updated on {day}.", day=day))
         if [each[:2] for each in suggestions] != [card.suggestion[:2] for card in self.cards]:
             self._make_cards(suggestions)
         for card, suggestion in zip(self.cards, suggestions, strict=True):
             card.show_fit(suggestion)
         free = max((each.fit.free for each in suggestions), default=0)
         if suggestions:
-            self.state.setText(f"Chosen for {size_text(free)} of free memory, from small to large.")
+            self.state.setText(
+                _("Chosen for {size} of free memory, from small to large.", size=size_text(free))
+            )
         else:
-            self.state.setText(NOTHING if known else LOOKING)
+            self.state.setText(translate(NOTHING if known else LOOKING))
         set_styled(self.state, "tone", "warning" if known and not suggestions else "muted")
 
     def _make_cards(self, suggestions: Sequence[Suggestion]) -> None:

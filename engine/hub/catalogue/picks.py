@@ -38,7 +38,7 @@ class Pick:
     quantisation: str
     licence: str
     about: str
-    """What it is good for, in one sentence."""
+    """What it is good for: the name of a sentence that the window has."""
     layers: int
     kv_heads: int
     head_dim: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from desktop.items.models.picks import READING_SPEED, pick_facts, suggestions
+from desktop.items.models.picks import ABOUT, READING_SPEED, pick_facts, suggestions
 from engine.hub import Pick, load_picks
 from engine.models.memory.fit import Fit, fit
 from engine.settings import CacheSettings
@@ -53,6 +53,11 @@ def test_a_tight_fit_is_better_than_none_and_none_is_none() -> None:
     assert list(chosen(least * 1.05)) == ["good"]
     assert chosen(least * 0.9) == {}
     assert suggestions(PICKS, {}) == ()
+
+
+def test_every_model_has_a_sentence_about_it() -> None:
+    assert [pick.about for pick in PICKS] == list(ABOUT)
+    assert all(sentence.endswith(".") for sentence in ABOUT.values())
 
 
 def test_facts_name_size_memory_speed_and_licence() -> None:
