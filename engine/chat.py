@@ -371,7 +371,8 @@ def _load(
     threads = (load.threads or default_threads()) if target.backend == "cpu" else 0
     info = dataclasses.replace(
         info, backend=target.backend, where=target.where, threads=threads, thinking=thinking,
-        opens_thought=template.opens(thinking), notice=found.notice, report=found.report,
+        opens_thought=template.opens(thinking), notice=" ".join([found.notice, *info.remarks]).strip(),
+        report=found.report,
         thinking_levels=tuple((level, template.opens(thinking, level)) for level in template.switch.levels),
         thinking_default=template.switch.default,
     )  # fmt: skip

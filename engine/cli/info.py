@@ -52,6 +52,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     judged = fit(info, CacheSettings(), target.free, backend=target.backend, where=target.where)
     answer |= {
         "advised": dict(info.defaults),
+        "remarks": list(info.remarks),
         "needed_bytes": judged.total,
         "verdict": judged.verdict,
         "memory": judged.sentence,
@@ -118,7 +119,7 @@ def _package_version(name: str) -> str:
 
 def _show(answer: Answer) -> str:
     width = max(len(key) for key in answer)
-    shown = {key: value for key, value in answer.items() if key != "gpus_reason" or value}
+    shown = {key: value for key, value in answer.items() if value or key not in ("gpus_reason", "remarks")}
     return "\n".join(
         f"{key.replace('_', ' ').ljust(width)}  {_readable(key, value)}" for key, value in shown.items()
     )
@@ -143,6 +144,8 @@ def _readable(key: str, value: object) -> str:
         return f"{value:,} ({value / 2**30:.2f} GiB)"
     if isinstance(value, float):
         return f"{value:.2f}"
+    if key == "remarks" and isinstance(value, list):
+        return one_line(" ".join(map(str, value)))
     if isinstance(value, list):
         return (
             one_line(", ".join(_gpu(item) if isinstance(item, dict) else str(item) for item in value))

@@ -96,6 +96,10 @@ class ModelInfo:
     """The level that the template takes by itself; "" if it is none of `thinking_levels`."""
     mtp: bool = False
     """Whether the file has a head for multi-token prediction, which can draft."""
+    mtp_bytes: int = 0
+    """Its weights in memory."""
+    remarks: tuple[str, ...] = ()
+    """Sentences about parts that are left out and arithmetic that others do otherwise."""
     threads: int = 0
     """The CPU threads that a loaded model computes on."""
     pooling: str = ""

@@ -14,8 +14,9 @@ from engine.models.base import read_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
-from engine.models.mtp import has_head
+from engine.models.mtp import head_bytes
 from engine.models.quantising import PlainCount
+from engine.models.remarks import remarks
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.weights.facts import licence, pooling, quantisation_name
 
@@ -46,7 +47,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     plain = PlainCount(checkpoint, backend)
     seen = survey(checkpoint, backend, plain)
     assert seen.parts is not None
-    gpu_bytes, gpu_work = 0, WorkSpace()
+    gpu_bytes, gpu_work, head = 0, WorkSpace(), head_bytes(checkpoint, backend)
     if not config.cpu_only:
         gpu = UsualGpu()
         on_gpu = survey(checkpoint, gpu)
@@ -83,7 +84,9 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         file_bytes=sum(file.stat().st_size for file in checkpoint.files),
         gpu_bytes=gpu_bytes,
         gpu_work=gpu_work,
-        mtp=has_head(checkpoint, backend),
+        mtp=head > 0,
+        mtp_bytes=head,
+        remarks=remarks(checkpoint, config),
     )
 
 

@@ -29,7 +29,7 @@ from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.words import _
 
-__all__ = ["MtpModel", "has_head", "read_head"]
+__all__ = ["MtpModel", "head_bytes", "read_head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +105,18 @@ def _form(checkpoint: Checkpoint) -> tuple[ModelConfig, TensorNames, _Names] | N
     return _layer_config(config, routed), names, found
 
 
-def has_head(checkpoint: Checkpoint, backend: MemoryEstimator) -> bool:
-    """Whether a file has a complete head of a form that is known here, whose model is valid."""
+def head_bytes(checkpoint: Checkpoint, backend: MemoryEstimator) -> int:
+    """The bytes of the weights of a file's head; 0 if it has no complete one of a form that is known here,
+    whose model is valid.
+    """
     seen = Survey(checkpoint.tensors, backend)
     try:
         form = _form(checkpoint)
         if form is not None:
             _build(seen, *form)
     except BadCheckpoint:  # tensors of other shapes are of another kind of head
-        return False
-    return form is not None and not seen.missing
+        return 0
+    return 0 if form is None or seen.missing else seen.bytes
 
 
 class MtpModel(Model):
@@ -171,7 +173,7 @@ def read_head(
                 "method, or turn off drafting."
             )
         )
-    form = _form(checkpoint) if has_head(checkpoint, backend) else None
+    form = _form(checkpoint) if head_bytes(checkpoint, backend) else None
     if form is None:
         raise BadSetting(
             _(

@@ -133,7 +133,11 @@ class MemoryForecast(QObject):
         return self._background.close()
 
     def _draft(self) -> ModelInfo | None:
-        drafting = self._session.settings(SpeculationSettings)
+        from engine.models.memory.fit import head_of
+
+        drafting, model = self._session.settings(SpeculationSettings), self._session.model
+        if drafting.method == "mtp" and model is not None:
+            return head_of(model)
         if drafting.method != "model" or not drafting.draft_model:
             return None
         path = drafting.draft_model

@@ -48,9 +48,11 @@ def from_hf_sliding(keys: Keys) -> ModelConfig:
     """
     sparse = keys.source["architectures"][0] == "GraniteMoeSWAForCausalLM"
     bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
+    given = sparse or keys.has("num_key_value_heads")
+    absent: dict[str, Any] = {} if given else {"num_key_value_heads": 4}
     shape = hf_decoder(
         keys, bias=bias, mlp_bias=mlp_bias and not sparse, rms_norm_eps=1e-6 if sparse else 1e-5,
-        tie_word_embeddings=not sparse,
+        tie_word_embeddings=not sparse, max_position_embeddings=2048 if sparse else 8192, **absent,
     )  # fmt: skip
     layers = shape["layers"]
     kinds = layer_kinds(keys, layers) or [

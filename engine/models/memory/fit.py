@@ -113,6 +113,16 @@ def fit(
     )
 
 
+def head_of(info: ModelInfo) -> ModelInfo | None:
+    """The head for multi-token prediction of a model as a draft model, of one layer; None if it has none."""
+    if not info.mtp:
+        return None
+    return dataclasses.replace(
+        info, resident_bytes=info.mtp_bytes, gpu_bytes=0, kv_shapes=info.kv_shapes[-1:], state_bytes=0,
+        plain=(0, 0, 0, 0), work=WorkSpace(), gpu_work=WorkSpace(),
+    )  # fmt: skip
+
+
 def offload_limit(free: int, beside: int) -> int:
     """Bytes of weights to keep in memory when not all fit: of the `free` bytes, what is left `beside` cache
     and work space, less an eighth, in which the system holds what it reads from the disk.

@@ -17,6 +17,7 @@ from engine.backends.reference import ReferenceBackend
 from engine.chat import finished, open_chat
 from engine.errors import BadSetting
 from engine.models import describe
+from engine.models.memory.fit import head_of
 from engine.models.mtp import read_head
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings
@@ -51,7 +52,13 @@ def test_the_head(kind: str, form: str, backend: str, folders: Callable[[str], P
     path = folders(kind)
     if form == "gguf":
         path = write_file(KINDS[kind], path, tmp_path / "model.gguf")
-    assert describe(path).mtp
+    info = describe(path)
+    assert info.mtp
+    head = head_of(info)
+    assert head is not None
+    # a layer of keys and values, and fewer weights than the model has
+    assert (head.resident_bytes, len(head.kv_shapes)) == (info.mtp_bytes, 1)
+    assert 0 < info.mtp_bytes < info.resident_bytes
     with ExitStack() as closing:
         main = load(path, BACKENDS[backend]())
         closing.callback(main.close)
@@ -114,6 +121,7 @@ def test_a_file_with_another_kind_of_head_is_a_model_without_one(
         tensors["mtp.fc.weight"] = tensors["mtp.fc.weight"][:, :64].copy()
     save_file(tensors, folder / "model.safetensors")
     assert not describe(folder).mtp
+    assert head_of(describe(folder)) is None
     main = load(folder)
     with pytest.raises(BadSetting, match="no head for multi-token prediction"):
         finish(read_head(open_checkpoint(folder), main))

@@ -26,6 +26,8 @@ MADE = {
     ("falcon", "ffn_hidden_size"), ("granitemoehybrid", "mamba_d_head"), ("minicpm3", "v_head_dim"),
     ("opt", "word_embed_proj_dim"), ("ministral3", "rope_parameters"), ("mistral", "head_dim"),
     ("qwen2_moe", "sliding_window"), ("cohere2", "head_dim"), ("bamba", "mamba_d_head"),
+    ("mamba", "intermediate_size"), ("falcon_mamba", "intermediate_size"),
+    ("mamba", "time_step_rank"), ("falcon_mamba", "time_step_rank"), ("jamba", "mamba_dt_rank"),
 }  # fmt: skip
 """(model type, key) whose default the class computes from other keys."""
 

@@ -1,0 +1,31 @@
+"""What a user should know about a model before trusting it: parts that are left out, other arithmetic."""
+
+from __future__ import annotations
+
+from engine.models.config import ModelConfig
+from engine.weights import Checkpoint
+from engine.words import _
+
+_EYES, _EARS = ("vision_config", "visual", "vision"), ("audio_config", "audio_encoder", "sound_config")
+
+
+def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
+    """Sentences; () if there is nothing to say."""
+    found = []
+    if checkpoint.format != "gguf":
+        whole = checkpoint.metadata["config"]
+        sees, hears = (any(isinstance(whole.get(key), dict) for key in keys) for keys in (_EYES, _EARS))
+        if sees and hears:
+            found.append(_("The model also takes pictures and sounds, but only its text model runs here."))
+        elif sees:
+            found.append(_("The model also takes pictures, but only its text model runs here."))
+        elif hears:
+            found.append(_("The model also takes sounds, but only its text model runs here."))
+    elif config.experts is not None and config.experts.nearness >= 0:
+        found.append(
+            _(
+                "The model's experts are weighed by SparseMixer, as its authors do; llama.cpp weighs them "
+                "by a plain softmax, so its replies differ."
+            )
+        )
+    return tuple(found)

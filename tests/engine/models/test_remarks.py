@@ -1,0 +1,42 @@
+"""What is said about models of which a part is left out, or that others compute otherwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.models import describe
+from tests.engine.models.all_cases import BY_NAME
+from tests.engine.models.architectures import write_case_gguf, write_checkpoint
+from tests.tiny import write_folder
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ((), ()),
+        (("vision_config",), ("The model also takes pictures, but only its text model runs here.",)),
+        (("audio_config",), ("The model also takes sounds, but only its text model runs here.",)),
+        (
+            ("vision_config", "audio_config"),
+            ("The model also takes pictures and sounds, but only its text model runs here.",),
+        ),
+    ],
+)
+def test_parts_that_are_left_out(tmp_path: Path, parts: tuple[str, ...], said: tuple[str, ...]) -> None:
+    folder = write_folder(tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {part: {"hidden_size": 8} for part in parts}))
+    assert describe(folder).remarks == said
+
+
+def test_sparse_mixers_weights_are_the_authors(tmp_path: Path) -> None:
+    """llama.cpp takes Phi-3.5-MoE's experts by a plain softmax."""
+    case = BY_NAME["Phi-3.5-MoE"]
+    folder = write_checkpoint(case, tmp_path / "m")
+    (said,) = describe(write_case_gguf(case, folder, tmp_path / "m.gguf")).remarks
+    assert "SparseMixer" in said
+    assert "llama.cpp" in said
+    assert describe(folder).remarks == ()
