@@ -211,8 +211,10 @@ def _attend_template(
             unpack(page, j, vectors, dim, q_width, width, panel)
             mix(panel, j, filled, scores, queries, width, spare, out, panel)
         else:
-            after = j + jump if j + jump <= last // PAGE_TOKENS else j
-            ahead = keys + (ld_i32(pages + 4 * after) * groups + g) * ld_i64(args + 8 * A_KEY_PAGE)
+            after, head = j + jump, g
+            if after > last // PAGE_TOKENS:  # the next tile's first page
+                after, head = first, min(g + 1, groups - 1)
+            ahead = keys + (ld_i32(pages + 4 * after) * groups + head) * ld_i64(args + 8 * A_KEY_PAGE)
             mix(values, j, filled, scores, queries, width, spare, out, ahead)
     if HADAMARD_VALUES:
         hadamard(out, queries * (width // GROUP))
