@@ -15,7 +15,7 @@ from tests.release.archives import LIBC, make_archive, make_deb
 from tests.release.licences import add_licences
 from tests.release.macos import make_dmg
 from tests.release.plan import PackagingError, Release, run
-from tests.release.program import make_program, normalise
+from tests.release.program import libraries, make_program, normalise
 from tests.release.windows import make_setup
 
 __all__ = ["MAX_BYTES", "PACKAGES", "build", "check_left_out", "check_libc", "check_size", "write_checksums"]
@@ -68,15 +68,14 @@ def check_libc(program: Path) -> None:
     """Raise PackagingError if a library needs a newer C library than the .deb declares, and so than the
     systems have that the packages are for.
     """
-    for path in sorted(program.rglob("*.so*")) if sys.platform == "linux" else ():
-        if path.is_file() and not path.is_symlink():
-            needed = _GLIBC.findall(run(["readelf", "--version-info", "--wide", path]))
-            newest = max(((int(major), int(minor)) for major, minor in needed), default=(0, 0))
-            if newest > LIBC:
-                raise PackagingError(
-                    f"{path.name} needs glibc {newest[0]}.{newest[1]}, newer than {LIBC[0]}.{LIBC[1]}: build "
-                    "on an older system, or with a Python from elsewhere."
-                )
+    for path in libraries(program) if sys.platform == "linux" else ():
+        needed = _GLIBC.findall(run(["readelf", "--version-info", "--wide", path]))
+        newest = max(((int(major), int(minor)) for major, minor in needed), default=(0, 0))
+        if newest > LIBC:
+            raise PackagingError(
+                f"{path.name} needs glibc {newest[0]}.{newest[1]}, newer than {LIBC[0]}.{LIBC[1]}: build "
+                "on an older system, or with a Python from elsewhere."
+            )
 
 
 def check_size(package: Path, *, starter: bool) -> None:

@@ -179,8 +179,7 @@ def _attend_template(
         return
     ratio = ld_i64(args + 8 * A_HEADS) // groups
     q_width, width = ld_i64(args + 8 * A_Q_WIDTH), ld_i64(args + 8 * A_OUT_WIDTH)
-    queries = here * ratio
-    q = scratch + SCRATCH
+    queries, q = here * ratio, scratch + SCRATCH
     scores = q + 4 * SMALL_BATCH * ratio * q_width
     spare = scores + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
     out = spare + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
@@ -211,9 +210,8 @@ def _attend_template(
             unpack(page, j, vectors, dim, q_width, width, panel)
             mix(panel, j, filled, scores, queries, width, spare, out, panel)
         else:
-            after, head = j + jump, g
-            if after > last // PAGE_TOKENS:  # the next tile's first page
-                after, head = first, min(g + 1, groups - 1)
+            after = j + jump if j + jump <= last // PAGE_TOKENS else first
+            head = g if after > j else min(g + 1, groups - 1)  # the next tile's first page
             ahead = keys + (ld_i32(pages + 4 * after) * groups + head) * ld_i64(args + 8 * A_KEY_PAGE)
             mix(values, j, filled, scores, queries, width, spare, out, ahead)
     if HADAMARD_VALUES:
