@@ -151,6 +151,19 @@ class Behaviour(Settings):
         ),
         neutral="off",
     )
+    spelling: bool = setting(
+        True,
+        N_("Check spelling"),
+        N_(
+            "Underline misspelled words in the message box, with a dictionary of this system. Without one, "
+            "nothing is checked."
+        ),
+    )
+    spelling_language: str = setting(
+        "",
+        N_("Spelling language"),
+        N_("The language of the dictionary, such as en_GB. If this is empty, the system's language is used."),
+    )
     several: int = setting(
         4,
         "Several replies",
@@ -234,7 +247,9 @@ class PreferencePage(NamedTuple):
 PREFERENCES: tuple[PreferencePage, ...] = (
     PreferencePage(N_("Appearance"), Appearance),
     PreferencePage(
-        N_("Chats"), Behaviour, ("send_with", "several", "makers_advice", "model_titles", "show_advanced"),
+        N_("Chats"), Behaviour,
+        ("send_with", "several", "makers_advice", "model_titles", "spelling", "spelling_language",
+         "show_advanced"),
         ("shortcuts",), "keyboard keys hotkeys",
     ),
     PreferencePage(N_("Notifications"), Behaviour, ("notify_after", "announce_replies")),

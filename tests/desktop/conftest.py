@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from desktop.services.composer import enchant
+
 
 @pytest.fixture(autouse=True)
 def _asyncio_loop() -> Iterator[None]:
@@ -15,3 +17,9 @@ def _asyncio_loop() -> Iterator[None]:
     loops = sys.modules.get("desktop.event_loop")
     if loops is not None:
         loops.close_loop()
+
+
+@pytest.fixture(autouse=True)
+def _no_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No dictionary of this system: what is underlined is the same everywhere."""
+    monkeypatch.setattr(enchant, "FILES", ())

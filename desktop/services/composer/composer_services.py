@@ -1,4 +1,4 @@
-"""The services of the composer: files for the next message, queued messages, saved prompts."""
+"""The services of the composer: files for the next message, queued messages, saved prompts, spelling."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from desktop.services.composer.attachments import AttachmentService
 from desktop.services.composer.draft_attachments import DraftAttachments
 from desktop.services.composer.queue import MessageQueue
 from desktop.services.composer.saved_prompts import SavedPromptService
+from desktop.services.composer.spelling import SpellingService
 from desktop.services.session.auto_turns import AutomaticTurns
 from desktop.services.session.chat_session import ChatSession
 
@@ -22,6 +23,7 @@ class ComposerServices(NamedTuple):
     prompts: SavedPromptService
     turns: AutomaticTurns
     draft_files: DraftAttachments
+    spelling: SpellingService
 
     def move(self, before: int, now: int) -> None:
         """Move the files and queued messages of one chat to another."""
@@ -30,7 +32,7 @@ class ComposerServices(NamedTuple):
 
     def close(self) -> bool:
         """End their threads."""
-        return self.attachments.close()
+        return all([self.attachments.close(), self.spelling.close()])
 
 
 def make_composer_services(session: ChatSession, parent: QObject) -> ComposerServices:
@@ -41,5 +43,10 @@ def make_composer_services(session: ChatSession, parent: QObject) -> ComposerSer
         AutomaticTurns(session, queue, parent),
     )
     return ComposerServices(
-        attachments, queue, prompts, turns, DraftAttachments(session, attachments, parent)
+        attachments,
+        queue,
+        prompts,
+        turns,
+        DraftAttachments(session, attachments, parent),
+        SpellingService(session, parent),
     )

@@ -19,6 +19,7 @@ from desktop.views.chat.announcer import REPLYING
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.attachment_controller import PASTED, AttachmentController
 from desktop.views.composer.queue_list import QueueList
+from desktop.views.composer.spell_checker import SpellChecker
 from desktop.views.widgets.suggestion_bar import SuggestionBar
 from engine.core import PromptSize
 from engine.settings import StopSettings, ThinkingSettings
@@ -51,6 +52,7 @@ class ComposerController(QObject):
         composer.add_above(self.rows)
         composer.add_above(self.offers)
         self.files = AttachmentController(writing.attachments, session, chat, self.offers, window)
+        self.checker = SpellChecker(composer.box, writing.spelling)
         composer.submitted.connect(self.send)
         composer.box.textChanged.connect(self._text_changed)
         writing.attachments.sized.connect(self._on_sized)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, Qt, Signal
-from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QFocusEvent, QInputMethodEvent, QKeyEvent
-from PySide6.QtWidgets import QFrame, QSizePolicy
+from PySide6.QtGui import (
+    QContextMenuEvent,
+    QDragEnterEvent,
+    QDragMoveEvent,
+    QFocusEvent,
+    QInputMethodEvent,
+    QKeyEvent,
+)
+from PySide6.QtWidgets import QFrame, QMenu, QSizePolicy
 
 from desktop.views.widgets.growing_text_edit import FittedTextEdit
 
@@ -21,7 +28,8 @@ class MessageEdit(FittedTextEdit):
     """Grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends.
 
     `files_pasted(list of Path)` comes instead of text; `long_pasted(str)` after a text of `LONG_PASTE`
-    characters or more was inserted.
+    characters or more was inserted; `menu_opens(menu, position)` before the menu is shown, at a position of
+    the text.
     """
 
     send = Signal()
@@ -29,6 +37,7 @@ class MessageEdit(FittedTextEdit):
     long_pasted = Signal(str)
     focus_changed = Signal(bool)
     previous_requested = Signal()
+    menu_opens = Signal(QMenu, int)
 
     def __init__(self) -> None:
         super().__init__(least=1, most=_MOST_LINES, frame=2)
@@ -72,6 +81,17 @@ class MessageEdit(FittedTextEdit):
             self.break_line()
         else:
             event.ignore()
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        """Show the usual menu, with what others add to it."""
+        menu = self.createStandardContextMenu()
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        by_key = event.reason() is QContextMenuEvent.Reason.Keyboard
+        cursor = self.textCursor() if by_key else self.cursorForPosition(event.pos())
+        self.menu_opens.emit(menu, cursor.position())
+        menu.popup(
+            self.viewport().mapToGlobal(self.cursorRect().bottomLeft()) if by_key else event.globalPos()
+        )
 
     def canInsertFromMimeData(self, source: QMimeData) -> bool:
         return source.hasText() or source.hasUrls()
