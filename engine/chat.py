@@ -29,7 +29,7 @@ from engine.core import (
     Trimmed,
 )
 from engine.drain import drain, mapped
-from engine.errors import Cancelled, DeviceLost, NotFinite
+from engine.errors import Cancelled, DeviceLost, NotFinite, UnsupportedModel
 from engine.generator.adapter_slot import AdapterSlot, parse_adapters
 from engine.generator.drafting.draft_slot import DraftSlot
 from engine.generator.job import Job, Setup
@@ -45,6 +45,7 @@ from engine.words import _
 if TYPE_CHECKING:
     from engine.constraint.filter import Filter
     from engine.generator.dynamic import DynamicGenerator
+    from engine.models.dense import Dense
     from engine.models.memory.placement import Replaced
 
 _LOADING_THRESHOLD = 50_000
@@ -65,12 +66,14 @@ class LocalChat:
         template: ChatTemplate,
         load: LoadSettings = LoadSettings(),
         kept: str = "",
+        dense: Sequence[Dense] = (),
     ) -> None:
         """`load` is how to load a draft model. The cache is saved at the end under the name `kept`, unless
-        that is empty.
+        that is empty. `dense` are the layers behind an embedding model's pooling.
         """
         self.info = info
         self._kept = kept
+        self.dense = tuple(dense)
         self.generator = generator
         self.tokenizer = generator.tokenizer
         self.template = template
@@ -92,6 +95,7 @@ class LocalChat:
         no token to choose.
         """
         started = time.perf_counter()
+        self.check_writes()
         if request.replayed is not None:
             prompt, heal = _as_it_was(request.replayed, request.guidance.cfg_scale), request.replayed.heal
         else:
@@ -125,6 +129,7 @@ class LocalChat:
         """The events of a plain completion: `ids` continue with the settings of `request`; its messages are
         ignored.
         """
+        self.check_writes()
         prompt, request = self._prompts.completion(ids, request), dataclasses.replace(request, plain=True)
         return self._reply(prompt, request, stop, heal=request.constraint.heal, started=time.perf_counter())
 
@@ -181,6 +186,11 @@ class LocalChat:
             yield from self._draft.fit(speculation, stop)
 
         return Setup(lambda: self._adapters.holds(adapters) and self._draft.holds(speculation), run)
+
+    def check_writes(self) -> None:
+        """Raise `UnsupportedModel` for a model that writes no text."""
+        if self.info.why_no_text:
+            raise UnsupportedModel(self.info.why_no_text)
 
     def count(self, text: str) -> int:
         """The number of tokens of a text."""
@@ -341,7 +351,9 @@ def _load(
     from engine.backends.cpu.runtime.cores import default_threads
     from engine.backends.trim import give_memory_back
     from engine.generator.dynamic import DynamicGenerator
+    from engine.models.dense import dense_layers
     from engine.models.describe import describe_checkpoint
+    from engine.models.load import read_config
     from engine.models.memory.estimate import chosen_context
     from engine.models.memory.placement import on_a_device
     from engine.models.open_text import open_text
@@ -355,6 +367,8 @@ def _load(
         # an impossible context is reported before the weights are read
         chosen_context(cache, info.context_length)
         tokenizer, template = open_text(checkpoint, load.chat_template)
+        width = read_config(checkpoint).width
+        dense = dense_layers(checkpoint, width) if info.embedding else ()
         found = yield from on_a_device(checkpoint, info, load, cache, replaces)
     finally:
         checkpoint.close()
@@ -382,7 +396,7 @@ def _load(
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
     return LocalChat(
-        info, DynamicGenerator(paged.model, paged, tokenizer), template, settled(load, target), kept
+        info, DynamicGenerator(paged.model, paged, tokenizer), template, settled(load, target), kept, dense
     )
 
 

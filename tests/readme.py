@@ -14,6 +14,7 @@ from engine.cli import COMMANDS
 from engine.weights import FORMATS
 from engine.weights.packed.table import METHODS
 from tests.engine.models.all_cases import CASES
+from tests.engine.models.encoder_cases import ENCODERS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -38,6 +39,7 @@ def packages() -> str:
 def architectures() -> str:
     """The architectures compared with transformers."""
     named = dict.fromkeys(case.architecture for case in CASES)
+    encoders = dict.fromkeys(case.architecture for case in ENCODERS if "," not in case.architecture)
     mixed = [name for name in named if name.endswith(_MIXTURE)]
     families = dict[str, list[str]]()
     for name in named:
@@ -48,7 +50,8 @@ def architectures() -> str:
     return _wrapped(
         f"Architectures, compared with `transformers` (`inglenook-engine info --json` lists their names in "
         f"files): {'; '.join(plain)}; the mixtures of experts of "
-        f"{', '.join(name.removesuffix(_MIXTURE) for name in mixed)}."
+        f"{', '.join(name.removesuffix(_MIXTURE) for name in mixed)}. "
+        f"Embedding: {', '.join(encoders)}, Jina BERT, Qwen 3."
     )
 
 

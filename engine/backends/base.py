@@ -42,6 +42,9 @@ class AttentionShape:
     `slopes` (ALiBi, arXiv 2108.12409) has a number m for each query head: m * (key's position - query's) is
     then added to its scores. With `rounded_slopes` r, r * bf16(m * bf16(key's position)) is, bf16() being the
     nearest bfloat16: as Falcon counts.
+    If `bidirectional`, as in encoders (arXiv 1810.04805), a token attends to the later ones of its pass, too:
+    to all, or with a window to those fewer than `window` positions away. Slopes then multiply minus the
+    distance.
     """
 
     heads: int
@@ -54,6 +57,7 @@ class AttentionShape:
     slopes: tuple[float, ...] = ()
     rounded_slopes: float = 0.0
     chunked: bool = False
+    bidirectional: bool = False
 
     @property
     def value_dim(self) -> int:
@@ -194,7 +198,7 @@ class Ops(Protocol):
         self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
         sinks: Floats | None = None,
     ) -> Array:  # fmt: skip
-        """Write k and v (T, G * D) to the cache, then compute causal attention of q (T, H * D): (T, H * D).
+        """Write k and v (T, G * D) to the cache, then compute attention of q (T, H * D): (T, H * D).
 
         Without k, both are there already: written before in the pass, by a call with the same `layer`. If the
         shape is `latent`, there is no v, and the result is (T, H * latent).

@@ -193,7 +193,9 @@ class ReferenceOps(RecurrentOps):
         seen_values = values[used].reshape(-1, shape.kv_heads, shape.value_dim)[:length].float()
         places = torch.arange(length, device=on)[None, :]
         unseen = places > positions[:, None]  # (T, S)
-        if shape.chunked:
+        if shape.bidirectional:
+            unseen = (places - positions[:, None]).abs() >= (shape.window or length)
+        elif shape.chunked:
             unseen = unseen | (places < (positions - positions % shape.window)[:, None])
         elif shape.window:
             unseen = unseen | (places <= positions[:, None] - shape.window)
@@ -207,7 +209,8 @@ class ReferenceOps(RecurrentOps):
                 rounded_places = shape.slopes[head] * places.bfloat16().float()
                 scores = scores + shape.rounded_slopes * rounded_places.bfloat16().float()
             elif shape.slopes:
-                scores = scores + shape.slopes[head] * (places - positions[:, None]).float()
+                away = (places - positions[:, None]).float()
+                scores = scores + shape.slopes[head] * (-away.abs() if shape.bidirectional else away)
             scores = scores.masked_fill(unseen, -torch.inf)
             if sinks is not None:
                 scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]), device=on)], dim=-1)
@@ -287,7 +290,7 @@ class ReferenceOps(RecurrentOps):
         return x + scale * y.to(x.device)
 
     def add_positions(self, x: Array, table: Floats) -> Array:
-        return x + torch.from_numpy(table)[self._positions].to(x.device)
+        return x + torch.from_numpy(table[self._positions.numpy()]).to(x.device)
 
     def columns(self, x: Array, start: int, width: int) -> Array:
         return x[:, start : start + width].contiguous()

@@ -15,7 +15,7 @@ from engine.settings import CacheSettings, LoadSettings
 _MODEL_KEYS = (
     "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length",
     "vocab_size", "kv_bytes_per_token", "stop_token_ids", "has_chat_template", "quantisation", "licence",
-    "resident_bytes", "read_bytes",
+    "resident_bytes", "read_bytes", "embedding", "pooling",
 )  # fmt: skip
 _PACKAGES = ("numba", "llvmlite", "numpy", "torch", "tokenizers", "safetensors", "llama-cpp-python")
 

@@ -13,7 +13,7 @@ from engine.cli.command import Console
 from engine.cli.flags import read_file, read_settings
 from engine.core import Message
 from engine.drain import drain
-from engine.errors import BadSetting
+from engine.errors import BadSetting, UnsupportedModel
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
 
@@ -39,6 +39,11 @@ def load(path: str, settings: LoadSettings, cache: CacheSettings, console: Conso
     """Run `open_chat` to completion with progress on the console."""
     chat = drain(open_chat(path, settings, cache), console.loading)
     console.clear()
+    try:
+        chat.check_writes()
+    except UnsupportedModel:
+        chat.close()
+        raise
     return chat
 
 

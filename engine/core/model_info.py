@@ -104,6 +104,8 @@ class ModelInfo:
     """The CPU threads that a loaded model computes on."""
     pooling: str = ""
     """How an embedding model makes one vector of those of all tokens: "mean", "cls" (the first) or "last"."""
+    embedding: bool = False
+    """Whether it is an embedding model: it makes vectors of texts, and writes none."""
     fallback_template: str = ""
     """The general format that replaces a missing chat template ("gemma", "plain"; see
     `engine.text.template.fallback`).
@@ -141,6 +143,19 @@ class ModelInfo:
     def why_not(self, what: str) -> str:
         """Why the model cannot do something of `lacks`; "" if it can."""
         return dict(self.lacks).get(what, "")
+
+    @property
+    def why_no_text(self) -> str:
+        """Why the model writes no text; "" if it does."""
+        return (
+            _(
+                "{name} is an embedding model: it turns texts into vectors for programs that use the local "
+                "server, and cannot write a reply. Choose another model to chat with.",
+                name=self.name,
+            )
+            if self.embedding
+            else ""
+        )
 
     @property
     def why_not_thinking(self) -> str:

@@ -48,7 +48,7 @@ class Architecture:
         if format == "gguf":
             assert self.gguf_names is not None
             return self.adapt(self.gguf_names, tensors)
-        for prefix in self.prefixes:
+        for prefix in (*self.prefixes, "-"):
             names = self.hf_names.under(prefix)
             if names.embed + ".weight" in tensors:
                 return self.adapt(names, tensors)

@@ -250,6 +250,18 @@ class ModelConfig:
     """What makes a gate, whose sigmoid multiplies attention's result: "queries", the matrix of these, "row",
     one of its own, or "head", one of its own with a number for each head; "": there is none.
     """
+    bidirectional: bool = False
+    """Whether a token attends to later ones, too: the model is an encoder, and a text is one pass."""
+    headless: bool = False
+    """Whether the model has no head: it makes hidden states, and cannot write text. All encoders are so."""
+    token_types: int = 0
+    """Rows of the table of token types, of which the first is added to every embedding (BERT)."""
+    unnormed_layers: frozenset[int] = frozenset()
+    """The layers without a norm before attention."""
+    normed_twice: bool = False
+    """Whether attention's input is added to its normed result once more, and the sum normed again (the later
+    Jina BERT v2).
+    """
 
     def __post_init__(self) -> None:
         for kv_heads in (self.kv_heads, *(heads for heads, _unused in self.layer_heads)):
@@ -299,6 +311,7 @@ class ModelConfig:
         return AttentionShape(
             self.heads, kv_heads, head_dim, scale, window, self.attention_cap,
             self._latent_columns, self.slopes, self.rounded_slopes, self.chunked and window > 0,
+            self.bidirectional,
         )  # fmt: skip
 
     def heads_of(self, layer: int) -> tuple[int, int]:
@@ -344,6 +357,7 @@ class ModelConfig:
     def cpu_only(self) -> str:
         """What the model has that there are no GPU kernels for; "" if there is nothing."""
         found = {
+            "bidirectional attention": self.bidirectional,
             "latent attention": self.latent is not None, "heads of several sizes": bool(self.layer_heads),
             "attention in chunks": self.chunked, "ALiBi positions": bool(self.slopes),
             "SparseMixer's choice of experts": self.experts is not None and self.experts.nearness >= 0,

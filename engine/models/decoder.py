@@ -57,6 +57,10 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
         rows = config.learned_positions + config.learned_offset
         stored = source.vector(names.positions + ".weight", rows, config.width)
         positions = stored[config.learned_offset :]
+    if config.token_types:
+        row = source.vector(names.token_types + ".weight", config.token_types, config.width)[0]
+        every = np.broadcast_to(row, (config.context_length, config.width))
+        positions = every if positions is None else positions + row
     final = builder.norm(names.norm, config.width) if config.final_norm else None
     head = _head(source, config, names, embed)
     blocks = []
@@ -70,6 +74,7 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
         embed_norm=builder.norm(names.embed_norm, config.width) if config.embed_norm else None,
         project_in=builder.projection(names.project_in, config.width, narrow),
         project_out=builder.projection(names.project_out, narrow, config.width),
+        headless=config.headless,
     )  # fmt: skip
 
 
@@ -92,7 +97,7 @@ def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks
 
 
 def _head(source: WeightSource, config: ModelConfig, names: TensorNames, embed: Weight) -> Linear:
-    if not config.tied:
+    if not (config.tied or config.headless):
         return linear(source, names.head, config.vocab_size, embed.shape[1], config.head_bias)
     # A tied table is loaded once: the head multiplies by the matrix that embeddings are looked up in.
     head = Linear(embed, vector_if(source, names.head + ".bias", config.head_bias, config.vocab_size))
@@ -134,7 +139,9 @@ class _Builder:
         return Block(
             attention=self._attention(layer, at) if mixes else None,
             mlp=self._mlp(layer, at) if feeds else None,
-            attention_norm=self.norm(at + names.attention_norm, config.width) if before and mixes else None,
+            attention_norm=self.norm(at + names.attention_norm, config.width)
+            if before and mixes and layer not in config.unnormed_layers
+            else None,
             mlp_norm=self.norm(at + names.mlp_norm, config.width) if mlp_norm else None,
             attention_post=self.norm(at + names.attention_post, config.width) if after else None,
             mlp_post=self.norm(at + names.mlp_post, config.width) if after else None,
@@ -142,6 +149,9 @@ class _Builder:
             scale=config.residual_scale,
             norms_sum=config.placement == "after_sum",
             norms_both=config.placement == "kept",
+            attention_again=self.norm(at + names.attention_again, config.width)
+            if config.normed_twice
+            else None,
         )
 
     def _beside(self, layer: int) -> bool:
@@ -318,9 +328,11 @@ class _Builder:
                 return PlainMlp(first, last, config.activation)
             return PlainMlp(first, last, "xielu", self._xielu(layer))
         if gate_up and self.source.has(gate_up + ".weight") and not self._has(gate):
-            return GatedMlp(
-                None, self._linear(gate_up, 2 * inner, width, bias), last, inner, config.activation
-            )
+            view = self.view
+            if self.names.gate_last:
+                view = View(order=np.roll(np.arange(2 * inner), inner), stored_rows=2 * inner)
+            both = linear(self.source, gate_up, 2 * inner, width, bias, view)
+            return GatedMlp(None, both, last, inner, config.activation)
         first, scales = self._linear(gate, inner, width, bias), config.multipliers
         inside = self.norm(at + self.names.inner_norm, inner) if config.inner_norms else None
         return GatedMlp(

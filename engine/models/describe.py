@@ -72,6 +72,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         quantisation=quantisation_name(checkpoint),
         licence=licence(checkpoint),
         pooling=pooling(checkpoint),
+        embedding=config.headless or bool(pooling(checkpoint)),
         resident_bytes=seen.bytes,
         read_bytes=read_bytes(config, seen.bytes, seen.expert_bytes, seen.parts),
         defaults=sampler_defaults(checkpoint),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -54,6 +55,8 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
         known = {each: architecture for architecture in ARCHITECTURES for each in architecture.hf}
         if name in WITH_PICTURES:
             return text_architecture(checkpoint.metadata["config"], name, known)
+        if name not in known and _with_head(name) in known:
+            name = _with_head(name)
     if name not in known:
         raise UnsupportedModel(
             _(
@@ -75,7 +78,14 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         where = _("The GGUF metadata")
         prefix = Keys(checkpoint.metadata, where).text("general.architecture") + "."
         return architecture.from_gguf(Keys(checkpoint.metadata, where, prefix), checkpoint.tensors)
-    return architecture.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
+    config = architecture.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
+    name = hf_architecture(checkpoint.metadata["config"])
+    return config if _with_head(name) not in architecture.hf else replace(config, headless=True)
+
+
+def _with_head(name: str) -> str:
+    """The class of the same decoder with a head: embedding models are often saved without it."""
+    return name.removesuffix("Model") + "ForCausalLM"
 
 
 def survey(checkpoint: Checkpoint, backend: MemoryEstimator, prepare: Prepare | None = None) -> Survey:

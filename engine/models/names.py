@@ -65,7 +65,7 @@ class AltUpNames:
 
 
 _OUTER = (
-    "embed", "norm", "head", "layer", "positions", "embed_norm", "project_in", "project_out",
+    "embed", "norm", "head", "layer", "positions", "embed_norm", "token_types", "project_in", "project_out",
     "per_layer_table", "per_layer_projection", "per_layer_norm", "altup_spread", "altup_gather",
 )  # fmt: skip
 """The names that are not those of a layer's tensors."""
@@ -134,6 +134,11 @@ class TensorNames:
     project_in: str = ""
     project_out: str = ""
     sinks: str = ""
+    token_types: str = ""
+    attention_again: str = ""
+    """The norm of `ModelConfig.normed_twice`."""
+    gate_last: bool = False
+    """Whether the gate is the second half of `gate_up` instead of the first."""
     router: str = ""
     expert_gate: str = ""
     expert_up: str = ""

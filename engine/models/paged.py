@@ -12,7 +12,7 @@ import numpy.typing as npt
 from engine.backends.base import KVCache, Program, Step
 from engine.backends.decode_loop import DecodeLoop, HasDecodeLoop, SamplingPlan
 from engine.core import PAGE_TOKENS
-from engine.errors import ContextTooLong, NotEnoughMemory
+from engine.errors import ContextTooLong, NotEnoughMemory, UnsupportedModel
 from engine.kv_cache.disk import PageFile
 from engine.kv_cache.lease import Lease
 from engine.kv_cache.page_pool import pages_for
@@ -151,6 +151,8 @@ class PagedCache:
         `ContextTooLong`, and changes nothing, if the lease would exceed `context_length` or other open leases
         hold the pages that it needs.
         """
+        if self.model.config.headless:
+            raise UnsupportedModel(_("This is an embedding model, which has no scores of next tokens."))
         logits = self.program.run(self.step(lease, ids, logit_rows))
         lease.extend(ids)
         return logits

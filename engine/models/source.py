@@ -129,10 +129,12 @@ def norm(
     """`name`.weight (size,) plus `offset`, and `name`.bias (size,); `bias` as in `ModelConfig`."""
     # Falcon-H1's GGUF files name one of their norms without the end.
     bare = source.has(name) and not source.has(name + ".weight")
+    old = source.has(name + ".gamma")  # as in the first files of BERT
+    weight, shift = (name + ".gamma", name + ".beta") if old else (name + ".weight", name + ".bias")
     return Norm(
-        source.vector(name if bare else name + ".weight", size) + np.float32(offset),
+        source.vector(name if bare else weight, size) + np.float32(offset),
         eps,
-        vector_if(source, name + ".bias", bias, size),
+        vector_if(source, shift, bias, size),
         layer_norm,
     )
 

@@ -16,6 +16,7 @@ from engine.errors import (
     NotEnoughMemory,
     NothingAllowed,
     NotSupportedYet,
+    UnsupportedModel,
 )
 
 log = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ def failure_of(error: BaseException) -> Failure:
         return error.failure
     if isinstance(error, ContextTooLong):
         return Failure(400, str(error), code="context_length_exceeded")
-    if isinstance(error, BadSetting | BadTemplate | NothingAllowed | NotSupportedYet):
+    if isinstance(error, BadSetting | BadTemplate | NothingAllowed | NotSupportedYet | UnsupportedModel):
         return Failure(400, str(error))
     if isinstance(error, Cancelled):
         return ENDED

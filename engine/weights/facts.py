@@ -59,7 +59,8 @@ _POOLING_TYPES = {1: "mean", 2: "cls", 3: "last"}
 _POOLING_MODES = {
     "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last",
 }  # fmt: skip
-"""Source: sentence-transformers, `models/Pooling.py`."""
+"""Source: sentence-transformers, `models/Pooling.py`; later versions name the mode under "pooling_mode"."""
+_POOLING_NAMES = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
 
 
 def pooling(checkpoint: Checkpoint) -> str:
@@ -74,6 +75,9 @@ def pooling(checkpoint: Checkpoint) -> str:
     except (ModelNotFound, BadCheckpoint):
         return ""
     named = [name for mode, name in _POOLING_MODES.items() if settings.get(mode) is True]
+    mode = settings.get("pooling_mode")
+    if not named and isinstance(mode, str):
+        return _POOLING_NAMES.get(mode, "")
     return named[0] if len(named) == 1 else ""
 
 

@@ -103,6 +103,8 @@ class _Row:
             texts[SIZE], texts[QUANTISATION] = size_text(info.size), info.quantisation
             texts[BITS], texts[CONTEXT] = f"{info.bits_per_weight:.3g}", f"{info.context_length:,}"
             texts[ARCHITECTURE] = f"{info.architecture} {count_text(info.parameters)}".strip()
+            if info.embedding:
+                texts[ARCHITECTURE] = _("{architecture}, embedding model", architecture=texts[ARCHITECTURE])
             texts[FORMAT] = _FORMATS.get(info.format, info.format)
             texts[TEMPLATE], texts[LICENCE] = _("Yes") if info.has_chat_template else _("No"), info.licence
         return tuple(texts)

@@ -76,6 +76,7 @@ def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
     `title` replaces its own name.
     """
     parts = (
+        _("embedding model") if info.embedding else "",
         count_text(info.parameters),
         _("{bits_per_weight:.3g} bit", bits_per_weight=info.bits_per_weight),
         size_text(info.size),
@@ -109,6 +110,8 @@ def count_text(parameters: int) -> str:
 
 def template_text(info: ModelInfo, given: bool = False) -> str:
     """The chat template in use: the user's if one is `given`, the model's own, or the fallback."""
+    if info.embedding:
+        return _("none; this is an embedding model, for the local server")
     if given:
         return (
             _("yours, instead of the model's own")

@@ -55,7 +55,12 @@ class ModelLoading(QObject):
         texts.
         """
         model = self._engine.model
-        return model is not None and not model.has_chat_template and not self._has_own_template
+        return (
+            model is not None
+            and not model.embedding
+            and not model.has_chat_template
+            and not self._has_own_template
+        )
 
     def open_model(self, path: str | Path) -> None:
         """Load a model in place of the present one."""

@@ -15,6 +15,7 @@ from engine.models.architectures.apertus import APERTUS
 from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.baichuan import BAICHUAN
 from engine.models.architectures.bailing import BAILING, BAILING_2
+from engine.models.architectures.bert import BERT, JINA_BERT_2, ROBERTA
 from engine.models.architectures.bitnet import BITNET
 from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.cohere import COHERE
@@ -26,7 +27,7 @@ from engine.models.architectures.exaone4 import EXAONE_4
 from engine.models.architectures.exaone_moe import EXAONE_MIXTURE
 from engine.models.architectures.falcon import FALCON
 from engine.models.architectures.falcon_h1 import FALCON_H1
-from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3, VAULT_GEMMA
+from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3, GEMMA_EMBEDDING, VAULT_GEMMA
 from engine.models.architectures.gemma3n import GEMMA_3N
 from engine.models.architectures.gemma4 import GEMMA_4
 from engine.models.architectures.glm import GLM
@@ -57,6 +58,7 @@ from engine.models.architectures.mistral3 import MISTRAL_3
 from engine.models.architectures.mistral4 import MISTRAL_4
 from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.mllama import LLAMA_3_2_VISION
+from engine.models.architectures.modernbert import EURO_BERT, MODERN_BERT, NOMIC_BERT
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
@@ -90,4 +92,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     QWEN, BAICHUAN, ORION, XVERSE, MAMBA, JAMBA,
     TRINITY, LFM3, SOLAR_OPEN, HUNYUAN_3, GRANITE_SLIDING, HYPER_CLOVA, VAULT_GEMMA, YOUTU, MELLUM,
     FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID,
+    BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING,
 )  # fmt: skip

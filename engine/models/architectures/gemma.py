@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import (
@@ -75,13 +75,7 @@ def from_hf_2(keys: Keys) -> ModelConfig:
 def from_hf_3(keys: Keys) -> ModelConfig:
     """`Gemma3ForCausalLM`, and the text part of `Gemma3ForConditionalGeneration`."""
     keys = keys.inner("text_config").over(_GEMMA_3)
-    if keys.flag("use_bidirectional_attention", False):
-        raise UnsupportedModel(
-            _(
-                "This is an encoder model with bidirectional attention; it cannot generate text. Choose "
-                "another model."
-            )
-        )
+    encoder = keys.flag("use_bidirectional_attention", False)
     shape = _hf_shape(keys)
     table = keys.table("rope_parameters")
     if table is not None and table.raw("sliding_attention") is not None:
@@ -89,7 +83,17 @@ def from_hf_3(keys: Keys) -> ModelConfig:
     else:
         local = _plain(keys.number("rope_local_base_freq", 1.0, 1e12), shape["head_dim"])
     rope = rope_from_hf(keys, shape["head_dim"], layer_type="full_attention")
-    return ModelConfig(**shape, **_later(keys, shape["layers"]), qk_norm="head", rope=rope, rope_local=local)
+    later = _later(keys, shape["layers"])
+    if encoder:
+        later["windows"] = to_both_sides(later["windows"])
+    return ModelConfig(
+        **shape, **later, qk_norm="head", rope=rope, rope_local=local, bidirectional=encoder, headless=encoder
+    )
+
+
+def to_both_sides(windows: tuple[int, ...]) -> tuple[int, ...]:
+    """Windows of an encoder, of which headers state the positions on both sides together."""
+    return tuple(window // 2 + 1 if window else 0 for window in windows)
 
 
 def from_hf_vault(keys: Keys) -> ModelConfig:
@@ -143,13 +147,19 @@ def from_gguf_2(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-def from_gguf_3(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+def from_gguf_3(keys: Keys, tensors: Mapping[str, RawTensor], architecture: str = "gemma3") -> ModelConfig:
     """`gemma3`."""
     shape = _gguf_later(
-        keys, tensors, "gemma3", keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0), 6
+        keys, tensors, architecture, keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0), 6
     )
     local = _plain(keys.number("rope.freq_base_swa", 1.0, 1e12, 1e4), shape["head_dim"])
     return ModelConfig(**shape, qk_norm="head", rope_local=local, logit_cap=_final_cap(keys, 0.0))
+
+
+def from_gguf_embedding(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`gemma-embedding`."""
+    found = from_gguf_3(keys, tensors, "gemma-embedding")
+    return replace(found, windows=to_both_sides(found.windows), bidirectional=True, headless=True)
 
 
 def _gguf_later(
@@ -158,7 +168,7 @@ def _gguf_later(
     shape = gguf_shape(
         keys, tensors, architecture, handled=("attn_logit_softcapping", "final_logit_softcapping")
     )
-    largest = shape["layers"] == _LARGEST[architecture]
+    largest = shape["layers"] == _LARGEST.get(architecture)
     scaled_by = shape["width"] // shape["heads"] if largest else shape["head_dim"]
     if not scaled_by:
         raise BadCheckpoint(
@@ -199,4 +209,8 @@ VAULT_GEMMA = Architecture(
 GEMMA_3 = Architecture(
     ("gemma3",), ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), from_hf_3, from_gguf_3, FOUR_NORMS,
     GGUF, prefixes=("", "language_model.", "-model.language_model."),
+)  # fmt: skip
+GEMMA_EMBEDDING = Architecture(
+    ("gemma-embedding",), ("Gemma3TextModel",), from_hf_3, from_gguf_embedding, FOUR_NORMS, GGUF,
+    prefixes=("", "-"),
 )  # fmt: skip

@@ -224,7 +224,8 @@ class Block:
 
     `parallel`: both halves have the same input, normed once by `attention_norm`, or for the second half by
     `mlp_norm`. `norms_sum`: what stands after a half norms the sum with its input.
-    `norms_both`: a half is added to its normed input.
+    `norms_both`: a half is added to its normed input. With `norms_sum`, attention's input is added to its
+    normed result again before `attention_again`, if there is one.
     """
 
     attention: Mixer | None
@@ -237,6 +238,7 @@ class Block:
     scale: float = 1.0
     norms_sum: bool = False
     norms_both: bool = False
+    attention_again: Norm | None = None
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
         if self.parallel:
@@ -255,7 +257,8 @@ class Block:
         assert self.attention_post is not None
         assert self.mlp is not None
         assert self.mlp_post is not None
-        x = self.attention_post(ops, self.attention(ops, x, tables, residual=x))
+        y = self.attention_post(ops, self.attention(ops, x, tables, residual=x))
+        x = self.attention_again(ops, ops.add(x, y)) if self.attention_again else y
         return self.mlp_post(ops, self.mlp(ops, x, residual=x))
 
     def _mixed(self, ops: Ops, x: Array, tables: RopeTables, attention: Mixer) -> Array:
@@ -304,7 +307,8 @@ class Parts:
     """A whole decoder.
 
     With tied embeddings `head.weight` is `embed` itself. `positions` is a learned table (P, E). `project_in`
-    and `project_out` stand between the embedding and the layers, and between these and the head.
+    and `project_out` stand between the embedding and the layers, and between these and the head. A `headless`
+    model ends with its hidden states.
     """
 
     embed: Weight
@@ -318,9 +322,12 @@ class Parts:
     embed_norm: Norm | None = None
     project_in: Linear | None = None
     project_out: Linear | None = None
+    headless: bool = False
 
     def __call__(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
         """The logits (logit_rows, V) of the step's last rows; `kept` is as in `last`."""
+        if self.headless:
+            return self.hidden(ops, tables, kept)
         return self.logits(ops, self.hidden(ops, tables, kept))
 
     def logits(self, ops: Ops, x: Array) -> Array:
@@ -333,10 +340,10 @@ class Parts:
     def hidden(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
         """The last hidden states (logit_rows, E) of the step's last rows, after the final norm."""
         x = ops.embed(self.embed, self.embed_scale)
-        x = self.embed_norm(ops, x) if self.embed_norm else x
         x = self.project_in(ops, x) if self.project_in else x
         if self.positions is not None:
             x = ops.add_positions(x, self.positions)
+        x = self.embed_norm(ops, x) if self.embed_norm else x
         return self.last(ops, self.stack(ops, x, tables), kept)
 
     def last(self, ops: Ops, x: Array, kept: Floats | None = None) -> Array:

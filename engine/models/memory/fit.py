@@ -180,8 +180,10 @@ def likely_target(
 
 def prefill_rows(config: ModelConfig, backend: str = "cpu") -> int:
     """Rows of one prefill step, a power of two that depends only on the model's size and the backend, so that
-    results are reproducible.
+    results are reproducible; an encoder needs all rows of a text in one step.
     """
+    if config.bidirectional:
+        return config.context_length
     if backend == "cuda":
         return GPU_ROWS
     attention = 2 * (config.heads + config.kv_heads) * config.head_dim

@@ -53,9 +53,10 @@ def embedding_work(
 
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
         config = chat.generator.cache.model.config
-        if dimensions > config.width:
+        width = len(chat.dense[-1].weight) if chat.dense else config.width
+        if dimensions > width:
             raise BadSetting(
-                f"dimensions is {dimensions}, but the model's vectors have {config.width} numbers; ask "
+                f"dimensions is {dimensions}, but the model's vectors have {width} numbers; ask "
                 "for as many at most."
             )
         all_ids = []
@@ -71,9 +72,10 @@ def embedding_work(
 
 
 def embedded(chat: LocalChat, ids: Sequence[int], pooling: str) -> Generator[Waiting, None, Vector]:
-    """The mean of the last hidden states of all ids, or that of the first ("cls") or the last one; (E,).
+    """The mean of the last hidden states of all ids, or that of the first ("cls") or the last one; (E,), and
+    what the model's dense layers make of it.
 
-    Yields between steps.
+    Yields between steps. An encoder's text is one step.
     """
     cache = chat.generator.cache
     total: Vector = np.zeros(cache.model.config.width)
@@ -89,6 +91,8 @@ def embedded(chat: LocalChat, ids: Sequence[int], pooling: str) -> Generator[Wai
             elif not at:
                 total[:] = states[0]
             yield Waiting()
+    for layer in chat.dense:
+        total = layer(total)
     return total
 
 

@@ -38,6 +38,7 @@ def completion_work(
     """
 
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
+        chat.check_writes()
         ids = prompt_ids(chat, prompt)
         check_prompt(ids, chat.generator.cache.model.config.vocab_size, chat.context_length)
         yield Begun()

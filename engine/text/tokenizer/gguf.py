@@ -1,4 +1,5 @@
-"""The tokenizer of a GGUF file: byte-level BPE ("gpt2"), SentencePiece ("llama", "gemma4") or unigram ("t5").
+"""The tokenizer of a GGUF file: byte-level BPE ("gpt2"), SentencePiece ("llama", "gemma4"), unigram ("t5") or
+WordPiece ("bert").
 
 Keys and token types: the GGUF specification, section "Tokenizer". A file lists its merges only for BPE
 trained with merges; for "llama" they follow from the scores.
@@ -35,13 +36,18 @@ from engine.text.tokenizer.vocabulary import (
     looks_like_control,
     unique,
 )
+from engine.text.tokenizer.wordpiece import gguf_wordpiece
 from engine.words import _
 
 _KEY = "tokenizer.ggml."
 _SPACED = ("gemma4", "sarvam-moe")  # merges are listed, but consist of SentencePiece's pieces
 _ENDS = ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")
-_DEFAULT_IDS: Mapping[str, tuple[int | None, int | None]] = {"llama": (1, 2), "t5": (None, 1)}
+_DEFAULT_IDS: Mapping[str, tuple[int | None, int | None]] = {
+    "llama": (1, 2), "t5": (None, 1), "bert": (101, 102),
+}  # fmt: skip
 _NO_TOKEN = (-1, 0xFFFFFFFF)
+_BERT_ROLES = ("cls", "seperator", "unknown", "mask", "padding")
+"""So spelt in files."""
 
 
 def facts_from_gguf(metadata: Mapping[str, Any]) -> TokenizerFacts:
@@ -60,6 +66,8 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
             kind == "llama",
         )
         charsmap = _charsmap(metadata) if kind == "t5" else b""
+    elif kind == "bert":
+        definition, add_bos = gguf_wordpiece(tokens, types, _bert_roles(metadata, tokens)), True
     elif kind == "gemma4" or metadata.get(_KEY + "pre") in _SPACED:
         definition, add_bos = _spaced(metadata, tokens, types), kind == "gemma4"
     else:
@@ -69,8 +77,21 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
     # overrides these files too.
     add_bos = kind == "gemma4" or bool(metadata.get(_KEY + "add_bos_token", add_bos))
     before, after = stripping(metadata, special.values())
-    end = eos if metadata.get(_KEY + "add_eos_token") else None
+    end = _end(metadata, kind, eos, len(tokens))
     return TokenizerFacts(definition, special, bos, eos, add_bos, stops, charsmap, before, after, end)
+
+
+def _end(metadata: Mapping[str, Any], kind: str, eos: int | None, count: int) -> int | None:
+    """The token that texts to embed end with, as llama.cpp adds it to any text."""
+    if kind != "bert" and metadata.get(_KEY + "add_eos_token", kind == "t5"):
+        return eos
+    if kind == "bert" or metadata.get(_KEY + "add_sep_token"):
+        return _token_id(metadata, "seperator", count, eos)
+    return None
+
+
+def _bert_roles(metadata: Mapping[str, Any], tokens: Sequence[str]) -> tuple[int, ...]:
+    return unique(_token_id(metadata, name, len(tokens)) for name in _BERT_ROLES)
 
 
 def roles_from_gguf(metadata: Mapping[str, Any]) -> tuple[dict[int, str], tuple[int, ...]]:
@@ -88,12 +109,12 @@ def roles_from_gguf(metadata: Mapping[str, Any]) -> tuple[dict[int, str], tuple[
 
 def _kind(metadata: Mapping[str, Any]) -> str:
     kind = metadata.get(_KEY + "model")
-    if kind not in ("gpt2", "llama", "t5", "gemma4"):
+    if kind not in ("gpt2", "llama", "t5", "gemma4", "bert"):
         found = _("names no tokenizer") if kind is None else _("has a tokenizer of kind {kind!r}", kind=kind)
         raise UnsupportedModel(
             _(
                 "The file {found}, but only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece "
-                "BPE) and t5 (unigram) can be read.",
+                "BPE), t5 (unigram) and bert (WordPiece) can be read.",
                 found=found,
             )
         )
@@ -105,12 +126,14 @@ def _roles(
 ) -> tuple[int | None, int | None, dict[int, str], tuple[int, ...]]:
     """BOS, EOS, the control tokens, and the ids that end a turn."""
     default = _DEFAULT_IDS.get(kind, (None, None))
+    cls = _token_id(metadata, "cls", len(tokens), default[0]) if kind == "bert" else default[0]
     bos, eos = (
-        _token_id(metadata, "bos", len(tokens), default[0]),
+        _token_id(metadata, "bos", len(tokens), cls),
         _token_id(metadata, "eos", len(tokens), default[1]),
     )
     ends = [_token_id(metadata, name, len(tokens)) for name in _ENDS]
-    special = _special(tokens, types, unique([bos, eos, *ends]))
+    roles = _bert_roles(metadata, tokens) if kind == "bert" else ()
+    special = _special(tokens, types, unique([bos, eos, *ends, *roles]))
     return bos, eos, special, unique([eos, *ends, *end_of_turn_ids(special, gguf_template(metadata))])
 
 

@@ -1,7 +1,7 @@
 """The tokenizer of a Hugging Face folder, from the first tokenizer file found and the configuration files.
 
 The order is tokenizer.json, `tokenizer.model` (SentencePiece, or a list of ranks), tekken.json, vocab.json
-with merges.txt, then a `*.tiktoken` file.
+with merges.txt, vocab.txt (WordPiece), then a `*.tiktoken` file.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from engine.text.tokenizer.vocabulary import (
     looks_like_control,
     unique,
 )
+from engine.text.tokenizer.wordpiece import wordpiece_json
 from engine.words import _
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -57,10 +58,12 @@ def _facts(folder: Path) -> TokenizerFacts:
     named = {**found.named, **special_tokens(folder)}
     ids = _ids(definition)
     special = {**found.special, **_special(folder, definition, ids, named)}
-    bos, eos = ids.get(named.get("bos_token", "")), ids.get(named.get("eos_token", ""))
     processor = definition.pop("post_processor", None)
+    first = _first_added(processor)
+    begin = named.get("bos_token") or (first if first in (named.get("cls_token"), "[CLS]") else None)
+    bos, eos = ids.get(begin or ""), ids.get(named.get("eos_token", ""))
     explicit = read_json(folder / "tokenizer_config.json").get("add_bos_token")
-    implied = found.add_bos or _first_added(processor) == named.get("bos_token")
+    implied = found.add_bos or first == begin
     add_bos = bool(explicit) if explicit is not None else implied
     ends = [i for i in _generation_ends(folder) if 0 <= i < MOST_IDS]
     stops = unique([*ends, eos, *end_of_turn_ids(special, folder_template(folder))])
@@ -83,10 +86,12 @@ def _find(folder: Path) -> _Found:
         return _Found(definition, {"bos_token": "<s>", "eos_token": "</s>"}, special, add_bos=True)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         return _Found(merges_json(folder), _by_name(read_json(folder / "vocab.json")), {})
+    if (folder / "vocab.txt").is_file():
+        return _Found(_vocab_txt(folder), {}, {})
     lists = sorted(folder.glob("*.tiktoken")) or sorted(folder.glob("tiktoken.model"))
     if lists:
         return _ranks(tiktoken_json(lists[0], folder))
-    others = "tokenizer.model, tekken.json, vocab.json with merges.txt"
+    others = "tokenizer.model, tekken.json, vocab.json with merges.txt, vocab.txt"
     raise ModelNotFound(
         _(
             "{folder} has no tokenizer.json (nor {others}); choose a folder that has one beside the weights.",
@@ -104,10 +109,11 @@ def _checked(definition: dict[str, Any]) -> dict[str, Any]:
     kind = model.get("type") or (
         "Unigram" if isinstance(model["vocab"], list) else "BPE" if "merges" in model else "WordLevel"
     )
-    if kind not in ("BPE", "Unigram"):
+    if kind not in ("BPE", "Unigram", "WordPiece"):
         raise UnsupportedModel(
             _(
-                "tokenizer.json is of kind {kind}, but only BPE and Unigram tokenizers are supported.",
+                "tokenizer.json is of kind {kind}, but only BPE, Unigram and WordPiece tokenizers are "
+                "supported.",
                 kind=kind,
             )
         )
@@ -119,6 +125,18 @@ def _checked(definition: dict[str, Any]) -> dict[str, Any]:
         )
     definition["model"] = {**model, "type": kind}
     definition["added_tokens"] = added
+    return definition
+
+
+def _vocab_txt(folder: Path) -> dict[str, Any]:
+    """BERT's first format: a token on each line."""
+    lines = read_bytes(folder / "vocab.txt").decode("utf-8", "replace").splitlines()
+    config = read_json(folder / "tokenizer_config.json")
+    vocab = {text: i for i, text in enumerate(lines)}
+    definition = wordpiece_json(vocab, "[UNK]", lowercase=bool(config.get("do_lower_case", True)))
+    definition["post_processor"] = {"type": "BertProcessing", "cls": ["[CLS]", 0], "sep": ["[SEP]", 0]}
+    usual = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    definition["added_tokens"] = [added_token(vocab[text], text, True) for text in usual if text in vocab]
     return definition
 
 

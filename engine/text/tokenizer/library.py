@@ -67,6 +67,9 @@ def _model(model: Mapping[str, Any]) -> Any:
     if model.get("type", "BPE") == "Unigram":
         vocab = [(str(text), float(score)) for text, score in model["vocab"]]
         return models.Unigram(vocab, model.get("unk_id"), bool(model.get("byte_fallback")))
+    if model.get("type") == "WordPiece":
+        names = ("unk_token", "max_input_chars_per_word", "continuing_subword_prefix")
+        return models.WordPiece(model["vocab"], **{name: model[name] for name in names if model.get(name)})
     merges = joined_merges(model["order"]) if "order" in model else list(model.get("merges") or ())
     prefix = model.get("continuing_subword_prefix") or ""
     # the library strips the length of the prefix without checking

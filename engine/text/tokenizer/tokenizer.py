@@ -219,6 +219,10 @@ def _sentencepiece_bytes(text: str) -> bytes:
     return bytes([int(match[1], 16)]) if match else text.replace(SPACE, " ").encode()
 
 
+def _wordpiece_bytes(prefix: str, text: str) -> bytes:
+    return (text.removeprefix(prefix) if text.startswith(prefix) else " " + text).encode()
+
+
 def _decoding(decoder: Any) -> tuple[Any, bool]:
     """From a "decoder" entry: how a token's text becomes bytes, and whether a text's first space drops."""
     parts = decoder.get("decoders", [decoder]) if isinstance(decoder, dict) else []
@@ -230,6 +234,8 @@ def _decoding(decoder: Any) -> tuple[Any, bool]:
         return _sentencepiece_bytes, part.get("prepend_scheme", "always") != "never" and part.get(
             "add_prefix_space", True
         )
+    if "WordPiece" in kinds:
+        return functools.partial(_wordpiece_bytes, str(kinds["WordPiece"].get("prefix", "##"))), True
     if "Replace" in kinds:
         strip = kinds.get("Strip", {})
         return _sentencepiece_bytes, strip.get("start", 0) > 0 and strip.get("content") == " "

@@ -16,6 +16,20 @@ _MAX_NESTED, _MAX_ITEMS = 1 << 19, 1 << 22
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in `path`. Raises `ModelNotFound` or `BadCheckpoint`."""
+    return parse_object(_read(path), str(path))
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """The JSON list in `path`. Raises `ModelNotFound` or `BadCheckpoint`."""
+    value = _parsed(_read(path), str(path))
+    if not isinstance(value, list):
+        raise BadCheckpoint(
+            _("{path} holds a JSON {name}; a list was expected.", path=path, name=type(value).__name__)
+        )
+    return value
+
+
+def _read(path: Path) -> bytes:
     try:
         # Opening a named pipe would block.
         if path.exists() and not path.is_file():
@@ -34,11 +48,20 @@ def read_json_object(path: Path) -> dict[str, Any]:
                 max_json_bytes=_MAX_JSON_BYTES,
             )
         )
-    return parse_object(raw, str(path))
+    return raw
 
 
 def parse_object(raw: bytes, what: str) -> dict[str, Any]:
     """The JSON object in `raw`; `what` is for error messages. Raises `BadCheckpoint`."""
+    value = _parsed(raw, what)
+    if not isinstance(value, dict):
+        raise BadCheckpoint(
+            _("{what} holds a JSON {name}; an object was expected.", what=what, name=type(value).__name__)
+        )
+    return value
+
+
+def _parsed(raw: bytes, what: str) -> Any:
     if raw.count(b"[") + raw.count(b"{") > _MAX_NESTED or raw.count(b",") > _MAX_ITEMS:
         raise BadCheckpoint(
             _(
@@ -47,16 +70,11 @@ def parse_object(raw: bytes, what: str) -> dict[str, Any]:
             )
         )
     try:
-        value = json.loads(raw, object_pairs_hook=_no_repeats)
+        return json.loads(raw, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise BadCheckpoint(
             _("{what} is not valid JSON ({error}); download it again.", what=what, error=error)
         ) from error
-    if not isinstance(value, dict):
-        raise BadCheckpoint(
-            _("{what} holds a JSON {name}; an object was expected.", what=what, name=type(value).__name__)
-        )
-    return value
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(path, form.architecture)
     tokenizer = {key: value for key, value in _gguf_metadata(TINY).items() if key.startswith("tokenizer.")}
     common = {
-        key if key.startswith("xielu.") else f"{form.architecture}.{key}": value
+        key if key.startswith(("xielu.", "tokenizer.")) else f"{form.architecture}.{key}": value
         for key, value in (_common_keys(config) | dict(form.keys(config))).items()
     }
     for key, value in (tokenizer | common).items():

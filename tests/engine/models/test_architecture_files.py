@@ -196,7 +196,7 @@ def test_mixtral_gguf_with_tensors_for_each_expert(tmp_path: Path) -> None:
 
 
 def test_unsupported_models_are_refused(tmp_path: Path) -> None:
-    """An unknown architecture, an unknown activation, an encoder."""
+    """An unknown architecture, an unknown activation."""
     folder = write_checkpoint(BY_NAME["GPT-OSS"], tmp_path)
     config = json.loads((folder / "config.json").read_text())
     write_config(folder, config | {"swiglu_limit": 5.0})
@@ -204,11 +204,6 @@ def test_unsupported_models_are_refused(tmp_path: Path) -> None:
         load(folder)
     write_config(folder, config | {"architectures": ["RwkvForCausalLM"]})
     with pytest.raises(UnsupportedModel, match=r"RwkvForCausalLM.*A later version may"):
-        load(folder)
-    write_config(
-        folder, config | {"architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True}
-    )
-    with pytest.raises(UnsupportedModel, match="bidirectional"):
         load(folder)
 
 

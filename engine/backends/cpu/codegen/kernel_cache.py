@@ -23,7 +23,7 @@ from engine.backends import gguf_blocks, kv_formats
 from engine.backends.cpu.codegen.simd import FEATURES
 from engine.backends.cpu.codegen.specialise import Jit
 from engine.backends.cpu.kernels import moe, norm, pointwise, read_memory, recurrent, rope, rows
-from engine.backends.cpu.kernels.attention import attention
+from engine.backends.cpu.kernels.attention import attention, combine
 from engine.backends.cpu.kernels.kv_write import kv_write
 from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.heads import heads_kernel
@@ -215,7 +215,7 @@ _SIMPLE: dict[str, Any] = {
     "rope": rope.rope,
     "convolve": recurrent.convolve,
     "linear_attention": recurrent.linear_attention,
-    "combine": attention.combine,
+    "combine": combine.combine,
     "read_memory": read_memory.read_memory,
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.kernels.attention import attention
+from engine.backends.cpu.kernels.attention.combine import SPLITS
 from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.graph.attention import Attention, KvWrite
@@ -58,19 +59,20 @@ def _attention(calls: Calls, node: Attention) -> None:
     calls.scratch = max(calls.scratch, attention.scratch_bytes(heads, groups, dim, shape.latent))
     partial = calls.partial_results(attention.partial_bytes(heads, groups, value_dim))
     window = (-shape.window if shape.chunked else shape.window) or attention.NO_WINDOW
+    ahead = (abs(window) - 1) if shape.bidirectional else 0
     sinks = 0 if node.sinks is None else calls.constants.vector(node.sinks)
     slopes = calls.constants.vector(np.array(shape.slopes, np.float32)) if shape.slopes else 0
     arguments: list[Argument] = [
         q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
         key_page, value_page, *attention.widths(kind, dim, value_dim), window, float(shape.soft_cap), sinks,
-        value_dim, slopes, float(shape.rounded_slopes),
+        value_dim, slopes, float(shape.rounded_slopes), ahead,
     ]  # fmt: skip
     calls.add(
         f"attention_latent_{kind.keys}" if shape.latent else f"attention_{kind.keys}_{kind.values}",
         arguments,
         [q, ("keys", layer), ("values", layer)],
         [y, "partial"],
-        tiles=(groups * attention.SPLITS, SMALL_BATCH, groups, SMALL_BATCH),
+        tiles=(groups * SPLITS, SMALL_BATCH, groups, SMALL_BATCH),
         position_bytes=(key_page if shape.latent else groups * (key_page + value_page)) // PAGE_TOKENS,
         window=abs(window),
         shape=(heads, shape.kv_heads, dim),

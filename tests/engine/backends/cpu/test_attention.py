@@ -27,12 +27,20 @@ IDS = np.random.default_rng(11).integers(0, 97, sum(STEPS)).astype(np.int32)
 
 
 def exact_attention(q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Array | None) -> Array:
-    """(T, H, D), (T, G, D), (T, G, D) to (T, H, D), float64, each score written out by its formula."""
+    """(T, H, D), (T, G, D), (T, G, D) to (T, H, D), float64, each score written out by its formula.
+
+    Where attention is bidirectional, a row sees what is in the store once its step of `STEPS` is written.
+    """
     rows = len(q)
     out = np.zeros(q.shape, np.float64)
     places = np.arange(rows)
     seen = places[None, :] <= places[:, None]
-    if shape.chunked:
+    if shape.bidirectional:
+        ends = np.repeat(np.cumsum(STEPS), STEPS)
+        seen = places[None, :] < ends[:, None]
+        if shape.window:
+            seen &= np.abs(places[None, :] - places[:, None]) < shape.window
+    elif shape.chunked:
         seen &= places[None, :] // shape.window == places[:, None] // shape.window
     elif shape.window:
         seen &= places[None, :] > places[:, None] - shape.window
@@ -44,7 +52,8 @@ def exact_attention(q: Array, k: Array, v: Array, shape: AttentionShape, sinks: 
         if shape.rounded_slopes:
             scores += shape.rounded_slopes * _bfloat16(shape.slopes[h] * _bfloat16(places))[None, :]
         elif shape.slopes:
-            scores += shape.slopes[h] * (places[None, :] - places[:, None])
+            away = places[None, :] - places[:, None]
+            scores += shape.slopes[h] * (-np.abs(away) if shape.bidirectional else away)
         scores = np.where(seen, scores, -np.inf)
         top = scores.max(1, keepdims=True) if shape.slopes else 0.0
         weights = np.exp(scores - top)
@@ -181,6 +190,28 @@ def test_chunks(dtype: str, chunk: int) -> None:
     layers = Layers([shape], [None], dtype)
     found = layers.run()
     q = layers.tables[0].values[IDS].reshape(-1, 4, 32)
+    expected = exact_attention(q, *kept(layers, 0, shape), shape, None).reshape(len(IDS), -1)
+    assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "heads", "groups", "dim", "window", "alibi"),
+    [
+        ("fp32", 4, 2, 32, 0, False),
+        ("fp16", 3, 3, 24, 65, False),
+        ("fp32", 6, 6, 16, 0, True),
+        ("q8", 4, 1, 32, 300, False),
+        ("fp32", 2, 2, 16, 5, True),
+        ("fp16", 2, 1, 64, 1, False),
+    ],
+)
+def test_bidirectional(dtype: str, heads: int, groups: int, dim: int, window: int, alibi: bool) -> None:
+    """Each token sees the later ones of its step, too, across pages, tiles and splits."""
+    slopes = alibi_slopes(heads) if alibi else ()
+    shape = AttentionShape(heads, groups, dim, dim**-0.5, window, slopes=slopes, bidirectional=True)
+    layers = Layers([shape], [None], dtype)
+    found = layers.run()
+    q = layers.tables[0].values[IDS].reshape(-1, heads, dim)
     expected = exact_attention(q, *kept(layers, 0, shape), shape, None).reshape(len(IDS), -1)
     assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
 

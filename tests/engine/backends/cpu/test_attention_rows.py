@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numba import types
 
-from engine.backends.cpu.kernels.attention.attention import SPLITS, SPREAD
+from engine.backends.cpu.kernels.attention.attention import SPREAD
+from engine.backends.cpu.kernels.attention.combine import SPLITS
 from engine.backends.cpu.kernels.attention.softmax import row_exp, row_mask, row_max, row_times
 from engine.backends.cpu.kernels.attention.tiles import ROW_STEPS, rows_at_once
 

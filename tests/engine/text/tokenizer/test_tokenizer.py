@@ -303,7 +303,7 @@ def test_pieces_are_readable() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"tokenizer.ggml.model": "bert"}, UnsupportedModel, "'bert'"),
+        ({"tokenizer.ggml.model": "rwkv"}, UnsupportedModel, "'rwkv'"),
         ({"tokenizer.ggml.model": None}, UnsupportedModel, "no tokenizer"),
         ({"tokenizer.ggml.pre": "martian"}, UnsupportedModel, "'martian'.*smollm"),
         ({"tokenizer.ggml.tokens": []}, BadCheckpoint, "no list of tokens"),
@@ -438,7 +438,7 @@ def test_saved_truncation_is_ignored(tmp_path: Path) -> None:
         ("{", BadCheckpoint, "not valid JSON"),
         ("[]", BadCheckpoint, "an object was expected"),
         ('{"version": "1.0"}', BadCheckpoint, "no vocabulary"),
-        ('{"model": {"type": "WordPiece", "vocab": {"a": 0}}}', UnsupportedModel, "WordPiece"),
+        ('{"model": {"type": "WordLevel", "vocab": {"a": 0}}}', UnsupportedModel, "WordLevel"),
         (
             '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "decoder": {"type": "CTC"}}',
             UnsupportedModel,

@@ -1,4 +1,4 @@
-"""Causal attention over the paged KV cache, read in place.
+"""Attention over the paged KV cache, read in place: causal, or over a whole text at once.
 
 Layout of one layer: P pages of 256 positions, G key/value heads, head dimension D. In q8 and q4 a *group* is
 32 Hadamard-transformed dimensions; there are Q = D / 32 groups, rounded up.
@@ -31,15 +31,16 @@ from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
+from engine.backends.cpu.kernels.attention.combine import SCRATCH, SPLITS
 from engine.backends.cpu.kernels.attention.latent import unpack_kernel
 from engine.backends.cpu.kernels.attention.products import attention_products
 from engine.backends.cpu.kernels.attention.softmax import (
     AT_ONCE,
     MINUS_INFINITY,
     exp_scalar,
-    row_add,
     row_cap,
     row_clear,
+    row_distance,
     row_exp,
     row_mask,
     row_max,
@@ -64,8 +65,6 @@ from engine.backends.cpu.runtime.step_block import (
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 from engine.core import PAGE_TOKENS
 
-SPLITS = 16
-"""Tiles among which a small batch divides the pages of each sequence, for each key/value head."""
 SPREAD = 7
 """A tile's split of the next run is so much further on: short sequences, whose pages are all in the first
 splits, go to different tiles, every other one to the other half of them, where another thread begins.
@@ -79,20 +78,16 @@ short conversations give work to several threads.
 (
     A_Q, A_Q_STRIDE, A_K, A_V, A_Y, A_Y_STRIDE, A_HEADS, A_KV_HEADS, A_DIM, A_SCALE, A_PARTIAL,
     A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH, A_WINDOW, A_CAP, A_SINKS, A_VALUE_DIM,
-    A_SLOPES, A_ROUNDED,
-) = range(21)  # fmt: skip
+    A_SLOPES, A_ROUNDED, A_AHEAD,
+) = range(22)  # fmt: skip
 """Queries: address, stride. The layer's keys, its values. Output: address, stride. Heads, key/value heads,
 head dimension, scale (float64). Partial results. Bytes of a head's keys and values in a page. Widths of a
 query and an output (`widths`). Window, soft cap (float64; 0: none), sinks (0: none). Numbers of a head's
-output. ALiBi's slopes (0: none) and `rounded_slopes` (float64) of `AttentionShape`. A negative window is
-one that begins anew at its multiples. Strides are in bytes.
+output. ALiBi's slopes (0: none) and `rounded_slopes` (float64) of `AttentionShape`. How many later positions
+a query sees. A negative window is one that begins anew at its multiples. Strides are in bytes.
 """
-(C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS) = range(8)
 NO_WINDOW = 1 << 40
 """Further back than any position, so that layers without a window run the same code."""
-
-LOWEST = np.float32(MINUS_INFINITY)
-SCRATCH = 64
 
 
 def padded(dim: int, to: int = 16) -> int:
@@ -133,6 +128,7 @@ attend: Any = None
 scores_of: Any = None
 mix: Any = None
 seen_from: Any = None
+last_seen: Any = None
 begin: Any = None
 change_scores: Any = None
 weigh: Any = None
@@ -169,8 +165,8 @@ def _attend_template(
     groups, dim, pages = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_i64(run + 8 * RUN_PAGES)
     short = split >= 0
     positions = ld_i64(step + 8 * POSITIONS) + 4 * first_row
-    last = ld_i32(positions + 4 * (here - 1))
-    window = ld_i64(args + 8 * A_WINDOW)
+    window, beyond = ld_i64(args + 8 * A_WINDOW), ld_i64(args + 8 * A_AHEAD)
+    last = last_seen(step, run, first_row + here - 1, beyond)
     changed = ld_f64(args + 8 * A_CAP) > 0.0 or ld_i64(args + 8 * A_SLOPES) != 0
     first = seen_from(ld_i32(positions), window) // PAGE_TOKENS
     if short:
@@ -199,10 +195,10 @@ def _attend_template(
         scores_of(page, j, vectors, q, q_width, queries, dim, scores, values)
         for i in range(queries):
             own = ld_i32(positions + 4 * (i // ratio))
-            valid, low = own - start + 1, seen_from(own, window) - start
+            valid, low = min(own + beyond, last) - start + 1, seen_from(own, window) - start
             row = scores + 4 * PAGE_TOKENS * i
             if changed:
-                change_scores(args, row, vectors, g * ratio + i % ratio, start, valid)
+                change_scores(args, row, vectors, g * ratio + i % ratio, start, own - start)
             if low >= PAGE_TOKENS:
                 valid = 0
             weigh(row, vectors, low, valid, state + 8 * i, out + 4 * width * i, width // 16)
@@ -232,6 +228,14 @@ def _seen_from(position: int, window: int) -> int:
     return max(0, position - window + 1)
 
 
+def _last_seen(step: int, run: int, row: int, beyond: int) -> int:
+    """The last position that a row of a run sees, `beyond` its own if the run has as many."""
+    positions = ld_i64(step + 8 * POSITIONS)
+    end = ld_i64(run + 8 * RUN_FIRST) + ld_i64(run + 8 * RUN_ROWS) - 1
+    last: int = min(ld_i32(positions + 4 * row) + beyond, ld_i32(positions + 4 * end))
+    return last
+
+
 def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, state: int) -> None:
     """Copy the head group's scaled queries to scratch; set outputs and sums to 0, maxima to -infinity."""
     groups, dim, scale = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_f64(args + 8 * A_SCALE)
@@ -254,11 +258,10 @@ def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, st
         st_f32(state + 8 * i + 4, 0.0)
 
 
-def _change_scores(args: int, row: int, vectors: int, head: int, start: int, valid: int) -> None:
+def _change_scores(args: int, row: int, vectors: int, head: int, start: int, place: int) -> None:
     """Cap a page's scores of a query of `head`, and add ALiBi's slope.
 
-    `row` has `vectors` vectors of scores of keys from position `start` on; the query is at `valid` - 1 of
-    them.
+    `row` has `vectors` vectors of scores of keys from position `start` on; the query is `place` after it.
     """
     cap, slopes = ld_f64(args + 8 * A_CAP), ld_i64(args + 8 * A_SLOPES)
     if cap > 0.0:
@@ -267,8 +270,10 @@ def _change_scores(args: int, row: int, vectors: int, head: int, start: int, val
         slope, rounded = ld_f32(slopes + 4 * head), ld_f64(args + 8 * A_ROUNDED)
         if rounded > 0.0:
             row_rounded_slope(row, vectors, slope, start, rounded)
+        elif ld_i64(args + 8 * A_AHEAD):
+            row_distance(row, vectors, slope, -place)
         else:
-            row_slope(row, vectors, slope, 1 - valid)
+            row_slope(row, vectors, slope, -place)
 
 
 def _weigh(row: int, vectors: int, low: int, valid: int, state: int, out: int, out_vectors: int) -> None:
@@ -327,47 +332,6 @@ def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out:
         row_times(out + 4 * i * width, dim, VALUE_FACTOR / total, target)
 
 
-def combine(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile for each head of a small batch: y = sum of e^(m_s - M) out_s / sum of e^(m_s - M) l_s.
-
-    s runs over the splits that had pages: maximum m_s, sum l_s, output out_s; M is the largest m_s. A sink
-    takes part in M and adds e^(sink - M) to the denominator.
-    """
-    groups, dim = ld_i64(args + 8 * C_KV_HEADS), ld_i64(args + 8 * C_DIM)
-    ratio, width = ld_i64(args + 8 * C_HEADS) // groups, (dim + 15) // 16 * 16
-    g, h = tile // ratio, tile % ratio
-    size = 4 * (2 + width)
-    positions, sinks = ld_i64(step + 8 * POSITIONS), ld_i64(args + 8 * C_SINKS)
-    run = step + 8 * (RUN_TABLE - RUN_WORDS)
-    following = begun = end = 0
-    for r in range(ld_i64(step + 8 * ROWS)):
-        if r == following:
-            run += 8 * RUN_WORDS
-            following += ld_i64(run + 8 * RUN_ROWS)
-            own, window = ld_i32(positions + 4 * r), ld_i64(args + 8 * C_WINDOW)
-            begun = (own - own % -window if window < 0 else max(0, own - window + 1)) // PAGE_TOKENS
-            end = ld_i32(positions + 4 * (following - 1)) // PAGE_TOKENS + 1
-        splits = min(SPLITS, end)
-        first = ld_i64(args + 8 * C_PARTIAL) + size * (SMALL_BATCH * ratio * g + r * ratio + h)
-        jump = size * SMALL_BATCH * ratio * groups
-        y = ld_i64(args + 8 * C_Y) + r * ld_i64(args + 8 * C_Y_STRIDE) + 4 * dim * tile
-        top = ld_f32(sinks + 4 * tile) if sinks else LOWEST
-        for s in range(splits):
-            if (s - begun) % SPLITS < end - begun:
-                top = max(top, ld_f32(first + s * jump))
-        total = 0.0
-        if sinks:
-            total += exp_scalar(ld_f32(sinks + 4 * tile) - top)
-        row_clear(scratch + SCRATCH, width // 16)
-        for s in range(splits):
-            if (s - begun) % SPLITS >= end - begun:
-                continue
-            factor = exp_scalar(ld_f32(first + s * jump) - top)
-            total += factor * ld_f32(first + s * jump + 4)
-            row_add(scratch + SCRATCH, first + s * jump + 8, width // 16, factor)
-        row_times(scratch + SCRATCH, dim, ONE / total, y)
-
-
 def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
     """The attention kernel for a cache type, of which `latent` attention has keys alone; `jit(function,
     signature)` compiles its parts.
@@ -375,6 +339,7 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
     factors = [np.float32(FP8_FACTOR if name == "fp8" else 1) for name in (kind.keys, kind.values)]
     parts = {
         "seen_from": jit(_seen_from, types.int64(types.int64, types.int64)),
+        "last_seen": jit(_last_seen, types.int64(*(types.int64,) * 4)),
         **attention_products(CacheType(kind.keys, "fp32") if latent else kind, jit),
         "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
         "change_scores": jit(_change_scores, words(6)),

@@ -158,6 +158,15 @@ def _emit_slope(b: ir.IRBuilder, row: Any, vectors: Any, slope: Any, first: Any)
         store(b, fma(b, times, _places(b, i, first), load(b, address, VF32)), address)
 
 
+def _emit_distance(b: ir.IRBuilder, row: Any, vectors: Any, slope: Any, first: Any) -> None:
+    times = splat(b, slope)
+    with counted_loop(b, vectors) as i:
+        address = b.add(row, b.mul(i, ir.Constant(I64, 64)))
+        away = _places(b, i, first)
+        behind = b.select(b.fcmp_ordered("<", away, const_vector(0.0)), away, b.fneg(away))
+        store(b, fma(b, times, behind, load(b, address, VF32)), address)
+
+
 def _emit_rounded_slope(b: ir.IRBuilder, row: Any, vectors: Any, slope: Any, first: Any, factor: Any) -> None:
     times, outer = splat(b, slope), splat(b, factor)
     with counted_loop(b, vectors) as i:
@@ -214,6 +223,10 @@ row_slope = intrinsic_function(
     "row_slope", types.void, (types.int64, types.int64, types.float32, types.int64), _emit_slope
 )
 """row_slope(row, vectors, slope, first): row[i] += slope * (first + i)."""
+row_distance = intrinsic_function(
+    "row_distance", types.void, (types.int64, types.int64, types.float32, types.int64), _emit_distance
+)
+"""row_distance(row, vectors, slope, first): row[i] -= slope * |first + i|."""
 row_rounded_slope = intrinsic_function(
     "row_rounded_slope",
     types.void,

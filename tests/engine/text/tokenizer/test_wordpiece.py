@@ -1,0 +1,83 @@
+"""WordPiece: tokenizer.json, vocab.txt and GGUF vocabularies against the `tokenizers` library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import BadCheckpoint
+from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.text.tokenizer.wordpiece import has_capitals
+from tests.wordpiece import NAMED, gguf_vocabulary, library_tokenizer, write_wordpiece
+
+TEXTS = (
+    "The quick brown Fox jumps!", "  Ünïcode,\tcafé\nÉtude  ", "漢字 and ひらがな", "a\u0301bc \u200d😀 x",
+    "don't - stop_here (now) 3.14", "supercalifragilistic", "x" * 130 + " dog", "\u00adsoft \x00 zero", "",
+)  # fmt: skip
+CLS, SEP = 2, 3
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["lower-case", "cased"])
+def library(request: pytest.FixtureRequest) -> Any:
+    return library_tokenizer(lowercase=request.param)
+
+
+@pytest.fixture(params=["tokenizer.json", "vocab.txt", "gguf"])
+def tokenizer(library: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
+    if request.param == "gguf":
+        return Tokenizer.from_gguf(gguf_vocabulary(library))
+    if request.param == "tokenizer.json":
+        return Tokenizer.from_folder(write_wordpiece(tmp_path, library))
+    tokens = sorted(library.get_vocab(), key=library.get_vocab().get)
+    (tmp_path / "vocab.txt").write_text("".join(token + "\n" for token in tokens), "utf-8")
+    lower = library.normalizer.lowercase
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**NAMED, "do_lower_case": lower}))
+    return Tokenizer.from_folder(tmp_path)
+
+
+def test_ids_are_those_of_the_library(library: Any, tokenizer: Tokenizer) -> None:
+    for text in TEXTS:
+        assert tokenizer.encode(text) == library.encode(text, add_special_tokens=False).ids, text
+    whole = library.encode(TEXTS[0]).ids
+    assert [*tokenizer.encode(TEXTS[0], add_bos=tokenizer.add_bos), tokenizer.end_id] == whole
+    assert (tokenizer.bos_token_id, tokenizer.end_id) == (CLS, SEP)
+
+
+def test_text_is_put_together(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("the fire is warm")
+    assert tokenizer.decode(ids) == "the fire is warm"
+    assert tokenizer.decode([CLS, *ids, SEP]) == "the fire is warm"
+
+
+def test_control_tokens_are_made_only_when_asked(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode("[SEP] dog", special=True)[0] == SEP
+    assert not {CLS, SEP, 4} & set(tokenizer.encode("[SEP] [CLS] [MASK]"))
+
+
+def test_gguf_roles_without_types_or_keys() -> None:
+    """Files whose control tokens are not flagged: the keys name them, else BERT's usual ids count."""
+    metadata = gguf_vocabulary(library_tokenizer(lowercase=True))
+    tokens = metadata["tokenizer.ggml.tokens"]
+    bare = {key: value for key, value in metadata.items() if not key.endswith(("_id", "token_type"))}
+    padded = [*tokens[:2], *(f"[unused{i}]" for i in range(99)), "[CLS]", "[SEP]", *tokens[4:]]
+    found = Tokenizer.from_gguf(bare | {"tokenizer.ggml.tokens": padded})
+    assert (found.bos_token_id, found.end_id, found.add_bos) == (101, 102, True)
+    flagged = {key: value for key, value in metadata.items() if not key.endswith("token_type")}
+    assert Tokenizer.from_gguf(flagged).special_ids == {0, 1, 2, 3, 4}
+
+
+def test_an_unknown_token_that_is_missing(tmp_path: Path) -> None:
+    folder = write_wordpiece(tmp_path, library_tokenizer(lowercase=True))
+    definition = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    definition["model"]["unk_token"] = "[NONE]"
+    (folder / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
+    with pytest.raises(BadCheckpoint, match="cannot read this text"):
+        Tokenizer.from_folder(folder).encode("😀")
+
+
+def test_capitals() -> None:
+    assert not has_capitals(["a", "##b", "[CLS]", "[UNK]"])
+    assert has_capitals(["a", "##B"])
