@@ -6,12 +6,11 @@ Request -> template -> ids -> generator -> events.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import logging
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,8 +37,10 @@ from engine.generator.prompt.prompt import Prompt, Prompts
 from engine.generator.prompt.tool_calls import CallPlan, divided
 from engine.generator.request import GenerationRequest, Guidance
 from engine.platform.folders import cache_dir
+from engine.platform.garbage import few_collections
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.template.template import ChatTemplate
+from engine.text.tokenizer.aside import events_aside
 from engine.words import _
 
 if TYPE_CHECKING:
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
     from engine.generator.dynamic import DynamicGenerator
     from engine.models.dense import Dense
     from engine.models.memory.placement import Replaced
-
-_LOADING_THRESHOLD = 50_000
-"""The threshold of garbage collection while a model is loaded, in objects; Python's own is 700."""
 
 
 class LocalChat:
@@ -94,8 +92,13 @@ class LocalChat:
         `BadSetting` for nothing to continue or an invalid constraint, `NothingAllowed` when constraints leave
         no token to choose.
         """
-        started = time.perf_counter()
         self.check_writes()
+        started = time.perf_counter()
+        most = 0 if request.stops.when_full == "drop_oldest" else self.context_length
+        return events_aside(self.tokenizer, lambda: self._begun(request, stop, started), most)
+
+    def _begun(self, request: ChatRequest, stop: threading.Event, started: float) -> Iterator[ChatEvent]:
+        """The events of a reply whose prompt is made now."""
         if request.replayed is not None:
             prompt, heal = _as_it_was(request.replayed, request.guidance.cfg_scale), request.replayed.heal
         else:
@@ -309,21 +312,8 @@ def open_chat(
     leaves it as it is. Raises `ModelNotFound`, `BadCheckpoint`, `UnsupportedModel`, `BadTemplate`,
     `NotEnoughMemory`, `BadSetting`.
     """
-    with _few_collections():
+    with few_collections():
         return (yield from _watched(_load(path, load, cache, replaces), Path(path).name, stop))
-
-
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    """Collect garbage rarely: loading makes hundreds of thousands of small objects that stay, and scanning
-    them takes a tenth of the time.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(max(_LOADING_THRESHOLD, before[0]) if before[0] else 0, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _watched(

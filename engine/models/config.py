@@ -11,7 +11,7 @@ from engine.backends.states import LinearAttentionShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.models.gemma_config import AltUp, PerLayer
 from engine.models.layers.rope import RopeConfig
-from engine.models.recurrent_config import Recurrent, state_parts
+from engine.models.recurrent_config import PLAIN, Multipliers, Recurrent, state_parts
 from engine.words import _
 
 
@@ -78,22 +78,6 @@ class Experts:
             self.count, self.used, self.normalise, self.scores, self.scale, self.groups, self.used_groups,
             self.group_best, self.nearness,
         )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Multipliers:
-    """What Falcon-H1 multiplies: inputs and outputs of attention and of Mamba-2, keys, the parts of what
-    Mamba's input matrix makes (gate, values, keys, queries, steps), the gate and the output of feed-forward.
-    """
-
-    attention_input: float = 1.0
-    attention_output: float = 1.0
-    keys: float = 1.0
-    mamba_input: float = 1.0
-    mamba_output: float = 1.0
-    mamba_parts: tuple[float, ...] = (1.0,) * 5
-    mlp_gate: float = 1.0
-    mlp_output: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +205,7 @@ class ModelConfig:
     recurrent_layers: frozenset[int] = frozenset()
     beside_attention: bool = False
     """Whether those layers have attention, too, with the same input; both results are added."""
-    multipliers: Multipliers = Multipliers()
+    multipliers: Multipliers = PLAIN
     one_part: bool = False
     """Whether a layer is attention, recurrent or, as the `mlp_layers`, a feed-forward part, and no more."""
     mlp_layers: frozenset[int] = frozenset()

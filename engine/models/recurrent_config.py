@@ -152,3 +152,23 @@ def separate_delta_shape(kind: SeparateDelta) -> LinearAttentionShape:
     return LinearAttentionShape(
         kind.key_heads, kind.value_heads, kind.key_dim, kind.value_dim, True, decays=kind.decays
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """What Falcon-H1 multiplies: inputs and outputs of attention and of Mamba-2, keys, the parts of what
+    Mamba's input matrix makes (gate, values, keys, queries, steps), the gate and the output of feed-forward.
+    """
+
+    attention_input: float = 1.0
+    attention_output: float = 1.0
+    keys: float = 1.0
+    mamba_input: float = 1.0
+    mamba_output: float = 1.0
+    mamba_parts: tuple[float, ...] = (1.0,) * 5
+    mlp_gate: float = 1.0
+    mlp_output: float = 1.0
+
+
+PLAIN = Multipliers()
+"""Nothing is multiplied."""

@@ -30,6 +30,7 @@ from engine.core import (
 )
 from engine.server.host import Work
 from engine.server.thoughts import Tags, ThoughtSplitter
+from engine.text.tokenizer.aside import encoded_aside
 
 LEAST_LOGPROB = -9999.0
 """The log-probability of a token that cannot be, as OpenAI writes it."""
@@ -113,15 +114,17 @@ ReplyEvent = Begun | Prompted | Reading | Written | Called | Ended
 
 
 def reply_work(
-    make_events: Callable[[LocalChat, threading.Event], Iterator[ChatEvent]], logprobs: int | None
-) -> Work:
+    make_events: Callable[[LocalChat, threading.Event], Iterator[ChatEvent]], logprobs: int | None,
+    *, bounded: bool = False,
+) -> Work:  # fmt: skip
     """The work of one reply, whose `ReplyEvent`s cross; with the scores of its tokens and of their `logprobs`
-    likeliest alternatives unless that is None.
+    likeliest alternatives unless that is None. `bounded`: nothing is left out of a prompt that is too long.
     """
 
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
         begun = False
-        events = make_events(chat, stop)
+        most = chat.context_length if bounded else 0
+        events = yield from encoded_aside(chat.tokenizer, lambda: make_events(chat, stop), most)
         assert isinstance(events, Generator)
         with closing(events):
             for event in events:
@@ -135,7 +138,8 @@ def reply_work(
 
 def chat_work(request: ChatRequest, logprobs: int | None) -> Work:
     """The work of a reply to messages."""
-    return reply_work(lambda chat, stop: chat.stream(request, stop), logprobs)
+    bounded = request.stops.when_full != "drop_oldest"
+    return reply_work(lambda chat, stop: chat.stream(request, stop), logprobs, bounded=bounded)
 
 
 def _crossing(chat: LocalChat, event: ChatEvent, logprobs: int | None) -> Iterator[ReplyEvent | Waiting]:

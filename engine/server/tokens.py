@@ -16,6 +16,7 @@ from engine.server.fields import Fields
 from engine.server.parameters import chat_thinking, template_variables
 from engine.server.service import Service
 from engine.server.tools import offer_of
+from engine.text.tokenizer.aside import encoded_aside
 
 
 async def tokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
@@ -100,8 +101,9 @@ async def asked(
 ) -> Mapping[str, Any]:
     """What `answer` returns on the model's thread."""
 
-    def work(chat: LocalChat, stop: threading.Event) -> Generator[str, None, None]:
-        yield json.dumps(answer(chat))
+    def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
+        found = yield from encoded_aside(chat.tokenizer, lambda: answer(chat))
+        yield json.dumps(found)
 
     service.start(exchange, [work])
     found: Mapping[str, Any] = {}

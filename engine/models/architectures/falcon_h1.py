@@ -8,11 +8,11 @@ from dataclasses import replace
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
-from engine.models.config import ModelConfig, Multipliers
+from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
-from engine.models.recurrent_config import Mamba
+from engine.models.recurrent_config import Mamba, Multipliers
 from engine.tensors import RawTensor
 from engine.words import _
 

@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from engine.errors import BadSetting
 from engine.generator.decode import check_prompt
 from engine.server.host import Work
 from engine.server.texts.scoring import own_pages, prompt_ids, reserved
+from engine.text.tokenizer.aside import encoded_aside
 
 POOLINGS = ("mean", "last", "cls")
 _DIGITS = 9
@@ -61,7 +63,8 @@ def embedding_work(
             )
         all_ids = []
         for text in texts:
-            all_ids.append(_ids(chat, text))
+            make = partial(_ids, chat, text)
+            all_ids.append((yield from encoded_aside(chat.tokenizer, make, chat.context_length)))
             check_prompt(all_ids[-1], config.vocab_size, chat.context_length)
             yield Waiting()  # thousands of long texts take seconds
         for ids in all_ids:

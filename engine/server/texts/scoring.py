@@ -25,6 +25,7 @@ from engine.kv_cache.readings import Passes
 from engine.server.host import Work
 from engine.server.replies import LEAST_LOGPROB, Begun, Ended, Score, Written, reply_work
 from engine.tensors import Floats
+from engine.text.tokenizer.aside import encoded_aside
 
 _ROWS = 64
 """The rows of a step of scoring: with a large vocabulary each row of logits takes a megabyte."""
@@ -39,7 +40,7 @@ def completion_work(
 
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
         chat.check_writes()
-        ids = prompt_ids(chat, prompt)
+        ids = yield from encoded_aside(chat.tokenizer, lambda: prompt_ids(chat, prompt), chat.context_length)
         check_prompt(ids, chat.generator.cache.model.config.vocab_size, chat.context_length)
         yield Begun()
         if echo:

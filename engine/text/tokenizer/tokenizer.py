@@ -11,6 +11,8 @@ from typing import Any, Self
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.text.template.channels import ChannelTokens
 from engine.text.template.reasoning import Tag
+from engine.text.tokenizer import aside
+from engine.text.tokenizer.aside import ids_made_aside, text_factor
 from engine.text.tokenizer.charsmap import Charsmap
 from engine.text.tokenizer.definition import SPACE
 from engine.text.tokenizer.definition_check import expected_form
@@ -71,6 +73,8 @@ class Tokenizer:
         self._charsmap = Charsmap.maybe(
             facts.charsmap, [entry["content"] for entry in facts.definition["added_tokens"]]
         )
+        stripping = facts.strips_before or facts.strips_after or self._charsmap is not None
+        self._text_factor = 0 if stripping else text_factor(facts.definition)
         self._backend = build(facts.definition)
         for i, text in facts.special.items():
             if self._backend.token_to_id(self._secret[text]) != i:
@@ -152,14 +156,33 @@ class Tokenizer:
         starts = frozenset(text[:n] for text in self._secret for n in range(1, len(text)))
         return starts, frozenset(text[n:] for text in self._secret for n in range(1, len(text)))
 
+    def least_tokens(self, text: str) -> int:
+        """A number of tokens that `text` has at least, by its bytes alone; 0 where they do not tell."""
+        if not self._text_factor:
+            return 0
+        return -(-len(text.encode("utf-8", "surrogatepass")) // (self._text_factor * self._longest))
+
+    @functools.cached_property
+    def _longest(self) -> int:
+        """The most bytes of a token's text, in the file's alphabet or in bytes, and of a secret name."""
+        return max(len(text.encode()) for text in (*self._texts.values(), *self._secret.values()))
+
     def _encode(self, text: str) -> list[int]:
+        known = ids_made_aside(text) if len(text) >= aside.LONG else None
+        return self.encode_here(text) if known is None else known
+
+    def encode_here(self, text: str) -> list[int]:
+        """The ids of a text without control tokens; of a long one without keeping other threads waiting."""
         if _SURROGATE.search(text):
             # A lone surrogate (seen in pasted text) has no UTF-8 and becomes U+FFFD; pairs are joined.
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if self._charsmap is not None:
             text = self._charsmap.normalize(text)
         try:
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
+            if len(text) < aside.LONG:
+                return list(self._backend.encode(text, add_special_tokens=False).ids)
+            # this releases the interpreter, and does not count characters
+            return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         except BaseException as error:
             if not is_from_library(error):
                 raise

@@ -158,6 +158,8 @@ class FakeModel:
             context_length=context_length,
             advised_context=context_length,
             kv_shapes=((1, 8),),
+            bidirectional=False,
+            headless=False,
             **shape,
         )
         self.backend = SimpleNamespace(name="fake", free_memory=free_memory)

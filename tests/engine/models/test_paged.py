@@ -64,8 +64,9 @@ def turn(cache: PagedCache, ids: Sequence[int]) -> int:
 
 def shape(layers: int, width: int, heads: int, kv_heads: int, head_dim: int, ffn_width: int) -> Any:
     return SimpleNamespace(
-        layers=layers, width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, ffn_width=ffn_width
-    )
+        layers=layers, width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, ffn_width=ffn_width,
+        bidirectional=False,
+    )  # fmt: skip
 
 
 def test_larger_models_read_in_smaller_steps():
