@@ -11,15 +11,12 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from engine.core import Waiting
 from engine.errors import ContextTooLong
 from engine.text.tokenizer.vocabulary import byte_level_alphabet
 from engine.words import _
-
-if TYPE_CHECKING:
-    from engine.text.tokenizer.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
 Event = TypeVar("Event")
@@ -32,6 +29,18 @@ _NFC = 4
 """More than the factor by which NFC shortens a text, which is 3 (U+212A)."""
 _known: ContextVar[Mapping[str, list[int]] | None] = ContextVar("known", default=None)
 _one_at_a_time = threading.Lock()
+
+
+class Encoder(Protocol):
+    """What a tokenizer does with long texts."""
+
+    def least_tokens(self, text: str) -> int:
+        """A number of tokens that `text` has at least; 0 where its bytes do not tell."""
+        ...
+
+    def encode_here(self, text: str) -> list[int]:
+        """The ids of a text."""
+        ...
 
 
 class Deferred(Exception):
@@ -53,7 +62,7 @@ def ids_made_aside(text: str) -> list[int] | None:
 
 
 def encoded_aside(
-    tokenizer: Tokenizer, attempt: Callable[[], Result], most: int = 0
+    tokenizer: Encoder, attempt: Callable[[], Result], most: int = 0
 ) -> Generator[Waiting, None, Result]:
     """What `attempt` returns, which encodes texts and may run several times; yields while a thread encodes.
     Within another one it only calls `attempt`.
@@ -85,7 +94,7 @@ def encoded_aside(
 
 
 def events_aside(
-    tokenizer: Tokenizer, attempt: Callable[[], Iterator[Event]], most: int = 0
+    tokenizer: Encoder, attempt: Callable[[], Iterator[Event]], most: int = 0
 ) -> Iterator[Event | Waiting]:
     """The events that `attempt` returns, which encodes texts as in `encoded_aside`; it is called at once."""
     steps = encoded_aside(tokenizer, attempt, most)
