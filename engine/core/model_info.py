@@ -132,7 +132,7 @@ class ModelInfo:
     """What that server says it is."""
     lacks: tuple[tuple[str, str], ...] = ()
     """(what, a sentence why not) for what a remote model cannot do: "continue" a reply, write "plain"
-    text, tell "probabilities".
+    text, tell "probabilities", switch "thinking".
     """
 
     def __post_init__(self) -> None:
@@ -160,7 +160,9 @@ class ModelInfo:
     @property
     def why_not_thinking(self) -> str:
         """Why thinking cannot be switched; "" if it can."""
-        return "" if self.thinking_levels else _("This model has no switch for thinking.")
+        if self.thinking_levels:
+            return ""
+        return self.why_not("thinking") or _("This model has no switch for thinking.")
 
     def opened_thought(self, asked: str) -> str:
         """The tag that closes the thought that prompts leave open while `ThinkingSettings.thinking` is

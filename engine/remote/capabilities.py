@@ -29,6 +29,7 @@ class Capabilities:
             "" for not at all.
         tokenize: whose way it counts tokens: "vllm", "llama.cpp", "llama-cpp-python", or "" for none.
         reasoning: the name of the field with a model's thoughts; "" for none seen.
+        thinking_by, thinking: the parameter that switches thinking (`thinking.Switch`), and its levels.
         schema, regex, grammar: the parameter that constrains replies to a JSON schema, a regular expression,
             a Lark grammar; "" for none.
         tools: it takes `tools` and calls one.
@@ -50,6 +51,8 @@ class Capabilities:
     continues: str = ""
     tokenize: str = ""
     reasoning: str = ""
+    thinking_by: str = ""
+    thinking: tuple[str, ...] = ()
     schema: str = ""
     regex: str = ""
     grammar: str = ""
@@ -63,7 +66,10 @@ class Capabilities:
 
     def to_json(self) -> dict[str, Any]:
         """The fields, for a settings file."""
-        return {**asdict(self), "taken": list(self.taken), "notes": list(self.notes)}
+        return {
+            **asdict(self), "taken": list(self.taken), "notes": list(self.notes),
+            "thinking": list(self.thinking),
+        }  # fmt: skip
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -116,6 +122,10 @@ class Capabilities:
             (
                 _("Thoughts"),
                 _("yes, as “{reasoning}”", reasoning=self.reasoning) if self.reasoning else _("none seen"),
+            ),
+            (
+                _("Switch for thinking"),
+                found(bool(self.thinking), _("yes: {levels}", levels=", ".join(self.thinking))),
             ),
             (_("JSON schema"), found(bool(self.schema))),
             (_("Regular expression"), found(bool(self.regex))),

@@ -12,6 +12,7 @@ from engine.errors import EngineError, RemoteError
 from engine.remote.capabilities import Capabilities
 from engine.remote.client import Client
 from engine.remote.estimate import TokenEstimate, shares_of
+from engine.remote.parameters import no_switch
 from engine.remote.provider import Provider, model_address, shown_name
 from engine.remote.reply import Place, Reply
 from engine.remote.request import message_json, prepare
@@ -180,6 +181,8 @@ def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> M
         lacks.append(
             ("probabilities", _("{provider} sends no probabilities of tokens.", provider=provider.name))
         )
+    if not capabilities.thinking:
+        lacks.append(("thinking", no_switch(provider.name)))
     return ModelInfo(
         path=model_address(provider.id, model), name=shown_name(model), architecture=f"remote {provider.id}",
         format="remote", parameters=0, bits_per_weight=0.0, weights_bytes=0, layers=0,
@@ -187,6 +190,7 @@ def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> M
         kv_bytes_per_token=0, stop_token_ids=(), has_chat_template=capabilities.chat, backend="remote",
         thinking=(PLAIN_TAG,), server=who(provider), host=provider.host,
         server_version=capabilities.server, lacks=tuple(lacks),
+        thinking_levels=tuple((level, "") for level in capabilities.thinking),
     )  # fmt: skip
 
 

@@ -81,7 +81,6 @@ _ELSEWHERE: dict[type[Settings], str] = {
     LoadSettings: N_("The server has loaded the model."),
     GuidanceSettings: N_("Servers do not take a negative prompt."),
     AdapterSettings: N_("Adapters are chosen when the server is started."),
-    ThinkingSettings: N_("The server decides how much the model thinks."),
 }
 """Why none of the settings of a class can be used."""
 
@@ -90,6 +89,8 @@ def reason_against(cls: type[Settings], field: str, capabilities: Capabilities, 
     """Why a setting does nothing with this model of `server`; "" if it works."""
     if cls in _ELSEWHERE:
         return translate(_ELSEWHERE[cls])
+    if cls is ThinkingSettings:
+        return "" if capabilities.thinking else no_switch(server)
     if field in _APPLIED.get(cls, ()) or cls not in (
         SamplerSettings, StopSettings, ConstraintSettings, OutputSettings,
     ):  # fmt: skip
@@ -104,6 +105,11 @@ def reason_against(cls: type[Settings], field: str, capabilities: Capabilities, 
     if (cls, field) == (ConstraintSettings, "banned_tokens") and "logit_bias" in capabilities.taken:
         return ""
     return _("{server} does not support this setting.", server=server)
+
+
+def no_switch(server: str) -> str:
+    """Why thinking cannot be switched with a model of `server`."""
+    return _("{server} has no switch for how much this model thinks.", server=server)
 
 
 def reason_against_all(reasons: Collection[str], server: str) -> str:

@@ -24,6 +24,7 @@ from engine.remote.exchange import Answer, Call, Event
 from engine.remote.parameters import PARAMETERS
 from engine.remote.provider import Provider
 from engine.remote.request import CHAT_PATH, COMPLETION_PATH, constrained
+from engine.remote.thinking import thinking_switch
 from engine.remote.trouble import message_of, refused, who
 from engine.words import _
 
@@ -90,8 +91,10 @@ def probe(
         _several(probing)
         _stops(probing)
     yield _("Plain text")
-    _completions(probing)
+    probing.set(completions=_plain_answers(probing))
     if probing.found.chat:
+        yield _("Thinking")
+        probing.set(**thinking_switch(probing.chat, bool(probing.found.reasoning))._asdict())
         yield _("Sampling settings")
         _parameters(probing)
         yield _("Constraints and tools")
@@ -224,10 +227,6 @@ def _stops(probing: _Probe) -> None:
     chunk = read_chunk(answer.text) if answer.status == 200 else None
     obeys = chunk is not None and not set("eao ") & set(chunk.text) and chunk.finish != "length"
     probing.set(stops=obeys, stop_reason=obeys and chunk is not None and isinstance(chunk.stop, str))
-
-
-def _completions(probing: _Probe) -> None:
-    probing.set(completions=_plain_answers(probing))
 
 
 # -- parameters

@@ -13,6 +13,7 @@ from engine.errors import BadSetting
 from engine.remote.capabilities import CONTINUES_BY_FLAGS, Capabilities
 from engine.remote.exchange import Call
 from engine.remote.parameters import not_sent, values_for
+from engine.remote.thinking import thinking_values
 from engine.settings import ConstraintSettings, Settings
 from engine.text.stops.conditions import StopRules
 from engine.text.template.reasoning import THINKING_TAGS, without_thoughts
@@ -59,6 +60,8 @@ def prepare(request: ChatRequest, model: str, capabilities: Capabilities, server
         )
     }  # fmt: skip
     body |= values_for(settings, capabilities)
+    if not request.plain:
+        body |= thinking_values(request.thinking, capabilities.thinking_by, capabilities.thinking)
     body |= _logprobs(request, capabilities)
     body |= _form(request.constraint, capabilities)
     body |= _token_rules(request.constraint, capabilities)

@@ -33,6 +33,7 @@ class Model:
         self.strict = False
         self.says_names = True
         self.limit = "max_tokens"
+        self.efforts: tuple[str, ...] = ()
         server.routes |= {
             "/v1/chat/completions": self.chat, "/v1/completions": self.complete, "/tokenize": self.tokenize,
             "/v1/models": lambda asked: json_reply(
@@ -43,8 +44,11 @@ class Model:
     def refusal(self, body: dict[str, Any]) -> Reply | None:
         known = {*self.knows, "model", "messages", "stream", "stream_options", self.limit, "stop", "n",
                  "logprobs", "top_logprobs", "tools", "tool_choice", "response_format"}  # fmt: skip
+        known |= {"reasoning_effort"} if self.efforts else set()
         wrong = [name for name in body if self.strict and name not in known]
         wrong += [name for name in self.knows if isinstance(body.get(name), dict) and body[name]]
+        if self.efforts and body.get("reasoning_effort", self.efforts[0]) not in self.efforts:
+            wrong.append("reasoning_effort")
         if "logprobs" in body and body.get("top_logprobs", 0) > 5:
             wrong.append("top_logprobs")
         if not wrong:
@@ -65,6 +69,11 @@ class Model:
             1 + 5 * (not self.continues(body)) for m in body["messages"] if m["role"] == "assistant"
         )
         message: dict[str, Any] = {"role": "assistant", "content": text}
+        asked_to = body.get("chat_template_kwargs", {}).get("enable_thinking", True)
+        if "switch adds to prompts" in self.can and not asked_to:
+            prompt += 4
+        if "switch ends thoughts" in self.can and asked_to:
+            message["reasoning_content"] = "hm"
         if "tools" in body and "tools" in self.can:
             message["tool_calls"] = [{"function": {"name": "xyzzy", "arguments": "{}"}}]
         choice = {"index": 0, "message": message, "finish_reason": "length"}
@@ -72,7 +81,10 @@ class Model:
             message["content"] = "On"
             choice |= {"finish_reason": "stop", "stop_reason": "e"}
         choices = [choice, {**choice, "index": 1}] if body.get("n") == 2 and "n" in self.can else [choice]
-        return json_reply({"choices": choices, "usage": {"prompt_tokens": prompt, "completion_tokens": 1}})
+        usage: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": 1}
+        if "hidden thoughts" in self.can and body.get("reasoning_effort") != "none":
+            usage["completion_tokens_details"] = {"reasoning_tokens": 7}
+        return json_reply({"choices": choices, "usage": usage})
 
     def continues(self, body: dict[str, Any]) -> bool:
         return "always" in self.can or ("flags" in self.can and bool(body.get("continue_final_message")))
@@ -173,6 +185,30 @@ def test_parameters_that_a_server_lists(server: FakeServer) -> None:
 def test_a_server_that_always_continues(server: FakeServer) -> None:
     Model(server).can = {"always"}
     assert found(server).continues == "always"
+
+
+@pytest.mark.parametrize("way", ["switch adds to prompts", "switch ends thoughts"])
+def test_a_template_that_switches_thinking(server: FakeServer, way: str) -> None:
+    Model(server).can = {way}
+    result = found(server)
+    assert (result.thinking_by, result.thinking) == ("chat_template_kwargs", ("off", "on"))
+    assert dict(result.rows())["Switch for thinking"] == "yes: off, on"
+    assert Capabilities.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+@pytest.mark.parametrize("can", [{"hidden thoughts"}, {"reason"}])
+def test_levels_of_effort(server: FakeServer, can: set[str]) -> None:
+    """Where the model thinks: thoughts were seen, or their tokens are counted."""
+    model = Model(server)
+    model.can, model.efforts, model.strict = can, ("none", "low", "medium", "high"), True
+    result = found(server)
+    assert (result.thinking_by, result.thinking) == ("reasoning_effort", ("off", "low", "medium", "high"))
+
+
+def test_an_effort_of_a_model_that_does_not_think(server: FakeServer) -> None:
+    Model(server).efforts = ("none", "low", "medium", "high")
+    result = found(server)
+    assert (result.thinking_by, result.thinking) == ("", ())
 
 
 def test_a_model_without_a_chat_template(server: FakeServer) -> None:

@@ -11,6 +11,7 @@ from engine.core import ChatRequest, Message
 from engine.core.requests import Tool, ToolCall
 from engine.errors import BadSetting
 from engine.remote import PRESETS, Capabilities, Provider, model_address, split_address
+from engine.remote.chat import remote_info
 from engine.remote.parameters import reason_against
 from engine.remote.provider import is_loopback, normalised
 from engine.remote.request import Prepared, prepare
@@ -20,6 +21,7 @@ from engine.settings import (
     SamplerSettings,
     SpeculationSettings,
     StopSettings,
+    ThinkingSettings,
 )
 
 NOTHING = Capabilities(chat=True)
@@ -263,3 +265,40 @@ def test_why_settings_do_nothing() -> None:
     assert reason_against(OutputSettings, "alternatives", NOTHING, "Lab")
     assert not reason_against(OutputSettings, "alternatives", VLLM, "Lab")
     assert reason_against(ConstraintSettings, "begin_with", NOTHING, "Lab")
+
+
+SWITCHED = replace(VLLM, thinking_by="chat_template_kwargs", thinking=("off", "on"))
+EFFORTS = replace(VLLM, thinking_by="reasoning_effort", thinking=("off", "low", "medium", "high"))
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "asked", "sent"),
+    [
+        (SWITCHED, "off", {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}}),
+        (SWITCHED, "high", {"chat_template_kwargs": {"enable_thinking": True, "thinking": True}}),
+        (SWITCHED, "auto", {}),
+        (EFFORTS, "off", {"reasoning_effort": "none"}),
+        (EFFORTS, "max", {"reasoning_effort": "high"}),
+        (EFFORTS, "low", {"reasoning_effort": "low"}),
+        (EFFORTS, "auto", {}),
+        (VLLM, "high", {}),
+    ],
+)
+def test_thinking(capabilities: Capabilities, asked: str, sent: dict[str, Any]) -> None:
+    request = ChatRequest((HI,), thinking=ThinkingSettings(asked))
+    prepared = prepare(request, "m", capabilities, "Lab")
+    names = ("chat_template_kwargs", "reasoning_effort")
+    assert {name: prepared.call.body[name] for name in names if name in prepared.call.body} == sent
+    assert prepared.not_sent == (("Thinking",) if capabilities is VLLM else ())
+    plain = prepare(replace(request, plain=True), "m", replace(capabilities, completions=True), "Lab")
+    assert not set(names) & set(plain.call.body)
+
+
+def test_why_thinking_cannot_be_switched() -> None:
+    provider = Provider("lab", "Lab", "http://localhost:8000")
+    switched = remote_info(provider, "m", EFFORTS)
+    assert [level for level, _ in switched.thinking_levels] == ["off", "low", "medium", "high"]
+    assert switched.why_not_thinking == "" == reason_against(ThinkingSettings, "thinking", EFFORTS, "Lab")
+    sentence = "Lab has no switch for how much this model thinks."
+    assert remote_info(provider, "m", VLLM).why_not_thinking == sentence
+    assert reason_against(ThinkingSettings, "thinking", VLLM, "Lab") == sentence
