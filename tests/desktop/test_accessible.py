@@ -1,4 +1,6 @@
-"""Every control of every window and dialog has a name, a role and a target of 24 pixels, and no markup."""
+"""Every control of every window and dialog has a name, a role and a target of 24 pixels, and no markup;
+nothing is cut off with large text or in a narrow window.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ import sys
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from desktop.views.widgets.combo_box import ComboBox, add_clear_button
 from tests.desktop.accessible import faults, popup_faults
+from tests.desktop.clipped import clipped, lost
 
 pytestmark = pytest.mark.gui
 
@@ -78,6 +81,60 @@ def test_inner_parts_of_boxes_have_names(window: QWidget) -> None:
     add_clear_button(line)
     assert shown(window, box, line) == []
     assert popup_faults(window) == []
+
+
+def test_a_text_without_room_is_found(window: QWidget) -> None:
+    button, label, outside = (
+        QPushButton("A rather long text"),
+        QLabel("one two three four"),
+        QPushButton("far"),
+    )
+    label.setWordWrap(True)
+    window.resize(300, 200)
+    window.show()
+    for widget, place in (
+        (button, (10, 10, 60, 30)),
+        (label, (10, 60, 40, 15)),
+        (outside, (290, 90, 90, 30)),
+    ):
+        widget.setParent(window)
+        widget.setGeometry(*place)
+        widget.show()
+    assert [fault[:24] for fault in clipped(window)] == [
+        "cut: 'A rather long text",
+        "cut: 'one two three four",
+    ]
+    assert [fault[:30] for fault in lost(window)] == ["out of reach sideways: 'far': "]
+    button.resize(button.sizeHint())
+    label.resize(200, 60)
+    outside.move(200, 90)
+    assert [*clipped(window), *lost(window)] == []
+
+
+def test_what_can_be_scrolled_to_is_not_lost(window: QWidget) -> None:
+    area, inner = QScrollArea(), QWidget()
+    inner.resize(400, 900)
+    QPushButton("below", inner).setGeometry(0, 850, 80, 30)
+    QPushButton("beside", inner).setGeometry(310, 0, 80, 30)
+    area.setWidget(inner)
+    window.layout().addWidget(area)
+    window.resize(200, 200)
+    window.show()
+    assert [*lost(window)] == []
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    assert [fault.split(":")[1] for fault in lost(window)] == [" 'beside'"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("screen", [("1180", "800", "200"), ("400", "700", "100")], ids=["large", "narrow"])
+def test_no_page_loses_anything_with_large_text_or_in_a_narrow_window(screen: tuple[str, str, str]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.tools.accessible_pages", *screen],
+        stdout=subprocess.PIPE, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert len(found["reached"]) >= 90
+    assert found["faults"] == []
 
 
 @pytest.mark.slow

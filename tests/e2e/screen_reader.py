@@ -29,6 +29,7 @@ class Session:
     def __init__(self, reader: Reader, folder: Path) -> None:
         self.reader, self.folder = reader, folder
         self.report: dict[str, object] = {}
+        self.trees: dict[str, str] = {}
 
     def heard(self, words: str, act: Callable[[], object]) -> str:
         """Do `act` and wait for an announcement with `words`."""
@@ -41,6 +42,13 @@ class Session:
 
     def choose_model(self) -> None:
         reader = self.reader
+        reader.find("push button", "Load Larch")
+        self.trees["main window"] = reader.tree()
+        self.command("Edit", "Preferences")
+        window = reader.find("dialog", "Preferences")
+        self.trees["preferences"] = reader.tree(window)
+        reader.keys("Escape")
+        reader.gone("dialog", "Preferences")
         reader.press(reader.find("push button", "Choose a model"), "press")
         entry = reader.find("menu item", "Larch")
         self.report["model"] = self.heard("is ready", lambda: reader.press(entry, "press"))
@@ -56,7 +64,9 @@ class Session:
         """The reply by line and by word, then its landmarks."""
         reader = self.reader
         self.command("View", "Read messages with the caret")
+        self.trees["chat"] = reader.tree(reader.find("filler", "Chat"))
         page = reader.find("text", "Message from Assistant, 2 of 2")
+        self.trees["reply"] = reader.tree(reader.find("panel", "Reading view"))
         self.report["lines"], self.report["words"] = reader.lines(page), reader.words(page)
         before = len(reader.carets)
         reader.keys("Down", "Down")
@@ -72,6 +82,7 @@ class Session:
         reader.keys("Return")
         table = reader.find("table", "Table with 2 rows")
         self.report["cells"] = reader.cells(table)
+        self.trees["table"] = reader.tree(reader.find("dialog", "Table"))
         before = reader.focus
         reader.keys("Down", "Right")
         reader.until(
@@ -129,6 +140,7 @@ class Session:
         reader, file = self.reader, self.folder / "chat.md"
         self.command("File", "Export")
         dialog = reader.find("dialog", "Export")
+        self.trees["export"] = reader.tree(dialog)
         reader.press(reader.find("radio button", "Markdown", dialog), "toggle", "press")
         reader.press(reader.find("push button", "Export", dialog), "press")
         files = reader.find("dialog", "Export to")
@@ -175,7 +187,16 @@ def main(python: str, data: Path) -> None:
             process.terminate()
         printed, _ = program.communicate()
         manager.wait()
-    print(json.dumps({**session.report, "printed": printed.split("\n"), "heard": session.reader.heard}))
+    print(
+        json.dumps(
+            {
+                **session.report,
+                "trees": session.trees,
+                "printed": printed.split("\n"),
+                "heard": session.reader.heard,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Walks every page, pane and dialog of the program, and says what a screen reader or a finger would miss.
 
     python -m tests.tools.accessible_pages
+    python -m tests.tools.accessible_pages WIDTH HEIGHT PERCENT
 
-The pages are those of `tests.tools.pictures`; the rules stand in `tests.desktop.accessible`. Prints a line of
-JSON: the faults, each with the first page that has it, and the pages that were reached.
+The pages are those of `tests.tools.pictures`; the rules stand in `tests.desktop.accessible`. With the size
+of the screen and of the text, the faults are what is cut off or out of reach (`tests.desktop.clipped`).
+Prints a line of JSON: the faults, each with the first page that has it, and the pages that were reached.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = ["main"]
@@ -22,19 +25,31 @@ _SIZE = (1180, 760)
 def main() -> int:
     """Run; returns the exit code."""
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-    from PySide6.QtWidgets import QMenu
+    from PySide6.QtWidgets import QMenu, QWidget
 
     from desktop.app import make_application
     from tests.desktop.accessible import faults, popup_faults
+    from tests.desktop.clipped import clipped, lost
     from tests.tools.pictures import chat_pages, window_pages, writing_pages  # noqa: F401 - they fill PAGES
     from tests.tools.pictures.page_list import PAGES
     from tests.tools.pictures.stage import Stage
+
+    width, height, percent = map(int, sys.argv[1:]) if sys.argv[1:] else (*_SIZE, 100)
+
+    def wrong(window: QWidget) -> Iterator[str]:
+        if not sys.argv[1:]:
+            yield from (*faults(window), *popup_faults(window))
+            return
+        stage.fit(window)
+        if window.width() > width or window.height() > height:
+            yield f"{type(window).__name__} needs {window.width()}x{window.height()} px"
+        yield from (*clipped(window), *lost(window))
 
     app = make_application(["inglenook"])
     found: dict[str, str] = {}
     reached: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        stage = Stage(app, Path(folder), _SIZE, "light", 100)
+        stage = Stage(app, Path(folder), (width, height), "light", percent)
         for name, page in PAGES.items():
             try:
                 page(stage)
@@ -45,7 +60,7 @@ def main() -> int:
             stage.spin(0.05)
             for window in app.topLevelWidgets():
                 if window.isVisible() and not isinstance(window, QMenu):
-                    for fault in (*faults(window), *popup_faults(window)):
+                    for fault in wrong(window):
                         found.setdefault(fault, name)
         stage.shut()
         stage.window.close()

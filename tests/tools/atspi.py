@@ -121,8 +121,10 @@ class Reader:
             self.listen()
         raise AssertionError(f"not within {seconds:.0f} s: {what}; heard {self.heard[-3:]}\n{self.tree()}")
 
-    def tree(self) -> str:
-        """What the program shows."""
+    def tree(self, place: Node = None) -> str:
+        """What the program shows, or one place of it."""
+        if place is not None:
+            return "\n".join(tree(place))
         return "\n".join(line for place in (self.app, *self._popups) if place for line in tree(place))
 
     def _all(self, role: str, name: str, within: Node, depth: int = 0) -> Iterator[Node]:

@@ -198,7 +198,7 @@ class Composer(QWidget):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Enter in the reply's beginning moves to the message, Esc clears it."""
-        if watched is self.opening_box and isinstance(event, QKeyEvent):
+        if watched is self.opening_box and isinstance(event, QKeyEvent) and not self.opening_box.composing:
             held = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
             if event.key() == Qt.Key.Key_Escape and event.type() in (
                 QEvent.Type.ShortcutOverride,

@@ -5,14 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, Qt, Signal
-from PySide6.QtGui import (
-    QContextMenuEvent,
-    QDragEnterEvent,
-    QDragMoveEvent,
-    QFocusEvent,
-    QInputMethodEvent,
-    QKeyEvent,
-)
+from PySide6.QtGui import QContextMenuEvent, QDragEnterEvent, QDragMoveEvent, QFocusEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QMenu, QSizePolicy
 
 from desktop.views.widgets.growing_text_edit import FittedTextEdit
@@ -42,27 +35,24 @@ class MessageEdit(FittedTextEdit):
     def __init__(self) -> None:
         super().__init__(least=1, most=_MOST_LINES, frame=2)
         self.send_with = "enter"
-        self._composing = False
         self.setObjectName("composerText")
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.document().setDocumentMargin(4)
         self.fit()
 
-    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
-        self._composing = bool(event.preeditString())
-        super().inputMethodEvent(event)
-
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)
         self.focus_changed.emit(True)
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
-        self._composing = False
         super().focusOutEvent(event)
         self.focus_changed.emit(False)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        if self.composing:
+            super().keyPressEvent(event)
+            return
         if (
             event.key() == Qt.Key.Key_Up
             and not self.toPlainText()
@@ -70,7 +60,7 @@ class MessageEdit(FittedTextEdit):
         ):
             self.previous_requested.emit()
             return
-        if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self._composing:
+        if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
             super().keyPressEvent(event)
             return
         held = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier

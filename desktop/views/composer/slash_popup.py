@@ -120,7 +120,7 @@ class SlashPopup(QFrame):
             if not self._composer.box.hasFocus():
                 self.hide()
             return False
-        if not self.isVisible() or not isinstance(event, QKeyEvent):
+        if not self.isVisible() or not isinstance(event, QKeyEvent) or self._composer.box.composing:
             return False
         plain = not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
         key = event.key()

@@ -30,6 +30,7 @@ from desktop.views.layout.spacing import SCALE
 from desktop.views.providers.provider_dialog import ProviderDialog
 from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.empty_state import EmptyState
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.flows import answer, flow
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.printable import one_line
@@ -89,7 +90,9 @@ class ServersPage(QWidget):
 
     def _arrange(self) -> None:
         left, right = QWidget(), QWidget()
-        buttons = fill(QHBoxLayout(), self.add, self.change, self.remove, 1)
+        buttons = FlowLayout()  # one below the other in a narrow window
+        for button in (self.add, self.change, self.remove):
+            buttons.addWidget(button)
         fill(QVBoxLayout(left), (self.servers, 1), buttons, margins=(0, 0, 0, 0))
         line = fill(QHBoxLayout(), (self.query, 1), self.refresh)
         below = fill(QHBoxLayout(), self.use, self.test, 1)

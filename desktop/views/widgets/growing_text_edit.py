@@ -10,6 +10,7 @@ from PySide6.QtGui import (
     QFont,
     QFontDatabase,
     QFontMetricsF,
+    QInputMethodEvent,
     QKeyEvent,
     QResizeEvent,
     QWheelEvent,
@@ -36,10 +37,23 @@ class FittedTextEdit(QPlainTextEdit):
     def __init__(self, least: int, most: int, frame: int) -> None:
         super().__init__()
         self._least, self._most, self._frame = least, most, frame
-        self._fitting = False
+        self._fitting = self._composing = False
         self.setTabChangesFocus(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.textChanged.connect(self.fit)
+
+    @property
+    def composing(self) -> bool:
+        """Whether an input method is composing a word: its keys, such as Enter and Up, choose among words."""
+        return self._composing
+
+    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
+        self._composing = bool(event.preeditString())
+        super().inputMethodEvent(event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        self._composing = False
+        super().focusOutEvent(event)
 
     def fit(self) -> None:
         """Adapt the height to the text, within the limits."""

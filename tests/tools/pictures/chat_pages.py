@@ -284,6 +284,7 @@ def slash_popup(stage: Stage) -> QWidget:
     for waiting in queue.waiting(stage.session.conversation):
         queue.remove(waiting.id)
     stage.window.activateWindow()
+    stage.window.panes.leave_side()  # in a narrow window it covers the message box
     stage.window.chat.composer.box.setFocus()
     stage.spin(0.3)
     QTest.keyClicks(stage.window.chat.composer.box, "/")

@@ -3,7 +3,8 @@
 import pytest
 from PySide6.QtCore import QMimeData, Qt, QUrl
 from PySide6.QtGui import QInputMethodEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QWidget
 
 from desktop.views.composer.composer import Composer
 
@@ -57,6 +58,13 @@ def test_blank_text_is_not_sent(composer, qtbot) -> None:
     assert not composer.button.isEnabled()
 
 
+def compose(box: QWidget, preedit: str, commit: str = "") -> None:
+    """What an input method sends: a word in the making, and one that is done."""
+    event = QInputMethodEvent(preedit, [])
+    event.setCommitString(commit)
+    QApplication.sendEvent(box, event)
+
+
 def test_an_input_method_that_composes_never_sends(composer, qtbot) -> None:
     qtbot.keyClicks(composer.box, "ni")
     QApplication.sendEvent(composer.box, QInputMethodEvent("ni hao", []))
@@ -68,6 +76,52 @@ def test_an_input_method_that_composes_never_sends(composer, qtbot) -> None:
     qtbot.keyClick(composer.box, ENTER)
     assert len(composer.sent) == 1
     assert "你好" in composer.sent[0]
+
+
+def test_keys_of_an_input_method_do_nothing_else(composer, qtbot) -> None:
+    asked: list[bool] = []
+    composer.previous_requested.connect(lambda: asked.append(True))
+    composer.box.setFocus()
+    compose(composer.box, "ni")
+    qtbot.keyClick(composer.box, Qt.Key.Key_Up)  # goes through the words that are offered
+    assert asked == []
+    compose(composer.box, "")
+    qtbot.keyClick(composer.box, Qt.Key.Key_Up)
+    assert asked == [True]
+
+
+def test_the_replys_beginning_is_composed_too(composer, qtbot) -> None:
+    composer.set_opening("x")
+    box = composer.opening_box
+    box.setFocus()
+    qtbot.waitUntil(box.hasFocus)
+    compose(box, "ni")
+    qtbot.keyClick(box, ENTER)
+    assert box.hasFocus()
+    compose(box, "", "你")
+    assert "你" in composer.opening()
+    qtbot.keyClick(box, ENTER)
+    assert composer.box.hasFocus()
+
+
+def test_a_lost_focus_ends_the_composing(composer, qtbot) -> None:
+    composer.box.setFocus()
+    qtbot.keyClicks(composer.box, "hello")
+    compose(composer.box, "ni")
+    composer.button.setFocus()
+    composer.box.setFocus()
+    assert not composer.box.composing
+
+
+@pytest.mark.parametrize("text", ["é", "👩‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "ﷺ", "日本語"])
+def test_composed_keys_and_emoji_arrive_whole_and_are_erased_whole(composer, qtbot, text: str) -> None:
+    composer.box.setFocus()
+    compose(composer.box, "", text)
+    assert composer.text() == text
+    QTest.keyClick(composer.box, Qt.Key.Key_Home)
+    for _ in range(3 if text == "日本語" else 1):
+        QTest.keyClick(composer.box, Qt.Key.Key_Delete)
+    assert composer.text() == ""
 
 
 def test_text_stays_until_it_is_accepted(composer, qtbot) -> None:
