@@ -342,10 +342,7 @@ class ModelConfig:
         """What the model has that there are no GPU kernels for; "" if there is nothing."""
         found = {
             "bidirectional attention": self.bidirectional,
-            "latent attention": self.latent is not None, "heads of several sizes": bool(self.layer_heads),
-            "attention in chunks": self.chunked, "ALiBi positions": bool(self.slopes),
             "SparseMixer's choice of experts": self.experts is not None and self.experts.nearness >= 0,
-            "layers of several inputs": self.altup is not None,
             "states whose parts decay alone": any(
                 isinstance(shape, LinearAttentionShape) and shape.decays != "head"
                 for shape in self.state_shapes

@@ -183,6 +183,10 @@ def _row_cases() -> Iterator[Case]:
         "xielu": lambda ops, x, y: ops.activate_with(x, "xielu", (0.8, 0.9, 0.4)),
         "clamp": lambda ops, x, y: ops.activate_with(x, "clamp", (0.7,)),
         "soft_cap": lambda ops, x, y: ops.soft_cap(x, 3.0, 2.5),
+        "join": lambda ops, x, y: ops.join(x, ops.columns(y, 10, 24), 3),
+        "mix": lambda ops, x, y: ops.mix([x, y, x], ops.columns(y, 5, 9), 4, y),
+        "magnitude": lambda ops, x, y: ops.magnitude(x),
+        "magnitude, centred": lambda ops, x, y: ops.magnitude(x, centred=True),
         **{f"gated, {name}": partial(_gated, name) for name in GATES},
         **{f"activate, {name}": partial(_activate, name) for name in ACTIVATIONS if name != "clamped_swiglu"},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
@@ -107,18 +108,24 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
         }
         part = "recurrent" if layer in config.recurrent_layers else layer in config.mlp_layers
         bare = layer in config.bare_layers
-        has[layer].add((window, layer in config.nope_layers, experts, part, bare))
+        own = config.kv_layer(layer) == layer
+        has[layer].add((window, layer in config.nope_layers, experts, part, bare, own, config.heads_of(layer)))
     chosen: list[int] = []
     left = set().union(*has.values())
     while left and len(chosen) < _LAYERS:
         chosen.append(max(has, key=lambda layer: len(has[layer] & left)))
         left -= has[chosen[-1]]
-    return tuple(sorted(chosen))
+    return tuple(sorted({*chosen, *(config.kv_layer(layer) for layer in chosen)}))
 
 
 def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
-    ratio = config.heads // config.kv_heads
-    groups = _groups(ratio * config.head_dim, 1, config.kv_heads)
+    sizes = config.layer_heads or ((config.kv_heads, config.head_dim),)
+    ratio = math.lcm(*(config.heads // kv_heads for kv_heads, _ in sizes))
+    heads = ratio * _groups(ratio * math.gcd(*(dim for _, dim in sizes)), 1, config.heads // ratio)
+
+    def few(kv_heads: int) -> int:
+        """As many key/value heads as leave the queries of each."""
+        return heads // (config.heads // kv_heads)
 
     def own(chosen: Container[int]) -> frozenset[int]:
         return frozenset(i for i, layer in enumerate(layers) if layer in chosen)
@@ -134,8 +141,18 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
     return replace(
         config,
         layers=len(layers),
-        heads=ratio * groups,
-        kv_heads=groups,
+        heads=heads,
+        kv_heads=few(config.kv_heads),
+        layer_heads=tuple((few(config.layer_heads[i][0]), config.layer_heads[i][1]) for i in layers)
+        if config.layer_heads
+        else (),
+        shared_kv=sum(config.kv_layer(layer) != layer for layer in layers),
+        keys_as_values=own(config.keys_as_values),
+        ffn_widths=tuple(min(config.ffn_of(layer), _FFN) for layer in layers) if config.ffn_widths else (),
+        per_layer=config.per_layer
+        and replace(config.per_layer, vocab_size=min(config.per_layer.vocab_size, _VOCABULARY)),
+        altup=config.altup
+        and replace(config.altup, deviations=tuple(config.altup.deviations[layer] for layer in layers)),
         ffn_width=min(config.ffn_width, _FFN),
         vocab_size=min(config.vocab_size, _VOCABULARY),
         windows=tuple(min(config.windows[layer], _WINDOW) for layer in layers) if config.windows else (),
@@ -227,6 +244,8 @@ class _Plan:
         rng, recurrent = np.random.default_rng(sum(name.encode())), self.names.recurrent
         if recurrent is not None and recurrent.gguf and name.endswith(recurrent.rate or " "):
             return -rng.uniform(0.5, 1.5, shape).astype(np.float32)
+        if name.endswith(self.names.layer_scale or " "):
+            return rng.uniform(0.5, 1.5, shape).astype(np.float32)
         if not name.endswith(".weight") or name == self.names.positions + ".weight":
             return (0.1 * rng.standard_normal(shape)).astype(np.float32)
         post = any(slot and slot in name for slot in (self.names.attention_post, self.names.mlp_post))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.backends.base import Step
-from engine.backends.cuda.kernels import norm
+from engine.backends.cuda.kernels import magnitude, norm
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.kernels.qk_norm import qk_norm_call
 from engine.backends.graph.buffers import Buffer
@@ -136,3 +136,15 @@ def test_a_kernel_for_every_width() -> None:
     assert [norm.norm_kernel("rms", w).name for w in (1, 1024, 1025, 8192, 8193, 100_000)] == [
         f"rms_norm_{size}_none" for size in ("1024", "1024", "4096", "8192", "long", "long")
     ]
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("width", [1, 70, 1301])
+def test_magnitude(width: int, centred: bool) -> None:
+    x, a, y = numbers(2, width, spread=3.0, centre=2.0), Buffer(width), Buffer(1)
+    expected = OPS.magnitude(torch.from_numpy(x), centred).numpy()
+    for out in played(
+        magnitude.magnitude_call(a, y, centred), {a: laid_out(x), y: empty(y, 2)}, 2, twice=width < 600
+    ):
+        np.testing.assert_allclose(out[y][:, :1], expected, rtol=3e-6, atol=1e-7)
+        assert (out[y][:, 1:] == -77).all()

@@ -51,3 +51,41 @@ def test_last_rows(width: int, first: int) -> None:
     assert call.on_logit_rows
     for out in played(call, {a: laid_out(x), y: empty(y, 5 - first), Runtime.FIRST_ROW: first}, 5 - first):
         np.testing.assert_array_equal(out[y][:, :width].view(np.uint32), x[first:].view(np.uint32))
+
+
+@pytest.mark.parametrize(("heads", "one", "other"), [(1, 40, 8), (4, 130, 3), (3, 1, 200)])
+def test_join(heads: int, one: int, other: int) -> None:
+    x, z = bits(2, heads * one), bits(2, heads * other)
+    a, b, y = Buffer(heads * one), Buffer(heads * other), Buffer(heads * (one + other))
+    expected = np.concatenate([x.reshape(2, heads, -1), z.reshape(2, heads, -1)], 2).reshape(2, -1)
+    for out in played(rows.join_call(a, b, y, heads), {a: laid_out(x), b: laid_out(z), y: empty(y, 2)}, 2):
+        np.testing.assert_array_equal(out[y][:, : y.width].view(np.uint32), expected.view(np.uint32))
+        assert (out[y][:, y.width :] == -77).all()
+
+
+def numbers(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(("count", "first", "residual"), [(1, 0, False), (3, 4, True), (4, 2, True)])
+def test_mix(count: int, first: int, residual: bool) -> None:
+    """In order: bit by bit as one sum after the other."""
+    values, weights = numbers(count + 1, 2, 131), numbers(2, first + count)
+    parts, w, y = [Buffer(131) for _ in range(count + 1)], Buffer(first + count), Buffer(131)
+    (call,) = rows.mix_calls(parts[:count], w, first, parts[count] if residual else None, y)
+    arrays = {buffer: laid_out(each) for buffer, each in zip(parts, values, strict=True)}
+    expected = values[count].copy() if residual else np.zeros((2, 131), np.float32)
+    for i in range(count):
+        expected += values[i] * weights[:, first + i, None]
+    for out in played(call, {**arrays, w: laid_out(weights), y: empty(y, 2)}, 2):
+        np.testing.assert_allclose(out[y][:, :131], expected, rtol=2e-6, atol=1e-6)
+        assert (out[y][:, 131:] == -77).all()
+
+
+def test_more_parts_go_on_with_the_sum() -> None:
+    parts, w, r, y = [Buffer(60) for _ in range(6)], Buffer(9), Buffer(60), Buffer(60)
+    one, other = rows.mix_calls(parts, w, 3, r, y)
+    assert (one.arguments[:4], other.arguments[:4]) == (tuple(parts[:4]), (*parts[4:], 0, 0))
+    assert (one.arguments[7], other.arguments[7]) == (r, y)
+    assert (one.arguments[-2:], other.arguments[-2:]) == ((4, 3), (2, 7))
+    assert y in other.reads

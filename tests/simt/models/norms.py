@@ -48,8 +48,18 @@ def qk_norm(
         memory.view(y + row * ys, np.float32, parts * width)[:] = out.reshape(-1)
 
 
+def magnitude(
+    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, y: int, ys: int, width: int, inverse: float
+) -> None:
+    for row in range(blocks[0]):
+        a = memory.view(x + row * xs, np.float32, width).astype(np.float64)
+        a = a - a.mean() if constants["CENTRED"] else a
+        memory.view(y + row * ys, np.float32, 1)[:] = np.sqrt((a * a).sum() * inverse)
+
+
 MODELS: dict[str, Callable[..., None]] = {
     "norm.long_norm": norm,
     "norm.norm": norm,
     "qk_norm.qk_norm": qk_norm,
+    "magnitude.magnitude": magnitude,
 }

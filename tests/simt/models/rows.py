@@ -34,8 +34,37 @@ def last_rows(
         )
 
 
+def join(
+    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, xw: int, z: int, zs: int, zw: int, y: int,
+    ys: int,
+) -> None:  # fmt: skip
+    rows, heads, _ = blocks
+    for row in range(rows):
+        one, other = (
+            memory.view(at + row * stride, np.uint32, heads * width).reshape(heads, width)
+            for at, stride, width in ((x, xs, xw), (z, zs, zw))
+        )
+        memory.view(y + row * ys, np.uint32, heads * (xw + zw))[:] = np.hstack([one, other]).reshape(-1)
+
+
+def mix(
+    memory: Memory, blocks: Any, constants: Any, first: int, second: int, third: int, fourth: int,
+    stride: int, weights: int, ws: int, residual: int, y: int, width: int, count: int, column: int,
+) -> None:  # fmt: skip
+    for row in range(blocks[0]):
+        total = np.zeros(width, np.float32)
+        if residual:
+            total += memory.view(residual + row * stride, np.float32, width)
+        factors = memory.view(weights + row * ws + 4 * column, np.float32, count)
+        for part, factor in zip((first, second, third, fourth), factors, strict=False):
+            total += factor * memory.view(part + row * stride, np.float32, width)
+        memory.view(y + row * stride, np.float32, width)[:] = total
+
+
 MODELS: dict[str, Callable[..., None]] = {
     "rows.columns": columns,
     "rows.permute": permute,
     "rows.last_rows": last_rows,
+    "rows.join": join,
+    "rows.mix": mix,
 }

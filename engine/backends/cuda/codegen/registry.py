@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels import (
+    magnitude,
     moe,
     norm,
     packed_activations_write,
@@ -35,6 +36,7 @@ def all_kernels() -> Iterator[Kernel]:
     yield from variants.variants()
     yield from norm.variants()
     yield from qk_norm.variants()
+    yield from magnitude.variants()
     yield from pointwise.variants()
     yield from shaped.variants()
     yield from packed_activations_write.variants()

@@ -1,29 +1,38 @@
-"""Kernels that move rows and columns of 4-byte numbers of any type, without changing their bits."""
+"""Kernels that move rows and columns of 4-byte numbers of any type, without changing their bits, and sums of
+rows with weights.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     block_x,
     block_y,
+    block_z,
+    fma,
+    ld_f32,
     ld_u32,
     ldg_i32,
+    registers,
     st_u32,
+    static,
     thread,
     wait_for_others,
 )
-from engine.backends.cuda.codegen.words import int32, int64
+from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
-from engine.backends.cuda.lowering.call import Call, Runtime
+from engine.backends.cuda.lowering.call import Argument, Call, Runtime
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.linear import Permute
-from engine.backends.graph.rows import Columns, LastRows
+from engine.backends.graph.rows import Columns, Join, LastRows, Mix
 
 THREADS = 128
+PARTS = 4
+"""Rows that `_mix` adds at once."""
 
 
 def _columns(x: int, x_stride: int, start: int, y: int, y_stride: int, width: int) -> None:
@@ -58,6 +67,48 @@ def _last_rows(x: int, y: int, stride: int, width: int, first_row: int) -> None:
         store_four(y + row * stride, column, width, a, b, c, d)
 
 
+def _join(
+    x: int, x_stride: int, x_width: int, z: int, z_stride: int, z_width: int, y: int, y_stride: int
+) -> None:
+    """Each head's columns of x, then those of z: the widths are a head's. Grid (row, head, chunk of THREADS)."""
+    wait_for_others()
+    row, head = int64(block_x()), int32(block_y())
+    column = int32(block_z() * THREADS + thread())
+    width = int32(x_width + z_width)
+    if column < width:
+        source = x + row * x_stride + 4 * int64(int32(int32(head * x_width) + column))
+        if column >= x_width:
+            source = z + row * z_stride + 4 * int64(int32(int32(head * z_width) + int32(column - x_width)))
+        st_u32(y + row * y_stride + 4 * int64(int32(int32(head * width) + column)), ld_u32(source))
+
+
+def _mix(
+    first: int, second: int, third: int, fourth: int, stride: int, weights: int, weights_stride: int,
+    residual: int, y: int, width: int, count: int, column: int,
+) -> None:  # fmt: skip
+    """y = residual (address 0: none) + the first `count` of four parts, each times a column of the weights.
+
+    Parts, residual and y: float32 with rows of `stride` bytes; `column` is that of the first part. The sum is
+    taken in order. Grid (row, chunk of 4 THREADS columns).
+    """
+    wait_for_others()
+    row = int64(block_x())
+    at = int32(4 * int32(block_y() * THREADS + thread()))
+    if at < width:
+        a, b, c, d = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
+        if residual != 0:
+            a, b, c, d = load_four(residual + row * stride, at, width)
+        value = registers(float32(0.0), 4)
+        for i in static(range(PARTS)):
+            if i < count:
+                part = first if i == 0 else second if i == 1 else third if i == 2 else fourth
+                times = ld_f32(weights + row * weights_stride + 4 * int64(int32(column + i)))
+                value[0], value[1], value[2], value[3] = load_four(part + row * stride, at, width)
+                a, b = fma(times, value[0], a), fma(times, value[1], b)
+                c, d = fma(times, value[2], c), fma(times, value[3], d)
+        store_four(y + row * stride, at, width, a, b, c, d)
+
+
 @cache
 def columns_kernel() -> Kernel:
     return Kernel("columns", _columns, "llilli", THREADS, 16, {"THREADS": THREADS})
@@ -71,6 +122,16 @@ def permute_kernel() -> Kernel:
 @cache
 def last_rows_kernel() -> Kernel:
     return Kernel("last_rows", _last_rows, "lllii", THREADS, 16, {"THREADS": THREADS})
+
+
+@cache
+def join_kernel() -> Kernel:
+    return Kernel("join", _join, "llillill", THREADS, 24, {"THREADS": THREADS})
+
+
+@cache
+def mix_kernel() -> Kernel:
+    return Kernel("mix", _mix, "lllllllll" + "iii", THREADS, 40, {"THREADS": THREADS, "PARTS": PARTS})
 
 
 def columns_call(x: Buffer, start: int, y: Buffer) -> Call:
@@ -100,6 +161,36 @@ def last_rows_call(x: Buffer, y: Buffer) -> Call:
     return Call(last_rows_kernel(), rows_first(-(-x.width // (4 * THREADS))), arguments, (x,), (y,), True)
 
 
+def join_call(x: Buffer, z: Buffer, y: Buffer, heads: int) -> Call:
+    """Each of `heads` equal parts of rows of x, then that of z."""
+    assert x.width % heads == z.width % heads == 0
+    assert y.width == x.width + z.width
+    assert len({(b.copies, b.on_logit_rows) for b in (x, z, y)}) == 1
+    arguments = (x, x.stride, x.width // heads, z, z.stride, z.width // heads, y, y.stride)
+    chunks = -(-(y.width // heads) // THREADS)
+    return Call(
+        join_kernel(), lambda rows: (rows, heads, chunks), arguments, (x, z), (y,), x.on_logit_rows, x.copies
+    )
+
+
+def mix_calls(
+    parts: Sequence[Buffer], weights: Buffer, first: int, residual: Buffer | None, y: Buffer
+) -> Iterator[Call]:
+    """y = residual (None: 0) + the sum of the parts, each times a column of `weights` from `first` on."""
+    assert {(b.width, b.copies, b.on_logit_rows) for b in (*parts, residual or y)} == {
+        (y.width, 1, y.on_logit_rows)
+    }
+    blocks = rows_first(-(-y.width // (4 * THREADS)))
+    for start in range(0, len(parts), PARTS):
+        some = parts[start : start + PARTS]
+        addresses: tuple[Argument, ...] = (*some, *(0,) * (PARTS - len(some)))
+        numbers = (y.width, len(some), first + start)
+        arguments = (*addresses, y.stride, weights, weights.stride, 0 if residual is None else residual, y)
+        reads = (*some, weights, *(() if residual is None else (residual,)))
+        yield Call(mix_kernel(), blocks, (*arguments, *numbers), reads, (y,), y.on_logit_rows)
+        residual = y
+
+
 def _permute_calls(context: Context, node: Permute) -> Calls:
     return (permute_call(node.x, context.constants.array(node.order, node.device), node.y),)
 
@@ -107,6 +198,8 @@ def _permute_calls(context: Context, node: Permute) -> Calls:
 LOWER: Table = {
     Columns: lambda _, node: (columns_call(node.x, node.first, node.y),),
     Permute: _permute_calls,
+    Join: lambda _, node: (join_call(node.x, node.z, node.y, node.heads),),
+    Mix: lambda _, node: tuple(mix_calls(node.parts, node.weights, node.first, node.residual, node.y)),
     LastRows: lambda _, node: (last_rows_call(node.x, node.y),),
 }
 
@@ -115,4 +208,6 @@ def variants() -> Iterator[Kernel]:
     """The kernels that the registry lists."""
     yield columns_kernel()
     yield permute_kernel()
+    yield join_kernel()
+    yield mix_kernel()
     yield last_rows_kernel()

@@ -12,6 +12,7 @@ from typing import Any
 from engine.backends.base import Forward, Weight
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels import (
+    magnitude,
     moe,
     norm,
     packed_activations_write,
@@ -109,6 +110,7 @@ def _steps(context: Context, graph: Iterable[Node], table: Table) -> list[Step]:
 
 SMALL: Table = {
     **norm.LOWER,
+    **magnitude.LOWER,
     **pointwise.LOWER,
     **shaped.LOWER,
     **rows.LOWER,
