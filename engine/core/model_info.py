@@ -66,8 +66,8 @@ class ModelInfo:
     state_bytes: int = 0
     """Bytes of one state of the recurrent layers."""
     cpu_only: str = ""
-    """What the model has that there are no GPU kernels for: "recurrent layers", "latent attention" or
-    "ALiBi positions".
+    """What the model has that there are no GPU kernels for, as "mixtures of more than 512 experts"; "" if
+    there is nothing.
     """
     advised_context: int = 0
     """The context in tokens beyond which the model gets worse."""

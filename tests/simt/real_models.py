@@ -45,6 +45,28 @@ _GEMMA: Mapping[str, Any] = {
     "query_pre_attn_scalar": 256,
 }  # fmt: skip
 
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+_ROPES: Mapping[str, Any] = {
+    _FULL: {"rope_type": "default", "rope_theta": 1e6}, _SLIDING: {"rope_type": "default", "rope_theta": 1e4},
+}  # fmt: skip
+_GEMMA_4: Mapping[str, Any] = {
+    "head_dim": 256, "global_head_dim": 512, "hidden_activation": "gelu_pytorch_tanh",
+    "sliding_window": 512, "tie_word_embeddings": True, "final_logit_softcapping": 30.0,
+    "layer_types": [_SLIDING, _SLIDING, _SLIDING, _SLIDING, _FULL] * 2,
+    "rope_parameters": {
+        **_ROPES, _FULL: {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25}
+    },
+}  # fmt: skip
+_LATENT: Mapping[str, Any] = {
+    "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}  # fmt: skip
+_MIXTURE: Mapping[str, Any] = {
+    "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048,
+    "first_k_dense_replace": 3, "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4,
+    "norm_topk_prob": True,
+}  # fmt: skip
+
 REAL: Mapping[str, dict[str, Any]] = {
     "SmolLM2 135M": _usual("LlamaForCausalLM", 576, 9, 3, 1536, 8, 49152, tie_word_embeddings=True),
     "Llama 3.1 8B": _usual("LlamaForCausalLM", 4096, 32, 8, 14336, 8, 128256),
@@ -93,6 +115,68 @@ REAL: Mapping[str, dict[str, Any]] = {
     "StableLM 2 12B": _usual(
         "StableLmForCausalLM", 5120, 32, 8, 13824, 8, 100352, partial_rotary_factor=0.25, qk_layernorm=True,
         use_parallel_residual=True
+    ),
+    "Gemma 3n E2B": _usual(
+        "Gemma3nForCausalLM", 2048, 8, 2, 8192, 10, 262400, head_dim=256, tie_word_embeddings=True,
+        hidden_activation="gelu_pytorch_tanh", sliding_window=512, hidden_size_per_layer_input=256,
+        vocab_size_per_layer_input=262144, num_kv_shared_layers=4, laurel_rank=64, altup_num_inputs=4,
+        altup_active_idx=0, altup_correct_scale=True, final_logit_softcapping=30.0, rope_parameters=_ROPES,
+        activation_sparsity_pattern=[0.95] * 4 + [0.0] * 6, layer_types=_GEMMA_4["layer_types"],
+    ),
+    "Gemma 4 E2B": _usual(
+        "Gemma4ForCausalLM", 1536, 8, 1, 6144, 10, 262144, **{**_GEMMA_4, "tie_word_embeddings": True},
+        hidden_size_per_layer_input=256, vocab_size_per_layer_input=262144, num_kv_shared_layers=5,
+        use_double_wide_mlp=True,
+    ),
+    "Gemma 4 26B A4B": _usual(
+        "Gemma4ForCausalLM", 2816, 16, 8, 2112, 10, 262144, **_GEMMA_4, hidden_size_per_layer_input=0,
+        enable_moe_block=True, num_experts=128, top_k_experts=8, moe_intermediate_size=704,
+        attention_k_eq_v=True, num_global_key_value_heads=2,
+    ),
+    "DeepSeek V3": _usual(
+        "DeepseekV3ForCausalLM", 7168, 128, 128, 18432, 6, 129280, **_LATENT, **_MIXTURE
+    ),
+    "GLM-4.7-Flash": _usual(
+        "Glm4MoeLiteForCausalLM", 2048, 20, 20, 10240, 4, 154880,
+        **{**_LATENT, "q_lora_rank": 768, "qk_nope_head_dim": 192, "v_head_dim": 256},
+        **{**_MIXTURE, "n_routed_experts": 64, "num_experts_per_tok": 4, "moe_intermediate_size": 1536,
+           "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+    ),
+    "MiniCPM 3 4B": _usual(
+        "MiniCPM3ForCausalLM", 2560, 40, 40, 6400, 4, 73448,
+        **{**_LATENT, "kv_lora_rank": 256, "q_lora_rank": 768, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
+           "v_head_dim": 64},
+        scale_emb=12, scale_depth=1.4, dim_model_base=256,
+    ),
+    "MPT 7B": {
+        "architectures": ["MPTForCausalLM"], "d_model": 4096, "n_heads": 32, "n_layers": 4,
+        "vocab_size": 50432, "max_seq_len": 2048, "expansion_ratio": 4, "no_bias": True,
+        "attn_config": {"alibi": True},
+    },
+    "Falcon RW 1B": {
+        "architectures": ["FalconForCausalLM"], "hidden_size": 2048, "num_attention_heads": 32,
+        "num_hidden_layers": 4, "vocab_size": 50304, "alibi": True, "bias": True, "multi_query": False,
+        "new_decoder_architecture": False, "parallel_attn": False, "layer_norm_epsilon": 1e-5,
+    },
+    "Qwen 3.5 2B": _usual(
+        "Qwen3_5ForCausalLM", 2048, 8, 2, 6144, 8, 248320, head_dim=256, tie_word_embeddings=True,
+        layer_types=["linear_attention", "linear_attention", "linear_attention", "full_attention"] * 2,
+        linear_num_key_heads=16, linear_num_value_heads=16, linear_key_head_dim=128,
+        linear_value_head_dim=128, linear_conv_kernel_dim=4, partial_rotary_factor=0.25,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+    ),
+    "LFM2 1.2B": _usual(
+        "Lfm2ForCausalLM", 2048, 32, 8, 12288, 8, 65536, conv_L_cache=3, conv_bias=False, norm_eps=1e-5,
+        block_auto_adjust_ff_dim=True, block_multiple_of=256, block_ffn_dim_multiplier=1.0,
+        tie_word_embeddings=True, layer_types=["conv", "conv", "full_attention", "conv"] * 2,
+    ),
+    "Granite 4 H Micro": _usual(
+        "GraniteMoeHybridForCausalLM", 2048, 32, 8, 8192, 8, 100352, num_local_experts=0,
+        num_experts_per_tok=0, shared_intermediate_size=8192, mamba_n_heads=64, mamba_d_head=64,
+        mamba_d_state=128, mamba_n_groups=1, mamba_d_conv=4, mamba_expand=2, mamba_conv_bias=True,
+        mamba_proj_bias=False, embedding_multiplier=12.0, residual_multiplier=0.22, logits_scaling=10.0,
+        attention_multiplier=0.0078125, position_embedding_type="nope", tie_word_embeddings=True,
+        layer_types=["mamba", "mamba", "mamba", "attention"] * 2,
     ),
     "MiniCPM 2B": _usual("MiniCPMForCausalLM", 2304, 36, 36, 5760, 8, 122753, scale_emb=12, scale_depth=1.4,
     dim_model_base=256),

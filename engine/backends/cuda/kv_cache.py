@@ -1,7 +1,8 @@
 """The paged key/value cache on GPUs, and its layout.
 
-A layer has one buffer for keys and one for values. Page p of head g (of G key/value heads) is a block of
-`Layout.block` bytes, at (p G + g) `Layout.block`, with the 256 positions of the page:
+A layer has one buffer for keys and one for values, which latent attention does not have. Page p of head g (of
+G key/value heads) is a block of `Layout.block` bytes, at (p G + g) `Layout.block`, with the 256 positions of
+the page:
 
   fp32, fp16, fp8  numbers [256][D]: the D numbers of a position are adjacent.
   q8               codes int8 [256][n 32], then their scales fp16 [256][n]: n = ceil(D / 32) groups of 32
@@ -96,9 +97,10 @@ def side_bytes(side: str, name: str, head_dim: int) -> int:
     return Layout(side, name, head_dim).block
 
 
-def page_bytes(kind: CacheType, kv_heads: int, head_dim: int) -> int:
-    """Bytes of one page's keys and values in one layer."""
-    return kv_heads * (side_bytes(KEYS, kind.keys, head_dim) + side_bytes(VALUES, kind.values, head_dim))
+def page_bytes(kind: CacheType, kv_heads: int, head_dim: int, latent: bool = False) -> int:
+    """Bytes of one page's keys and values in one layer; of its keys alone if `latent`."""
+    values = 0 if latent else side_bytes(VALUES, kind.values, head_dim)
+    return kv_heads * (side_bytes(KEYS, kind.keys, head_dim) + values)
 
 
 def touched(addresses: tuple[int, int]) -> tuple[object, object]:
@@ -126,15 +128,19 @@ class CudaCache:
         self.dtype = str(kind)
         self.states = states
         self._devices, self._part_devices = list(devices), list(part_devices)
-        self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.page_bytes = sum(page_bytes(kind, shape.kv_heads, shape.head_dim) for shape in shapes)
+        self._layers: list[list[torch.Tensor]] = []
+        self.page_bytes = sum(
+            page_bytes(kind, shape.kv_heads, shape.head_dim, shape.latent > 0) for shape in shapes
+        )
         self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes
         for device, shape in zip(self._devices, shapes, strict=True):
-            keys, values = (
-                device.zeros(page_count * shape.kv_heads * side_bytes(*of, shape.head_dim))
-                for of in ((KEYS, kind.keys), (VALUES, kind.values))
+            sides = (KEYS, kind.keys), (VALUES, kind.values)
+            self._layers.append(
+                [
+                    device.zeros(page_count * shape.kv_heads * side_bytes(*of, shape.head_dim))
+                    for of in (sides[:1] if shape.latent else sides)
+                ]
             )
-            self._layers.append((keys, values))
         self._parts = [
             device.zeros(states.count * 4 * part.floats)
             for device, part in zip(part_devices, states.shapes, strict=True)
@@ -143,9 +149,9 @@ class CudaCache:
         self._sent: list[Mark] = []
 
     def addresses(self, layer: int) -> tuple[int, int]:
-        """Addresses of the layer's keys and values, on its device."""
-        keys, values = self._layers[layer]
-        return keys.data_ptr(), values.data_ptr()
+        """Addresses of the layer's keys and values, on its device; of its keys twice in latent attention."""
+        parts = self._layers[layer]
+        return parts[0].data_ptr(), parts[-1].data_ptr()
 
     def state_address(self, part: int) -> int:
         """Address of a part of the first state, on its device; the same part of the others follows it."""

@@ -138,12 +138,13 @@ def page_bytes(shapes: Iterable[tuple[int, int]], dtype: str, backend: str, late
         return PAGE_TOKENS * each * sum(heads * dim for heads, dim in shapes)
     kind = cache_type(dtype, automatic="fp16")
     if backend == "torch":  # see `engine.backends.cuda.proof.torch_program`
-        each = 8 if (kind.keys, kind.values) == ("fp32", "fp32") else 4
+        each = 4 if (kind.keys, kind.values) == ("fp32", "fp32") else 2
+        each *= 1 if latent else 2
         return PAGE_TOKENS * each * sum(heads * dim for heads, dim in shapes)
     if backend == "cuda":
         from engine.backends.cuda import kv_cache
 
-        return sum(kv_cache.page_bytes(kind, *shape) for shape in shapes)
+        return sum(kv_cache.page_bytes(kind, *shape, latent) for shape in shapes)
     return PAGE_TOKENS * sum(bytes_per_position(kind, *shape, latent) for shape in shapes)
 
 

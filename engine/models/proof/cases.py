@@ -66,6 +66,8 @@ def _weight_cases() -> Iterator[Case]:
         yield embed_case(name, build)
     for name in ("BF16", "Q4_K", "MXFP4"):
         yield expert_case(name, BLOCKS[name], INNER)
+    for name, rows, columns in (("F32", 24, 40), ("F16", 64, 128), ("BF16", 40, 64), ("Q8_0", 128, 96)):
+        yield head_case(name, rows, columns)
     for scores in SCORES:
         for count in (32, 64, 128, 256, 512):
             yield _routing_case(Routing(count, 5, scores == "sigmoid", scores, 2.5, 8, 3, 2))
@@ -117,6 +119,19 @@ def _rows_of(build: Builder, rng: np.random.Generator, rows: int, columns: int) 
 
 def _embedding(build: Builder) -> list[RawTensor]:
     return [build(np.random.default_rng(4), TOKENS, WIDTH)]
+
+
+def head_case(name: str, rows: int, columns: int) -> Case:
+    """A product for each of five heads with matrices (rows, columns) of one type."""
+
+    def forward(ops: Ops, w: Sequence[Weight]) -> Array:
+        return ops.last_rows(ops.head_linear(ops.embed(w[0]), w[1:]))
+
+    def tensors() -> list[RawTensor]:
+        rng = np.random.default_rng(6)
+        return [_table(5 * columns, 50), *(BLOCKS[name](rng, rows, columns) for _ in range(5))]
+
+    return Case(f"heads, {name}", PRODUCTS.get(name, PRODUCT), forward, tensors, PRODUCT_STEPS)
 
 
 _ROUTING = Routing(6, 2)
@@ -217,6 +232,18 @@ def _row_cases() -> Iterator[Case]:
     )
 
 
+def layer_norm_case(width: int) -> Case:
+    """The norm of rows as wide as a feed-forward part."""
+    weight, bias = np.abs(_random(21, width)), _random(22, width)
+
+    def forward(ops: Ops, x: Array, y: Array) -> Array:
+        return ops.layer_norm(x, weight, bias, 1e-5)
+
+    return Case(
+        f"layer_norm of {width}", POINTWISE, partial(_of_rows, forward), lambda: [_table(width)] * 2, (1, 9)
+    )
+
+
 def _of_rows(form: Callable[[Ops, Array, Array], Array], ops: Ops, w: Sequence[Weight]) -> Array:
     return ops.last_rows(form(ops, ops.embed(w[0]), ops.embed(w[1])))
 
@@ -252,6 +279,11 @@ def _attention_cases() -> Iterator[Case]:
         "odd head dimension": AttentionShape(3, 1, 80, 0.1),
         "window of 100": AttentionShape(8, 2, 64, 0.125, window=100),
         "soft cap": AttentionShape(4, 4, 128, 0.09, soft_cap=20.0),
+        "wide heads": AttentionShape(2, 1, 320, 0.06),
+        "latent": AttentionShape(12, 1, 96, 0.1, latent=64),
+        "ALiBi": AttentionShape(4, 2, 64, 0.125, slopes=(0.5, 0.25, 0.125, 0.0625)),
+        "ALiBi, rounded": AttentionShape(2, 2, 64, 0.125, slopes=(0.5, 0.25), rounded_slopes=0.125),
+        "in chunks": AttentionShape(8, 2, 64, 0.125, window=100, chunked=True),
     }
     for name, shape in shapes.items():
         yield attention_case(f"attention, {name}", shape, "fp16")
@@ -259,14 +291,18 @@ def _attention_cases() -> Iterator[Case]:
     for kind in CACHES:
         if kind != "fp16":
             yield attention_case(f"attention, {kind} cache", usual, kind)
+            yield attention_case(f"attention, latent, {kind} cache", shapes["latent"], kind)
 
 
 def attention_case(name: str, shape: AttentionShape, cache: str, sinks: Floats | None = None) -> Case:
-    widths = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim)
+    keys = shape.kv_heads * shape.head_dim
+    widths = (
+        (shape.heads * shape.head_dim, keys) if shape.latent else (shape.heads * shape.head_dim, keys, keys)
+    )
 
     def forward(ops: Ops, w: Sequence[Weight]) -> Array:
-        q, k, v = (ops.embed(table) for table in w)
-        return ops.last_rows(ops.attention(0, q, k, v, shape, sinks))
+        q, k, *v = (ops.embed(table) for table in w)
+        return ops.last_rows(ops.attention(0, q, k, v[0] if v else None, shape, sinks))
 
     def tensors() -> list[RawTensor]:
         return [_table(width, 20 + i) for i, width in enumerate(widths)]

@@ -20,7 +20,14 @@ from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.models.base import Model
 from engine.models.config import ModelConfig
 from engine.models.proof.case import Case, Outcome, difference, outcome, run_case
-from engine.models.proof.cases import LONG, attention_case, embed_case, expert_case, linear_case
+from engine.models.proof.cases import (
+    LONG,
+    attention_case,
+    embed_case,
+    expert_case,
+    layer_norm_case,
+    linear_case,
+)
 from engine.models.proof.random_tensors import BLOCKS, builder
 from engine.tensors import Floats, RawTensor
 
@@ -31,6 +38,8 @@ NARROWED = (0, 1, 1 << 12)
 """Numbers of multiprocessors that kernels are chosen for (0: the device's own), so that the variants for
 small and for large matrices both run.
 """
+_HEADS, _WINDOW = 16, 100
+"""Maximum number of query heads of a key/value head in checks of attention, and of positions in a chunk."""
 PLAIN = ("F16", "F32")
 """The types that others without a weight layout are converted to, and those of adapters."""
 
@@ -65,7 +74,7 @@ def cases_for(
     kinds: tuple[Sequence[str], Sequence[str]], small: Sequence[Case], config: ModelConfig, cache_dtype: str
 ) -> tuple[Case, ...]:
     """The cases of one model: products and embeddings of each type in `kinds` (`kinds_of`), its attention,
-    the `small` models, and experts with many features, which the small models lack.
+    the `small` models, and experts with many features and norms of wide gates, which the small models lack.
     """
     kind = str(cache_type(cache_dtype, automatic="fp16"))
     known, experts = (
@@ -78,15 +87,20 @@ def cases_for(
         *_attention(config, kind),
         *small,
         *(expert_case(name, build, LONG) for name, build in experts),
+        *((layer_norm_case(config.ffn_width),) if config.altup is not None else ()),
     )
 
 
 def _attention(config: ModelConfig, kind: str) -> Iterator[Case]:
     """Attention with a few heads of each of the model's shapes."""
-    shapes = dict.fromkeys(replace(shape, window=0, soft_cap=0.0) for shape in config.cache_shapes)
+    shapes = dict.fromkeys(
+        replace(shape, window=min(shape.window, _WINDOW) if shape.chunked else 0, soft_cap=0.0)
+        for shape in config.cache_shapes
+    )
     for number, shape in enumerate(shapes):
         groups = min(shape.kv_heads, 2)
-        few = replace(shape, heads=shape.heads // shape.kv_heads * groups, kv_heads=groups)
+        heads = min(shape.heads // shape.kv_heads, _HEADS) * groups
+        few = replace(shape, heads=heads, kv_heads=groups, slopes=shape.slopes[:heads])
         further = f", heads of {shape.head_dim}" if number else ""
         yield attention_case(f"attention, {kind} cache{further}", few, kind)
 

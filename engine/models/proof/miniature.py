@@ -33,7 +33,10 @@ SHARE, BF16_SHARE = 0.01, 0.04
 products. Rounding over a few layers stays below a third of it; a wrong kernel is far above it.
 """
 STEPS = (1, 3, 8, 20, 72, 1)
-"""The rows of successive steps: few, more, and more than the window."""
+FEWER_STEPS = (1, 8, 92)
+"""The rows of successive steps: few, more, and more than the window; and those of Gemma 3n and 4, whose
+layers have so many operations that fewer steps have to do.
+"""
 _LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 6, 256, 256, 256, 100, 1024
 _BASE_ROWS, _EXPERTS, _RANK = 64, 4, 16
 ADAPTERS = "F32"
@@ -63,8 +66,9 @@ def miniatures(
 
         share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
         tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
+        steps = FEWER_STEPS if small.value_norm else STEPS
         return Case(
-            name, tolerance, forward, plan.random, STEPS, str(kind), small.cache_shapes, True,
+            name, tolerance, forward, plan.random, steps, str(kind), small.cache_shapes, True,
             states=small.state_shapes,
         )  # fmt: skip
 
@@ -109,7 +113,9 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
         part = "recurrent" if layer in config.recurrent_layers else layer in config.mlp_layers
         bare = layer in config.bare_layers
         own = config.kv_layer(layer) == layer
-        has[layer].add((window, layer in config.nope_layers, experts, part, bare, own, config.heads_of(layer)))
+        has[layer].add(
+            (window, layer in config.nope_layers, experts, part, bare, own, config.heads_of(layer))
+        )
     chosen: list[int] = []
     left = set().union(*has.values())
     while left and len(chosen) < _LAYERS:
@@ -119,13 +125,11 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
 
 
 def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
-    sizes = config.layer_heads or ((config.kv_heads, config.head_dim),)
-    ratio = math.lcm(*(config.heads // kv_heads for kv_heads, _ in sizes))
-    heads = ratio * _groups(ratio * math.gcd(*(dim for _, dim in sizes)), 1, config.heads // ratio)
+    heads = _heads(config)
 
     def few(kv_heads: int) -> int:
-        """As many key/value heads as leave the queries of each."""
-        return heads // (config.heads // kv_heads)
+        """As many key/value heads as leave the queries of each; latent attention has one for any number."""
+        return 1 if config.latent is not None else heads // (config.heads // kv_heads)
 
     def own(chosen: Container[int]) -> frozenset[int]:
         return frozenset(i for i, layer in enumerate(layers) if layer in chosen)
@@ -143,6 +147,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         layers=len(layers),
         heads=heads,
         kv_heads=few(config.kv_heads),
+        slopes=config.slopes[:heads],
         layer_heads=tuple((few(config.layer_heads[i][0]), config.layer_heads[i][1]) for i in layers)
         if config.layer_heads
         else (),
@@ -164,6 +169,16 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         learned_positions=min(config.learned_positions, _POSITIONS),
         experts=experts,
     )
+
+
+def _heads(config: ModelConfig) -> int:
+    """As few heads as layers of every size can have."""
+    if config.latent is not None:
+        kind = config.latent
+        return _groups(math.gcd(kind.nope_dim, kind.rope_dim, kind.value_dim), 4, config.heads)
+    sizes = config.layer_heads or ((config.kv_heads, config.head_dim),)
+    ratio = math.lcm(*(config.heads // kv_heads for kv_heads, _ in sizes))
+    return ratio * _groups(ratio * math.gcd(*(dim for _, dim in sizes)), 1, config.heads // ratio)
 
 
 def _few_heads(kind: Recurrent | None) -> Recurrent | None:
@@ -215,11 +230,15 @@ class _Plan:
         return self._real(name) in self.tensors
 
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
-        """As in `WeightSource`; only `_EXPERTS` experts are distinct, the others repeat them."""
+        """As in `WeightSource`; only `_EXPERTS` experts are distinct, the others repeat them, and so do heads
+        that have a matrix each.
+        """
         real = self._real(name)
         kind = _kind(view.of(self.tensors[real]), self.prepare)
         numbers = re.findall(r"\d+", name)
         expert = view.part if view.parts else int(numbers[-1]) if is_expert(name) and len(numbers) > 1 else 0
+        if view.order is not None and not view.parts:  # the first row tells heads apart
+            expert = int(view.order[0]) // max(1, len(view.order))
         return self._matrix(
             (kind, rows, columns, re.sub(r"\d+", "", name) if is_expert(name) else name, expert % _EXPERTS)
         )

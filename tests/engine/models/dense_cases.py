@@ -240,7 +240,7 @@ DENSE_CASES = (
             **FALCON, "parallel_attn": False, "multi_query": False, "bias": True, "alibi": True,
             "num_attention_heads": 6, "hidden_size": 72,
         },
-        variant="RW: ALiBi, six heads", attention="sdpa", gpu=False,  # the other adds it twice
+        variant="RW: ALiBi, six heads", attention="sdpa",  # the other adds it twice
     ),
     Case(
         "Falcon-H1", "attention and Mamba-2 side by side in each layer, multipliers", "falcon_h1", FALCON_H1,
@@ -313,7 +313,7 @@ DENSE_CASES = (
     ),
     Case(
         "Bloom", "ALiBi, a norm of embeddings", "bloom", BLOOM,
-        GgufForm("bloom", keys=bloom_keys, change=bloom_tensors), gpu=False,
+        GgufForm("bloom", keys=bloom_keys, change=bloom_tensors),
     ),
     Case(
         "Bloom", "", "bloom",
@@ -321,20 +321,20 @@ DENSE_CASES = (
             **BLOOM, "n_head": 6, "hidden_size": 72, "apply_residual_connection_post_layernorm": True,
             "tie_word_embeddings": False,
         },
-        variant="six heads, normed sums, untied", gpu=False,
+        variant="six heads, normed sums, untied",
     ),
-    Case("MPT", "ALiBi, norms without biases", "mpt", MPT, MPT_GGUF, gpu=False),
+    Case("MPT", "ALiBi, norms without biases", "mpt", MPT, MPT_GGUF),
     Case(
         "MPT", "", "mpt",
         {
             **MPT, "n_heads": 6, "d_model": 72, "expansion_ratio": 2,
             "attn_config": {"clip_qkv": 0.8, "softmax_scale": 0.3},
         },
-        variant="six heads, clipped, another scale", gpu=False,
+        variant="six heads, clipped, another scale",
     ),
     Case(
         "MPT", "", "mpt", {**MPT, "n_heads": 6, "d_model": 72, "attn_config": {"clip_qkv": 0.8}}, MPT_GGUF,
-        variant="six heads, clipped", gpu=False,
+        variant="six heads, clipped",
     ),
     Case(
         "Apertus", "qk norm, xIELU", "apertus", APERTUS,

@@ -182,7 +182,7 @@ NEWER_CASES = (
     ),
     Case(
         "Mistral 4", "latent attention whose queries are scaled by their positions, experts by softmax",
-        "mistral4", MISTRAL_4, GgufForm("mistral4", keys=mistral_4_keys, change=mistral_4_tensors), gpu=False,
+        "mistral4", MISTRAL_4, GgufForm("mistral4", keys=mistral_4_keys, change=mistral_4_tensors),
     ),
     Case(
         "Mistral 4", "", "mistral4",
@@ -190,7 +190,7 @@ NEWER_CASES = (
             **MISTRAL_4, **GROUPS, "q_lora_rank": None, "attention_bias": True, "norm_topk_prob": False,
             "first_k_dense_replace": 0,
         },
-        variant="no latent of queries, groups", gpu=False,
+        variant="no latent of queries, groups",
     ),
     Case(
         "Mamba-2", "recurrent layers alone", "mamba2", MAMBA_2,

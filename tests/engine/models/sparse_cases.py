@@ -169,11 +169,10 @@ SPARSE_CASES = (
     Case(
         "Llama 4", "chunks of attention, no rope in every fourth layer, an expert whose input is weighed",
         "llama4_text", LLAMA_4, GgufForm("llama4", keys=llama_4_keys, change=llama_4_tensors), older=DERIVED,
-        gpu=False,
     ),
     Case(
         "Llama 4", "", "llama4_text", {**LLAMA_4, **CHUNKS}, variant="short chunks, scaled queries",
-        older=DERIVED, publish=inside("Llama4ForConditionalGeneration", "llama4"), gpu=False,
+        older=DERIVED, publish=inside("Llama4ForConditionalGeneration", "llama4"),
     ),
     Case(
         "Llama 4", "", "llama4_text",
@@ -186,7 +185,7 @@ SPARSE_CASES = (
             },
             "layer_types": ["full_attention", *["chunked_attention"] * 3, "full_attention"],
         },
-        variant="experts in all layers, no norms, biases, tied", gpu=False,
+        variant="experts in all layers, no norms, biases, tied",
     ),
     Case(
         "Llama 4", "", "llama4_text",
@@ -195,7 +194,7 @@ SPARSE_CASES = (
     ),
     Case(
         "Phi-3.5-MoE", "layer norms, two experts whose weights come of those that are nearly as good",
-        "phimoe", PHI_MOE, GgufForm("phimoe", keys=phi_moe_keys), gpu=False,
+        "phimoe", PHI_MOE, GgufForm("phimoe", keys=phi_moe_keys),
     ),
     Case(
         "Phi-3.5-MoE", "", "phimoe",
@@ -203,7 +202,7 @@ SPARSE_CASES = (
             **PHI_MOE, "attention_bias": False, "lm_head_bias": False, "router_jitter_noise": 0.4,
             "sliding_window": 9, "num_local_experts": 8,
         },
-        variant="a window, no biases, many near experts", gpu=False,
+        variant="a window, no biases, many near experts",
         publish=lambda config, tensors: (config | {"architectures": ["PhiMoEForCausalLM"]}, tensors),
     ),
     Case(

@@ -13,12 +13,21 @@ import pytest
 from engine.backends.cuda.backend import CudaBackend
 from tests.engine.models.all_cases import BY_NAME, CASES
 from tests.engine.models.architectures import Case, Floats, cached_logits, case_folders, ids
-from tests.engine.models.latent_cases import LATENT_CASES
 from tests.engine.models.oracle import load, logits
 from tests.simt.fake import FakeDevice
 
 Folder = Callable[[Case], Path]
-IN_EVERY_RUN = ("Llama", "Gemma 3", "GPT-OSS", "Cohere, Command-R", "GPT-2", "LFM2", "Gemma 3n", "Gemma 4")
+IN_EVERY_RUN = (
+    "Llama",
+    "Gemma 3",
+    "GPT-OSS",
+    "Cohere, Command-R",
+    "GPT-2",
+    "LFM2",
+    "Gemma 3n",
+    "Gemma 4",
+    "DeepSeek V2",
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +45,7 @@ def near(found: Floats, expected: Floats, share: float) -> None:
     [
         pytest.param(case.name, marks=[] if case.name in IN_EVERY_RUN else [pytest.mark.slow])
         for case in CASES
-        if case not in LATENT_CASES and case.gpu
+        if case.gpu
     ],
 )
 def test_model(folder: Folder, name: str) -> None:

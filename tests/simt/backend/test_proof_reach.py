@@ -89,6 +89,16 @@ LARGE: tuple[Large, ...] = (
     Large("StableLM 2 1.6B", all_of("Q8_0")),
     Large("StableLM 2 12B", all_of("Q4_K"), config={"hidden_size": 5120}),
     Large("MiniCPM 2B", all_of("Q4_0")),
+    Large("Gemma 3n E2B", all_of("Q4_K")),
+    Large("Gemma 4 E2B", Q4_K_M),
+    Large("Gemma 4 26B A4B", all_of("Q4_K"), "q6"),
+    Large("DeepSeek V3", all_of("FP8_128")),
+    Large("GLM-4.7-Flash", all_of("BF16")),
+    Large("MiniCPM 3 4B", all_of("Q4_0"), "q4"),
+    *(Large(name, all_of("F16"), cache) for name in ("MPT 7B", "Falcon RW 1B") for cache in ("auto", "fp32")),
+    Large("Qwen 3.5 2B", all_of("Q4_K")),
+    Large("LFM2 1.2B", all_of("Q4_0")),
+    Large("Granite 4 H Micro", all_of("Q4_K"), "q8"),
 )  # fmt: skip
 """Every weight layout, and every kernel that is compiled for all
 (`engine.backends.cuda.codegen.registry`).

@@ -14,9 +14,12 @@ import torch
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.attention.attention import (
+    Form,
     attention_calls,
     combine_kernel,
+    form_of,
     kernel_for,
+    slope_pairs,
     splits_for,
 )
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
@@ -50,17 +53,14 @@ class Case:
         pages = -(-self.length // 256)
         order = rng.permutation(pages)
         window = self.shape.window
+        first = 0 if not window else self.start - (self.start % window if self.shape.chunked else window - 1)
         self.table = np.array(
-            [
-                p if not window or 256 * (j + 1) > self.start - window + 1 else 1 << 24
-                for j, p in enumerate(order)
-            ],
-            np.int32,
+            [p if 256 * (j + 1) > first else 1 << 24 for j, p in enumerate(order)], np.int32
         )
         self.sides = [
             Layout(side, name, self.shape.head_dim)
             for side, name in ((KEYS, self.kind.keys), (VALUES, self.kind.values))
-        ]
+        ][: 1 if self.shape.latent else 2]
         self.stores = []
         for layout in self.sides:
             # not a number, where nothing is written
@@ -94,26 +94,30 @@ class Case:
         return np.ascontiguousarray(out)
 
     def expected(self) -> Any:
-        """By the reference backend, (rows, H D)."""
-        keys, values = (torch.from_numpy(self.numbers(side)) for side in range(2))
+        """By the reference backend, (rows, H Dv)."""
+        sides = [torch.from_numpy(self.numbers(side)) for side in range(len(self.sides))]
         pages = len(self.order)
         cache = ReferenceCache([self.shape], pages, "fp32")
-        for mine, theirs in ((keys, cache.keys), (values, cache.values)):
+        for mine, theirs in zip(sides, (cache.keys, cache.values), strict=False):
             theirs[0].view(-1, *mine.shape[1:])[: self.start] = mine[: self.start]
         ops = ReferenceOps(Step(self.positions, self.positions, np.arange(pages, dtype=np.int32)), cache)
-        new = [part[self.start :].reshape(self.rows, -1) for part in (keys, values)]
+        new: list[Any] = [part[self.start :].reshape(self.rows, -1) for part in sides]
         q = torch.from_numpy(self.q[:, : self.shape.heads * self.shape.head_dim].copy())
-        return ops.attention(0, q, *new, self.shape, self.sink if self.sinks else None).numpy()
+        return ops.attention(0, q, *(*new, None)[:2], self.shape, self.sink if self.sinks else None).numpy()
 
     def attend(self) -> tuple[Kernel, tuple[int, int, int], list[Any], list[Any]]:
         """What `both` takes; the partial results are array 5."""
         shape = self.shape
-        kernel = kernel_for(self.kind, shape.head_dim)
-        size = shape.heads * self.splits * (kernel.constants["DP"] + 4)
-        arrays = [*self.stores, self.q, self.positions, self.table, np.zeros((self.rows, size), np.float32)]
+        kernel = kernel_for(self.kind, form_of(shape))
+        size = shape.heads * self.splits * (-(-shape.value_dim // 32) * 32 + 4)
+        pairs = slope_pairs(shape)
+        arrays = [
+            self.stores[0], self.stores[-1], self.q, self.positions, self.table,
+            np.zeros((self.rows, size), np.float32), np.zeros((1, 2), np.float32) if pairs is None else pairs,
+        ]  # fmt: skip
         ratio = shape.heads // shape.kv_heads
         blocks = (self.splits, shape.kv_heads, -(-self.rows * ratio // kernel.constants["COLUMNS"]))
-        scalars = [0, self.rows, ratio, shape.scale, shape.soft_cap, shape.window, 0]
+        scalars = [0, At(6), self.rows, ratio, shape.scale, shape.soft_cap, shape.window, 0]
         return (
             kernel,
             blocks,
@@ -125,8 +129,10 @@ class Case:
         self, partial: Any, form: str = "", floats: bool = True
     ) -> tuple[Kernel, tuple[int, int, int], list[Any], list[Any]]:
         """The same; rows are array 1, packed activations 2."""
-        shape, width = self.shape, self.q.shape[1]
-        kernel = combine_kernel(shape.head_dim, self.kind.values in QUANTISED, floats, form)
+        shape = self.shape
+        width = -(-shape.heads * shape.value_dim // 16) * 16
+        transformed = (self.kind.keys if shape.latent else self.kind.values) in QUANTISED
+        kernel = combine_kernel(shape.value_dim, transformed, floats, form, shape.chunked)
         y, room = np.zeros((self.rows, width), np.float32), np.zeros((self.rows, width + 128), np.float32)
         arrays = [partial, y, room, self.sink, self.positions]
         sinks = At(3) if self.sinks else 0
@@ -149,8 +155,8 @@ class Case:
         return by_model(*self.attend())[5]
 
     def modelled(self) -> Any:
-        """(rows, H D) as both models make it."""
-        return by_model(*self.combine(self.attended()))[1][:, : self.shape.heads * self.shape.head_dim]
+        """(rows, H Dv) as both models make it."""
+        return by_model(*self.combine(self.attended()))[1][:, : self.shape.heads * self.shape.value_dim]
 
 
 def by_model(
@@ -187,7 +193,31 @@ def shape_of(ratio: int, kv_heads: int, dim: int, window: int = 0, cap: float = 
     return AttentionShape(ratio * kv_heads, kv_heads, dim, 0.7 / dim**0.5, window, cap)
 
 
+def special(
+    ratio: int, kv_heads: int, dim: int, latent: int = 0, window: int = 0, alibi: int = 0
+) -> AttentionShape:
+    """Latent attention, windows that begin anew, slopes (2: rounded)."""
+    slopes = tuple(0.5 ** (i + 1) for i in range(ratio * kv_heads)) if alibi else ()
+    rounded = 0.3 if alibi == 2 else 0.0
+    scale = 0.7 / dim**0.5
+    return AttentionShape(
+        ratio * kv_heads, kv_heads, dim, scale, window, 0.0, latent, slopes, rounded, window > 0
+    )
+
+
 BODIES = [
+    (("fp16", "fp16"), special(9, 1, 48, 40), 70, 1, 2, False),
+    (("q4", "q4"), special(3, 1, 48, 40), 14, 3, 1, False),
+    pytest.param(("q4", "q4"), special(2, 1, 72, 40), 262, 1, 2, False, marks=pytest.mark.slow),
+    (("q8", "fp16"), special(3, 1, 40, 24), 17, 2, 2, False),
+    (("fp8", "fp8"), special(2, 1, 80, 72), 9, 1, 1, False),
+    (("fp32", "fp32"), special(3, 1, 48, 40), 70, 1, 2, False),
+    (("fp16", "fp16"), special(3, 1, 40, alibi=1), 70, 2, 2, False),
+    (("q4", "q4"), special(2, 1, 40, alibi=1), 20, 1, 1, False),
+    (("fp16", "fp16"), special(2, 1, 16, alibi=2), 280, 1, 1, False),
+    (("fp32", "fp32"), special(2, 1, 16, alibi=2), 70, 2, 2, False),
+    (("fp16", "fp16"), special(2, 1, 16, window=70), 138, 3, 2, False),
+    (("fp16", "fp16"), shape_of(2, 1, 264, window=9), 40, 1, 1, False),
     (("fp16", "fp16"), shape_of(4, 1, 64), 300, 1, 4, False),
     (("fp8", "fp8"), shape_of(2, 2, 40), 5, 2, 2, True),
     (("q8", "q8"), shape_of(7, 1, 64, window=70), 255, 2, 2, False),
@@ -207,9 +237,13 @@ REGISTERED = [
     for kind, dim in (
         (("fp16", "fp16"), 128), (("fp16", "fp16"), 256), (("q8", "q8"), 128), (("q8", "q4"), 128),
         (("q4", "q4"), 128),
-        (("fp8", "fp8"), 80), (("fp32", "fp32"), 128),
+        (("fp8", "fp8"), 80), (("fp32", "fp32"), 128), (("fp16", "fp16"), 512),
     )
 ]  # fmt: skip
+REGISTERED += [
+    pytest.param(("fp16", "fp16"), shape, 70, 1, 2, False, marks=pytest.mark.slow)
+    for shape in (special(9, 1, 576, 512), special(4, 1, 128, alibi=1))
+]
 
 
 @pytest.mark.parametrize(("kind", "shape", "start", "rows", "splits", "sinks"), [*BODIES, *REGISTERED])
@@ -220,8 +254,8 @@ def test_bodies(
     they are.
     """
     case = Case(CacheType(*kind), shape, start, rows, splits, sinks)
-    (*_, found), (*_, expected) = both(*case.attend(), twice=False)
-    y, required = (by_model(*case.combine(partial))[1] for partial in (found, expected))
+    found, expected = both(*case.attend(), twice=False)
+    y, required = (by_model(*case.combine(each[5]))[1] for each in (found, expected))
     np.testing.assert_allclose(y, required, atol=2e-3, rtol=2e-3)
 
 
@@ -270,6 +304,11 @@ SHAPES = [
     shape_of(4, 1, 40, window=100),
     shape_of(7, 1, 16, cap=5.0),
     shape_of(2, 2, 80, window=300, cap=20.0),
+    special(5, 1, 48, 40),
+    special(2, 1, 72, 32),
+    special(2, 2, 40, alibi=1),
+    special(2, 2, 40, alibi=2),
+    special(2, 1, 40, window=100),
 ]
 
 
@@ -304,8 +343,9 @@ def test_rows_do_not_depend_on_others(kind: tuple[str, str], dim: int, start: in
     joined = [both(*case.combine(each[5]), twice=False)[i][1] for i, each in enumerate(together)]
     for row in range(4):
         alone = [*arrays[:2], arrays[2][row : row + 1], arrays[3][row : row + 1], arrays[4], arrays[5][:1]]
+        alone.append(arrays[6])
         count = -(-3 // kernel.constants["COLUMNS"])
-        parts = both(kernel, (*blocks[:2], count), [*arguments[:9], 1, *arguments[10:]], alone, twice=False)
+        parts = both(kernel, (*blocks[:2], count), [*arguments[:10], 1, *arguments[11:]], alone, twice=False)
         for i, each in enumerate(parts):
             by, grid, values, memory = case.combine(each[5])
             memory[1], memory[2], memory[4] = memory[1][:1], memory[2][:1], alone[3]
@@ -332,8 +372,11 @@ def test_every_form_has_a_name_of_its_own() -> None:
         for keys in ("fp32", "fp16", "fp8", "q8", "q4")
         for values in ("fp32", "fp16", "fp8", "q8", "q4")
     ]
-    kernels = [kernel_for(kind, dim) for kind in kinds for dim in (8, 33, 64, 80, 128, 256, 512)]
-    assert len({kernel.name for kernel in kernels}) == len(kernels)
+    forms = [Form(dim) for dim in (8, 33, 64, 80, 128, 256, 512)]
+    forms += [Form(64, alibi=1), Form(64, alibi=2), Form(64, chunked=True), Form(320, alibi=1)]
+    kernels = [kernel_for(kind, form) for kind in kinds for form in forms]
+    latent = [kernel_for(kind, form) for kind in kinds[::6] for form in (Form(288, 256), Form(288, 224))]
+    assert len({kernel.name for kernel in (*kernels, *latent)}) == len(kernels) + len(latent)
 
 
 @pytest.mark.parametrize(("floats", "form"), [(True, None), (True, "fp16"), (False, "bf16x2")])

@@ -57,10 +57,11 @@ def page_numbers(memory: Memory, layout: Layout, block: int, page: int, count: i
 
 def attend(
     memory: Memory, blocks: Any, constants: Any, keys: int, values: int, q: int, q_stride: int, partial: int,
-    partial_stride: int, positions: int, pages: int, runs: int, rows: int, ratio: int, scale: float,
-    cap: float, window: int, row_shift: int,
+    partial_stride: int, positions: int, pages: int, runs: int, slopes: int, rows: int, ratio: int,
+    scale: float, cap: float, window: int, row_shift: int,
 ) -> None:  # fmt: skip
     k = SimpleNamespace(**constants)
+    pairs = memory.view(slopes, np.float32, 2 * blocks[1] * ratio).reshape(-1, 2) if k.ALIBI else None
     needed = -(-rows * ratio // k.COLUMNS)
     assert blocks[2] == (rows << row_shift if runs else needed) >= needed
     assert bool(runs) == k.SEVERAL
@@ -68,21 +69,44 @@ def attend(
         attend_run(
             memory, blocks, k, (keys, values), q + first * q_stride, q_stride,
             partial + first * partial_stride, partial_stride, start, table, count, ratio, scale, cap, window,
+            pairs,
         )  # fmt: skip
+
+
+def first_seen(k: Any, own: int, window: int) -> int:
+    """The first position that the row at this one sees."""
+    if k.CHUNKED:
+        return own - own % window
+    return max(0, own - window + 1) if window else 0
+
+
+def in_bf16(x: Any) -> Any:
+    """The nearest of these numbers, the even one of two."""
+    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def lean(k: Any, pair: Any, seen: Any, own: int) -> Any:
+    """ALiBi's part of the scores of the positions `seen`."""
+    if k.ALIBI == 1:
+        return pair[0] * (seen - own).astype(np.float32)
+    return pair[1] * in_bf16(pair[0] * in_bf16(seen.astype(np.float32)))
 
 
 def attend_run(
     memory: Memory, blocks: Any, k: Any, sides_at: tuple[int, int], q: int, q_stride: int, partial: int,
     partial_stride: int, start: int, pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
+    pairs: Any,
 ) -> None:  # fmt: skip
     """The rows of one sequence."""
     splits, groups, _ = blocks
     keys, values = sides_at
+    width = getattr(k, "VDP", k.DP)
     layouts = [
         (Layout(side, name, k.D), base)
-        for side, name, base in ((KEYS, k.KEYS, keys), (VALUES, k.VALUES, values))
+        for side, name, base in ((KEYS, k.KEYS, keys), (KEYS if k.LATENT else VALUES, k.VALUES, values))
     ]
-    first = max(0, start - window + 1) // 256 if window else 0
+    first = first_seen(k, start, window) // 256
     for g in range(groups):
         sides = []
         for layout, base in layouts:
@@ -95,7 +119,7 @@ def attend_run(
             sides.append(np.concatenate(parts))
         for row in range(rows):
             own = start + row
-            low = max(-1, own - window) if window else -1
+            low = first_seen(k, own, window) - 1
             for r in range(ratio):
                 head = g * ratio + r
                 query = np.zeros(sides[0].shape[1], np.float32)
@@ -105,21 +129,22 @@ def attend_run(
                 at = slice(low + 1 - 256 * first, own + 1 - 256 * first)
                 score = (sides[0][at] * query).sum(1) * np.float32(scale)
                 score = np.float32(cap) * np.tanh(score / np.float32(cap)) if cap else score
+                score = score + lean(k, pairs[head], seen, own) if k.ALIBI else score
                 score = score * LOG2_E
                 for split in range(splits):
                     here = (seen // 64) % splits == split
                     if not here.any():
                         continue
                     out = memory.view(
-                        partial + row * partial_stride + 4 * (head * splits + split) * (k.DP + 4),
+                        partial + row * partial_stride + 4 * (head * splits + split) * (width + 4),
                         np.float32,
-                        k.DP + 4,
+                        width + 4,
                     )
                     top = score[here].max()
                     weights = np.exp2(score[here] - top)
                     out[:2] = top, weights.sum()
                     found = weights @ sides[1][at][here]
-                    out[4 : 4 + len(found)] = found
+                    out[4 : 4 + min(width, len(found))] = found[:width]
 
 
 def combine(
@@ -129,7 +154,7 @@ def combine(
     k = SimpleNamespace(**constants)
     for row in range(blocks[1]):
         own = int(memory.view(positions + 4 * row, np.int32, 1)[0])
-        begin = (max(-1, own - window) + 1 if window else 0) // 64
+        begin = first_seen(k, own, window) // 64
         used = [(begin + i) % splits for i in range(min(splits, own // 64 - begin + 1))]
         parts = memory.view(partial + row * partial_stride, np.float32, heads * splits * (k.DP + 4)).reshape(
             heads, splits, -1
@@ -151,4 +176,9 @@ def combine(
             write_packed(memory, packed + row * packed_stride, k.FORM, flat)
 
 
-MODELS = {"mma.attend": attend, "plain.attend_plain": attend, "combine.combine": combine}
+MODELS = {
+    "mma.attend": attend,
+    "wide.attend_wide": attend,
+    "plain.attend_plain": attend,
+    "combine.combine": combine,
+}

@@ -240,7 +240,8 @@ def append(
     memory: Memory, blocks: Any, c: Any, q: int, qs: int, k: int, ks: int, v: int, vs: int, keys: int,
     values: int, positions: int, pages: int, runs: int, ratio: int, groups: int, first: int, alone: int,
 ) -> None:  # fmt: skip
-    heads, count, _ = blocks
+    heads, count, sides = blocks
+    assert sides == (2 if v else 1)
     assert groups == c["GROUPS"]
     assert not (runs and first)
     for row, rows, start, table in runs_of(memory, positions + 4 * first, pages, runs, count):
@@ -270,8 +271,9 @@ def append_run(
             keep_keys(block, place, slots, x, rows_of(memory, *qs, rows, (heads, ratio, dim)), c)
         else:
             put(block, slots, c["K_ROW"], plain_bytes(x, c["K_ROW"] // dim))
-        block = page_of(memory, values, pages, page, heads, c["V_BLOCK"])
-        keep_values(block, place, slots, rows_of(memory, *vs, rows, (heads, dim)), c)
+        if vs[0]:
+            block = page_of(memory, values, pages, page, heads, c["V_BLOCK"])
+            keep_values(block, place, slots, rows_of(memory, *vs, rows, (heads, dim)), c)
         at += run
 
 

@@ -61,10 +61,22 @@ def mix(
         memory.view(y + row * stride, np.float32, width)[:] = total
 
 
+def move_heads(
+    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, xh: int, y: int, ys: int, yh: int,
+    width: int,
+) -> None:  # fmt: skip
+    for row in range(blocks[0]):
+        for head in range(blocks[1]):
+            memory.view(y + row * ys + head * yh, np.uint32, width)[:] = memory.view(
+                x + row * xs + head * xh, np.uint32, width
+            )
+
+
 MODELS: dict[str, Callable[..., None]] = {
     "rows.columns": columns,
     "rows.permute": permute,
     "rows.last_rows": last_rows,
     "rows.join": join,
+    "heads.move_heads": move_heads,
     "rows.mix": mix,
 }

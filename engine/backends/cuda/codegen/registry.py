@@ -22,7 +22,7 @@ from engine.backends.cuda.kernels import (
 )
 from engine.backends.cuda.kernels.attention import attention
 from engine.backends.cuda.kernels.kv_write import gather, kv_write
-from engine.backends.cuda.kernels.linear import gemm_rows, variants
+from engine.backends.cuda.kernels.linear import gemm_rows, heads, variants
 from engine.backends.cuda.kernels.sampling import sampling
 
 
@@ -34,6 +34,7 @@ def all_kernels() -> Iterator[Kernel]:
     yield from moe.variants()
     yield from gemm_rows.variants()
     yield from variants.variants()
+    yield from heads.variants()
     yield from norm.variants()
     yield from qk_norm.variants()
     yield from magnitude.variants()

@@ -69,9 +69,7 @@ def magnitude_call(x: Buffer, y: Buffer, centred: bool) -> Call:
     """Each row's root mean square, or that of its differences from its mean if `centred`."""
     assert (y.width, y.copies, y.on_logit_rows) == (1, x.copies, x.on_logit_rows)
     arguments = (x, x.stride, y, y.stride, x.width, 1.0 / x.width)
-    return Call(
-        magnitude_kernel(centred), rows_first(), arguments, (x,), (y,), x.on_logit_rows, x.copies
-    )
+    return Call(magnitude_kernel(centred), rows_first(), arguments, (x,), (y,), x.on_logit_rows, x.copies)
 
 
 LOWER: Table = {Magnitude: lambda _, node: (magnitude_call(node.x, node.y, node.centred),)}

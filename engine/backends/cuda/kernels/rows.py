@@ -70,7 +70,10 @@ def _last_rows(x: int, y: int, stride: int, width: int, first_row: int) -> None:
 def _join(
     x: int, x_stride: int, x_width: int, z: int, z_stride: int, z_width: int, y: int, y_stride: int
 ) -> None:
-    """Each head's columns of x, then those of z: the widths are a head's. Grid (row, head, chunk of THREADS)."""
+    """Each head's columns of x, then those of z; the widths are a head's.
+
+    Grid (row, head, chunk of THREADS columns).
+    """
     wait_for_others()
     row, head = int64(block_x()), int32(block_y())
     column = int32(block_z() * THREADS + thread())

@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from engine.backends.base import AttentionShape
+from engine.backends.base import AttentionShape, Weight
 from engine.backends.cuda.kernels.attention import flash
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import ExpertTable, WeightSpec
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.linear import HeadLinear
 from engine.backends.graph.moe import ExpertLinear
 from engine.tensors import Floats
 
@@ -42,11 +43,17 @@ class Constants:
 
     def expert_table(self, node: ExpertLinear) -> ExpertTable:
         """The table of the experts' matrices of one weight layout."""
-        first = cast(WeightSpec, node.weight)
-        key = node.y, first.weight_layout.name
+        return self._table_of(node.y, cast(WeightSpec, node.weight), node.weights, node.device)
+
+    def head_table(self, node: HeadLinear) -> ExpertTable:
+        """The table of the heads' matrices, which are of one weight layout."""
+        return self._table_of(node.y, cast(WeightSpec, node.weights[0]), node.weights, node.device)
+
+    def _table_of(self, y: Buffer, first: WeightSpec, weights: Sequence[Weight], device: int) -> ExpertTable:
+        key = y, first.weight_layout.name
         if key not in self._expert_tables:
-            weights = cast(Sequence[WeightSpec], node.weights)
-            self._expert_tables[key] = ExpertTable(self._device(node.device), weights, first)
+            weights = cast(Sequence[WeightSpec], weights)
+            self._expert_tables[key] = ExpertTable(self._device(device), weights, first)
             self.kept.append(self._expert_tables[key])
         return self._expert_tables[key]
 

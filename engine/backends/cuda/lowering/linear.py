@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 from engine.backends.base import Weight
-from engine.backends.cuda.kernels.linear import gemm, linear
+from engine.backends.cuda.kernels.linear import gemm, heads, linear
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.cuda.weight import WeightSpec
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.linear import LinearGroup
+from engine.backends.graph.linear import HeadLinear, LinearGroup
 from engine.backends.graph.moe import ExpertLinear
 from engine.backends.graph.rows import Embed
 
@@ -58,5 +58,5 @@ def _large_experts(context: Context, node: ExpertLinear) -> Calls:
     return (gemm.expert_product_call(*_expert_arguments(context, node)),)
 
 
-SMALL: Table = {Embed: _embed, LinearGroup: _linears, ExpertLinear: _experts}
-LARGE: Table = {LinearGroup: _large_linears, ExpertLinear: _large_experts}
+SMALL: Table = {Embed: _embed, LinearGroup: _linears, ExpertLinear: _experts, HeadLinear: heads.small_heads}
+LARGE: Table = {LinearGroup: _large_linears, ExpertLinear: _large_experts, HeadLinear: heads.large_heads}

@@ -32,8 +32,6 @@ from engine.backends.graph.fusion import add_norm, columns_rope, fuse, group_lin
 from engine.backends.graph.nodes import Node, PeerCopy
 from engine.backends.graph.packing import pack_inputs, pack_where_made
 from engine.backends.graph.recorder import Recorder
-from engine.errors import BadSetting
-from engine.words import _
 
 PATTERNS = (norm_rope, columns_rope, add_norm(norm.MOST_KEPT))
 """Patterns with fused kernels: between two launches a GPU idles for about a microsecond."""
@@ -96,13 +94,6 @@ def _steps(context: Context, graph: Iterable[Node], table: Table) -> list[Step]:
     for node in graph:
         if isinstance(node, PeerCopy):
             steps.append((node.device, node))
-        elif type(node) not in table:
-            raise BadSetting(
-                _(
-                    "The GPU has no kernels for this model's latent attention; choose the processor (CPU) or "
-                    "automatic as the device."
-                )
-            )
         else:
             steps += [(node.device, call) for call in table[type(node)](context, node)]
     return steps

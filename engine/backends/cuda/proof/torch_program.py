@@ -40,8 +40,8 @@ def torch_cache_type(kind: CacheType) -> CacheType:
 
 
 class TorchCache:
-    """Keys and values as plain numbers: for each layer (P, 256, G, D) on its device; `state_parts` are
-    float32 (states, numbers).
+    """Keys and values as plain numbers: for each layer (P, 256, G, D) on its device, without columns for the
+    values of latent attention; `state_parts` are float32 (states, numbers).
 
     See `engine.backends.base.KVCache`.
     """
@@ -59,15 +59,25 @@ class TorchCache:
         self.dtype, self.page_count = str(self.kind), page_count
         self._devices = list(devices)
         number = torch.float32 if self.kind.keys == "fp32" else torch.float16
-        sizes = [(page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim) for shape in shapes]
+        widths = (
+            [shape.head_dim for shape in shapes],
+            [0 if shape.latent else shape.head_dim for shape in shapes],
+        )
+        sizes = [
+            [
+                (page_count, PAGE_TOKENS, shape.kv_heads, width)
+                for shape, width in zip(shapes, each, strict=True)
+            ]
+            for each in widths
+        ]
         self.keys, self.values = (
             [
                 device.zeros(number.itemsize * math.prod(size)).view(number).view(size)
-                for device, size in zip(devices, sizes, strict=True)
+                for device, size in zip(devices, each, strict=True)
             ]
-            for _ in range(2)
+            for each in sizes
         )
-        self.page_bytes = 2 * sum(number.itemsize * math.prod(size[1:]) for size in sizes)
+        self.page_bytes = sum(number.itemsize * math.prod(size[1:]) for each in sizes for size in each)
         self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes
         self.states = states
         self.state_parts = [

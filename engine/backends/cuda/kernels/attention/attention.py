@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
+
+import numpy as np
 
 from engine.backends.base import AttentionShape
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.attention import combine as attention_combine
-from engine.backends.cuda.kernels.attention import mma, stage
+from engine.backends.cuda.kernels.attention import mma, stage, wide
 from engine.backends.cuda.kernels.attention import plain as attention_plain
 from engine.backends.cuda.kernels.attention.kv_read import OCTET_BYTES, reading
 from engine.backends.cuda.kernels.attention.parts import HEAD
@@ -21,10 +24,13 @@ from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
 from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
+from engine.tensors import Floats
 
 MOST_SPLITS = 64
-PARAMETERS = "lllllllll" + "ii" + "ff" + "ii"
-"""The signature of both forms of the first kernel."""
+PARAMETERS = "llllllllll" + "ii" + "ff" + "ii"
+"""The signature of all forms of the first kernel."""
+WIDE = 256
+"""The largest head dimension of `mma`."""
 
 
 def splits_for(kv_heads: int, sm_count: int) -> int:
@@ -35,6 +41,56 @@ def splits_for(kv_heads: int, sm_count: int) -> int:
     return splits
 
 
+@dataclass(frozen=True)
+class Form:
+    """What kernels of one head dimension differ in: `latent`, `alibi` (see `parts`) and `chunked`."""
+
+    head_dim: int
+    latent: int = 0
+    alibi: int = 0
+    chunked: bool = False
+
+    @property
+    def value_dim(self) -> int:
+        """Columns of a value."""
+        return self.latent or self.head_dim
+
+    @property
+    def suffix(self) -> str:
+        """The end of kernels' names."""
+        latent = f"_latent_{self.latent}" if self.latent else ""
+        return f"{latent}{('', '_alibi', '_alibi_rounded')[self.alibi]}{'_chunked' * self.chunked}"
+
+    def sides(self, kind: CacheType) -> tuple[Layout, Layout]:
+        """The layouts of keys and values, which are the same in latent attention."""
+        keys = Layout(KEYS, kind.keys, self.head_dim)
+        return keys, keys if self.latent else Layout(VALUES, kind.values, self.head_dim)
+
+    def constants(self, kind: CacheType, several: bool) -> dict[str, Any]:
+        """Those that all kernels have."""
+        keys, values = self.sides(kind)
+        return {
+            "D": self.head_dim,
+            "GROUPS": keys.groups,
+            "HADAMARD": int(keys.name in QUANTISED),
+            "SEVERAL": int(several),
+            "ALIBI": self.alibi,
+            "CHUNKED": int(self.chunked),
+            "KEYS": keys.name,
+            "VALUES": values.name,
+            "LATENT": self.latent,
+            **reading(keys, "K_"),
+            **reading(values, "V_"),
+        }
+
+
+def form_of(shape: AttentionShape) -> Form:
+    """The form of a layer's attention."""
+    assert not (shape.slopes and shape.soft_cap)
+    alibi = 0 if not shape.slopes else 2 if shape.rounded_slopes else 1
+    return Form(shape.head_dim, shape.latent, alibi, shape.chunked)
+
+
 def takes_mma(kind: CacheType, head_dim: int) -> bool:
     """Whether tensor cores read these formats: each octet must be aligned for one load."""
     plain = any(name not in QUANTISED for name in (kind.keys, kind.values))
@@ -42,27 +98,26 @@ def takes_mma(kind: CacheType, head_dim: int) -> bool:
 
 
 @cache
-def kernel_for(kind: CacheType, head_dim: int, several: bool = False) -> Kernel:
-    """The first of the two kernels, `mma._attend` or `plain._attend_plain`.
+def kernel_for(kind: CacheType, form: Form, several: bool = False) -> Kernel:
+    """The first of the two kernels, `mma._attend`, `wide._attend_wide` or `plain._attend_plain`.
 
     `several` is for steps over several sequences, where a block first has to find its run: the registers that
     this takes would be missed in steps over one.
     """
-    if not takes_mma(kind, head_dim):
-        return _plain_kernel(kind, head_dim, several)
-    groups = -(-head_dim // GROUP)
-    width, blocks = GROUP * groups, -(-groups // 2)
+    if form.latent:
+        kind = CacheType(kind.keys, kind.keys)
+    is_wide = bool(form.latent) or form.head_dim > WIDE
+    if not takes_mma(kind, form.head_dim) or (is_wide and form.alibi):
+        return _plain_kernel(kind, form, several)
+    if is_wide:
+        return _wide_kernel(kind, form, several)
+    groups = -(-form.head_dim // GROUP)
+    blocks = -(-groups // 2)
     outputs = 4 * 8 * 64 * blocks
-    transformed = kind.keys in QUANTISED
     constants = {
-        "D": head_dim,
-        "GROUPS": groups,
-        "DP": width,
-        "HADAMARD": int(transformed),
-        "SEVERAL": int(several),
+        **form.constants(kind, several),
+        "DP": GROUP * groups,
         "COLUMNS": stage.COLUMNS,
-        "KEYS": kind.keys,
-        "VALUES": kind.values,
         "KEPT_FIRST": int("q4" in (kind.keys, kind.values)),
         "VBLOCKS": blocks,
         "KP": -(-groups // (-(-groups // 4))),  # octets of a position in registers at once
@@ -70,62 +125,82 @@ def kernel_for(kind: CacheType, head_dim: int, several: bool = False) -> Kernel:
         "FRAGMENTS": outputs,
         "STATE": outputs + 1024 * groups,
         "SHARED": outputs + 1024 * groups + 64 * stage.WARPS,
-        **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
-        **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
-    name = f"attend_{kind.keys}_{kind.values}_{head_dim}{'_runs' * several}"
-    few = head_dim <= 64
+    name = f"attend_{kind.keys}_{kind.values}_{form.head_dim}{form.suffix}{'_runs' * several}"
+    few = form.head_dim <= 64
     return Kernel(
-        name, mma._attend, PARAMETERS, stage.THREADS, 168 if few else 208 if head_dim <= 128 else 255,
+        name, mma._attend, PARAMETERS, stage.THREADS, 168 if few else 208 if form.head_dim <= 128 else 255,
         constants, blocks=3 if few else 2,
     )  # fmt: skip
 
 
-def _plain_kernel(kind: CacheType, head_dim: int, several: bool) -> Kernel:
-    groups = -(-head_dim // GROUP)
+def _wide_kernel(kind: CacheType, form: Form, several: bool) -> Kernel:
+    groups, value_groups = -(-form.head_dim // GROUP), -(-form.value_dim // GROUP)
+    own, blocks = -(-groups // stage.WARPS), -(-value_groups // 2)
+    exchange = max(4 * stage.COLUMNS * GROUP * groups, 2 * wide.HALF)
+    state = exchange + 1024 * stage.WARPS * own
     constants = {
-        "D": head_dim,
-        "GROUPS": groups,
+        **form.constants(kind, several),
         "DP": GROUP * groups,
-        "COLUMNS": attention_plain.COLUMNS,
-        "AT_ONCE": max(1, 16 // groups) if groups > 4 else 4,
-        "KEYS": kind.keys,
-        "VALUES": kind.values,
-        "HADAMARD": int(kind.keys in QUANTISED),
-        "SEVERAL": int(several),
-        "Q_transform": hadamard if kind.keys in QUANTISED else attention_plain.no_transform,
-        **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
-        **reading(Layout(VALUES, kind.values, head_dim), "V_"),
+        "VDP": GROUP * value_groups,
+        "COLUMNS": stage.COLUMNS,
+        "KEPT_FIRST": int("q4" in (kind.keys, kind.values)),
+        "VALUE_MEANS": int(form.latent > 0 and kind.keys == "q4"),
+        "OWN_GROUPS": own,
+        "OWN_BLOCKS": -(-blocks // stage.WARPS),
+        "FRAGMENTS": exchange,
+        "STATE": state,
+        "SHARED": state + 64,
     }
-    name = f"attend_plain_{kind.keys}_{kind.values}_{head_dim}{'_runs' * several}"
+    name = f"attend_wide_{kind.keys}_{kind.values}_{form.head_dim}{form.suffix}{'_runs' * several}"
+    return Kernel(name, wide._attend_wide, PARAMETERS, stage.THREADS, 255, constants, blocks=2)
+
+
+def _plain_kernel(kind: CacheType, form: Form, several: bool) -> Kernel:
+    groups, value_groups = -(-form.head_dim // GROUP), -(-form.value_dim // GROUP)
+    constants = {
+        **form.constants(kind, several),
+        "DP": GROUP * value_groups,
+        "VGROUPS": value_groups,
+        "COLUMNS": attention_plain.COLUMNS if form.head_dim <= WIDE else 1,
+        "AT_ONCE": max(1, 16 // groups) if groups > 4 else 4,
+        "Q_transform": hadamard if kind.keys in QUANTISED else attention_plain.no_transform,
+    }
+    name = f"attend_plain_{kind.keys}_{kind.values}_{form.head_dim}{form.suffix}{'_runs' * several}"
     return Kernel(name, attention_plain._attend_plain, PARAMETERS, attention_plain.THREADS, 255, constants)
 
 
 @cache
-def combine_kernel(head_dim: int, transformed: bool, floats: bool, form: str) -> Kernel:
+def combine_kernel(
+    value_dim: int, transformed: bool, floats: bool, form: str, chunked: bool = False
+) -> Kernel:
     """The kernel `combine._combine`. `form` is the form of packed activations, or "" for none."""
-    groups = -(-head_dim // GROUP)
+    groups = -(-value_dim // GROUP)
     # Whole blocks of packed activations, or whole vectors, for any head dimension.
-    heads = math.lcm(head_dim, COLUMNS if form else 4) // head_dim
+    heads = math.lcm(value_dim, COLUMNS if form else 4) // value_dim
     constants = {
-        "D": head_dim,
+        "D": value_dim,
         "GROUPS": groups,
         "DP": GROUP * groups,
         "HEADS": heads,
         "ITEMS": heads * groups,
-        "WIDTH": heads * head_dim,
+        "WIDTH": heads * value_dim,
         "HADAMARD": int(transformed),
         "FLOATS": int(floats),
         "FORM": form,
+        "CHUNKED": int(chunked),
     }
-    name = f"combine_{head_dim}{'_hadamard' * transformed}{'_floats' * floats}{'_' * bool(form)}{form}"
+    name = (
+        f"combine_{value_dim}{'_hadamard' * transformed}{'_floats' * floats}{'_' * bool(form)}{form}"
+        f"{'_chunked' * chunked}"
+    )
     min_capability = 80 if form == "bf16x2" else 75
     return Kernel(
         name,
         attention_combine._combine,
         "llllllll" + "iii",
         attention_combine.THREADS,
-        80,
+        80 if value_dim <= WIDE else 96,
         constants,
         min_capability=min_capability,
     )
@@ -141,46 +216,58 @@ def attention_calls(
     sinks: int,
     sm_count: int,
     floats: bool = True,
+    slopes: int = 0,
 ) -> tuple[Call, Call]:
     """Attention of q (T, H * D), at most `SMALL_BATCH` rows, over a layer's keys and values at `addresses`.
 
     The rows' own keys and values must be written. The result goes to y (T, H * D) float32 with `floats`, and
-    to `packed`, a kind of packed activations and its buffer. `sinks` is the address of H float32, or 0.
-    `sm_count` is the device's number of multiprocessors. The buffer between the two calls has
-    `partial_numbers` float32 a row.
+    to `packed`, a kind of packed activations and its buffer. `sinks` is the address of H float32, or 0,
+    `slopes` that of `slope_pairs`. `sm_count` is the device's number of multiprocessors. The buffer between
+    the two calls has `partial_numbers` float32 a row.
     """
-    heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
+    heads, groups, form = shape.heads, shape.kv_heads, form_of(shape)
     ratio, splits = heads // groups, splits_for(groups, sm_count)
     partial = Buffer(partial_numbers(shape, sm_count), q.on_logit_rows, q.copies)
-    columns = kernel_for(kind, dim).constants["COLUMNS"]
+    columns = kernel_for(kind, form).constants["COLUMNS"]
     row_shift = (-(-ratio // columns) - 1).bit_length()
 
     def attend(several: bool) -> Call:
         def blocks(rows: int) -> tuple[int, int, int]:
             return splits, groups, rows << row_shift if several else -(-rows * ratio // columns)
 
-        given = (Runtime.POSITIONS, Runtime.PAGES, Runtime.RUNS, Runtime.ROWS)
+        given = (Runtime.POSITIONS, Runtime.PAGES, Runtime.RUNS, slopes, Runtime.ROWS)
         numbers = (ratio, shape.scale, shape.soft_cap, shape.window, row_shift)
         return Call(
-            kernel_for(kind, dim, several),
+            kernel_for(kind, form, several),
             blocks,
             (*addresses, q, q.stride, partial, partial.stride, *given, *numbers),
             (q, *touched(addresses)),
             (partial,),
         )
 
-    combine = combine_kernel(dim, kind.values in QUANTISED, floats, packed[0] if packed is not None else "")
-    blocks = -(-heads // combine.constants["HEADS"])
+    transformed = (kind.keys if shape.latent else kind.values) in QUANTISED
     name, target = packed if packed is not None else ("none", None)
+    combine = combine_kernel(
+        form.value_dim, transformed, floats, "" if packed is None else name, shape.chunked
+    )
+    blocks = -(-heads // combine.constants["HEADS"])
     targets, written = output_arguments(name, y if floats else None, target)
     arguments = (partial, partial.stride, *targets, sinks, Runtime.POSITIONS, heads, splits, shape.window)
     combined = Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
     return replace(attend(False), several=attend(True)), combined
 
 
+@cache
+def slope_pairs(shape: AttentionShape) -> Floats | None:
+    """float32 (H, 2), as `parts.slope_of` reads them; None without ALiBi."""
+    if not shape.slopes:
+        return None
+    return np.array([(slope, shape.rounded_slopes) for slope in shape.slopes], np.float32)
+
+
 def partial_numbers(shape: AttentionShape, sm_count: int) -> int:
     """float32 numbers of a row's partial results: an output of each head in each split."""
-    return shape.heads * splits_for(shape.kv_heads, sm_count) * (-(-shape.head_dim // GROUP) * GROUP + HEAD)
+    return shape.heads * splits_for(shape.kv_heads, sm_count) * (-(-shape.value_dim // GROUP) * GROUP + HEAD)
 
 
 def variants() -> Iterator[Kernel]:
@@ -196,11 +283,15 @@ def variants() -> Iterator[Kernel]:
         ("fp32", "fp32", 128),
     ):
         for several in (False, True):
-            yield kernel_for(CacheType(keys, values), dim, several)
-    for dim, transformed, floats, form in (
+            yield kernel_for(CacheType(keys, values), Form(dim), several)
+    for form in (Form(512), Form(576, 512), Form(128, alibi=1)):  # Gemma 4, DeepSeek, Baichuan
+        for several in (False, True):
+            yield kernel_for(CacheType("fp16", "fp16"), form, several)
+    for dim, transformed, floats, packed in (
         (64, False, True, ""),
         (128, False, False, "fp16"),
         (80, False, True, "bf16x2"),
         (128, True, True, "fp16"),
+        (512, False, True, ""),
     ):
-        yield combine_kernel(dim, transformed, floats, form)
+        yield combine_kernel(dim, transformed, floats, packed)

@@ -29,7 +29,7 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
-from engine.backends.cuda.kernels.attention.parts import HEAD, LOWEST
+from engine.backends.cuda.kernels.attention.parts import HEAD, LOWEST, unseen
 from engine.backends.cuda.kernels.common import LOG2_E, hadamard, warp_max, warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import store_four, write_bf16x2, write_fp16
 
@@ -40,6 +40,8 @@ D, GROUPS, DP = 64, 2, 64
 HEADS, ITEMS, WIDTH = 1, 2, 64
 """Heads of a block, their groups of 32 dimensions, and their dimensions."""
 HADAMARD, FLOATS, FORM = 0, 1, ""
+CHUNKED = 0
+"""See `parts`."""
 
 
 def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: float, lane: int) -> float:
@@ -92,9 +94,7 @@ def _combine(
     base = shared(4 * WIDTH)
     lane, warp, row = int32(thread() & 31), int32(thread() >> 5), int64(block_y())
     own = ld_i32(positions + 4 * row)
-    low = int32(own - window)
-    low = low if window > 0 and low > -1 else int32(-1)
-    begin = int32(int32(low + 1) >> 6)
+    begin = int32(int32(unseen(own, window) + 1) >> 6)
     count = int32(int32(int32(own >> 6) - begin) + 1)
     count = count if count < splits else splits
     first_head = int32(block_x() * HEADS)

@@ -11,7 +11,13 @@ FLASH_CAPABILITY, FLASH_DIM = 80, 256
 
 def takes_flash(capability: int, shape: AttentionShape) -> bool:
     """Whether flash attention supports this shape at this compute capability (times ten), if torch has it."""
-    return capability >= FLASH_CAPABILITY and shape.head_dim <= FLASH_DIM and shape.head_dim % 8 == 0
+    special = shape.latent or shape.slopes
+    return (
+        not special
+        and capability >= FLASH_CAPABILITY
+        and shape.head_dim <= FLASH_DIM
+        and shape.head_dim % 8 == 0
+    )
 
 
 def has_flash(device: Device, shape: AttentionShape) -> bool:

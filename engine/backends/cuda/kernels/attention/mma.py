@@ -15,6 +15,7 @@ from typing import Any
 from engine.backends.cuda.codegen.ptx import (
     barrier,
     block_x,
+    block_y,
     block_z,
     blocks_x,
     exp2,
@@ -43,7 +44,15 @@ from engine.backends.cuda.kernels.attention.kv_read import (
     scale_word,
     times_scale,
 )
-from engine.backends.cuda.kernels.attention.parts import LOWEST, rows_maximum, run_columns, sees
+from engine.backends.cuda.kernels.attention.parts import (
+    LOWEST,
+    leaning,
+    rows_maximum,
+    run_columns,
+    sees,
+    slope_of,
+    unseen,
+)
 from engine.backends.cuda.kernels.attention.stage import (
     COLUMNS,
     WARPS,
@@ -53,16 +62,18 @@ from engine.backends.cuda.kernels.attention.stage import (
     block_of,
     first_value,
     fragments,
+    own_index,
     own_position,
     share,
     share_maxima,
     stage,
-    unseen,
     write_partial,
 )
 
 D, GROUPS, DP = 64, 2, 64
 HADAMARD = 0
+ALIBI = CHUNKED = 0
+"""See `parts`."""
 SEVERAL = 0
 """1 for steps over several sequences; otherwise `runs` and `row_shift` are not used."""
 KEPT_FIRST = 0
@@ -154,39 +165,30 @@ def _outputs(
     a, b, c, d are words of values at positions 2 t, 2 t + 1, 2 t + 8, 2 t + 9; w0, w1 are the weights.
     """
     low, high = uint32(0x5410), uint32(0x7632)
-    x0, x1, x2, x3 = (
-        permute_bytes(a, b, low),
-        permute_bytes(a, b, high),
-        permute_bytes(c, d, low),
-        permute_bytes(c, d, high),
-    )
+    x0, x1 = permute_bytes(a, b, low), permute_bytes(a, b, high)
+    x2, x3 = permute_bytes(c, d, low), permute_bytes(c, d, high)
     return mma_fp16(x0, x1, x2, x3, w0, w1, o0 * less_a, o1 * less_b, o2 * less_a, o3 * less_b)
 
 
 def _softmax(
-    s0: float,
-    s1: float,
-    s2: float,
-    s3: float,
-    factor_a: float,
-    factor_b: float,
-    cap: float,
-    top_a: float,
-    top_b: float,
-    seen: int,
-) -> Any:
+    s0: float, s1: float, s2: float, s3: float, factor_a: float, factor_b: float, cap: float, top_a: float,
+    top_b: float, seen: int, p0: int, own_a: int, own_b: int, slope_a: float, rounded_a: float,
+    slope_b: float, rounded_b: float,
+) -> Any:  # fmt: skip
     """New maxima, the factors of earlier sums, and the weights of a tile's four scores of this lane.
 
-    s0 .. s3 are sums of products; `seen` has a bit for each that is visible.
+    s0 .. s3 are sums of products; `seen` has a bit for each that is visible. The rest is ALiBi's: the first
+    position, and the own position, slope and factor (`slope_of`) of both columns.
     """
     one, two, four, eight = (seen & 1) != 0, (seen & 2) != 0, (seen & 4) != 0, (seen & 8) != 0
     low = float32(LOWEST)
-    s0, s1 = base_two(s0, factor_a, cap) if one else low, base_two(s1, factor_b, cap) if two else low
-    s2, s3 = base_two(s2, factor_a, cap) if four else low, base_two(s3, factor_b, cap) if eight else low
-    new_a, new_b = (
-        maximum(top_a, rows_maximum(maximum(s0, s2))),
-        maximum(top_b, rows_maximum(maximum(s1, s3))),
-    )
+    p1 = int32(p0 + 8)
+    s0 = leaning(base_two(s0, factor_a, cap), slope_a, rounded_a, p0, own_a) if one else low
+    s1 = leaning(base_two(s1, factor_b, cap), slope_b, rounded_b, p0, own_b) if two else low
+    s2 = leaning(base_two(s2, factor_a, cap), slope_a, rounded_a, p1, own_a) if four else low
+    s3 = leaning(base_two(s3, factor_b, cap), slope_b, rounded_b, p1, own_b) if eight else low
+    new_a = maximum(top_a, rows_maximum(maximum(s0, s2)))
+    new_b = maximum(top_b, rows_maximum(maximum(s1, s3)))
     nothing = float32(0.0)
     s0, s1 = exp2(s0 - new_a) if one else nothing, exp2(s1 - new_b) if two else nothing
     s2, s3 = exp2(s2 - new_a) if four else nothing, exp2(s3 - new_b) if eight else nothing
@@ -194,10 +196,13 @@ def _softmax(
 
 
 def _begin(
-    out: Any, base: int, block: int, cap: float, g: int, t: int, warp: int, low_a: int, low_b: int
-) -> Any:
+    out: Any, base: int, block: int, cap: float, g: int, t: int, warp: int, low_a: int, low_b: int,
+    own_a: int, own_b: int, slope_a: float, rounded_a: float, slope_b: float, rounded_b: float,
+) -> Any:  # fmt: skip
     """Start the sums with position 0, which q4 stores whole: sets outputs, returns maxima and weight sums."""
     top_a, top_b, one, two = begun(base, cap, t, warp, low_a, low_b)
+    top_a = leaning(top_a, slope_a, rounded_a, int32(0), own_a)
+    top_b = leaning(top_b, slope_b, rounded_b, int32(0), own_b)
     for m in static(range(8 * VBLOCKS)):
         value = first_value(block, int32(int32(8 * g) + 64 * (m // 8) + m % 8))
         out[4 * (m // 2) + 2 * (m % 2)] = value if one > float32(0.0) else float32(0.0)
@@ -253,12 +258,9 @@ def _add_values(
     for j in static(range(min(VP, VBLOCKS - first))):
         for n in static(range(4)):
             v[4 * n], v[4 * n + 1], v[4 * n + 2], v[4 * n + 3] = _scaled_fp16x2(
-                vw[16 * j + 4 * n],
-                vw[16 * j + 4 * n + 1],
-                vw[16 * j + 4 * n + 2],
-                vw[16 * j + 4 * n + 3],
+                vw[16 * j + 4 * n], vw[16 * j + 4 * n + 1], vw[16 * j + 4 * n + 2], vw[16 * j + 4 * n + 3],
                 vs[4 * j + n],
-            )
+            )  # fmt: skip
         for i in static(range(16 * (first + j), 16 * (first + j) + 16, 4)):
             out[i], out[i + 1], out[i + 2], out[i + 3] = _outputs(
                 v[i % 16 // 4], v[4 + i % 16 // 4], v[8 + i % 16 // 4], v[12 + i % 16 // 4], w0, w1, less_a,
@@ -287,13 +289,14 @@ def _join(out: Any, base: int, g: int, t: int, warp: int) -> None:
 def _decode_loop(
     out: Any, keys: int, values: int, pages: int, table: int, base: int, chunk: int, end: int, last: int,
     lane: int, warp: int, low_a: int, own_a: int, low_b: int, own_b: int, factor_a: float, factor_b: float,
-    cap: float, top_a: float, top_b: float, sum_a: float, sum_b: float,
+    cap: float, top_a: float, top_b: float, sum_a: float, sum_b: float, slope_a: float, rounded_a: float,
+    slope_b: float, rounded_b: float,
 ) -> Any:  # fmt: skip
     """Process the split's chunks up to `end`, 16 positions per warp: adds to `out`, returns maxima and sums.
 
     Cache: addresses of keys, values and the block tables, where the run's begins at `table`; `last` is the
     run's last position. Of the two columns a and b: the last unseen position before the window, the row's
-    own position, score factor, maximum, sum.
+    own position, score factor, maximum, sum; slopes and factors as in `slope_of`.
     """
     g, t = int32(lane >> 2), int32(lane & 3)
     kw = registers(uint32(0), 8 * KP)
@@ -323,8 +326,9 @@ def _decode_loop(
                 s[0], s[1], s[2], s[3] = s[0] + means[0], s[1] + means[1], s[2] + means[0], s[3] + means[1]
         seen = sees(p0, low_a, own_a, low_b, own_b)
         top_a, top_b, less_a, less_b, s[0], s[1], s[2], s[3] = _softmax(
-            s[0], s[1], s[2], s[3], factor_a, factor_b, cap, top_a, top_b, seen
-        )
+            s[0], s[1], s[2], s[3], factor_a, factor_b, cap, top_a, top_b, seen,
+            p0, own_a, own_b, slope_a, rounded_a, slope_b, rounded_b,
+        )  # fmt: skip
         sum_a, sum_b = sum_a * less_a + (s[0] + s[2]), sum_b * less_b + (s[1] + s[3])
         w0, w1 = transpose_b16(pack_fp16(s[0], s[1])), transpose_b16(pack_fp16(s[2], s[3]))
         for h in static(range(0, VBLOCKS, VP)):
@@ -337,12 +341,14 @@ def _decode_loop(
 
 def _attend(
     keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, positions: int,
-    pages: int, runs: int, rows: int, ratio: int, scale: float, cap: float, window: int, row_shift: int,
+    pages: int, runs: int, slopes: int, rows: int, ratio: int, scale: float, cap: float, window: int,
+    row_shift: int,
 ) -> None:  # fmt: skip
     """Maximum, sum and output of each column over a split's positions. Grid (split, key/value head, columns).
 
-    Cache: addresses of keys, values, the rows' positions and the block table; `runs` as `Runtime.RUNS`. Input
-    q float32 (rows, H D) and output `partial`, strides in bytes. Numbers: rows, `ratio` query heads per
+    Cache: addresses of keys, values, the rows' positions and the block table; `runs` as `Runtime.RUNS`; with
+    ALIBI `slopes` are float32 (H, 2), see `slope_of`. Input q float32 (rows, H D) and output `partial`,
+    strides in bytes. Numbers: rows, `ratio` query heads per
     key/value head, scale, soft cap (0 for none), window (0 for none), `row_shift` (see `parts`).
     """
     wait_for_others()
@@ -370,19 +376,23 @@ def _attend(
         own_a = own_position(int32(2 * t), first, count, start, ratio)
         own_b = own_position(int32(int32(2 * t) + 1), first, count, start, ratio)
         low_a, low_b = unseen(own_a, window), unseen(own_b, window)
+        head = int32(block_y() * ratio)
+        slope_a, rounded_a = slope_of(slopes, own_index(int32(2 * t), first, count), ratio, head)
+        slope_b, rounded_b = slope_of(slopes, own_index(int32(int32(2 * t) + 1), first, count), ratio, head)
         factor_a, factor_b = lds_f32x2(int32(base + STATE + int32(8 * t)))
         top_a, top_b, sum_a, sum_b = float32(LOWEST), float32(LOWEST), float32(0.0), float32(0.0)
         out = registers(float32(0.0), 16 * VBLOCKS)
         if KEPT_FIRST == 1:
             if begins != 0:
                 top_a, top_b, sum_a, sum_b = _begin(
-                    out, base, values + place * V_BLOCK, cap, g, t, warp, low_a, low_b
-                )
+                    out, base, values + place * V_BLOCK, cap, g, t, warp, low_a, low_b, own_a, own_b, slope_a,
+                    rounded_a, slope_b, rounded_b,
+                )  # fmt: skip
             low_a, low_b = int32(max(low_a, int32(0))), int32(max(low_b, int32(0)))
         barrier()
         top_a, top_b, sum_a, sum_b = _decode_loop(
             out, keys, values, pages, table, base, chunk, end, last, lane, warp, low_a, own_a, low_b, own_b,
-            factor_a, factor_b, cap, top_a, top_b, sum_a, sum_b,
+            factor_a, factor_b, cap, top_a, top_b, sum_a, sum_b, slope_a, rounded_a, slope_b, rounded_b,
         )  # fmt: skip
         barrier()
         share_maxima(base, top_a, top_b, sum_a, sum_b)

@@ -14,10 +14,13 @@ from __future__ import annotations
 from typing import Any
 
 from engine.backends.cuda.codegen.ptx import (
+    bits_float,
     block_z,
     exp2,
+    float_bits,
     fma,
     ld_i32,
+    ldg_f32x2,
     maximum,
     reciprocal,
     shfl_xor_f32,
@@ -25,7 +28,7 @@ from engine.backends.cuda.codegen.ptx import (
     to_float,
     to_int,
 )
-from engine.backends.cuda.codegen.words import float32, int32, int64
+from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.common import LOG2_E, run_of
 
 CHUNK = 64
@@ -34,6 +37,10 @@ HEAD = 4
 """Numbers before a column's partial output: maximum and sum of its split, and two unused."""
 LOWEST = -1.0e30
 """Below every score. Finite, because the compiler assumes that infinities do not occur."""
+CHUNKED = 0
+"""1 if windows begin anew at each of their multiples."""
+ALIBI = 0
+"""1 if scores have ALiBi's part, 2 if that is rounded (`AttentionShape.rounded_slopes`)."""
 
 
 def row_of(column: int, ratio: int) -> int:
@@ -50,6 +57,42 @@ def run_columns(positions: int, runs: int, ratio: int, row_shift: int, columns: 
     start = int32(ld_i32(positions + 4 * int64(row)) - row)
     blocks = int32(block_z() - int32(first << row_shift))
     return start, int32(int32(first * ratio) + int32(blocks * columns)), stop, table
+
+
+def unseen(own: int, window: int) -> int:
+    """The last position before the window of a row, -1 if there is none."""
+    low = int32(own - window)
+    if CHUNKED == 1:
+        low = int32(int32(row_of(own, window) * window) - 1)
+        # The quotient of large numbers may be off by one.
+        low = int32(low - window) if low >= own else low
+        low = int32(low + window) if int32(own - low) > window else low
+    return low if window > 0 and low > -1 else int32(-1)
+
+
+def slope_of(slopes: int, index: int, ratio: int, first_head: int) -> Any:
+    """The slope of a column, and what multiplies its rounded products; zeros without ALiBi."""
+    slope, rounded = float32(0.0), float32(0.0)
+    if ALIBI > 0:
+        head = int32(first_head + int32(index - int32(row_of(index, ratio) * ratio)))
+        slope, rounded = ldg_f32x2(slopes + 8 * int64(head))
+    return slope, rounded
+
+
+def in_bf16(x: float) -> float:
+    """The nearest bfloat16, the even one of two."""
+    bits = uint32(float_bits(x))
+    half = uint32(uint32(0x7FFF) + uint32(uint32(bits >> uint32(16)) & uint32(1)))
+    return bits_float(uint32(uint32(bits + half) & uint32(0xFFFF0000)))
+
+
+def leaning(score: float, slope: float, rounded: float, place: int, own: int) -> float:
+    """A score in base 2, plus ALiBi's part for a key at `place` and a query at `own`."""
+    if ALIBI == 1:
+        return fma(slope * float32(LOG2_E), to_float(int32(place - own)), score)
+    if ALIBI == 2:
+        return fma(rounded * float32(LOG2_E), in_bf16(slope * in_bf16(to_float(place))), score)
+    return score
 
 
 def capped(score: float, cap: float) -> float:

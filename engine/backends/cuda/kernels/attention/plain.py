@@ -26,15 +26,27 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.attention.kv_read import element_fp32
-from engine.backends.cuda.kernels.attention.parts import HEAD, LOWEST, row_of, run_columns
-from engine.backends.cuda.kernels.attention.stage import base_two, block_of, own_position, unseen
+from engine.backends.cuda.kernels.attention.parts import (
+    HEAD,
+    LOWEST,
+    leaning,
+    row_of,
+    run_columns,
+    slope_of,
+    unseen,
+)
+from engine.backends.cuda.kernels.attention.stage import base_two, block_of, own_index, own_position
 from engine.backends.cuda.kernels.common import hadamard, warp_sum
 
 THREADS = 32
 COLUMNS = 4
 AT_ONCE = 4
-D, GROUPS, DP = 64, 2, 64
+D, GROUPS = 64, 2
+VGROUPS, DP = 2, 64
+"""Groups of a value's columns, and these columns."""
 HADAMARD = 0
+ALIBI = CHUNKED = 0
+"""See `parts`."""
 SEVERAL = 0
 """1 for steps over several sequences; otherwise `runs` and `row_shift` are not used."""
 K_BLOCK = K_ROW = K_SCALES = K_LIMIT = V_BLOCK = V_ROW = V_SCALES = V_LIMIT = 0
@@ -91,12 +103,14 @@ def _store(partial: int, partial_stride: int, index: int, ratio: int) -> int:
 
 def _attend_plain(
     keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, positions: int,
-    pages: int, runs: int, rows: int, ratio: int, scale: float, cap: float, window: int, row_shift: int,
+    pages: int, runs: int, slopes: int, rows: int, ratio: int, scale: float, cap: float, window: int,
+    row_shift: int,
 ) -> None:  # fmt: skip
     """Maximum, sum and output of each column over a split's positions. Grid (split, key/value head, columns).
 
-    Cache: addresses of keys, values, the rows' positions and the block table; `runs` as `Runtime.RUNS`. Input
-    q float32 (rows, H D) and output `partial`, strides in bytes. Numbers: rows, `ratio` query heads per
+    Cache: addresses of keys, values, the rows' positions and the block table; `runs` as `Runtime.RUNS`; with
+    ALIBI `slopes` are float32 (H, 2), see `slope_of`. Input q float32 (rows, H D) and output `partial`,
+    strides in bytes. Numbers: rows, `ratio` query heads per
     key/value head, scale, soft cap (0 for none), window (0 for none), `row_shift` (see `parts`).
     """
     wait_for_others()
@@ -113,11 +127,11 @@ def _attend_plain(
     if SEVERAL == 1:
         end = end if count > 0 else int32(-1)
     x = registers(float32(0.0), COLUMNS * GROUPS)
-    out = registers(float32(0.0), COLUMNS * GROUPS)
+    out = registers(float32(0.0), COLUMNS * VGROUPS)
     top = registers(float32(LOWEST), COLUMNS)
     total = registers(float32(0.0), COLUMNS)
     k = registers(float32(0.0), AT_ONCE * GROUPS)
-    v = registers(float32(0.0), AT_ONCE * GROUPS)
+    v = registers(float32(0.0), AT_ONCE * VGROUPS)
     s = registers(float32(0.0), AT_ONCE)
     if chunk <= end:
         for c in static(range(COLUMNS)):
@@ -134,23 +148,28 @@ def _attend_plain(
                         k[u * GROUPS + i] = _key(
                             keys + place * K_BLOCK, int32(min(int32(tile + u), stop)), int32(lane + 32 * i)
                         )
-                        v[u * GROUPS + i] = _value(
+                    for i in static(range(VGROUPS)):
+                        v[u * VGROUPS + i] = _value(
                             values + place * V_BLOCK, int32(min(int32(tile + u), stop)), int32(lane + 32 * i)
                         )
                 for c in static(range(COLUMNS)):
                     own = own_position(int32(c), first, count, start, ratio)
                     low, new = unseen(own, window), top[c]
+                    slope, rounded = slope_of(
+                        slopes, own_index(int32(c), first, count), ratio, int32(block_y() * ratio)
+                    )
                     for u in static(range(AT_ONCE)):
                         s[u] = float32(0.0)
                         for i in static(range(GROUPS)):
                             s[u] = s[u] + x[c * GROUPS + i] * k[u * GROUPS + i]
                         s[u] = base_two(warp_sum(s[u]), scale, cap)
+                        s[u] = leaning(s[u], slope, rounded, int32(tile + u), own)
                         s[u] = s[u] if int32(tile + u) > low and int32(tile + u) <= own else float32(LOWEST)
                         new = maximum(new, s[u])
                     less = exp2(top[c] - new)
                     top[c], total[c] = new, total[c] * less
-                    for i in static(range(GROUPS)):
-                        out[c * GROUPS + i] = out[c * GROUPS + i] * less
+                    for i in static(range(VGROUPS)):
+                        out[c * VGROUPS + i] = out[c * VGROUPS + i] * less
                     for u in static(range(AT_ONCE)):
                         weight = (
                             exp2(s[u] - new)
@@ -158,8 +177,8 @@ def _attend_plain(
                             else float32(0.0)
                         )
                         total[c] = total[c] + weight
-                        for i in static(range(GROUPS)):
-                            out[c * GROUPS + i] = out[c * GROUPS + i] + weight * v[u * GROUPS + i]
+                        for i in static(range(VGROUPS)):
+                            out[c * VGROUPS + i] = out[c * VGROUPS + i] + weight * v[u * VGROUPS + i]
                 tile = int32(tile + AT_ONCE)
             chunk = int32(chunk + blocks_x())
         for c in static(range(COLUMNS)):
@@ -167,5 +186,5 @@ def _attend_plain(
                 target = _store(partial, partial_stride, int32(first + c), ratio)
                 if lane == 0:
                     st_f32x2(target, top[c], total[c])
-                for i in static(range(GROUPS)):
-                    st_f32(target + 4 * HEAD + 4 * int64(lane + 32 * i), out[c * GROUPS + i])
+                for i in static(range(VGROUPS)):
+                    st_f32(target + 4 * HEAD + 4 * int64(lane + 32 * i), out[c * VGROUPS + i])

@@ -1,8 +1,8 @@
 """Attention of a large batch: gathers the visible keys and values as plain numbers and multiplies with torch.
 
-Layers without soft cap, sinks, an effective window or a float32 cache use torch's flash attention in fp16 if
-the device supports it for their heads. All others use `prefill_pieces`: torch's float32 attention would hold
-the scores of all positions at once, gigabytes for long prompts.
+Layers without soft cap, sinks, slopes, a latent, an effective window or a float32 cache use torch's flash
+attention in fp16 if the device supports it for their heads. All others use `prefill_pieces`: torch's float32
+attention would hold the scores of all positions at once, gigabytes for long prompts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.backends.base import AttentionShape
+from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.attention import prefill_pieces
 from engine.backends.cuda.kernels.kv_write.gather import gather_call, gather_kernel
 from engine.backends.cuda.kernels.rows import THREADS as COPY_THREADS
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 _SINKS = prefill_pieces.PLACES
-_KEYS, _VALUES, _QUERIES = _SINKS + 1, _SINKS + 2, _SINKS + 3
+_KEYS, _VALUES, _QUERIES, _SLOPES = _SINKS + 1, _SINKS + 2, _SINKS + 3, _SINKS + 4
 """Places of scratch memory."""
 Gather = Callable[[Bound, int, int, bool], tuple["torch.Tensor", "torch.Tensor"]]
 
@@ -37,11 +38,12 @@ def prefill_attention(
     shape: AttentionShape,
     sinks: int,
     flash: bool,
+    slopes: int = 0,
 ) -> TorchCall:
     """y = attention of q (T, H * D) over a layer's keys and values at `addresses`, for any number of rows.
 
-    The rows' own keys and values must be written. `sinks` is the address of H float32, or 0; `flash` says
-    whether the device `has_flash` for this shape.
+    The rows' own keys and values must be written. `sinks` is the address of H float32, or 0, `slopes` that of
+    `attention.slope_pairs`; `flash` says whether the device `has_flash` for this shape.
     """
     fp16 = flash and "fp32" not in (kind.keys, kind.values) and not (shape.soft_cap or sinks)
     gather = _gatherer(kind, addresses, shape)
@@ -49,17 +51,18 @@ def prefill_attention(
     def run(bound: Bound) -> None:
         count = bound.position + bound.rows
         whole = fp16 and not 0 < shape.window < count
-        sink = _sinks(bound, sinks, shape.heads) if sinks else None
+        sink = _copied(bound, sinks, shape.heads, _SINKS) if sinks else None
+        lean = _copied(bound, slopes, 2 * shape.heads, _SLOPES)[::2] if slopes else None
         if whole:
             keys, values = gather(bound, 0, count, True)
         with bound.device.torch_work():
             query = bound.tensor(q).view(-1, shape.heads, shape.head_dim)
-            out = bound.tensor(y).view(-1, shape.heads, shape.head_dim)
+            out = bound.tensor(y).view(-1, shape.heads, shape.value_dim)
             if whole:
                 room = bound.scratch(2 * query.numel(), _QUERIES)[: 2 * query.numel()]
                 out.copy_(fused(query, keys, values, shape.scale, room))
                 return
-            work = prefill_pieces.Softmax(query, out, shape, bound.position, bound.scratch, sink)
+            work = prefill_pieces.Softmax(query, out, shape, bound.position, bound.scratch, sink, lean)
         for first, size in work.pieces():
             keys, values = gather(bound, first, size, False)
             with bound.device.torch_work():
@@ -67,19 +70,32 @@ def prefill_attention(
         with bound.device.torch_work():
             work.end()
 
+    kernels, scratch_sizes = _needs(kind, shape, fp16, bool(sinks), bool(slopes))
+    return TorchCall(
+        run, (q, *touched(addresses)), (y,), tuple(kernels), q.on_logit_rows, q.copies, scratch_sizes
+    )
+
+
+def _needs(
+    kind: CacheType, shape: AttentionShape, fp16: bool, sinks: bool, slopes: bool
+) -> tuple[list[Kernel], dict[int, ScratchSize]]:
+    """A call's kernels and scratch memory; `fp16` says whether it may use flash attention."""
     variants = [fp16] if fp16 and not shape.window else [False, fp16] if fp16 else [False]
-    sides = ((KEYS, kind.keys), (VALUES, kind.values))
+    sides = ((KEYS, kind.keys), *(() if shape.latent else ((VALUES, kind.values),)))
     kernels = [gather_kernel(side, name, shape.head_dim, form) for side, name in sides for form in variants]
     scratch_sizes: dict[int, ScratchSize] = {}
-    if sinks:
+    if sinks or slopes:
         kernels.append(columns_kernel())
+    if sinks:
         scratch_sizes[_SINKS] = ScratchSize(4 * shape.heads)
+    if slopes:
+        scratch_sizes[_SLOPES] = ScratchSize(8 * shape.heads)
     if False in variants:
         scratch_sizes |= prefill_pieces.scratch_sizes(shape)
     if fp16:
         scratch_sizes[_QUERIES] = ScratchSize(row=2 * shape.heads * shape.head_dim)
     number = shape.kv_heads * shape.head_dim
-    for place in (_KEYS, _VALUES):
+    for place in (_KEYS,) if shape.latent else (_KEYS, _VALUES):
         scratch_sizes[place] = ScratchSize(4 * number * prefill_pieces.PIECE)
         if fp16:
             most = 2 * number
@@ -88,9 +104,7 @@ def prefill_attention(
                 if shape.window
                 else ScratchSize(position=most)
             )
-    return TorchCall(
-        run, (q, *touched(addresses)), (y,), tuple(kernels), q.on_logit_rows, q.copies, scratch_sizes
-    )
+    return kernels, scratch_sizes
 
 
 def _gatherer(kind: CacheType, addresses: tuple[int, int], shape: AttentionShape) -> Gather:
@@ -107,18 +121,21 @@ def _gatherer(kind: CacheType, addresses: tuple[int, int], shape: AttentionShape
                 count, shape.kv_heads, shape.head_dim
             )
 
-        return side(KEYS, kind.keys, addresses[0], _KEYS), side(VALUES, kind.values, addresses[1], _VALUES)
+        keys = side(KEYS, kind.keys, addresses[0], _KEYS)
+        if shape.latent:
+            return keys, keys[:, :, : shape.latent]
+        return keys, side(VALUES, kind.values, addresses[1], _VALUES)
 
     return gather
 
 
-def _sinks(bound: Bound, address: int, heads: int) -> torch.Tensor:
-    """The `heads` float32 at an address, copied into a tensor."""
+def _copied(bound: Bound, address: int, count: int, place: int) -> torch.Tensor:
+    """The `count` float32 at an address, copied into a tensor."""
     import torch
 
-    room = bound.scratch(4 * heads, _SINKS)
-    arguments = (address, 0, 0, room.data_ptr(), 0, heads)
-    bound.launch(Call(columns_kernel(), lambda _: (1, -(-heads // COPY_THREADS), 1), arguments, (), ()))
+    room = bound.scratch(4 * count, place)
+    arguments = (address, 0, 0, room.data_ptr(), 0, count)
+    bound.launch(Call(columns_kernel(), lambda _: (1, -(-count // COPY_THREADS), 1), arguments, (), ()))
     return room.view(torch.float32)
 
 

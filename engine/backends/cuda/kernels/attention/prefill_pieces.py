@@ -25,8 +25,8 @@ SCORE_BYTES = 128 << 20
 """Maximum size of these scores; with many heads fewer rows are computed at once."""
 _FLOOR = -1e30
 """The initial highest score of a row: below all scores, and finite, so that no difference is NaN."""
-_SCORES, _HEADS, _STATE, _MASKS = range(4)
-PLACES = 4
+_SCORES, _HEADS, _STATE, _MASKS, _PLACES = range(5)
+PLACES = 5
 """Number of scratch places used, from 0 on."""
 
 
@@ -37,24 +37,28 @@ def _rows_at_once(shape: AttentionShape) -> int:
 def scratch_sizes(shape: AttentionShape) -> dict[int, ScratchSize]:
     """Scratch memory for everything except the gathered pieces."""
     rows = _rows_at_once(shape)
-    return {
+    sizes = {
         _SCORES: ScratchSize(4 * shape.heads * rows * PIECE),
         _HEADS: ScratchSize(4 * shape.heads * rows * shape.head_dim),
         _STATE: ScratchSize(row=4 * 4 * shape.heads),
         _MASKS: ScratchSize(rows * PIECE),
     }
+    if shape.slopes:
+        sizes[_PLACES] = ScratchSize(4 * PIECE * (shape.heads if shape.rounded_slopes else rows))
+    return sizes
 
 
 class Softmax:
-    """Attention of `query` (T, H, D) float32, at positions from `position` on, into `out` (T, H, D).
+    """Attention of `query` (T, H, D) float32, at positions from `position` on, into `out` (T, H, Dv).
 
     `scratch` gives memory as `Bound.scratch` does, in the sizes of `scratch_sizes`. `sinks` are H float32
-    scores that all rows see and that have no value, or None.
+    scores that all rows see and that have no value, or None, `slopes` H float32 of ALiBi, or None.
     """
 
     def __init__(
         self, query: torch.Tensor, out: torch.Tensor, shape: AttentionShape, position: int,
         scratch: Callable[[int, int], torch.Tensor], sinks: torch.Tensor | None,
+        slopes: torch.Tensor | None = None,
     ) -> None:  # fmt: skip
         import torch
 
@@ -65,6 +69,7 @@ class Softmax:
             position,
             scratch,
         )
+        self._slopes = slopes
         rows, groups = len(query), shape.kv_heads
         size = 4 * 4 * shape.heads * rows
         state = scratch(size, _STATE)[:size].view(torch.float32).view(4, groups, -1, rows, 1)
@@ -75,16 +80,22 @@ class Softmax:
 
     def pieces(self) -> Iterator[tuple[int, int]]:
         """Yield the first position and the length of each piece that some row sees."""
-        window, end = self._shape.window, self._position + len(self._query)
-        first = max(0, self._position - window + 1) if window else 0
+        first, end = self._first(self._position), self._position + len(self._query)
         return ((start, min(PIECE, end - start)) for start in range(first, end, PIECE))
 
+    def _first(self, own: int) -> int:
+        """The first position that the row at this one sees."""
+        window = self._shape.window
+        if self._shape.chunked:
+            return own - own % window
+        return max(0, own - window + 1) if window else 0
+
     def take(self, first: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Add a piece: keys and values (S, G, D) float32 of positions from `first` on."""
-        window, step = self._shape.window, _rows_at_once(self._shape)
+        """Add a piece: keys (S, G, D) and values (S, G, Dv) float32 of positions from `first` on."""
+        step = _rows_at_once(self._shape)
         for start in range(0, len(self._query), step):
             stop = min(start + step, len(self._query))
-            low = max(first, self._position + start - window + 1) if window else first
+            low = max(first, self._first(self._position + start))
             high = min(first + len(keys), self._position + stop)
             if low < high:
                 self._rows(
@@ -96,7 +107,7 @@ class Softmax:
         import torch
 
         shape, rows, seen = self._shape, stop - start, len(keys)
-        groups, dim = shape.kv_heads, shape.head_dim
+        groups, dim, value_dim = shape.kv_heads, shape.head_dim, shape.value_dim
         each = shape.heads // groups
         heads = self._room((groups, each, rows, dim), _HEADS)
         torch.mul(
@@ -107,6 +118,8 @@ class Softmax:
         if shape.soft_cap:
             scores.div_(shape.soft_cap).tanh_().mul_(shape.soft_cap)
         scores = scores.view(groups, each, rows, seen)
+        if self._slopes is not None:
+            self._lean(scores, self._slopes.view(groups, each, 1, 1), self._position + start, low)
         self._hide(scores, self._position + start, low)
         top, total, new, sums = (
             part[:, :, start:stop] for part in (self._top, self._total, self._new, self._sum)
@@ -117,10 +130,29 @@ class Softmax:
         factor = top.sub_(new).exp_()
         torch.sum(scores, -1, keepdim=True, out=sums)
         total.mul_(factor).add_(sums)
-        torch.bmm(scores.view(groups, -1, seen), values.transpose(0, 1), out=heads.view(groups, -1, dim))
-        out = self._out[start:stop].view(rows, groups, each, dim).permute(1, 2, 0, 3)
-        out.mul_(factor).add_(heads)
+        found = self._room((groups, each, rows, value_dim), _HEADS)
+        torch.bmm(
+            scores.view(groups, -1, seen), values.transpose(0, 1), out=found.view(groups, -1, value_dim)
+        )
+        out = self._out[start:stop].view(rows, groups, each, value_dim).permute(1, 2, 0, 3)
+        out.mul_(factor).add_(found)
         top.copy_(new)
+
+    def _lean(self, scores: torch.Tensor, slopes: torch.Tensor, position: int, low: int) -> None:
+        """Add ALiBi's part; `position` is that of the first row, `low` that of the first score."""
+        import torch
+
+        rows, seen = scores.shape[2:]
+        places = torch.arange(low, low + seen, device=scores.device)
+        if self._shape.rounded_slopes:
+            products = self._room((*slopes.shape[:3], seen), _PLACES)
+            torch.mul(slopes, places.bfloat16().float(), out=products)
+            scores.add_(products.bfloat16().float(), alpha=self._shape.rounded_slopes)
+            return
+        own = torch.arange(position, position + rows, device=scores.device)
+        away = self._room((rows, seen), _PLACES)
+        away.copy_(places[None] - own[:, None])
+        torch.addcmul(scores, slopes, away, out=scores)
 
     def _hide(self, scores: torch.Tensor, position: int, low: int) -> None:
         """Set the scores of positions that a row does not see to minus infinity.
@@ -130,15 +162,16 @@ class Softmax:
         import torch
 
         rows, seen = scores.shape[2:]
-        window = self._shape.window
-        after, before = low + seen - 1 > position, window > 0 and low <= position + rows - 1 - window
+        after, before = low + seen - 1 > position, low < self._first(position + rows - 1)
         own = torch.arange(position, position + rows, device=scores.device)[:, None]
         places = torch.arange(low, low + seen, device=scores.device)[None]
         masks = self._scratch(rows * seen, _MASKS)[: rows * seen].view(torch.bool).view(rows, seen)
         if after:
             scores.masked_fill_(torch.gt(places, own, out=masks), -torch.inf)
         if before:
-            scores.masked_fill_(torch.le(places, own - window, out=masks), -torch.inf)
+            window = self._shape.window
+            first = own - own % window if self._shape.chunked else own - (window - 1)
+            scores.masked_fill_(torch.lt(places, first, out=masks), -torch.inf)
 
     def _room(self, sizes: tuple[int, ...], place: int) -> torch.Tensor:
         """float32 of this shape in scratch memory."""
@@ -150,4 +183,4 @@ class Softmax:
     def end(self) -> None:
         """Divide by the sums: `out` is now the attention."""
         rows, groups = len(self._query), self._shape.kv_heads
-        self._out.view(rows, groups, -1, self._shape.head_dim).permute(1, 2, 0, 3).div_(self._total)
+        self._out.view(rows, groups, -1, self._shape.value_dim).permute(1, 2, 0, 3).div_(self._total)

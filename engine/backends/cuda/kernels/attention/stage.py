@@ -211,15 +211,14 @@ def write_partial(base: int, partial: int, partial_stride: int, first: int, coun
         i = int32(i + 1)
 
 
+def own_index(column: int, first: int, count: int) -> int:
+    """The number of a block's column among all, that of the last one for columns past it."""
+    return int32(first + (column if column < count else int32(count - 1)))
+
+
 def own_position(column: int, first: int, count: int, start: int, ratio: int) -> int:
     """The position of a column's row; columns past the last use the last one's."""
-    return int32(start + row_of(int32(first + (column if column < count else int32(count - 1))), ratio))
-
-
-def unseen(own: int, window: int) -> int:
-    """The last position before the window of a row, -1 if there is none."""
-    low = int32(own - window)
-    return low if window > 0 and low > -1 else int32(-1)
+    return int32(start + row_of(own_index(column, first, count), ratio))
 
 
 def block_of(pages: int, table: int, chunk: int) -> int:

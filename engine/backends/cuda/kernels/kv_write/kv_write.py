@@ -121,7 +121,7 @@ def _take_key(q: Any, k: Any, block: Any, position: Any, ratio: Any, entries: An
     Its `ratio` query heads are adjacent at q. `block` is the address of the
     cache block that holds `position`.
     """
-    lane = int32(thread())
+    lane = int32(thread() & 31)  # which says to the compiler that whole groups lie within a vector
     x = registers(float32(0.0), GROUPS)
     for j in static(range(GROUPS)):
         x[j] = _element(k, int32(32 * j + lane))
@@ -165,7 +165,7 @@ def _take_key(q: Any, k: Any, block: Any, position: Any, ratio: Any, entries: An
 
 def _take_value(v: Any, block: Any, position: Any, entries: Any) -> None:
     """One value at v: q4 becomes entries in shared memory, other formats go to the cache."""
-    lane, slot = int32(thread()), int32(position & 255)
+    lane, slot = int32(thread() & 31), int32(position & 255)
     x = registers(float32(0.0), GROUPS)
     for j in static(range(GROUPS)):
         x[j] = _element(v, int32(32 * j + lane))
@@ -277,27 +277,31 @@ def kv_write_kernel(keys: str, values: str, head_dim: int) -> Kernel:
     }  # fmt: skip
     most, blocks = (128, 16) if keys in QUANTISED or values == "q4" else (64, 32)
     if k.groups > 8 and most > 64:
-        most, blocks = 248, 8
+        most, blocks = 255, 8
     return Kernel(
         f"kv_write_{keys}_{values}_{head_dim}", _kv_write, "l" * 11 + "iiii", 32, most, constants, blocks
     )
 
 
 def kv_write_calls(
-    kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape
+    kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buffer, v: Buffer | None, shape: AttentionShape
 ) -> Operation:
-    """Write k, v (T, G D) into a layer's cache at `addresses`; q (T, H D) guides the rounding of keys."""
-    kernel = kv_write_kernel(kind.keys, kind.values, shape.head_dim)
-    reads, writes = (q, k, v), touched(addresses)
+    """Write k, v (T, G D) into a layer's cache at `addresses`; q (T, H D) guides the rounding of keys. Latent
+    attention has no v.
+    """
+    kernel = kv_write_kernel(kind.keys, "fp16" if v is None else kind.values, shape.head_dim)
+    reads, writes = (q, k) if v is None else (q, k, v), touched(addresses)
+    values = (0, 0) if v is None else (v, v.stride)
+    sides = 1 if v is None else 2
     groups = Layout(KEYS, kind.keys, shape.head_dim).groups
 
     def call(first: int, count: int | None) -> Call:
         """All rows of a small batch, or `count` rows of a large one from `first` on."""
-        arguments = (q, q.stride, k, k.stride, v, v.stride, *addresses, Runtime.POSITIONS, Runtime.PAGES)
+        arguments = (q, q.stride, k, k.stride, *values, *addresses, Runtime.POSITIONS, Runtime.PAGES)
         numbers = (shape.heads // shape.kv_heads, groups, first, int(count is None))
         return Call(
             kernel,
-            lambda rows: (shape.kv_heads, rows if count is None else count, 2),
+            lambda rows: (shape.kv_heads, rows if count is None else count, sides),
             (*arguments, Runtime.RUNS, *numbers),
             reads,
             writes,

@@ -91,6 +91,17 @@ def _scratch_sizes(
     return scratch_sizes
 
 
+def scratch_sizes(weights: Sequence[WeightSpec], width: int) -> dict[int, ScratchSize]:
+    """Scratch memory for products of parts of rows that are `width` columns wide."""
+    kind = dense_type(weights[0])
+    sizes = {_WEIGHT: ScratchSize(max(product_scratch(weight) for weight in weights))}
+    if kind != "fp32":
+        sizes[_X] = ScratchSize(row=2 * padded(width))
+    if kind == "fp16":
+        sizes[_FACTORS] = ScratchSize(row=4)
+    return sizes
+
+
 def _dtype(kind: str) -> Any:
     import torch
 
@@ -109,7 +120,7 @@ class _Input:
     factors: torch.Tensor | None
 
 
-def _input(bound: Bound, x: Buffer, kind: str, rows: int) -> _Input:
+def converted(bound: Bound, x: Buffer, kind: str, rows: int) -> _Input:
     """Convert x to `kind` in scratch memory."""
     import torch
 
@@ -144,7 +155,7 @@ def _multiply(device: Device, x: torch.Tensor, rows: torch.Tensor, y: torch.Tens
         torch.mm(x, rows.T, out_dtype=torch.float32, out=y)
 
 
-def _product(bound: Bound, weight: WeightSpec, x: torch.Tensor, y: torch.Tensor, add: bool) -> None:
+def product(bound: Bound, weight: WeightSpec, x: torch.Tensor, y: torch.Tensor, add: bool) -> None:
     """y = x W^T, in pieces if the matrix is unpacked; `add` adds to y."""
     assert isinstance(weight, CudaWeight)
     n, k = weight.shape
@@ -207,7 +218,7 @@ def product_call(parts: Sequence[Part], x: Buffer, sm_count: int) -> TorchCall:
         for part in sorted(long, key=lambda part: dense_type(part.weight)):
             kind = dense_type(part.weight)
             if kind not in inputs:
-                inputs = {kind: _input(bound, x, kind, bound.rows)}
+                inputs = {kind: converted(bound, x, kind, bound.rows)}
             _part(bound, part, inputs[kind])
 
     residuals = [part.residual for part in parts if part.residual is not None]
@@ -236,7 +247,7 @@ def _part(bound: Bound, part: Part, x: _Input) -> None:
         bound.launch(Call(before_kernel(), row_blocks(rows), arguments, (), (y,)))
     with bound.device.torch_work():
         target = bound.tensor(y)
-    _product(bound, part.weight, x.rows, target, add)
+    product(bound, part.weight, x.rows, target, add)
     if factors:
         bound.launch(Call(after_kernel(), row_blocks(rows), (y, y.stride, factors, y.width), (), (y,)))
 
@@ -277,7 +288,7 @@ def expert_product_call(
             if short_passes(weight, count):
                 _expert_in_passes(bound, weight, x, own, y)
             else:
-                rows = rows or _input(bound, x, kind, bound.rows)
+                rows = rows or converted(bound, x, kind, bound.rows)
                 _expert(bound, weight, rows, own, y)
         if bias_address:
             arguments = (
@@ -336,7 +347,7 @@ def _expert(bound: Bound, weight: WeightSpec, x: _Input, places: torch.Tensor, y
             .view(torch.float32)
             .view(count, width)
         )
-    _product(bound, weight, some, result, False)
+    product(bound, weight, some, result, False)
     with bound.device.torch_work():
         if x.factors is not None:
             result.mul_(x.factors.index_select(0, places)[:, None])
