@@ -276,8 +276,8 @@ def kv_write_kernel(keys: str, values: str, head_dim: int) -> Kernel:
         "V_SCALES": v.scales, "V_FIRST": v.first,
     }  # fmt: skip
     most, blocks = (128, 16) if keys in QUANTISED or values == "q4" else (64, 32)
-    if k.groups > 8 and most > 64:
-        most, blocks = 255, 8
+    if k.groups > 4 and most > 64:
+        most, blocks = (168, 12) if k.groups <= 8 else (255, 8)
     return Kernel(
         f"kv_write_{keys}_{values}_{head_dim}", _kv_write, "l" * 11 + "iiii", 32, most, constants, blocks
     )
