@@ -62,6 +62,7 @@ from engine.models.architectures.modernbert import EURO_BERT, MODERN_BERT, NOMIC
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
+from engine.models.architectures.nemotron_nas import NEMOTRON_NAS
 from engine.models.architectures.olmo import OLMO
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
 from engine.models.architectures.olmo_hybrid import OLMO_HYBRID
@@ -91,6 +92,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     INTERNLM3, EXAONE_3, EXAONE_MIXTURE, MISTRAL_4, MAMBA_2, BAMBA, HELIUM, OLMO, CWM, JAIS_2, BITNET,
     QWEN, BAICHUAN, ORION, XVERSE, MAMBA, JAMBA,
     TRINITY, LFM3, SOLAR_OPEN, HUNYUAN_3, GRANITE_SLIDING, HYPER_CLOVA, VAULT_GEMMA, YOUTU, MELLUM,
-    FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID,
+    FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID, NEMOTRON_NAS,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING,
 )  # fmt: skip
