@@ -41,12 +41,12 @@ def _blocks(blocks: Any, heads: int, width: int) -> tuple[tuple[int, ...], list[
     """The key/value heads and the features inside the feed-forward part of each layer, 0 where there is no
     such part.
     """
-    halves = [
+    parts = [
         (block.get("attention"), block.get("ffn")) if isinstance(block, Mapping) else (None, None)
         for block in (blocks if isinstance(blocks, list) else [None])
     ]
     counts, widths = [], []
-    for attention, feed in halves:
+    for attention, feed in parts:
         if not isinstance(attention, Mapping) or not isinstance(feed, Mapping):
             raise BadCheckpoint(
                 _(
