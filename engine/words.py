@@ -19,7 +19,10 @@ from typing import Any
 
 import resources
 
-__all__ = ["N_", "Words", "_", "english", "language", "languages", "ngettext", "set_language", "translate"]
+__all__ = [
+    "N_", "Words", "_", "english", "in_sentence", "language", "languages", "ngettext", "set_language",
+    "translate",
+]  # fmt: skip
 
 FOLDER = Path(resources.__file__).parent / "languages"
 """`CODE/LC_MESSAGES/inglenook.po` and `.mo` for each language."""
@@ -113,6 +116,11 @@ def _worded(source: str, found: str, values: dict[str, object], **plain: object)
     words = Words(_State.numbers.vformat(found, (), values))
     words.english = source.format(**{**{name: english(value) for name, value in values.items()}, **plain})
     return words
+
+
+def in_sentence(label: str) -> str:
+    """A label within a sentence: in lower case in English; other languages keep their own capitals."""
+    return label.lower() if _State.code == "en" else label
 
 
 def english(text: object) -> Any:

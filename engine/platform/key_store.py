@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.words import _
+from engine.words import _, translate
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -43,7 +43,7 @@ class KeyStore:
             return _(
                 "This system has no keyring that can be used, so the {what} is kept only until "
                 "the program ends.",
-                what=self.what,
+                what=translate(self.what),
             )
         from keyring.errors import KeyringError
 
@@ -53,7 +53,7 @@ class KeyStore:
             return _(
                 "The system's keyring did not take the {what} ({reason}), so it is kept only "
                 "until the program ends.",
-                what=self.what,
+                what=translate(self.what),
                 reason=_reason(error),
             )
         self.session = ""
@@ -85,7 +85,7 @@ class KeyStore:
             return _(
                 "The system's keyring did not give the {what} up ({reason}); remove the entry "
                 "{service} there.",
-                what=self.what,
+                what=translate(self.what),
                 reason=_reason(error),
                 service=SERVICE,
             )
@@ -98,7 +98,7 @@ class KeyStore:
     def _invalid(self) -> str:
         return _(
             "That is not a {what}: it may hold letters, digits and signs only, without blanks between them.",
-            what=self.what,
+            what=translate(self.what),
         )
 
     def _from_keyring(self) -> str:

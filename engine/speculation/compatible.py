@@ -82,8 +82,8 @@ def _problem(target: Vocabulary, draft: Vocabulary) -> str:
             shown_2=_shown(theirs[different]),
         )
     return (
-        _extra(target, draft, "model", _("draft model"))
-        or _extra(draft, target, _("draft model"), "model")
+        _extra(target, draft, _("model"), _("draft model"))
+        or _extra(draft, target, _("draft model"), _("model"))
         or _ends(target, draft)
     )
 

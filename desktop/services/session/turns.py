@@ -228,12 +228,15 @@ class Turns:
             return self._begin(context, edited.id)
         self._visible.show_path()
         if not is_last:
-            what = "reply" if message.role == "assistant" else "message"
             self._signals.notice.emit(
                 _(
-                    "The messages after it are kept with the earlier version of the {what}. Use "
-                    "the arrows below it to go there.",
-                    what=what,
+                    "The messages after it are kept with the earlier version of the reply. Use the arrows "
+                    "below it to go there."
+                )
+                if message.role == "assistant"
+                else _(
+                    "The messages after it are kept with the earlier version of the message. Use the "
+                    "arrows below it to go there."
                 ),
                 "info",
             )

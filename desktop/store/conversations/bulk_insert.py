@@ -21,6 +21,7 @@ from desktop.store.database.chunked_writes import ChunkedWrites
 from desktop.store.database.database import Database
 from desktop.store.database.errors import missing
 from desktop.store.transfer.records import ConversationRecord, Imported, MessageRecord
+from engine.words import N_
 
 __all__ = ["OWN", "RecordWriter", "chain_key", "conversation_ids", "discard_unfinished", "read_whole"]
 
@@ -231,7 +232,7 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
         (conversation_id,),
     ).fetchone()
     if head is None:
-        raise missing("chat", conversation_id)
+        raise missing(N_("chat"), conversation_id)
     keys = _message_keys(database, conversation_id)
     messages = tuple(_record(row, keys) for row in database.execute(
         "SELECT id, parent_id, role, text, state, created_at, stats, deleted, shown_child, data, raw, "

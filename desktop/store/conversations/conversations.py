@@ -103,7 +103,7 @@ class ConversationStore:
             (conversation_id,),
         ).fetchone()
         if row is None:
-            raise missing("chat", conversation_id)
+            raise missing(N_("chat"), conversation_id)
         return ConversationSummary._make(row)
 
     def get(self, conversation_id: int) -> Conversation:
@@ -114,7 +114,7 @@ class ConversationStore:
             (conversation_id,),
         ).fetchone()
         if row is None:
-            raise missing("chat", conversation_id)
+            raise missing(N_("chat"), conversation_id)
         (number, title, created, updated, deleted, settings, prompt, model_path, folder, pinned, persona,
          inherits, cast, kind, local_only) = row  # fmt: skip
         return Conversation(
@@ -160,7 +160,7 @@ class ConversationStore:
                 folder_id is not None
                 and not self._database.execute("SELECT 1 FROM folders WHERE id = ?", (folder_id,)).fetchone()
             ):
-                raise missing("folder", folder_id)
+                raise missing(N_("folder"), folder_id)
             for conversation_id in conversation_ids:
                 self._set(conversation_id, "folder_id = ?", folder_id)
 
@@ -378,7 +378,7 @@ class ConversationStore:
             f"UPDATE conversations SET {assignment} WHERE id = ?", (*values, conversation_id)
         ).rowcount
         if not changed:
-            raise missing("chat", conversation_id)
+            raise missing(N_("chat"), conversation_id)
 
     def _touch(self, conversation_id: int, now: float) -> None:
         self._database.execute("UPDATE conversations SET updated_at = ? WHERE id = ?", (now, conversation_id))

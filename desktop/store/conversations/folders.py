@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import missing
-from engine.words import _
+from engine.words import N_, _
 
 __all__ = ["DEEPEST", "Folder", "FolderStore", "Removal"]
 
@@ -71,7 +71,7 @@ class FolderStore:
     def get(self, folder_id: int) -> Folder:
         row = self._database.execute(f"SELECT {_COLUMNS} FROM folders WHERE id = ?", (folder_id,)).fetchone()
         if row is None:
-            raise missing("folder", folder_id)
+            raise missing(N_("folder"), folder_id)
         return _folder(row)
 
     def above(self, folder_id: int | None) -> tuple[Folder, ...]:
@@ -195,7 +195,7 @@ class FolderStore:
         if not self._database.execute(
             f"UPDATE folders SET {assignment} WHERE id = ?", (value, folder_id)
         ).rowcount:
-            raise missing("folder", folder_id)
+            raise missing(N_("folder"), folder_id)
 
     def _siblings(self, parent_id: int | None) -> list[int]:
         rows = self._database.execute(

@@ -10,6 +10,7 @@ from desktop.store.conversations.records import NOTEBOOK, StoredMessage, auto_ti
 from desktop.store.conversations.tree import Node, Tree
 from desktop.store.database.database import Database
 from desktop.store.database.errors import missing
+from engine.words import N_
 
 __all__ = ["first_title", "read_ancestry", "read_message", "read_path", "read_tree"]
 
@@ -20,7 +21,7 @@ def read_message(database: Database, message_id: int) -> StoredMessage:
     """One message, deleted or not. Raises `StoreError` for an unknown id."""
     row = database.execute(f"SELECT {_COLUMNS} FROM messages WHERE id = ?", (message_id,)).fetchone()
     if row is None:
-        raise missing("message", message_id)
+        raise missing(N_("message"), message_id)
     siblings = database.execute(
         "SELECT id FROM messages WHERE conversation_id = ? AND parent_id IS ? AND (deleted = 0 OR id = ?) "
         "ORDER BY id",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import missing
-from engine.words import _
+from engine.words import N_, _
 
 __all__ = ["LARGEST_IMAGE", "Persona", "PersonaStore"]
 
@@ -53,7 +53,7 @@ class PersonaStore:
             f"SELECT {_COLUMNS} FROM personas WHERE id = ?", (persona_id,)
         ).fetchone()
         if row is None:
-            raise missing("persona", persona_id)
+            raise missing(N_("persona"), persona_id)
         return _persona(row)
 
     def save(self, persona: Persona) -> Persona:
@@ -78,7 +78,7 @@ class PersonaStore:
         """The picture as the bytes of its file; empty for none."""
         row = self._database.execute("SELECT image FROM personas WHERE id = ?", (persona_id,)).fetchone()
         if row is None:
-            raise missing("persona", persona_id)
+            raise missing(N_("persona"), persona_id)
         return bytes(row[0])
 
     def set_image(self, persona_id: int, data: bytes) -> None:
@@ -105,7 +105,7 @@ class PersonaStore:
         if not self._database.execute(
             f"UPDATE personas SET {assignment} WHERE id = ?", (*values, persona_id)
         ).rowcount:
-            raise missing("persona", persona_id)
+            raise missing(N_("persona"), persona_id)
 
 
 _COLUMNS = "id, name, avatar, system_prompt, preset, model_path, deleted"

@@ -11,7 +11,7 @@ from typing import Any
 
 from desktop.store.database.integrity_marker import request_check
 from engine.printable import one_line
-from engine.words import _
+from engine.words import _, translate
 
 __all__ = ["Damaged", "DiskFull", "Gone", "Rows", "StoreError", "is_damage", "missing", "translated"]
 
@@ -49,11 +49,11 @@ class Damaged(StoreError):
 
 
 def missing(what: str, number: int) -> StoreError:
-    """The error for an id that is not in the database."""
+    """The error for an id that is not in the database; `what` is marked by `N_`."""
     return StoreError(
         _(
             "There is no {what} number {number}. It may have been deleted in another window.",
-            what=what,
+            what=translate(what),
             number=number,
         )
     )

@@ -12,7 +12,7 @@ from desktop.views.widgets.menu_button import IconMenuButton
 from engine.core import ModelInfo, nearest_level
 from engine.settings import ThinkingSettings, setting_info
 from engine.settings.thinking import AUTO
-from engine.words import _
+from engine.words import _, in_sentence
 
 __all__ = ["ThinkingPicker"]
 
@@ -45,11 +45,11 @@ class ThinkingPicker(IconMenuButton):
         if not levels:
             return
         words_of = dict(setting_info(ThinkingSettings.__dataclass_fields__["thinking"]).choices)
-        automatic = words_of[AUTO] if not default else f"{words_of[AUTO]} ({words_of[default].lower()})"
+        automatic = words_of[AUTO] if not default else f"{words_of[AUTO]} ({in_sentence(words_of[default])})"
         level = nearest_level(asked, levels, default)
         words = words_of[level or default or AUTO]
         self.setText(f" {words}")  # the space separates the text from the icon
-        name = _("Thinking: {words}", words=words.lower() if level else automatic.lower())
+        name = _("Thinking: {words}", words=in_sentence(words if level else automatic))
         self.set_face("thinking", name)
         self._fill({AUTO: automatic, **{each: words_of[each] for each in levels}}, level or AUTO)
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 from desktop.store.conversations.personas import Persona
 from desktop.views.widgets.icons import tinted
 from desktop.views.widgets.menu_button import MenuButton
-from engine.words import _
+from engine.words import _, ngettext
 
 __all__ = ["PersonaPicker"]
 
@@ -66,11 +66,10 @@ class PersonaPicker(MenuButton):
     def _show(self) -> None:
         persona = self._persona
         if self._roles:
-            words = "1 role" if self._roles == 1 else _("{roles} roles", roles=self._roles)
             self.setText(f" {self._roles}")
             self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
             self.setToolTip(_("Participants in this chat"))
-            self.setAccessibleName(_("{words} in this chat", words=words))
+            self.setAccessibleName(ngettext("{n} role in this chat", "{n} roles in this chat", self._roles))
             self._paint()
             return
         name = persona.name if persona is not None else ""

@@ -16,7 +16,7 @@ from desktop.views.settings.search import excerpt, marked
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.settings import SettingInfo
-from engine.words import N_, _, translate
+from engine.words import N_, _, in_sentence, translate
 
 __all__ = ["PRESET", "Row", "Source", "levels_words", "source_words", "value_words"]
 
@@ -126,7 +126,7 @@ class Row(QWidget):
         self.words = words
         self.editor: Editor = make_editor(info, kind)
         self.editor.setAccessibleName(info.label)
-        self.reset = IconButton("reset", _("Reset {label}", label=info.label.lower()))
+        self.reset = IconButton("reset", _("Reset {label}", label=in_sentence(info.label)))
         self.reset.setVisible(False)
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)  # The layout does not move when it is shown or hidden.
@@ -192,7 +192,7 @@ class Row(QWidget):
         if len(levels) > 1 and source not in ("saved default", "default"):
             under, value = levels[-2]
             below = (
-                f"{value_words(self.info, value)} ({source_words(under)[1].lower()})"
+                f"{value_words(self.info, value)} ({in_sentence(source_words(under)[1])})"
                 if under != "default"
                 else below
             )
@@ -203,7 +203,7 @@ class Row(QWidget):
         )
         self.reset.set_face(
             "reset",
-            _("Reset {label} to {below}", label=self.info.label.lower(), below=below),
+            _("Reset {label} to {below}", label=in_sentence(self.info.label), below=below),
             f"{where}. {go_back}",
         )
         listed = levels_words(self.info, levels)

@@ -157,7 +157,8 @@ class TransferController(QObject):
                 _("An import is still running. Wait for it or cancel it, then import again."), "warning"
             )
             return
-        name = ngettext("“{name}”", "{n} files", len(paths), name=paths[0].name)
+        count = len(paths)
+        name = f"“{paths[0].name}”" if count == 1 else ngettext("{n} file", "{n} files", count)
         self.close_window()
         self.import_window = shown = ImportWindow(name, self._window)
         shown.cancel_requested.connect(self._transfer.cancel_import)

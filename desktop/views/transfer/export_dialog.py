@@ -64,7 +64,9 @@ class ExportDialog(QDialog):
         self.setWindowTitle(_("Export chat") if len(ids) == 1 else _("Export chats"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.heading = QLabel(
-            ngettext("Export “{title}”", "Export {n} chats", len(ids), title=title or _("New chat"))
+            _("Export “{title}”", title=title or _("New chat"))
+            if len(ids) == 1
+            else ngettext("Export {n} chat", "Export {n} chats", len(ids))
         )
         self.heading.setProperty("tone", "heading")
         self.heading.setTextFormat(Qt.TextFormat.PlainText)

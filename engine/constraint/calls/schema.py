@@ -37,7 +37,10 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
         schema: dict[str, Any] = _enforced(parameters_of(tool))
     except RecursionError:
         raise BadSetting(
-            _("T{name} is nested too deeply; use $ref for what repeats.", name=name[1:])
+            _(
+                "The schema of the tool {tool!r} is nested too deeply; use $ref for what repeats.",
+                tool=tool.name,
+            )
         ) from None
     schema.setdefault("additionalProperties", False)
     schema = with_short_blanks({**schema, "x-guidance": {"coerce_one_of": True}})

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 from engine.platform.key_store import KeyStore, clean
+from engine.words import N_
 
 _VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-_store = KeyStore("hugging-face-token", "token")
+_store = KeyStore("hugging-face-token", N_("token"))
 
 
 def hub_token() -> str:

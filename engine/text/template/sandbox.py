@@ -274,7 +274,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             try:
                 return template.render(variables)
             except _FAILURES as error:
-                raise _explain("failed", error) from error
+                raise _explain(_("failed"), error) from error
 
     def _generate(
         self, source: nodes.Template, name: str | None, filename: str | None, defer_init: bool = False

@@ -99,7 +99,7 @@ class WeightMemory:
             raise NotEnoughMemory(
                 _(
                     "{size} of the weights do not fit into memory, but the disk of {folder} has "
-                    "room for {size_2}; free some space there, or choose a smaller model or a "
+                    "room for only {size_2}; free some space there, or choose a smaller model or a "
                     "smaller quantisation of it.",
                     size=size_text(needed),
                     folder=folder,

@@ -87,7 +87,7 @@ def test_a_full_disk_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     memory = WeightMemory(0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=999_999))
     memory.check_disk(999_999)
-    with pytest.raises(NotEnoughMemory, match=r"^1 MB of the weights do not fit .* has room for 1 MB; free"):
+    with pytest.raises(NotEnoughMemory, match=r"^1 MB of the weights do not fit .* for only 1 MB; free"):
         memory.check_disk(1_000_000)
 
     class Full:
