@@ -99,7 +99,8 @@ class _Row:
         if info is None:
             texts[MEMORY] = _("Unusable")
         else:
-            texts[MEMORY], texts[SPEED] = fit_text(self.fit), speed_text(self.fit)
+            texts[MEMORY] = fit_text(self.fit)
+            texts[SPEED] = "" if info.embedding else speed_text(self.fit)  # it writes nothing
             texts[SIZE], texts[QUANTISATION] = size_text(info.size), info.quantisation
             texts[BITS], texts[CONTEXT] = f"{info.bits_per_weight:.3g}", f"{info.context_length:,}"
             texts[ARCHITECTURE] = f"{info.architecture} {count_text(info.parameters)}".strip()

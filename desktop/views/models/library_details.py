@@ -131,7 +131,8 @@ class LibraryDetails(VerticalScrollArea):
         self.memory.setProperty("tone", "danger" if fit is not None and fit.verdict == "too large" else "")
         self.memory.style().polish(self.memory)
         self.memory.setVisible(fit is not None)
-        speed = speed_text(fit)
+        writes = self._entry is None or self._entry.info is None or not self._entry.info.embedding
+        speed = speed_text(fit) if writes else ""
         measured = fit is not None and fit.measured
         self.speed.setText(
             _("Speed in recent replies: {speed}.", speed=speed)
@@ -178,7 +179,8 @@ class LibraryDetails(VerticalScrollArea):
         if info is not None:
             bits = _("{bits_per_weight:.3g} bits", bits_per_weight=info.bits_per_weight)
             given = bool(self._session.settings_for(entry.path, LoadSettings).chat_template.strip())
-            facts = [
+            facts = [(_("Use"), _("embedding model, for the local server"))] if info.embedding else []
+            facts += [
                 (
                     _("Architecture"),
                     _(

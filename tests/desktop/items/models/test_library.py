@@ -72,6 +72,17 @@ def test_texts(library: LibraryModel) -> None:
     assert fit_text(judged(9_000_000_000, "on disk", 0.0)) == "Partly on disk, 9 GB"
 
 
+def test_embedding_models_are_named_so_and_have_no_speed(library: LibraryModel) -> None:
+    vectors = made("v", embedding=True, architecture="BertModel")
+    assert vectors.detail.startswith("embedding model · ")
+    library.show_entries((vectors, *ENTRIES))
+    library.show_fits({"/m/v.gguf": judged(10_000_000)})
+    row = texts(library).index("v")
+    assert str(texts(library, "Architecture")[row]).startswith("BertModel ")
+    assert str(texts(library, "Architecture")[row]).endswith(", embedding model")
+    assert (texts(library, "Speed")[row], texts(library, "Memory")[row]) == ("", "Fits, 10 MB")
+
+
 def test_models_come_and_go(library: LibraryModel) -> None:
     reported: list[str] = []
     for name in ("modelReset", "layoutChanged", "dataChanged"):

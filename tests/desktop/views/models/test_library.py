@@ -500,6 +500,21 @@ def test_facts_and_field_agree_on_the_template_that_is_used(deck: Deck) -> None:
     assert fact() == "Chat template: none; the general template Gemma is used"
 
 
+def test_the_use_of_an_embedding_model(deck: Deck) -> None:
+    deck.until_shown("m0", "m1", "m2")
+    local = deck.window.local
+    details, entry = local.details, local.models.entry(deck.path("m1"))
+    deck.select("m1")
+    deck.qtbot.waitUntil(lambda: details.speed.isVisibleTo(details))
+    fit = local.models.fit(deck.path("m1"))
+    assert fit is not None
+    details.show_entry(dataclasses.replace(entry, info=dataclasses.replace(entry.info, embedding=True)), fit)
+    cells = [details._grid.itemAt(place).widget() for place in range(details._grid.count())]
+    names = [cell.accessibleName() for cell in cells]
+    assert "Use: embedding model, for the local server" in names
+    assert not details.speed.isVisibleTo(details)
+
+
 def test_no_column_is_hidden_sideways(qtbot, qapp) -> None:
     table = LibraryTable(LibraryModel())
     qtbot.addWidget(table)
