@@ -44,7 +44,7 @@ def choice_lines(choice: HubChoice) -> tuple[str, str]:
             else _("too large for this computer's memory")
         )
     return (
-        f"{choice.title}  ★ recommended" if choice.recommended else choice.title,
+        _("{title}  ★ recommended", title=choice.title) if choice.recommended else choice.title,
         _("{size} to download · {verdict}", size=size_text(choice.bytes), verdict=verdict),
     )
 

@@ -39,6 +39,7 @@ from PySide6.QtCore import QObject, Qt, Signal, SignalInstance, Slot
 
 from desktop.services.system.debounce import debounce
 from engine.errors import Cancelled, EngineError
+from engine.words import N_, translate
 
 __all__ = ["CLOSE_TIMEOUT_S", "Coalescing", "Job", "MakeGenerator", "StreamThread", "is_no_memory"]
 
@@ -70,8 +71,8 @@ class _Crossing(NamedTuple):
     waits: bool
 
 
-UNEXPECTED = "Something went wrong in Inglenook ({kind}). Your chats are safe. Please report the details."
-NO_MEMORY = (
+UNEXPECTED = N_("Something went wrong in Inglenook ({kind}). Your chats are safe. Please report the details.")
+NO_MEMORY = N_(
     "There was not enough memory to continue. Your chats and settings are safe. Close other "
     "programs, or choose a shorter context or a smaller model, then reload the model."
 )
@@ -323,7 +324,7 @@ class StreamThread(QObject):
                 _close(each.events)
                 if self._open.pop(each.job.id, None) is not None:
                     with contextlib.suppress(RuntimeError):  # this object is gone, with its listeners
-                        sentence = UNEXPECTED.format(kind=type(error).__name__)
+                        sentence = translate(UNEXPECTED, kind=type(error).__name__)
                         self._cross(self.failed, each.job.id, sentence, "")
 
     def _begin_next(self) -> None:
@@ -364,7 +365,11 @@ class StreamThread(QObject):
             self._on_error(error)
             details = _traceback()
             log.error("job %d failed\n%s", job.id, details)
-            sentence = NO_MEMORY if is_no_memory(error) else UNEXPECTED.format(kind=type(error).__name__)
+            sentence = (
+                translate(NO_MEMORY)
+                if is_no_memory(error)
+                else translate(UNEXPECTED, kind=type(error).__name__)
+            )
             signal, values = self.failed, (sentence, details)
         else:
             self._begun.rotate(-1)

@@ -55,7 +55,7 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
         (_("File"), reply.path),
         ("SHA-256", hash_words if reply.path else ""),
         (_("Size"), _size(model)),
-        (_("Adapters"), "\n".join(map(str, adapters)) or ("none" if model and not reply.server else "")),
+        (_("Adapters"), "\n".join(map(str, adapters)) or (_("none") if model and not reply.server else "")),
         (_("Ran on"), _place(model)),
         (
             _("Written"),
@@ -152,14 +152,14 @@ def value_words(cls: type[Settings], name: str, value: Any) -> str:
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
     info = setting_info(next(field for field in fields if field.name == name))
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return _("on") if value else _("off")
     if value is None:
-        return "automatic" if name != "seed" else "random"
+        return _("automatic") if name != "seed" else _("random")
     choices = dict(info.choices or ())
     if isinstance(value, list | tuple):
-        return ", ".join(choices.get(str(part), str(part)) for part in value) or "none"
+        return ", ".join(choices.get(str(part), str(part)) for part in value) or _("none")
     if isinstance(value, str):
-        return choices.get(value, value) or "none"
+        return choices.get(value, value) or _("none")
     words = dict(info.words or ()).get(value)
     number = f"{value:,}" if isinstance(value, int) and name != "seed" else str(value)
     return words or f"{number} {info.unit}".rstrip()

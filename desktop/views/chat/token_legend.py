@@ -15,11 +15,15 @@ from engine.words import N_, _, translate
 __all__ = ["TokenLegend"]
 
 _MODES = (("off", N_("Off")), (PROBABILITY, N_("Probability")), (ENTROPY, N_("Entropy")))
-_ENDS = {PROBABILITY: ("100 %", "0 %"), ENTROPY: ("0", f"{MOST_ENTROPY:.0f}+ nats")}
 _MEANINGS = {
     PROBABILITY: N_("The stronger the colour, the less likely the model considered this token."),
     ENTROPY: N_("The stronger the colour, the less certain the model was about the next token."),
 }
+
+
+def _ends(mode: str) -> tuple[str, str]:
+    """The words at the ends of the scale."""
+    return ("100 %", "0 %") if mode == PROBABILITY else ("0", _("{most:.0f}+ nats", most=MOST_ENTROPY))
 
 
 class _Scale(QWidget):
@@ -39,7 +43,7 @@ class _Scale(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         ground = self.palette().color(QPalette.ColorRole.Window)
-        low, high = _ENDS[self.mode]
+        low, high = _ends(self.mode)
         metrics = self.fontMetrics()
         left, right = metrics.horizontalAdvance(low) + 6, metrics.horizontalAdvance(high) + 6
         room = QRectF(left, 3, max(12, self.width() - left - right), self.height() - 6)
@@ -101,7 +105,7 @@ class TokenLegend(QFrame):
         if mode != "off":
             self.scale.mode = mode
             self.scale.setToolTip(translate(_MEANINGS[mode]))
-            low, high = _ENDS[mode]
+            low, high = _ends(mode)
             self.scale.setAccessibleName(_("Scale from {low} to {high}", low=low, high=high))
             self.scale.setAccessibleDescription(translate(_MEANINGS[mode]))
             self.scale.update()

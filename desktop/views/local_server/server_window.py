@@ -26,20 +26,20 @@ from desktop.services.local_server.local_server import LocalServer
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import set_styled, text_label
-from engine.words import _, ngettext
+from engine.words import N_, _, ngettext, translate
 
 __all__ = ["LocalServerWindow"]
 
 _LOOK_MS = 1000
-_ABOUT = (
+_ABOUT = N_(
     "Programs that use OpenAI's or Anthropic's API can use the model loaded in this window. Programs for "
     "Anthropic's API need the address without /v1. Your own chats always come first."
 )
-_OPEN = (
+_OPEN = N_(
     "Any computer on this network that has the token can use the model: replace 127.0.0.1 with this "
     "computer's name or address. Requests and replies are not encrypted."
 )
-_COLUMNS = ("Program", "Request", "Since", "Tokens", "Tokens/s")
+_COLUMNS = (N_("Program"), N_("Request"), N_("Since"), N_("Tokens"), N_("Tokens/s"))
 
 
 class LocalServerWindow(QDialog):
@@ -64,7 +64,7 @@ class LocalServerWindow(QDialog):
         self.renew = QPushButton(_("New token"))
         self.renew.setToolTip(_("Replace the token. Programs that use the old one lose access."))
         self.state = text_label(wraps=True, plain=True)
-        self.warning = text_label(_OPEN, tone="warning", wraps=True, plain=True)
+        self.warning = text_label(translate(_OPEN), tone="warning", wraps=True, plain=True)
         self.visits = _table()
         self.end = QPushButton(_("End request"))
         self.shut = QPushButton(_("Close"))
@@ -95,7 +95,7 @@ class LocalServerWindow(QDialog):
         form.addRow(_("Token"), fill(QHBoxLayout(), (self.token, 1), self.copy_token, self.renew))
         below = fill(QHBoxLayout(), self.end, 1, self.shut)
         layout = fill(
-            QVBoxLayout(self), text_label(_ABOUT, tone="muted", wraps=True, plain=True), self.on,
+            QVBoxLayout(self), text_label(translate(_ABOUT), tone="muted", wraps=True, plain=True), self.on,
             self.network, self.warning, form, self.state, (self.visits, 1), below,
         )  # fmt: skip
         dialog_margins(layout)
@@ -198,7 +198,7 @@ def _copy(line: QLineEdit) -> None:
 
 def _table() -> QTableWidget:
     table = QTableWidget(0, len(_COLUMNS))
-    table.setHorizontalHeaderLabels(_COLUMNS)
+    table.setHorizontalHeaderLabels([translate(title) for title in _COLUMNS])
     table.setAccessibleName(_("Requests being answered"))
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)

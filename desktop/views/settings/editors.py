@@ -26,6 +26,7 @@ from desktop.views.settings.text_editors import (
 from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.settings import SettingInfo
+from engine.words import _
 
 __all__ = ["Editor", "escape", "make_editor", "unescape"]
 
@@ -93,7 +94,7 @@ def make_editor(info: SettingInfo, kind: Any) -> Editor:
     if kind in (int, float):
         return NumberEditor(info, kind)
     if kind is str:
-        return TextEditor(info) if info.multiline else LineEditor(info, "", "none")
+        return TextEditor(info) if info.multiline else LineEditor(info, "", _("none"))
     if isinstance(kind, types.UnionType) and set(typing.get_args(kind)) == {int, types.NoneType}:
         return OptionalNumberEditor(info)
     if many:

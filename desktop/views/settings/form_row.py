@@ -55,7 +55,7 @@ def source_words(source: str) -> tuple[str, str]:
 def value_words(info: SettingInfo, value: Any) -> str:
     """A value in a few words: the label of a choice, "on" or "off", a shortened list."""
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return _("on") if value else _("off")
     labels = dict(info.choices)
     if isinstance(value, list | tuple):
         words = ", ".join(labels.get(each, str(each)) for each in value)

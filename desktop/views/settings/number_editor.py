@@ -23,7 +23,7 @@ class _NumberBox(QDoubleSpinBox):
 
     def __init__(self, info: SettingInfo, decimals: int) -> None:
         super().__init__()
-        off = [] if info.neutral is None else [(float(info.neutral), "off")]
+        off = [] if info.neutral is None else [(float(info.neutral), _("off"))]
         self._words = dict([*off, *((float(number), word) for number, word in info.words)])
         # Qt gives the text of a styled box with NoButtons one pixel of width: the style sheet makes the
         # buttons invisible instead

@@ -29,7 +29,6 @@ from engine.words import _
 __all__ = ["OrderEditor"]
 
 _NAME, _OFF = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
-_OFF_WORD = "off"
 
 
 def complete_order(given: tuple[str, ...], usual: tuple[str, ...]) -> tuple[str, ...]:
@@ -63,7 +62,7 @@ class _Delegate(QStyledItemDelegate):
             role = QPalette.ColorRole.HighlightedText if chosen else QPalette.ColorRole.PlaceholderText
             painter.save()
             painter.setPen(palette.color(role))
-            painter.drawText(place, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, _OFF_WORD)
+            painter.drawText(place, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, _("off"))
             painter.restore()
 
 
@@ -219,7 +218,7 @@ class OrderEditor(Editor):
             off = item.data(_NAME) not in active
             item.setData(_OFF, off)
             item.setData(
-                Qt.ItemDataRole.AccessibleTextRole, f"{item.text()}, {_OFF_WORD}" if off else item.text()
+                Qt.ItemDataRole.AccessibleTextRole, f"{item.text()}, {_('off')}" if off else item.text()
             )
 
     def _enable(self) -> None:

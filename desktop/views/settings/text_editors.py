@@ -114,7 +114,7 @@ class TextEditor(Editor):
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
         self.box = GrowingTextEdit(info.label)
-        self.box.setPlaceholderText("none")
+        self.box.setPlaceholderText(_("none"))
         fill(QVBoxLayout(self), self.box, margins=(0, 0, 0, 0))
         self.box.typed.connect(lambda text: self.typed.emit(text))
         self.box.edited.connect(lambda text: self.edited.emit(text))
