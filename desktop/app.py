@@ -12,14 +12,14 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QEventLoop, QLockFile, QObject, QSettings, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QFileOpenEvent, QGuiApplication
+from PySide6.QtCore import QEventLoop, QLockFile, QObject, QSettings, Qt, QTimer, Signal, Slot
 from PySide6.QtWidgets import QApplication, QMessageBox
 
+from desktop.application import FirstPaint, make_application
 from desktop.diagnostics import Diagnostics
 from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.composer.composer_services import make_composer_services
@@ -44,7 +44,7 @@ from desktop.services.settings.validation import ValidationService
 from desktop.services.system.backups import BackupService
 from desktop.services.system.data_folder import DataFolder
 from desktop.services.system.garbage_collection import GarbageCollector
-from desktop.services.system.malloc_trim import share_arenas
+from desktop.services.system.language import apply_language
 from desktop.services.system.single_instance import (
     AlreadyOpen,
     FirstInstance,
@@ -70,10 +70,10 @@ from desktop.views.layout.bring_forward import bring_forward
 from desktop.views.layout.drop_overlay import is_model
 from desktop.views.layout.input_watch import InputWatch
 from desktop.views.main_window import MainWindow
-from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.theme import Theme
 from engine.platform.folders import private_file
 from engine.remote import split_address
+from engine.settings import Settings
 
 __all__ = ["Desktop", "EngineApi", "make_application", "run"]
 
@@ -100,21 +100,6 @@ class EngineApi:
     find_devices: FindDevices = find_devices
 
 
-class _FirstPaint(QObject):
-    """Calls `then` once, in the next round of the event loop after the first paint of `window`."""
-
-    def __init__(self, window: QObject, then: Callable[[], None]) -> None:
-        super().__init__(window)
-        self._then = then
-        window.installEventFilter(self)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Paint:
-            watched.removeEventFilter(self)
-            QTimer.singleShot(0, self, self._then)
-        return False
-
-
 class Desktop(QObject):
     """One window with everything that it needs, over the data in `folder`, whose lock the caller may pass.
 
@@ -132,6 +117,7 @@ class Desktop(QObject):
         self, app: QApplication, folder: Path, api: EngineApi = EngineApi(), lock: QLockFile | None = None
     ) -> None:
         super().__init__()
+        self._app = app
         self.end_requested.connect(self._end, Qt.ConnectionType.QueuedConnection)
         self._lock = lock or take_lock(folder)
         self._first: FirstInstance | None = None
@@ -139,6 +125,7 @@ class Desktop(QObject):
             exposed = close_data(folder)
             self._database = open_conversations(folder / DATABASE)
             preferences = Preferences(folder / PREFERENCES)
+            apply_language(app, preferences.settings(Appearance).language)
             self._stores = ConversationStores(self._database)
         except StoreError:
             self._lock.unlock()
@@ -152,8 +139,9 @@ class Desktop(QObject):
         self.theme.prepare(look.theme, look.text_scale, look.contrast)
         with contextlib.suppress(OSError):  # Qt keeps the permissions of the file that it replaces.
             private_file(folder / "window.ini")
-        places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
-        self.window = MainWindow(self.services, self.theme, places, self.close)
+        self._places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
+        self.window = MainWindow(self.services, self.theme, self._places, self.close)
+        self.session.settings_changed.connect(self._on_settings)
         self._input: InputWatch | None = None
         self.painted = False
         self.ended = False
@@ -231,12 +219,15 @@ class Desktop(QObject):
         `model`, the starter, or the last one. `last_run` is what a run that ended unexpectedly left
         (`Diagnostics.last_run`).
         """
-        _FirstPaint(self.window, lambda: self._after_paint(model, starter, files, last_run))
+        FirstPaint(self.window, lambda: self._after_paint(model, starter, files, last_run))
         self.window.show()
-        self._input = InputWatch(self.window)
-        self._input.acted.connect(self.session.make_room)
+        self._watch_input()
         self.services.chat_list.load()
         self.session.restore(FIRST_CHATS)
+
+    def _watch_input(self) -> None:
+        self._input = InputWatch(self.window)
+        self._input.acted.connect(self.session.make_room)
 
     def _after_paint(
         self, model: Path | None, starter: bool, files: Sequence[Path], last_run: str | None
@@ -284,6 +275,29 @@ class Desktop(QObject):
         if request.starter and not self.services.download.running:
             self.window.model_controller.get_starter()
 
+    @Slot(object)
+    def _on_settings(self, cls: type[Settings]) -> None:
+        if cls is Appearance and apply_language(self._app, self.session.settings(Appearance).language):
+            QTimer.singleShot(0, self, self.renew_window)  # not inside the old window's own code
+
+    def renew_window(self) -> None:
+        """Replace the window by one in the language that is in use now.
+
+        The services stay, and with them the model, running replies, downloads and the open chat; what was
+        typed is saved and shown again.
+        """
+        old = self.window
+        asked = old.preferences.preferences
+        preferences = asked is not None and asked.isVisible()
+        self._input = None
+        old.give_way()
+        self.window = MainWindow(self.services, self.theme, self._places, self.close)
+        self.window.show()
+        self._watch_input()
+        self.session.show_again()
+        if preferences:
+            self.window.preferences.open()
+
     @Slot(str, str)
     def show_trouble(self, sentence: str, trace: str = "") -> None:
         """Show an error that nothing handled."""
@@ -307,30 +321,6 @@ class Desktop(QObject):
         self._database.close()
         self.closed.emit()
         self._lock.unlock()
-
-
-class Application(QApplication):
-    """The application object; `file_opened(path)` is how macOS hands over a file that was double-clicked."""
-
-    file_opened = Signal(str)
-
-    def event(self, event: QEvent) -> bool:
-        if isinstance(event, QFileOpenEvent) and event.file():
-            self.file_opened.emit(event.file())
-            return True
-        return super().event(event)
-
-
-def make_application(arguments: list[str]) -> Application:
-    """The QApplication with the program's name, icon and exact fractional scaling."""
-    share_arenas()  # Before the first thread starts.
-    QGuiApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
-    app = Application(arguments)
-    app.setApplicationName("Inglenook")
-    app.setDesktopFileName(os.environ.get("FLATPAK_ID", "inglenook"))
-    app.setWindowIcon(application_icon())
-    app.setQuitOnLastWindowClosed(False)  # `live` ends when the window is closed
-    return app
 
 
 def _first_lock(folder: Path, request: Request) -> QLockFile | None:

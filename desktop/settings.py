@@ -21,7 +21,7 @@ from engine.settings import (
     ThinkingSettings,
     setting,
 )
-from engine.words import N_
+from engine.words import N_, language_names
 
 __all__ = [
     "CONVERSATION_SETTINGS",
@@ -42,6 +42,12 @@ __all__ = [
 class Appearance(Settings):
     """How the window looks."""
 
+    language: str = setting(
+        "system",
+        "Language",
+        "The language of the window. Models answer in the language that you write in.",
+        choices=(("system", "Follow the system"), *language_names()),
+    )
     theme: str = setting(
         "system",
         "Theme",

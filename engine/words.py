@@ -13,6 +13,7 @@ answers of the local server and the command line are English always.
 from __future__ import annotations
 
 import gettext
+import json
 import string
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from typing import Any
 import resources
 
 __all__ = [
-    "N_", "Words", "_", "english", "in_sentence", "language", "languages", "ngettext", "set_language",
-    "translate",
+    "N_", "Words", "_", "english", "in_sentence", "language", "language_names", "languages", "ngettext",
+    "set_language", "translate", "use_catalogue",
 ]  # fmt: skip
 
 FOLDER = Path(resources.__file__).parent / "languages"
@@ -61,6 +62,12 @@ def languages(folder: Path = FOLDER) -> tuple[str, ...]:
     return tuple(sorted({"en", *(found.parts[-3] for found in folder.glob(f"*/LC_MESSAGES/{DOMAIN}.mo"))}))
 
 
+def language_names() -> tuple[tuple[str, str], ...]:
+    """(code, name) of each of these languages, the name in the language itself."""
+    names = json.loads((FOLDER / "names.json").read_text(encoding="utf-8"))
+    return tuple((code, names.get(code, code)) for code in languages())
+
+
 def language() -> str:
     """The code of the language in use."""
     return _State.code
@@ -71,7 +78,13 @@ def set_language(code: str, group: str = ",", point: str = ".", folder: Path = F
 
     "en" is the source. Raises `FileNotFoundError` if there is no catalogue for `code`.
     """
-    catalogue = None if code == "en" else gettext.translation(DOMAIN, folder, [code])
+    use_catalogue(code, None if code == "en" else gettext.translation(DOMAIN, folder, [code]), group, point)
+
+
+def use_catalogue(
+    code: str, catalogue: gettext.NullTranslations | None, group: str = ",", point: str = "."
+) -> None:
+    """The same with a catalogue of the caller; None stands for the source."""
     _State.code, _State.catalogue, _State.numbers = code, catalogue, _Numbers(group, point)
 
 

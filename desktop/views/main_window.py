@@ -48,6 +48,7 @@ from desktop.views.sidebar.controller import SidebarController
 from desktop.views.sidebar.sidebar import Sidebar
 from desktop.views.transfer.controller import TransferController, is_chats
 from desktop.views.widgets.icons import application_icon
+from desktop.views.widgets.listening import listen
 from desktop.views.widgets.theme import Theme
 from engine.settings import Settings
 from engine.words import _
@@ -184,8 +185,10 @@ class MainWindow(QMainWindow):
             ),
             self,
         )
-        self.comparisons.page_made.connect(
-            lambda page: self.pane_cycle.add(page, page.focus_target, chat.transcript)
+        listen(
+            self,
+            self.comparisons.page_made,
+            lambda page: self.pane_cycle.add(page, page.focus_target, chat.transcript),
         )
         self.palette_controller = PaletteController(
             self,
@@ -248,17 +251,19 @@ class MainWindow(QMainWindow):
 
     def _connect(self) -> None:
         session, services, chat, sidebar = self.session, self.services, self.chat, self.sidebar
-        session.model_changed.connect(lambda _model: self._show_model())
-        session.state_changed.connect(lambda _state: self._show_model())
+        listen(self, session.model_changed, lambda _model: self._show_model())
+        listen(self, session.state_changed, lambda _state: self._show_model())
         session.conversation_changed.connect(sidebar.set_open)
         session.title_changed.connect(self._show_title)
         session.settings_changed.connect(self._show_settings)
-        session.library_changed.connect(services.chat_list.load)
-        services.chat_list.folders_changed.connect(session.follow_place)
-        services.context_meter.changed.connect(
-            lambda found: self.inspector.prompt_field.show_size(found.system, found.about)
+        listen(self, session.library_changed, services.chat_list.load)
+        listen(self, services.chat_list.folders_changed, session.follow_place)
+        listen(
+            self,
+            services.context_meter.changed,
+            lambda found: self.inspector.prompt_field.show_size(found.system, found.about),
         )
-        services.composer.attachments.changed.connect(lambda _conversation: self.context.draft_changed())
+        listen(self, services.composer.attachments.changed, lambda _chat: self.context.draft_changed())
         sidebar.new_requested.connect(self.navigation.new_chat)
         sidebar.opened.connect(self.navigation.open_chat)
         sidebar.escaped.connect(self.navigation.write)
@@ -372,16 +377,24 @@ class MainWindow(QMainWindow):
         if not self.close_guard.may_close():
             event.ignore()
             return
-        self.notebooks.close()
+        self._leave()
+        self._close_services()
+        event.accept()
+
+    def give_way(self) -> None:
+        """Save what is typed, and go, for another window over the same services."""
+        self.inspector.finish()
+        self.autosave.save()
+        self._leave()
+        self.deleteLater()
+
+    def _leave(self) -> None:
         self.sidebar_controller.close_folder()
-        self.personas.close()
-        self.model_controller.close()
         self.transfer.close_window()
-        self.application_controller.close()
-        self.preferences.close()
+        controllers = (self.notebooks, self.personas, self.model_controller, self.application_controller)
+        for controller in (*controllers, self.preferences):
+            controller.close()
         remember_places(self, self.panes, self._geometry)
         self.settings_controller.remember(self._geometry)
         self._geometry.sync()
         self.hide()
-        self._close_services()
-        event.accept()

@@ -94,8 +94,12 @@ class SeparateDelta:
     def __post_init__(self) -> None:
         if self.value_heads % self.key_heads:
             raise BadCheckpoint(
-                f"The model's linear attention has {self.value_heads} value heads and {self.key_heads} key "
-                "heads; the first must be a multiple."
+                _(
+                    "The model's linear attention has {value_heads} value heads and {key_heads} "
+                    "key heads; the first must be a multiple.",
+                    value_heads=self.value_heads,
+                    key_heads=self.key_heads,
+                )
             )
 
 

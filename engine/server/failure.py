@@ -93,21 +93,21 @@ TOO_SLOW = Failure(
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What a client is told of an error of the engine. What was not expected is logged; the client learns its
-    kind only.
+    """What a client is told of an error of the engine, in English. What was not expected is logged; the
+    client learns its kind only.
     """
     if isinstance(error, ApiError):
         return error.failure
     if isinstance(error, ContextTooLong):
-        return Failure(400, str(error), code="context_length_exceeded")
+        return Failure(400, error.english, code="context_length_exceeded")
     if isinstance(error, BadSetting | BadTemplate | NothingAllowed | NotSupportedYet | UnsupportedModel):
-        return Failure(400, str(error))
+        return Failure(400, error.english)
     if isinstance(error, Cancelled):
         return ENDED
     if isinstance(error, NotEnoughMemory | DeviceLost):
-        return Failure(503, str(error), SERVER_ERROR)
+        return Failure(503, error.english, SERVER_ERROR)
     if isinstance(error, EngineError):
-        return Failure(500, str(error), SERVER_ERROR)
+        return Failure(500, error.english, SERVER_ERROR)
     log.error("a request failed", exc_info=error)
     kind = type(error).__name__
     return Failure(

@@ -13,18 +13,19 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from desktop.settings import SAVED_SETTINGS
-from engine.words import DOMAIN, FOLDER
+from engine.words import DOMAIN, FOLDER, language_names
 
 if TYPE_CHECKING:
     from babel.messages.catalog import Catalog
 
-__all__ = ["MARKS", "Text", "calls", "main", "texts"]
+__all__ = ["MARKS", "Text", "calls", "main", "modules", "texts"]
 
 ROOT = Path(__file__).resolve().parents[2]
 MARKS = {"_": 1, "N_": 1, "ngettext": 2}
@@ -43,25 +44,29 @@ class Text(NamedTuple):
     many: str = ""
 
 
-def sources() -> Iterator[Path]:
-    """The modules whose texts are translated."""
-    for floor in ("desktop", "engine"):
-        yield from sorted((ROOT / floor).rglob("*.py"))
+@functools.cache
+def modules() -> dict[str, list[ast.AST]]:
+    """The modules whose texts are translated, each with all nodes of its syntax tree."""
+    paths = [path for floor in ("desktop", "engine") for path in sorted((ROOT / floor).rglob("*.py"))]
+    return {
+        path.relative_to(ROOT).as_posix(): list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        for path in paths
+    }
 
 
-def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+def calls(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.Call]]:
     """The calls of marking functions in a module, with the function's name."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS:
             yield node.func.id, node
 
 
+@functools.cache
 def texts() -> dict[Text, list[str]]:
     """Every text with the places that it comes from, such as "desktop/views/main_window.py:12"."""
     found: dict[Text, list[str]] = {}
-    for path in sources():
-        name = path.relative_to(ROOT).as_posix()
-        for mark, call in calls(ast.parse(path.read_text(encoding="utf-8"))):
+    for name, nodes in modules().items():
+        for mark, call in calls(nodes):
             literals = [each.value for each in call.args[: MARKS[mark]] if isinstance(each, ast.Constant)]
             if name != "engine/words.py" and literals and all(isinstance(each, str) for each in literals):
                 found.setdefault(Text(*literals), []).append(f"{name}:{call.lineno}")
@@ -80,7 +85,8 @@ def _declared() -> Iterator[tuple[str, str]]:
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             info = field.metadata["setting"]
             words = [info.label, info.help, info.group, info.unit, info.form]
-            words += [label for _value, label in (*info.choices, *info.words)]
+            own = dict(language_names()) if field.name == "language" else {}
+            words += [label for value, label in (*info.choices, *info.words) if value not in own]
             for text in words:
                 if any(letter.isalpha() for letter in text):
                     yield text, f"{module}:{cls.__name__}.{field.name}"

@@ -365,11 +365,7 @@ class StreamThread(QObject):
             self._on_error(error)
             details = _traceback()
             log.error("job %d failed\n%s", job.id, details)
-            sentence = (
-                translate(NO_MEMORY)
-                if is_no_memory(error)
-                else translate(UNEXPECTED, kind=type(error).__name__)
-            )
+            sentence = translate(NO_MEMORY if is_no_memory(error) else UNEXPECTED, kind=type(error).__name__)
             signal, values = self.failed, (sentence, details)
         else:
             self._begun.rotate(-1)

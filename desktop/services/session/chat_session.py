@@ -147,6 +147,13 @@ class ChatSession(SessionSignals):
 
     # -- the open chat
 
+    def show_again(self) -> None:
+        """Tell a new window what an earlier one was told: the model, the open chat and what runs in it."""
+        self.model_changed.emit(self.model)
+        if self.conversation:
+            self.open_conversation(self.conversation)
+        self.state_changed.emit(self.state)
+
     @property
     def conversation(self) -> int:
         """The open chat's id; 0 before there is one."""

@@ -27,6 +27,7 @@ from desktop.views.composer.composer import COLUMN_WIDTH, Composer
 from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.banner import Banner
+from desktop.views.widgets.listening import listen
 from engine.core import ModelInfo, Stats
 from engine.settings import Settings, SpeculationSettings
 from engine.words import N_, _, translate
@@ -109,7 +110,7 @@ class ChatPane(QWidget):
         session.draft_refused.connect(self._show_refused_draft)
         session.server_refused.connect(self._show_refused_server)
         session.model_changed.connect(self._model_came)
-        session.local_only_changed.connect(lambda _pinned: self.show_model())
+        listen(self, session.local_only_changed, lambda _pinned: self.show_model())
         session.conversation_changed.connect(self._show_conversation)
         session.notice.connect(self.show_notice)
         session.undo_available.connect(self._undo_changed)

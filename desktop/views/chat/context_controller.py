@@ -16,6 +16,7 @@ from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.chat.context_meter import ContextBar
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.listening import listen
 from engine.words import _
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class ContextController(QObject):
         meter.changed.connect(self._on_measured)
         self._soon = debounce(self, lambda: meter.set_draft(draft()), _SOON_MS)
         chat.composer.box.textChanged.connect(self.draft_changed)
-        session.prompt_changed.connect(meter.prompt_changed)
+        listen(self, session.prompt_changed, meter.prompt_changed)
         session.stats_changed.connect(self._show_figures)
         session.conversation_changed.connect(self._show_figures)
 

@@ -37,7 +37,9 @@ class TemporaryStrip(QFrame):
         self.setAccessibleName(translate(_WORDS))
         self.setToolTip(translate(_MORE))
         self._picture = QLabel()
-        self.text = text_label(f"<b>{translate(_WORDS)}.</b> It is forgotten when you leave it.", wraps=True)
+        self.text = text_label(
+            f"<b>{translate(_WORDS)}.</b> {_('It is forgotten when you leave it.')}", wraps=True
+        )
         self.text.setAccessibleDescription(translate(_MORE))
         self.keep = QPushButton(_("Keep"))
         self.keep.setAccessibleName(_("Keep this chat"))

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QMenu
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.commands.actions import COMMANDS, always
 from desktop.views.commands.edit_menu import EDITING, EditMenu
+from desktop.views.widgets.listening import listen
 from engine.words import _
 
 __all__ = ["CommandStates"]
@@ -45,7 +46,7 @@ class CommandStates(QObject):
             messages.rowsRemoved,
             messages.dataChanged,
         ):
-            signal.connect(lambda *_what: self.refresh())
+            listen(self, signal, lambda *_what: self.refresh())
         session.undo_available.connect(self._show_undo)
         for edit_menu in (menu for menu in actions["copy"].associatedObjects() if isinstance(menu, QMenu)):
             edit_menu.aboutToShow.connect(self._show_editing)

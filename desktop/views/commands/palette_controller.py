@@ -21,6 +21,7 @@ from desktop.settings import PANES, PREFERENCES, preference_page
 from desktop.store.database.database import StoreError
 from desktop.views.commands.actions import COMMANDS
 from desktop.views.commands.controller import CommandController
+from desktop.views.widgets.listening import listen
 from engine.settings import Settings, setting_info
 from engine.words import N_, _, translate
 
@@ -86,8 +87,8 @@ class PaletteController(QObject):
             model.rowsMoved,
             model.dataChanged,
         ):
-            signal.connect(lambda *_where: self._forget_chats())
-        local_models.changed.connect(lambda _entries: self._show_models())
+            listen(self, signal, lambda *_where: self._forget_chats())
+        listen(self, local_models.changed, lambda _entries: self._show_models())
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The command that opens the palette."""

@@ -21,6 +21,7 @@ from desktop.store.settings.presets import all_presets
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.controller import ComposerController
 from desktop.views.personas.controller import PersonaController
+from desktop.views.widgets.listening import listen
 from engine.settings import Settings
 from engine.words import _
 
@@ -69,7 +70,7 @@ class ComparisonController(QObject):
         self._begun = set[int]()
         self._soon = debounce(self, self._look)  # the columns know their messages then
         session.replies.begun.connect(self._on_begun)
-        session.model_changed.connect(lambda _model: self._on_settings(Appearance))
+        listen(self, session.model_changed, lambda _model: self._on_settings(Appearance))
         session.settings_changed.connect(self._on_settings)
         chat.transcript.action.connect(self._act)
         chat.composer.previous_requested.connect(self._leave)

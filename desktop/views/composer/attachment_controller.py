@@ -15,6 +15,7 @@ from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.attachment_chips import AttachmentChips, count_words
 from desktop.views.transcript.row_widgets.attachment import ATTACHMENT_ACTION
 from desktop.views.widgets.file_dialogs import ask_open
+from desktop.views.widgets.listening import listen
 from desktop.views.widgets.suggestion_bar import SuggestionBar
 from engine.words import N_, _, translate
 
@@ -50,10 +51,10 @@ class AttachmentController(QObject):
         chat.composer.box.files_pasted.connect(self.take)
         chat.composer.box.long_pasted.connect(self._offer_pasted)
         chat.transcript.action.connect(self._show_sent)
-        service.changed.connect(lambda _conversation: self.show())
+        listen(self, service.changed, lambda _conversation: self.show())
         service.reading.connect(self._show_reading)
-        service.refused.connect(lambda sentence: chat.show_notice(sentence, "warning"))
-        session.conversation_changed.connect(lambda _conversation: self._changed())
+        listen(self, service.refused, lambda sentence: chat.show_notice(sentence, "warning"))
+        listen(self, session.conversation_changed, lambda _conversation: self._changed())
         self.chips.opened.connect(self._open)
         self.chips.removed.connect(self._remove)
         self.chips.stopped.connect(service.stop_reading)

@@ -20,6 +20,7 @@ from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.attachment_controller import PASTED, AttachmentController
 from desktop.views.composer.queue_list import QueueList
 from desktop.views.composer.spell_checker import SpellChecker
+from desktop.views.widgets.listening import listen
 from desktop.views.widgets.suggestion_bar import SuggestionBar
 from engine.core import PromptSize
 from engine.settings import StopSettings, ThinkingSettings
@@ -58,18 +59,20 @@ class ComposerController(QObject):
         writing.attachments.sized.connect(self._on_sized)
         writing.attachments.fitted.connect(self._on_fitted)
         writing.attachments.shortened.connect(self._on_shortened)
-        writing.attachments.changed.connect(lambda _conversation: self.offers.withdraw(_TOO_LONG))
-        writing.attachments.refused.connect(lambda _sentence: self._keep_unsent())
-        writing.attachments.reading.connect(lambda _files: self._on_read())
+        listen(self, writing.attachments.changed, lambda _conversation: self.offers.withdraw(_TOO_LONG))
+        listen(self, writing.attachments.refused, lambda _sentence: self._keep_unsent())
+        listen(self, writing.attachments.reading, lambda _files: self._on_read())
         writing.queue.changed.connect(self._show_queue)
-        session.conversation_changed.connect(lambda _conversation: self._forget())
-        session.state_changed.connect(lambda state: self._show_queue() if self.rows.rows else None)
+        listen(self, session.conversation_changed, lambda _conversation: self._forget())
+        listen(self, session.state_changed, lambda state: self._show_queue() if self.rows.rows else None)
         composer.thinking.chosen.connect(self._choose_thinking)
-        session.settings_changed.connect(
-            lambda cls: self._show_thinking() if cls is ThinkingSettings else None
+        listen(
+            self,
+            session.settings_changed,
+            lambda cls: self._show_thinking() if cls is ThinkingSettings else None,
         )
-        session.model_changed.connect(lambda _model: self._show_thinking())
-        session.conversation_changed.connect(lambda _conversation: self._show_thinking())
+        listen(self, session.model_changed, lambda _model: self._show_thinking())
+        listen(self, session.conversation_changed, lambda _conversation: self._show_thinking())
         self.files.chips.stopped.connect(self._keep_unsent)
         self.rows.edited.connect(self._edit_waiting)
         self.rows.removed.connect(self._remove_waiting)

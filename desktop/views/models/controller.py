@@ -15,6 +15,7 @@ from desktop.views.chat.welcome_page import WelcomePage
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.widgets.file_dialogs import ask_folder, ask_open
 from desktop.views.widgets.flows import answer, flow
+from desktop.views.widgets.listening import listen
 from engine.remote import split_address
 from engine.units import size_text
 from engine.words import _, ngettext
@@ -67,7 +68,7 @@ class ModelController(QObject):
         welcome.cancel_requested.connect(self._download.cancel)
         self._local_models.changed.connect(picker.show_entries)
         self._local_models.changed.connect(welcome.show_models)
-        self._local_models.changed.connect(self._session.drafts.set_entries)
+        listen(self, self._local_models.changed, self._session.drafts.set_entries)
         self._download.progress.connect(self._show_progress)
 
     def commands(self) -> dict[str, Callable[[], object]]:

@@ -31,6 +31,7 @@ from desktop.views.models.hub_token import TokenLine
 from desktop.views.models.picks_panel import PicksPanel
 from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.empty_state import EmptyState
+from desktop.views.widgets.listening import listen
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.words import N_, _, ngettext, translate
@@ -126,7 +127,7 @@ class HubPage(QWidget):
         self.query.returnPressed.connect(self.search)
         self.go.clicked.connect(self.search)
         self.offline.clicked.connect(service.set_offline)
-        service.offline_changed.connect(lambda _on: self._show_offline())
+        listen(self, service.offline_changed, lambda _on: self._show_offline())
         self.results.selectionModel().currentChanged.connect(self._choose)
         self.options.selectionModel().currentChanged.connect(lambda *_unused: self._show_choice())
         self.options.activated.connect(lambda _index: self._download())
@@ -140,7 +141,7 @@ class HubPage(QWidget):
         self.picks.load_requested.connect(self.load_requested)
         self.picks.renew_requested.connect(self._renew)
         service.busy_changed.connect(self._show_busy)
-        service.downloads_changed.connect(lambda _downloads: self._downloads_changed())
+        listen(self, service.downloads_changed, lambda _downloads: self._downloads_changed())
         self.downloads.load_requested.connect(self.load_requested)
 
     def showEvent(self, event: QShowEvent) -> None:

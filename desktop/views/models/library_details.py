@@ -12,6 +12,7 @@ from desktop.items.models.local_models import ModelEntry, count_text, template_t
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.layout.fill import fill
 from desktop.views.models.model_defaults import ModelDefaults
+from desktop.views.widgets.listening import listen
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from engine.printable import one_line
@@ -83,8 +84,8 @@ class LibraryDetails(VerticalScrollArea):
         self._grid.setVerticalSpacing(4)
         self._grid.setColumnStretch(1, 1)
         self._fill()
-        session.model_changed.connect(lambda _info: self._show_loaded())
-        session.state_changed.connect(lambda _state: self._show_loaded())
+        listen(self, session.model_changed, lambda _info: self._show_loaded())
+        listen(self, session.state_changed, lambda _state: self._show_loaded())
         session.settings_changed.connect(self._settings_changed)
         self.kept.show_entry(None)
         self.show_entry(None, None)

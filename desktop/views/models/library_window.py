@@ -21,6 +21,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.models.hub_page import HubPage
 from desktop.views.models.library_page import LibraryPage
 from desktop.views.providers.servers_page import ServersPage
+from desktop.views.widgets.listening import listen
 from desktop.views.widgets.text_label import text_label
 from engine.core import ModelInfo
 from engine.words import _
@@ -77,9 +78,9 @@ class LibraryWindow(QDialog):
         self.hub.load_requested.connect(self._load)
         self.hub.picks_shown.connect(library.offer)
         self.servers.use_requested.connect(self._load)
-        hub.finished.connect(lambda _path: self.refresh())
+        listen(self, hub.finished, lambda _path: self.refresh())
         local_models.changed.connect(self._show_entries)
-        local_models.finished.connect(lambda: self.local.show_searching(False))
+        listen(self, local_models.finished, lambda: self.local.show_searching(False))
         library.estimated.connect(self._show_fits)
         session.model_changed.connect(self._show_loaded)
         session.notice.connect(self._on_notice)

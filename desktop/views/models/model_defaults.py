@@ -17,6 +17,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.settings.form_row import Row
 from desktop.views.settings.text_editors import TextEditor
 from desktop.views.widgets.file_dialogs import ask_open
+from desktop.views.widgets.listening import listen
 from desktop.views.widgets.text_label import text_label
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
 from engine.words import _
@@ -80,7 +81,7 @@ class ModelDefaults(QWidget):
         layout.addWidget(self.advice)
         buttons = fill(QHBoxLayout(), self.use_advice, self.forget_advice, 1)
         layout.addLayout(buttons)
-        session.settings_changed.connect(lambda _cls: self.refresh())
+        listen(self, session.settings_changed, lambda _cls: self.refresh())
 
     def show_entry(self, entry: ModelEntry | None) -> None:
         """Show what is kept for a model; pending changes of the previous one are saved first."""

@@ -19,6 +19,7 @@ from desktop.store.conversations.records import SearchHit
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.chat.reply_details_controller import ReplyDetailsController
 from desktop.views.settings.settings_pane import Inspector
+from desktop.views.widgets.listening import listen
 from engine.core import ChatRequest, ChatSource
 from engine.settings import Settings
 from engine.words import N_, _, translate
@@ -58,7 +59,7 @@ class NotebookController(QObject):
         )
         self._counted = ""
         self._count = debounce(self, self._ask_count, _COUNT_MS)
-        session.conversation_changed.connect(lambda _conversation: self.show())
+        listen(self, session.conversation_changed, lambda _conversation: self.show())
         session.document_shown.connect(self._refresh)
         session.settings_changed.connect(self._on_settings)
         session.state_changed.connect(self._on_state)

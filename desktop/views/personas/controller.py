@@ -23,6 +23,7 @@ from desktop.views.widgets.avatar import avatar
 
 if TYPE_CHECKING:
     from desktop.views.personas.personas_dialog import PersonasDialog
+from desktop.views.widgets.listening import listen
 from engine.remote import split_address
 from engine.words import _
 
@@ -74,7 +75,7 @@ class PersonaController(QObject):
 
             self.dialog = PersonasDialog(self.service, self._window)
             self.dialog.banner.undo_requested.connect(self._session.undo)
-            self._local_models.changed.connect(lambda _entries: self._show_models())
+            listen(self, self._local_models.changed, lambda _entries: self._show_models())
         elif not self.dialog.isVisible():
             self.dialog.show_personas(self._session.persona.id if self._session.persona is not None else 0)
         self._show_models()

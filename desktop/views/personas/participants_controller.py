@@ -18,6 +18,7 @@ from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.controller import ComposerController
 from desktop.views.personas.controller import PersonaController
 from desktop.views.personas.participants_bar import ParticipantsBar
+from desktop.views.widgets.listening import listen
 
 if TYPE_CHECKING:
     from desktop.views.personas.participants_dialog import ParticipantsDialog
@@ -46,8 +47,8 @@ class ParticipantsController(QObject):
         self.bar.edit_requested.connect(self.open)
         personas.picker.participants_requested.connect(self.open)
         personas.service.changed.connect(self._show)
-        session.cast_changed.connect(self._show)
-        session.cast_changed.connect(meter.prompt_changed)
+        listen(self, session.cast_changed, self._show)
+        listen(self, session.cast_changed, meter.prompt_changed)
         session.state_changed.connect(self._show_state)
         for signal in (
             session.messages.rowsInserted,

@@ -16,6 +16,7 @@ from desktop.settings import PREFERENCES, LocalServerSettings
 from desktop.views.commands.actions import COMMANDS
 from desktop.views.models.controller import ModelController
 from desktop.views.preferences.model_folders import WORDS, ModelFolders
+from desktop.views.widgets.listening import listen
 from engine.settings import Settings
 from engine.words import _
 
@@ -46,9 +47,9 @@ class PreferencesController(QObject):
         self.preferences: PreferencesWindow | None = None
         self.folders: ModelFolders | None = None
         services.session.settings_changed.connect(self.show_settings)
-        services.local_server.changed.connect(lambda: self.show_settings(LocalServerSettings))
-        services.local_models.changed.connect(lambda _entries: self._show_folders())
-        services.hub.offline_changed.connect(lambda _on: self._show_folders())
+        listen(self, services.local_server.changed, lambda: self.show_settings(LocalServerSettings))
+        listen(self, services.local_models.changed, lambda _entries: self._show_folders())
+        listen(self, services.hub.offline_changed, lambda _on: self._show_folders())
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The command that opens the window."""

@@ -16,6 +16,7 @@ from desktop.views.models.controller import ModelController
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.providers.server_menus import ServerMenus
 from desktop.views.settings.settings_pane import Inspector
+from desktop.views.widgets.listening import listen
 from engine.core import ModelInfo
 from engine.remote import split_address
 from engine.settings import ThinkingSettings
@@ -47,11 +48,11 @@ class ServersController(QObject):
         self.menus.page_requested.connect(models.open_servers)
         picker.entries_requested.connect(self._show_servers)
         providers.moved.connect(self._on_moved)
-        providers.changed.connect(lambda _provider: self._show_reasons())
-        session.model_changed.connect(lambda _model: self._show_destination())
-        session.model_changed.connect(lambda _model: self._show_reasons())
+        listen(self, providers.changed, lambda _provider: self._show_reasons())
+        listen(self, session.model_changed, lambda _model: self._show_destination())
+        listen(self, session.model_changed, lambda _model: self._show_reasons())
         session.model_changed.connect(self._announce)
-        session.local_only_changed.connect(lambda _pinned: self._show_destination())
+        listen(self, session.local_only_changed, lambda _pinned: self._show_destination())
         self._show_destination()
 
     @Slot()

@@ -58,7 +58,9 @@ class ServerMenus(QObject):
             action = menu.addAction(isolated(model_name(path)).replace("&", "&&"))
             action.setCheckable(True)
             action.setChecked(path == loaded)
-            action.setToolTip(f"<p>{escape(one_line(name))}<br>to {escape(provider.host)}</p>")
+            action.setToolTip(
+                f"<p>{escape(one_line(name))}<br>{_('to {host}', host=escape(provider.host))}</p>"
+            )
             action.triggered.connect(partial(self.chosen.emit, path))
         menu.addSeparator()
         words = _("All models…") if len(server.models) > _MOST_ENTRIES else _("Models and settings…")

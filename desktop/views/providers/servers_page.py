@@ -32,6 +32,7 @@ from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.flows import answer, flow
+from desktop.views.widgets.listening import listen
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.printable import one_line
 from engine.remote import Provider, model_address
@@ -123,7 +124,7 @@ class ServersPage(QWidget):
         self.refresh.clicked.connect(self._list_models)
         self.test.clicked.connect(self._test)
         self.use.clicked.connect(self._use)
-        self._service.changed.connect(lambda _provider: self.show_servers())
+        listen(self, self._service.changed, lambda _provider: self.show_servers())
 
     # -- what is shown
 

@@ -21,6 +21,7 @@ from desktop.views.settings.model.memory_bar import MemoryBar
 from desktop.views.settings.model.memory_line import MemoryLine, ReloadStrip
 from desktop.views.settings.preset_bar import PresetBar
 from desktop.views.settings.settings_pane import Inspector
+from desktop.views.widgets.listening import listen
 from engine.core import ModelInfo
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
 from engine.words import _
@@ -85,7 +86,7 @@ class SettingsController(QObject):
         session, inspector = self._session, self._inspector
         session.settings_changed.connect(self.show_settings)
         session.model_changed.connect(self.show_model)
-        self._devices.found.connect(lambda _usable: self.show_model())
+        listen(self, self._devices.found, lambda _usable: self.show_model())
         session.prompt_changed.connect(self.show_prompt)
         inspector.changed.connect(self._set)
         inspector.reset_requested.connect(session.reset_setting)

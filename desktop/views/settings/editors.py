@@ -75,8 +75,8 @@ class ChoiceEditor(Editor):
         """Whether a value can be chosen; one that cannot is left out, unless it is the present one."""
         place, label = self._combo.findData(value), isolated(dict(self._choices)[value])
         if offered and place < 0:
-            later = [each for each, _ in self._choices][
-                [each for each, _ in self._choices].index(value) + 1 :
+            later = [each for each, _label in self._choices][
+                [each for each, _label in self._choices].index(value) + 1 :
             ]
             places = [at for each in later if (at := self._combo.findData(each)) >= 0]
             self._combo.insertItem(min(places, default=self._combo.count()), label, value)

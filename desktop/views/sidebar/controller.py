@@ -18,6 +18,7 @@ from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.layout.panes import LEFT, Panes
 from desktop.views.sidebar.sidebar import Sidebar
+from desktop.views.widgets.listening import listen
 from engine.words import _, ngettext
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class SidebarController(QObject):
         ask.edit_folder.connect(self.open_folder)
         chats = self._session.conversations
         for signal in (chats.dataChanged, chats.modelReset, chats.rowsMoved):  # One may be in another folder.
-            signal.connect(lambda *_where: self._session.follow_place())
+            listen(self, signal, lambda *_where: self._session.follow_place())
 
     def _connect_trash(self) -> None:
         page = self._sidebar.trash
@@ -97,7 +98,7 @@ class SidebarController(QObject):
         self._sidebar.searched.connect(self._search)
         finder.titles_found.connect(page.hits.begin)
         finder.found.connect(self._add_hits)
-        finder.ended.connect(lambda more: page.show_state(self._query(), False, more))
+        listen(self, finder.ended, lambda more: page.show_state(self._query(), False, more))
         page.more_requested.connect(self._more)
         page.list.hit_opened.connect(self.open_hit)
         self._session.conversations.rowsRemoved.connect(self._search_again)

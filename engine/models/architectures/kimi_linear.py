@@ -19,6 +19,7 @@ from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_dec
 from engine.models.names import GGUF, LATENT_GGUF, RecurrentNames, TensorNames, with_experts
 from engine.models.recurrent_config import SeparateDelta
 from engine.tensors import RawTensor
+from engine.words import _
 
 _AT = "self_attn."
 _DELTA = RecurrentNames(
@@ -95,7 +96,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     keys, recurrent = recurrent_by_heads(keys)
     if not recurrent:
         raise BadCheckpoint(
-            "The GGUF metadata does not say which layers have linear attention; the file is damaged."
+            _("The GGUF metadata does not say which layers have linear attention; the file is damaged.")
         )
     dim, taps = keys.integer("kda.head_dim", 1, _MOST), keys.integer("ssm.conv_kernel", 2, 64)
     keys, kind = gguf_latent(keys)

@@ -54,10 +54,10 @@ def parse_sentencepiece(data: bytes) -> SentencePieceFile:
                 _read_normalizer(model, value)
     except (IndexError, struct.error, UnicodeDecodeError, OverflowError) as error:
         raise BadCheckpoint(
-            "tokenizer.model is cut off or no SentencePiece model; download the file again."
+            _("tokenizer.model is cut off or no SentencePiece model; download the file again.")
         ) from error
     if not model.texts:
-        raise BadCheckpoint("tokenizer.model holds no tokens; download the file again.")
+        raise BadCheckpoint(_("tokenizer.model holds no tokens; download the file again."))
     return model
 
 
@@ -115,14 +115,18 @@ def _read_training(model: SentencePieceFile, data: bytes) -> None:
         if number == 3:
             if value not in (1, 2):
                 raise UnsupportedModel(
-                    f"tokenizer.model is a model of {_KINDS.get(value, _('an unknown kind'))}, but only BPE "
-                    "and unigram can be read."
+                    _(
+                        "tokenizer.model is a model of {kind}, but only BPE and unigram can be read.",
+                        kind=_KINDS.get(value, _("an unknown kind")),
+                    )
                 )
             model.unigram = value == 1
         elif number == 24 and value:
             raise UnsupportedModel(
-                "tokenizer.model puts spaces at the ends of words, but only those at their beginnings can "
-                "be read."
+                _(
+                    "tokenizer.model puts spaces at the ends of words, but only those at their beginnings "
+                    "can be read."
+                )
             )
         elif number == 35:
             model.byte_fallback = bool(value)

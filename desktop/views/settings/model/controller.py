@@ -17,6 +17,7 @@ from desktop.views.settings.model import device_pane, drafting_pane
 from desktop.views.settings.model.device_pane import DevicePane
 from desktop.views.settings.model.drafting_pane import DraftingPane
 from desktop.views.settings.settings_pane import Inspector
+from desktop.views.widgets.listening import listen
 from engine.settings import LoadSettings, Settings, SpeculationSettings
 from engine.words import _
 
@@ -58,8 +59,8 @@ class ModelSettingsController(QObject):
         picker.device_chosen.connect(self._run_on)
         picker.entries_requested.connect(devices.look)
         # The memory of a device has been taken or freed.
-        self._session.model_changed.connect(lambda _model: devices.look())
-        devices.found.connect(lambda _usable: self._show_device())
+        listen(self, self._session.model_changed, lambda _model: devices.look())
+        listen(self, devices.found, lambda _usable: self._show_device())
 
     def _connect_drafting(self) -> None:
         session, pane, ask = self._session, self.drafting, self._models.ask_for_model
@@ -73,7 +74,7 @@ class ModelSettingsController(QObject):
         session.drafts.changed.connect(pane.show_candidates)
         session.model_changed.connect(pane.show_model)
         session.running_changed.connect(pane.show_stats)
-        session.stats_changed.connect(lambda stats, _reason: pane.show_stats(stats))
+        listen(self, session.stats_changed, lambda stats, _reason: pane.show_stats(stats))
         pane.show_model(session.model)
 
     def _show_settings(self, cls: type[Settings]) -> None:

@@ -1,0 +1,219 @@
+"""Every text that users read can be translated, and every catalogue translates all of them."""
+
+from __future__ import annotations
+
+import ast
+import gettext
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from engine.words import DOMAIN, FOLDER, language_names
+from tests.tools.languages import MARKS, Text, calls, modules, texts
+
+CODES = sorted(path.parts[-3] for path in FOLDER.glob(f"*/LC_MESSAGES/{DOMAIN}.mo"))
+SHOWN = frozenset({
+    "setText", "setToolTip", "setWindowTitle", "setAccessibleName", "setAccessibleDescription",
+    "setPlaceholderText", "setStatusTip", "setInformativeText", "setSpecialValueText", "setSuffix",
+    "setLabelText", "setHeaderLabels", "setTitle", "addAction", "addTab", "addMenu", "addButton", "addRow",
+    "QAction", "QPushButton", "QLabel", "QCheckBox", "QRadioButton", "QGroupBox", "QToolButton",
+    "WrappingCheckBox", "EmptyState", "announce", "Loading", "Downloading",
+})  # fmt: skip
+"""What shows all its arguments to the user."""
+SHOWN_BESIDE_NAMES = frozenset({
+    "QMessageBox", "IconButton", "IconMenuButton", "GrowingTextEdit", "ElidedLabel", "text_label",
+    "show_notice", "offer", "ask_open", "ask_save", "ask_folder", "tip", "push_undo",
+})  # fmt: skip
+"""What shows some of them; the others are names of icons, tones and commands."""
+ENGLISH = (
+    "engine/cli/", "engine/server/", "engine/compat/", "engine/models/proof/", "engine/text/tools/",
+    "engine/backends/cuda/proof/", "engine/backends/cuda/codegen/", "engine/backends/cpu/codegen/",
+    "desktop/services/local_server/", "desktop/report.py",
+)  # fmt: skip
+"""What is read by programs, in terminals and by developers stays English: the command line, the answers of
+the local server, scripts for ExLlamaV2, proofs of kernels, prompts to models, bug reports.
+"""
+NAMES = {"Inglenook", "https://HOST/v1", "prompts.json", "Ctrl+Enter"}
+"""Names and keys, which are no words of a language."""
+_TAG = re.compile(r"<[^<>]*>")
+_NAME = re.compile(r"[a-z][a-z_-]*")
+_WORD = re.compile(r"[A-Za-z]{2,}")
+
+
+def _literal(node: ast.AST) -> str:
+    """The words of a literal or an f-string without its tags; "" for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return _TAG.sub("", "".join(part.value for part in node.values if isinstance(part, ast.Constant)))
+    return ""
+
+
+def _errors() -> set[str]:
+    """The errors with a sentence for the user: those of the engine and of the store."""
+    bases = {
+        node.name: {getattr(base, "id", "") for base in node.bases}
+        for nodes in modules().values()
+        for node in nodes
+        if isinstance(node, ast.ClassDef)
+    }
+    found = {"EngineError", "StoreError"}
+    while more := {name for name, above in bases.items() if above & found} - found:
+        found |= more
+    return found
+
+
+def test_what_users_read_is_marked() -> None:
+    shown = SHOWN | SHOWN_BESIDE_NAMES | _errors()
+    found = []
+    for name, nodes in modules().items():
+        if name.startswith(ENGLISH):
+            continue
+        for node in nodes:
+            called = getattr(node, "func", None) if isinstance(node, ast.Call) else None
+            function = getattr(called, "attr", getattr(called, "id", ""))
+            if function in shown:
+                found += [
+                    f"{name}:{node.lineno} {function}({text!r})"
+                    for argument in node.args
+                    if _WORD.search(text := _literal(argument)) and text not in NAMES
+                    if function in SHOWN or not _NAME.fullmatch(text)
+                ]
+    assert found == []
+
+
+def test_marked_texts_are_literals() -> None:
+    """An f-string or a variable cannot be found by the tool; `translate` takes what `N_` has marked."""
+    found = [
+        f"{name}:{call.lineno}"
+        for name, nodes in modules().items()
+        if name != "engine/words.py"
+        for mark, call in calls(nodes)
+        if not all(
+            isinstance(each, ast.Constant) and isinstance(each.value, str)
+            for each in call.args[: MARKS[mark]]
+        )
+    ]
+    assert found == []
+
+
+def test_no_module_that_translates_binds_the_name_of_the_function() -> None:
+    found = []
+    for name, nodes in modules().items():
+        imported = any(
+            isinstance(node, ast.ImportFrom) and any(alias.name == "_" for alias in node.names)
+            for node in nodes
+        )
+        for node in nodes if imported else ():
+            stored = isinstance(node, ast.Name) and node.id == "_" and not isinstance(node.ctx, ast.Load)
+            if stored or (isinstance(node, ast.arg) and node.arg == "_"):
+                found.append(f"{name}:{node.lineno}")
+    assert found == []
+
+
+def test_placeholders_have_the_values_that_they_are_given() -> None:
+    """A placeholder without a value would raise when its sentence is shown."""
+    found = []
+    for name, nodes in modules().items():
+        for mark, call in calls(nodes):
+            if name == "engine/words.py" or mark == "N_" or any(key.arg is None for key in call.keywords):
+                continue
+            given = {key.arg for key in call.keywords} | ({"n"} if mark == "ngettext" else set())
+            if mark == "_" and not given:
+                continue
+            asked = set().union(*(_placeholders(_literal(each)) for each in call.args[: MARKS[mark]]))
+            if not asked <= given or (mark == "_" and asked != given):
+                found.append(f"{name}:{call.lineno} {sorted(asked ^ given)}")
+    assert found == []
+
+
+def _placeholders(text: str) -> set[str]:
+    return {name for _text, name, _spec, _conversion in string.Formatter().parse(text) if name}
+
+
+def test_a_singular_has_one_plural() -> None:
+    """A catalogue has one entry for it."""
+    plurals: dict[str, set[str]] = {}
+    for text in texts():
+        if text.many:
+            plurals.setdefault(text.one, set()).add(text.many)
+    assert {one: many for one, many in plurals.items() if len(many) > 1} == {}
+
+
+# -- the catalogues
+
+
+def _entries(code: str) -> dict[Text, list[str]]:
+    """The compiled entries of a language: the text, and its forms."""
+    import struct
+
+    data = Path(FOLDER / code / "LC_MESSAGES" / f"{DOMAIN}.mo").read_bytes()
+    count, ids, strings = struct.unpack_from("<3I", data, 8)
+    found = {}
+    for number in range(count):
+        pair = []
+        for table in (ids, strings):
+            size, place = struct.unpack_from("<2I", data, table + 8 * number)
+            pair.append(data[place : place + size].decode("utf-8").split("\0"))
+        if pair[0] != [""]:
+            found[Text(*pair[0])] = pair[1]
+    return found
+
+
+def test_every_catalogue_names_its_language() -> None:
+    assert [code for code, name in language_names() if code == name] == []
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_catalogue_has_every_text_and_no_other(code: str) -> None:
+    wanted, found = set(texts()), set(_entries(code))
+    assert (sorted(wanted - found)[:20], sorted(found - wanted)[:20]) == ([], [])
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_translations_keep_placeholders_and_edges(code: str) -> None:
+    """The same values in the same way, no empty form, and the blanks that join a text to others."""
+    with (FOLDER / code / "LC_MESSAGES" / f"{DOMAIN}.mo").open("rb") as file:
+        rule = gettext.GNUTranslations(file).plural
+    forms = len({rule(number) for number in range(1000)})
+    wrong = []
+    for text, translations in _entries(code).items():
+        asked = _fields(text.many or text.one)
+        if len(translations) != (forms if text.many else 1):
+            wrong.append((text, "forms"))
+        for each in translations:
+            missing = asked - _fields(each) - ({("n", "", None)} if text.many else set())
+            if _fields(each) - asked or missing or not each.strip():
+                wrong.append((text, each))
+            if (text.one[:1].isspace(), text.one[-1:].isspace()) != (each[:1].isspace(), each[-1:].isspace()):
+                wrong.append((text, each))
+    assert wrong[:20] == []
+
+
+def _fields(text: str) -> set[tuple[str, str | None, str | None]]:
+    return (
+        {(name, spec, conversion) for _text, name, spec, conversion in string.Formatter().parse(text) if name}
+        if _is_template(text)
+        else set()
+    )
+
+
+def _is_template(text: str) -> bool:
+    try:
+        return any(name for _text, name, _spec, _conversion in string.Formatter().parse(text))
+    except ValueError:  # a brace that is no placeholder's
+        return False
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_compiled_catalogue_is_that_of_its_source(code: str) -> None:
+    pytest.importorskip("babel")
+    from tests.tools.languages import compiled, read_po
+
+    path = FOLDER / code / "LC_MESSAGES" / f"{DOMAIN}.po"
+    catalogue = read_po(path, code)
+    assert [message.id for message in catalogue if message.fuzzy and message.id] == []
+    assert list(catalogue.obsolete) == []
+    assert compiled(catalogue) == path.with_suffix(".mo").read_bytes()
