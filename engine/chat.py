@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from engine.generator.dynamic import DynamicGenerator
     from engine.models.dense import Dense
     from engine.models.memory.placement import Replaced
+
+_ID = attrgetter("id")
 
 
 class LocalChat:
@@ -167,9 +170,9 @@ class LocalChat:
         try:
             with closing(self.generator.events(job)) as events:
                 for event in events:
-                    if isinstance(event, Text):
+                    if type(event) is Text:
                         healed = event.tokens[0].healed if event.tokens and not written else healed
-                        written += [token.id for token in event.tokens]
+                        written += map(_ID, event.tokens)
                     elif isinstance(event, Prefill) and report:
                         report = False
                         yield self._rendered(prompt, heal, job.reading)

@@ -75,7 +75,10 @@ def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = Fal
                 "suppressed": suppressed, "stats": stats_json(event.stats),
             }  # fmt: skip
             if tokens:
-                answer["tokens"] = [dataclasses.asdict(token) for token in written]
+                answer["tokens"] = [
+                    {**dataclasses.asdict(token), "alternatives": [o._asdict() for o in token.alternatives]}
+                    for token in written
+                ]
     return answer
 
 

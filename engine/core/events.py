@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.core.requests import Rendered
 from engine.words import N_, translate
@@ -103,8 +104,7 @@ class Trimmed:
     dropped_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(NamedTuple):
     """Another token for the same place: its text, the model's probability and the final one (0 if a sampler
     step dropped it).
     """

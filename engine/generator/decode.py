@@ -7,13 +7,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.drafting.sequence import Drafting
 from engine.generator.overlap import OverlappedDecode
-from engine.generator.runner import ModelPass, SequenceRunner
+from engine.generator.runner import ModelPass, SequenceRunner, run_pass
 from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats
 from engine.models.paged import PagedCache
@@ -27,6 +28,7 @@ Steps = Generator[Prefill | StepOutput | ModelPass, Floats | None, None]
 """Progress of the prompt, then what each token made certain; and each pass of the model that is to run, for
 which its logits are sent.
 """
+_INFO = attrgetter("info")
 RUNNING_SECONDS = 0.5
 """Time between two `Running` events. Nobody reads figures that change more often, and showing them takes time
 from a model on the CPU.
@@ -46,9 +48,7 @@ def driven(steps: Generator[S | ModelPass, Floats | None, R], cache: PagedCache)
                 result: R = end.value
                 return result
             if isinstance(step, ModelPass):
-                started = time.perf_counter()
-                logits = cache.program.run(cache.step_of(step.parts()))
-                step.seconds = time.perf_counter() - started
+                logits = run_pass(step, cache)
             else:
                 logits = None
                 yield step
@@ -66,22 +66,22 @@ class EventWriter:
 
     def events(self, step: Prefill | StepOutput) -> Sequence[Prefill | Text | Running | Done]:
         """The events that a step completes."""
-        if isinstance(step, Prefill):
+        if type(step) is Prefill:
             return (step,)
+        assert type(step) is StepOutput
         self._text, self._suppressed = self._text + step.text, self._suppressed + step.suppressed
-        for token in step.tokens:
-            self._tokens.append(token.info)
+        self._tokens += map(_INFO, step.tokens)
         self._count += 1
-        now, found = time.perf_counter(), list[Prefill | Text | Running | Done]()
+        found: list[Prefill | Text | Running | Done] = []
         if (self._text or self._tokens or self._suppressed) and (
             self._count >= self._interval or step.reason
         ):
-            found.append(Text(self._text, tuple(self._tokens), self._suppressed))
+            found = [Text(self._text, tuple(self._tokens), self._suppressed)]
             self._text, self._tokens, self._suppressed, self._count = "", [], "", 0
         if step.reason:
             found.append(Done(step.reason, step.trigger, self._summary()))
-        elif now - self._reported >= RUNNING_SECONDS:
-            self._reported = now
+        elif self._stats.ended - self._reported >= RUNNING_SECONDS:
+            self._reported = self._stats.ended
             found.append(Running(self._summary()))
         return found
 
@@ -144,7 +144,7 @@ def decode(
     """
     drafting, overlap = drafting or Drafting(), OverlappedDecode(runner, sequence)
     stopped = stop.is_set if stop is not None else _never
-    finish = drafting.timed(runner.finish)
+    drafts, finish = drafting.active, drafting.timed(runner.finish)
     stats.begin(drafting)
     try:
         sequence.begin()
@@ -158,14 +158,14 @@ def decode(
         drafting.begin(sequence.ids)
         rows, proposals, decide = logits[None], drafting.none, drafting.timed(sequence.decide)
         while decided := (yield from _decide(rows, proposals, decide, sequence, stats, stopped)):
-            if drafting.active:
+            if drafts:
                 drafting.passed(decided)
                 room = sequence.context_length - len(sequence.ids)
                 proposals = drafting.propose(sequence, room, runner.most_drafts)
                 if stopped():
                     yield sequence.finish("cancelled")
                     return
-            elif (device := overlap.begin()) is not None:
+            elif overlap.possible and (device := overlap.begin()) is not None:
                 while (output := overlap.take_in(device.next(overlap.further()), stats)) is not None:
                     yield output
                     if output.reason:
@@ -178,13 +178,16 @@ def decode(
                 if overlap.logits is not None:
                     rows = overlap.logits[None]
                     continue
-            yield from runner.catch_up(sequence.ids, len(proposals))
-            passes = runner.prepare(sequence.ids, [proposal.id for proposal in proposals])
+            if runner.recurrent:
+                yield from runner.catch_up(sequence.ids, len(proposals))
+            guessed = [proposal.id for proposal in proposals] if proposals else ()
+            passes = runner.prepare(sequence.ids, guessed, timed=drafts)
             logits = yield passes
             assert logits is not None
-            drafting.spent(passes.seconds)
-            rows = finish(logits)
-            stats.passes, stats.drafted = runner.passes, stats.drafted + len(proposals)
+            rows, stats.passes = finish(logits), runner.passes
+            if drafts:
+                drafting.spent(passes.seconds)
+                stats.drafted += len(proposals)
     finally:
         drafting.close()
         overlap.close()
@@ -219,7 +222,7 @@ def _decide(
     """
     decided = 0
     for logits in rows:
-        proposal = proposals[decided] if decided < len(proposals) else None
+        proposal = proposals[decided] if proposals and decided < len(proposals) else None
         output = decide(logits, proposal)
         while output.retry is not None and not stopped():
             yield output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from engine.core import Done, Loading, Prefill, Priority, Running, Text
 from engine.generator.opening import CheckedRequest, OpenSequence
@@ -20,11 +20,13 @@ pages; over.
 """
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Started:
     """A job has left the queue: its prompt is about to be read."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Failed:
     """The last event of a job that raised an error."""

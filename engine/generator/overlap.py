@@ -88,6 +88,8 @@ class OverlappedDecode:
 
     def __init__(self, runner: SequenceRunner, sequence: TokenSequence) -> None:
         self._runner, self._sequence = runner, sequence
+        self.possible = runner.decodes_on_device
+        """Whether `begin` may ever give a decode loop."""
         self._device: DecodeLoop | None = None
         self._asked = False
         self._misses = self._pause = 0

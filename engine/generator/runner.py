@@ -7,12 +7,14 @@ negative. Both rows are ordinary sequences of the page table, so the next turn f
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from typing import final
 
 import numpy as np
 
-from engine.backends.decode_loop import DecodeLoop, SamplingPlan
+from engine.backends.decode_loop import DecodeLoop, HasDecodeLoop, SamplingPlan
 from engine.core import Prefill
 from engine.errors import ContextTooLong
 from engine.generator.request import Guidance
@@ -22,19 +24,32 @@ from engine.models.paged import PagedCache, SequencePart
 from engine.tensors import Floats
 
 
+@final
 class ModelPass:
     """A pass that a sequence waits for. Whoever drives the sequence runs it and sends the logits back.
 
     `parts` reserves the pages, so call it right before the pass runs. `reads`: it is a chunk of a prompt.
-    `seconds` is set to the time that it took.
+    With `timed`, `seconds` is set to the time that it took.
     """
 
-    __slots__ = ("parts", "reads", "seconds")
+    __slots__ = ("parts", "reads", "seconds", "timed")
 
     def __init__(self, parts: Callable[[], list[SequencePart]], reads: bool = False) -> None:
         self.parts = parts
         self.reads = reads
+        self.timed = False
         self.seconds = 0.0
+
+
+def run_pass(model_pass: ModelPass, cache: PagedCache) -> Floats:
+    """Run a pass alone: the logits (rows, V) float32 of all its parts, valid until the next pass."""
+    step = cache.step_of(model_pass.parts())
+    if not model_pass.timed:
+        return cache.program.run(step)
+    started = time.perf_counter()
+    logits = cache.program.run(step)
+    model_pass.seconds = time.perf_counter() - started
+    return logits
 
 
 Heard = Callable[[int, Sequence[int], Floats], None]
@@ -64,7 +79,12 @@ class SequenceRunner:
         self._passes: list[Passes] = []
         self._suspended: list[tuple[list[int], Passes]] = []
         self._parts: list[SequencePart] = []  # of the pass under way
-        self._sharing = 0
+        self._usual_pass: ModelPass | None = None
+        self._asked: tuple[Sequence[int], Sequence[int]] = (), ()  # the ids and drafts of the usual pass
+        self.recurrent = cache.recurrent
+        self.decodes_on_device = isinstance(cache.program, HasDecodeLoop)
+        self.sharing = 0
+        """The number of sequences that run in turn, this one included; 0 if it is the only one."""
         self.chunk = cache.rows
         self.cached = 0
         self.passes = 0
@@ -193,16 +213,21 @@ class SequenceRunner:
                 yield ModelPass(partial(self._part_again, row, text[:known], passes), True)
                 self._extend()
 
-    def prepare(self, ids: Sequence[int], drafts: Sequence[int] = ()) -> ModelPass:
-        """The pass over what was not run of `ids`, and over `drafts` after it.
+    def prepare(self, ids: Sequence[int], drafts: Sequence[int] = (), *, timed: bool = False) -> ModelPass:
+        """The pass over what was not run of `ids`, and over `drafts` after it; `timed` as in `ModelPass`.
 
         What was run beyond `ids` before (rejected drafts, text taken back) is forgotten. Its `parts` raise
         `ContextTooLong`.
         """
         self.passes += 1
-        return ModelPass(partial(self._next, ids, drafts))
+        self._asked = ids, drafts
+        if self._usual_pass is None:
+            self._usual_pass = ModelPass(self._next)
+        self._usual_pass.timed = timed
+        return self._usual_pass
 
-    def _next(self, ids: Sequence[int], drafts: Sequence[int]) -> list[SequencePart]:
+    def _next(self) -> list[SequencePart]:
+        ids, drafts = self._asked
         if self._guidance is None:
             self._parts = [self._part(0, ids, drafts)]
         else:
@@ -218,7 +243,7 @@ class SequenceRunner:
         They are valid until the next pass. With guidance they are the mix of both rows.
         """
         parts = self._extend()
-        if len(parts) == 1:  # of a row that ran with other sequences all logits are given
+        if self._guidance is None:  # of a row that ran with other sequences all logits are given
             return logits if len(logits) == parts[0].logit_rows else logits[-parts[0].logit_rows :]
         rows = np.split(logits, [len(parts[0].ids)])
         return self._mixed([row[-part.logit_rows :] for row, part in zip(rows, parts, strict=True)])
@@ -239,7 +264,7 @@ class SequenceRunner:
         """What one row's lease lacks of `ids`, and `drafts`."""
         lease = self._leases[row]
         if len(lease.ids) == len(ids) - 1:  # as nearly always
-            return SequencePart(lease, [*ids[-1:], *drafts], len(drafts) + 1)
+            return SequencePart(lease, [ids[-1], *drafts], len(drafts) + 1 if drafts else 1)
         if lease.length >= len(ids):
             lease.truncate(len(ids) - 1)
         cut(self._passes[row], lease.length)
@@ -247,16 +272,12 @@ class SequenceRunner:
 
     # -- other sequences
 
-    def share(self, sequences: int) -> None:
-        """The number of sequences that run in turn, this one included; 0 if it is the only one."""
-        self._sharing = sequences
-
     @property
     def most_drafts(self) -> int | None:
         """How many tokens may be drafted so that the passes of all sequences still run together; None for any
         number.
         """
-        return max(0, self._cache.program.batch_rows // self._sharing - 1) if self._sharing else None
+        return max(0, self._cache.program.batch_rows // self.sharing - 1) if self.sharing else None
 
     @property
     def left(self) -> int:
@@ -303,7 +324,7 @@ class SequenceRunner:
     @property
     def single(self) -> bool:
         """Whether there is only one row, and no other sequence runs in turn with this one."""
-        return self._guidance is None and not self._sharing
+        return self._guidance is None and not self.sharing
 
     @property
     def vocabulary(self) -> int:
@@ -333,7 +354,7 @@ class SequenceRunner:
         """Reserve pages for a text of `length` tokens and tell the decode loop; False if there are none, or
         if another sequence is to run.
         """
-        if self._sharing:
+        if self.sharing:
             return False
         try:
             self._cache.reserve_ahead(decode_loop, self._leases[0], length)
@@ -349,6 +370,7 @@ class SequenceRunner:
 
     def close(self) -> None:
         """Return the pages."""
+        self._usual_pass = None  # which refers to this runner
         for lease, passes in zip(self._leases, self._passes, strict=True):
             ids, pages = lease.ids.copy(), lease.pages[:1]
             lease.close()

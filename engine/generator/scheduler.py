@@ -19,7 +19,7 @@ from engine.generator.admission import fits, waits_for_a_reader
 from engine.generator.drafting.drafters import Drafters
 from engine.generator.job import ACTIVE, ENDED, PENDING, SUSPENDED, Failed, Job, JobEvent, Started
 from engine.generator.opening import checked
-from engine.generator.runner import ModelPass
+from engine.generator.runner import ModelPass, run_pass
 from engine.generator.sequence import StepOutput
 from engine.models.paged import PagedCache, SequencePart
 from engine.tensors import Floats
@@ -29,7 +29,6 @@ _LOOK_AHEAD = 16
 """How many jobs of the queue are looked at in a turn."""
 _LEAST_CHUNK, _CHUNKS = 64, 8
 """While replies are written, a chunk has the cache's rows divided by this, and at least this many rows."""
-
 
 Batch = list[tuple[Job, list[SequencePart]]]
 """The jobs of a pass, and what it runs of each."""
@@ -106,24 +105,27 @@ class Scheduler:
             while True:
                 while mine:
                     event = mine.popleft().event
-                    if isinstance(event, Failed):
+                    if type(event) is Failed:
                         try:
                             raise event.error
                         finally:
                             del event  # or the error would hold itself, and with it the model's memory
-                    if not isinstance(event, Started):
+                    if type(event) is not Started:
                         yield event
                 if job.state == ENDED:
                     return
                 # While the others' events are being read, no more are made: drafts may give several at once.
-                before, unread = unread, sum(map(len, self._streams.values()))
-                if unread and not 0 < before <= unread:
-                    yield Waiting()
-                    continue
+                if len(self._streams) > 1:
+                    before, unread = unread, sum(map(len, self._streams.values()))
+                    if unread and not 0 < before <= unread:
+                        yield Waiting()
+                        continue
                 unread = 0
                 for happened in self.turn():
-                    self._streams.get(happened.job, self.unheard).append(happened)
-                self._forget_frames()
+                    own = happened.job is job
+                    (mine if own else self._streams.get(happened.job, self.unheard)).append(happened)
+                if self._errors:
+                    self._forget_frames()
                 if not mine and len(self.pending) + len(self.active) > 1:
                     yield Waiting(job.queued)
         finally:
@@ -142,16 +144,45 @@ class Scheduler:
         What a pass raises ends the jobs that it is for.
         """
         self._events = []
-        self._end_stopped()
         if self.pending or self._setting_up is not None:
+            self._end_stopped()
             self._admit()
+        if len(self.active) == 1:
+            self._go_on_alone(self.active[0])
+        else:
+            self._go_on_together()
+        events, self._events = self._events, []
+        return events
+
+    def _go_on_alone(self, job: Job) -> None:
+        """The turn of the only active job, in as few steps as possible: a model on the CPU waits for them."""
+        opened = job.opened
+        assert opened is not None
+        opened.runner.sharing = 0
+        if job.waits_for is None:
+            self._advance(job, None, once=True)  # its decode loop goes on
+        elif job.stop.is_set():
+            self._end_stopped()
+        if (model_pass := job.waits_for) is None:
+            return
+        self._read_last = model_pass.reads
+        opened.runner.chunk, opened.runner.first_row = self._chunk or self._cache.rows, 0
+        try:
+            logits = run_pass(model_pass, self._cache)
+        except BaseException as error:  # noqa: BLE001 - further jobs may come
+            self._fail(job, error)
+            return
+        self._advance(job, logits, once=True)
+
+    def _go_on_together(self) -> None:
+        """The turn of several active jobs, or of none."""
+        self._end_stopped()
         running = self._running()
-        alone = len(running) == len(self.active) == 1
         for job in self.active:
             assert job.opened is not None
-            job.opened.runner.share(0 if alone else len(running))
+            job.opened.runner.sharing = len(running)
         for job in [job for job in self.active if job.waits_for is None]:
-            self._advance(job, None, once=alone)  # its decode loop goes on if it is alone, or ends
+            self._advance(job, None)  # its decode loop ends
         for batch in self._batches([job for job in running if job.waits_for is not None]):
             parts = [part for _, found in batch for part in found]
             try:
@@ -168,19 +199,13 @@ class Scheduler:
                 assert job.opened is not None
                 job.waits_for.seconds, job.opened.runner.first_row = seconds, row
                 rows = sum(len(part.ids) for part in found)
-                self._advance(job, logits if len(parts) == 1 else logits[row : row + rows], once=alone)
+                self._advance(job, logits if len(parts) == 1 else logits[row : row + rows])
                 row += rows
-        events, self._events = self._events, []
-        return events
 
     def _running(self) -> list[Job]:
         """The jobs whose turn it is, those of the highest priority first; background jobs only alone."""
-        if len(self.active) < 2:
-            return self.active
         jobs = sorted(self.active, key=lambda job: (-job.priority, job.serial))
         return [job for job in jobs if job.priority >= 0] or jobs
-
-    # -- one turn
 
     def _batches(self, running: Sequence[Job]) -> Sequence[Batch]:
         """What the next passes are for: a chunk of one prompt, or every reply, joined as far as they fit."""
@@ -244,14 +269,15 @@ class Scheduler:
         job.waits_for = None
         try:
             while job.waits_for is None:
-                made = self._next(job, logits)
-                logits = None
-                if isinstance(made, ModelPass):
-                    job.waits_for = made
-                    continue
                 assert job.opened is not None
-                output = made if isinstance(made, StepOutput) else None
-                self._events += [JobEvent(job, event, output) for event in job.opened.writer.events(made)]
+                made = job.opened.loop.send(logits) if job.resuming is None else self._resumed(job, logits)
+                logits = None
+                if type(made) is ModelPass:
+                    job.waits_for = made
+                    return
+                output = made if type(made) is StepOutput else None
+                for event in job.opened.writer.events(made):
+                    self._events.append(JobEvent(job, event, output))
                 if output is not None and output.reason:
                     self.remove(job)
                 if output is not None and (output.reason or once):
@@ -260,18 +286,15 @@ class Scheduler:
             self._fail(job, error)
 
     @staticmethod
-    def _next(job: Job, logits: Floats | None) -> Prefill | StepOutput | ModelPass:
-        """The job's next step after the logits of its pass."""
+    def _resumed(job: Job, logits: Floats | None) -> Prefill | StepOutput | ModelPass:
+        """The next step of a job that reads again what it lost, after the logits of its pass."""
         assert job.opened is not None
-        if job.resuming is not None:
-            try:
-                return job.resuming.send(logits)
-            except StopIteration:
-                job.resuming, then = None, job.then
-                if then is not None:
-                    return then
-                logits = None
-        return job.opened.loop.send(logits)
+        assert job.resuming is not None
+        try:
+            return job.resuming.send(logits)
+        except StopIteration:
+            job.resuming, then = None, job.then
+            return then if then is not None else job.opened.loop.send(None)
 
     def _fail(self, job: Job, error: BaseException) -> None:
         """End a job by an error, which may also be a panic of a Rust library."""

@@ -17,12 +17,12 @@ import numpy as np
 
 from engine.constraint.filter_set import FilterSet
 from engine.constraint.vocabulary import Mask
-from engine.core import Alternative, TokenInfo
+from engine.core import TokenInfo
 from engine.errors import BadSetting, NothingAllowed
 from engine.generator.checkpoints import Checkpoint, Checkpoints, Late
 from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens
 from engine.generator.params import GenerationParams
-from engine.generator.token_buffer import TokenBuffer, WrittenToken
+from engine.generator.token_buffer import TokenBuffer, WrittenToken, alternatives_of
 from engine.sampling.sampler import Sampled, Sampler
 from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
@@ -120,6 +120,7 @@ class TokenSequence:
         self._loops = LoopWatch(rules.loops) if rules.loops else None
         self._stop_ids = rules.token_ids
         self._watches = self._filters is not None or self._loops is not None or rules.time_limit > 0
+        self._shows_at_once = self._bans is None and not (self._searches or self._watches)
         # The length of prompt and reply from which stop tokens are allowed, and up to which no limit applies.
         self._welcome = self._begin + rules.min_tokens
         self._room = self.context_length
@@ -161,7 +162,7 @@ class TokenSequence:
 
         Raises `NothingAllowed` when bans, filters and allowed tokens leave nothing to choose.
         """
-        place = len(self.ids)
+        place, returns, accepted = len(self.ids), self.params.returns, False
         mark = self._mark(logits) if self._bans is not None else None
         mask = self._filters.mask() if self._filters is not None else None
         if self._filters is not None and self._filters.ended and self._filters.may_end:
@@ -172,10 +173,14 @@ class TokenSequence:
             blocked = (
                 self._blocked_now(rejected) if rejected or self.banned or place < self._welcome else _NONE
             )
-            where = Where(logits, self.ids, only, blocked, len(rejected))
-            sampled, accepted = choose_token(
-                self._sampler, where, self.params.returns, proposal, mask, self._filters
-            )
+            if proposal is None and self._filters is None:  # as nearly always
+                sampled = self._sampler.sample(
+                    logits, self.ids, only=only, blocked=blocked, attempt=len(rejected) if rejected else 0,
+                    top=returns.top, alternatives=returns.alternatives,
+                )  # fmt: skip
+            else:
+                where = Where(logits, self.ids, only, blocked, len(rejected))
+                sampled, accepted = choose_token(self._sampler, where, returns, proposal, mask, self._filters)
         except NothingAllowed as error:
             if len(self._checkpoints) and (
                 rejected or self._stuck
@@ -193,9 +198,7 @@ class TokenSequence:
                 return self.finish("end_filter")
             raise
         self.accepted_drafts += accepted
-        return self.feed(
-            sampled, logits.copy() if self.params.returns.logits else None, drafted=accepted, mark=mark
-        )
+        return self.feed(sampled, logits.copy() if returns.logits else None, drafted=accepted, mark=mark)
 
     # -- overlapped decode (`engine.generator.overlap`)
 
@@ -243,7 +246,11 @@ class TokenSequence:
         if sampled.id in self._stop_ids:
             return self._stopped(sampled, logits, drafted)
         text = self._detokenizer.add(sampled.id)
-        self._held.add(WrittenToken(self._info(sampled, text, drafted, healed), logits))
+        token = WrittenToken(self._info(sampled, text, drafted, healed), logits)
+        waits = self._held.queue or self._detokenizer.held or not text
+        if self._shows_at_once and not waits and len(self.ids) <= self._room:
+            return StepOutput(text, (token,))  # what the rest comes to where nothing waits
+        self._held.add(token)
         if self._filters is not None:
             self._filters.accept(sampled.id)
             self._accepted += 1
@@ -302,7 +309,7 @@ class TokenSequence:
             if reason:
                 return self.finish(reason, trigger, before=text)
             self._prepare_mask()
-        return StepOutput(text, self._held.release(text, keep_last=self._detokenizer.unfinished))
+        return StepOutput(text, self._held.release(text, keep_last=self._detokenizer.held != b""))
 
     def _match(self, text: str) -> Released:
         """Pass text to the stop matcher."""
@@ -359,13 +366,8 @@ class TokenSequence:
         return not others.any()
 
     def _info(self, sampled: Sampled, text: str, drafted: bool, healed: bool) -> TokenInfo:
-        piece = self._tokenizer.piece
-        others = (
-            tuple([Alternative(i, piece(i), raw, final) for i, raw, final in sampled.alternatives])
-            if sampled.alternatives
-            else ()
-        )
         seconds = time.perf_counter() - self._started
+        others = alternatives_of(sampled, self._tokenizer) if sampled.alternatives else ()
         return TokenInfo(
             sampled.id, text, sampled.probability, sampled.raw_probability, sampled.top, others,
             sampled.entropy, drafted, healed, seconds,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from engine.core import TokenInfo
+from engine.core import Alternative, TokenInfo
+from engine.sampling.sampler import Sampled
 from engine.tensors import Floats
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 class WrittenToken(NamedTuple):
@@ -17,22 +21,33 @@ class WrittenToken(NamedTuple):
     logits: Floats | None = None
 
 
+# A reply makes several for each token; this calls no Python function.
+_ALTERNATIVE: Callable[[Iterable[Any]], Alternative] = partial(tuple.__new__, Alternative)
+
+
+def alternatives_of(sampled: Sampled, tokenizer: Tokenizer) -> tuple[Alternative, ...]:
+    """The alternatives of a sampled token, of which there are some, with their texts."""
+    ids, raw, final = zip(*sampled.alternatives, strict=True)
+    return tuple(map(_ALTERNATIVE, zip(ids, map(tokenizer.piece, ids), raw, final, strict=True)))
+
+
 class TokenBuffer:
     """A queue of tokens; `release(text)` returns those whose text is out completely."""
 
     def __init__(self) -> None:
-        self._queue: deque[WrittenToken] = deque()
+        self.queue: deque[WrittenToken] = deque()
+        """The tokens that wait, oldest first; without any, no released text belongs to a later one."""
         self._credit = 0  # released characters that belong to tokens still held
 
     def add(self, token: WrittenToken) -> None:
         """Append a token."""
-        self._queue.append(token)
+        self.queue.append(token)
 
     def lengthen_last(self, text: str) -> None:
         """Count `text`, which came out at the very end, as part of the last token's."""
-        if text and self._queue:
-            last = self._queue.pop()
-            self._queue.append(last._replace(info=replace(last.info, text=last.info.text + text)))
+        if text and self.queue:
+            last = self.queue.pop()
+            self.queue.append(last._replace(info=replace(last.info, text=last.info.text + text)))
 
     def release(self, text: str, *, keep_last: bool = False) -> tuple[WrittenToken, ...]:
         """The tokens whose text is out with `text`; a token without text goes with the next one that has
@@ -41,22 +56,22 @@ class TokenBuffer:
         With `keep_last` the newest one stays: it began a character whose text is still to come.
         """
         if (
-            len(self._queue) == 1
+            len(self.queue) == 1
             and not self._credit
             and not keep_last
-            and len(text) == len(self._queue[0].info.text) > 0
+            and len(text) == len(self.queue[0].info.text) > 0
         ):
-            return (self._queue.popleft(),)  # as nearly always
+            return (self.queue.popleft(),)  # as nearly always
         self._credit += len(text)
         out: list[WrittenToken] = []
         count = self._first_with_text()
         while (
             count is not None
-            and self._credit >= len(self._queue[count].info.text)
-            and count < len(self._queue) - keep_last
+            and self._credit >= len(self.queue[count].info.text)
+            and count < len(self.queue) - keep_last
         ):
-            self._credit -= len(self._queue[count].info.text)
-            out.extend(self._queue.popleft() for _ in range(count + 1))
+            self._credit -= len(self.queue[count].info.text)
+            out.extend(self.queue.popleft() for _ in range(count + 1))
             count = self._first_with_text()
         return tuple(out)
 
@@ -66,24 +81,24 @@ class TokenBuffer:
         if self._credit:
             count = self._first_with_text()
             assert count is not None
-            part = [self._queue.popleft() for _ in range(count + 1)]
+            part = [self.queue.popleft() for _ in range(count + 1)]
             part[-1] = part[-1]._replace(info=replace(part[-1].info, text=part[-1].info.text[: self._credit]))
             tokens += tuple(part)
-        self._queue.clear()
+        self.queue.clear()
         self._credit = 0
         return tokens
 
     def all(self) -> tuple[WrittenToken, ...]:
         """Every token that is left."""
-        tokens = tuple(self._queue)
-        self._queue.clear()
+        tokens = tuple(self.queue)
+        self.queue.clear()
         self._credit = 0
         return tokens
 
     def drop_last(self, count: int) -> None:
         """Forget the newest tokens, none of whose text is out."""
         for _ in range(count):
-            self._queue.pop()
+            self.queue.pop()
 
     def _first_with_text(self) -> int | None:
-        return next((i for i, token in enumerate(self._queue) if token.info.text), None)
+        return next((i for i, token in enumerate(self.queue) if token.info.text), None)

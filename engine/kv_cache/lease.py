@@ -122,23 +122,26 @@ class Lease:
 
         Raises ValueError if they do not fit into the reserved pages.
         """
-        self._must_be_open()
-        held, new, start = self.ids, list(map(int, ids)), len(self.ids)
-        if len(held) + len(new) > len(self._block) * PAGE_TOKENS:
+        if self._closed:
+            self._must_be_open()
+        held, new = self.ids, list(map(int, ids))
+        start = at = len(held)
+        if at + len(new) > len(self._block) * PAGE_TOKENS:
             raise ValueError(
                 f"{len(new)} tokens after {self.length} do not fit into {len(self._block)} reserved pages"
             )
         if self._copying or self.copies:
             self.copied()
         while new:
-            depth, slot = divmod(len(held), PAGE_TOKENS)
+            depth, slot = at // PAGE_TOKENS, at % PAGE_TOKENS
             page = self._block[depth]
             if not slot:
                 self._pool.begin(page, self._parent(), depth)
             part, new = new[: PAGE_TOKENS - slot], new[PAGE_TOKENS - slot :]
             self._pool.append(page, part)
-            held.extend(part)
-        if self._pool.states.count and len(held) > start:
+            held += part
+            at += len(part)
+        if self._pool.states.count and at > start:
             self._advance(start)
 
     def truncate(self, length: int) -> None:

@@ -152,7 +152,7 @@ class PagePool:
 
     def append(self, page: Page, ids: Sequence[int]) -> None:
         """Append ids that fit; a page that is full now gets its digest."""
-        page.ids.extend(ids)
+        page.ids += ids
         if len(page.ids) == PAGE_TOKENS:
             page.digest = chain_digest(page.parent, page.ids)
             self._full[page.digest] = self._full.get(page.digest, 0) + 1

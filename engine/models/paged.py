@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.backends.base import KVCache, Program, Step
 from engine.backends.decode_loop import DecodeLoop, HasDecodeLoop, SamplingPlan
@@ -57,6 +56,8 @@ class PagedCache:
         )
         self.rows = min(prefill_rows(model.config, model.backend.name), self.context_length)
         self.store, self.program = self._memory()
+        self.recurrent = bool(self.store.states.count)
+        """Whether the model has states, so that a lease may be shorter than asked after `Lease.truncate`."""
         self._headless: Program | None = None
         self.table = PageTable(self.store.page_count, self.store.states.count)
         self._positions = np.arange(self.context_length, dtype=np.int32)
@@ -221,11 +222,6 @@ class PagedCache:
         if len(pages) != before:
             decode_loop.set_pages(pages)
 
-    @property
-    def recurrent(self) -> bool:
-        """Whether the model has states, so that a lease may be shorter than asked after `Lease.truncate`."""
-        return bool(self.store.states.count)
-
     def rewind(self, lease: Lease, length: int) -> None:
         """Cut a lease to exactly `length` tokens; what a state has lost of them is run again."""
         ids = lease.ids[:length]
@@ -239,7 +235,9 @@ class PagedCache:
         Raises `ContextTooLong` as `run` does.
         """
         self.reserve(lease, length)
-        return self._block_table(lease.pages)
+        if lease.pages != self._listed:
+            self._list(lease.pages)
+        return self._listing
 
     def reserve(self, lease: Lease, length: int) -> None:
         """Give a lease the pages for `length` tokens. Raises `ContextTooLong` as `run` does."""
@@ -256,14 +254,12 @@ class PagedCache:
             lease.reserve(length)
             self.settle(lease)
 
-    def _block_table(self, pages: list[int]) -> npt.NDArray[np.int32]:
-        """The pages as an array, rewritten only when they differ from those of the last pass."""
-        if pages != self._listed:
-            if len(pages) > len(self._pages):
-                self._pages = np.empty(2 * len(pages), np.int32)
-            self._pages[: len(pages)] = pages
-            self._listed, self._listing = pages.copy(), self._pages[: len(pages)]
-        return self._listing
+    def _list(self, pages: list[int]) -> None:
+        """Make the block table of these pages the one that passes read."""
+        if len(pages) > len(self._pages):
+            self._pages = np.empty(2 * len(pages), np.int32)
+        self._pages[: len(pages)] = pages
+        self._listed, self._listing = pages.copy(), self._pages[: len(pages)]
 
     def close(self) -> None:
         """Release the program and the pages; the cache cannot be used again."""

@@ -243,9 +243,7 @@ class Sampler:
             token, final, raw, entropy, reported = self._pick(inside, uniform, alternatives)
             if token < 0:
                 raise NotFinite(translate(_NOT_FINITE))
-            others = tuple(
-                [(int(reported[i]), reported[i + 1], reported[i + 2]) for i in range(0, len(reported), 3)]
-            )
+            others = tuple(zip(map(int, reported[::3]), reported[1::3], reported[2::3], strict=True))
             return Sampled(token, final, raw, (), others, entropy)
         distribution = self.distribution(logits, history, mask=mask, only=only, blocked=blocked)
         return self.sample_from(distribution, attempt=attempt, top=top, alternatives=alternatives)

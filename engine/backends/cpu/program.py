@@ -119,7 +119,7 @@ class CpuProgram:
         count, length = len(tokens), len(pages)
         assert 0 < count <= self.max_rows
         assert rows <= count
-        if length > len(self._pages):
+        if length > self._page_room:
             self._pages = self._room_for_pages(2 * length)
         self._tokens[:count], self._places[:count], self._pages[:length] = tokens, places, pages
         if step.runs:
@@ -183,6 +183,7 @@ class CpuProgram:
     def _room_for_pages(self, count: int) -> npt.NDArray[np.int32]:
         pages: npt.NDArray[np.int32] = aligned(4 * count).view(np.int32)
         self._step[RUN_TABLE + RUN_PAGES] = pages.ctypes.data
+        self._page_room = count
         return pages
 
     def close(self) -> None:

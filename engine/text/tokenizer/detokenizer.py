@@ -55,7 +55,8 @@ class Detokenizer:
         )
         self._at_start = tokenizer.strips_leading_space and not prompt_ids
         self._repeated = b""
-        self._held = b""  # bytes of an incomplete character
+        self.held = b""
+        """The bytes of an incomplete character."""
         known = len(prompt_ids) - _MAX_CHARACTER_BYTES
         if tokenizer.channels is not None and self._channels is not None:
             known = min(known, tokenizer.channels.beginning(prompt_ids))
@@ -77,31 +78,30 @@ class Detokenizer:
             data, self._repeated = data[len(self._repeated) :], b""
         elif id in self._skipped:
             return self._channels.control(id) if self._channels is not None else ""
-        text = self.add_bytes(data)
+        if self.held or self._at_start:
+            text = self.add_bytes(data)
+        else:
+            text, used = codecs.utf_8_decode(data, "replace", False)
+            self.held = data[used:]
         return self._channels.words(text) if self._channels is not None else text
 
     def add_bytes(self, data: bytes) -> str:
         """The characters that `data` completes, as if a token had these bytes."""
-        if self._held:
-            data = self._held + data
+        if self.held:
+            data = self.held + data
         text, used = codecs.utf_8_decode(data, "replace", False)
-        self._held = data[used:]
+        self.held = data[used:]
         return self._from_start(text) if self._at_start else text
 
     def finish(self) -> str:
         """The rest: U+FFFD for the bytes of an incomplete character, or nothing."""
-        text, self._held = self._held.decode("utf-8", "replace"), b""
+        text, self.held = self.held.decode("utf-8", "replace"), b""
         return self._from_start(text)
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether bytes of an incomplete character are held back."""
-        return self._held != b""
 
     def snapshot(self) -> object:
         """The current state for `restore`; immutable and cheap to keep."""
         return _State(
-            self._held,
+            self.held,
             self._at_start,
             self._repeated,
             self._channels.snapshot() if self._channels is not None else None,
@@ -110,7 +110,7 @@ class Detokenizer:
     def restore(self, snapshot: object) -> None:
         """Return to a `snapshot` of this detokenizer."""
         assert isinstance(snapshot, _State)
-        self._held = snapshot.held
+        self.held = snapshot.held
         self._at_start, self._repeated = snapshot.at_start, snapshot.repeated
         if self._channels is not None:
             self._channels.restore(snapshot.channels)

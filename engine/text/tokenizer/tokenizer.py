@@ -208,13 +208,13 @@ class Tokenizer:
         return self._texts
 
     def _token_bytes(self, id: int) -> bytes:
-        text = self._texts.get(id)
-        if text is None:
+        if id not in self._texts:
             return b""
+        text = self._texts[id]
         return text.encode() if id in self._verbatim else self._bytes_of(text)
 
     def _piece(self, id: int) -> str:
-        return self.token_bytes(id).decode("utf-8", "backslashreplace")
+        return str(self.token_bytes(id), "utf-8", "backslashreplace")
 
 
 def token_texts(facts: TokenizerFacts) -> dict[int, str]:
@@ -232,7 +232,7 @@ _ALPHABET = byte_level_alphabet()
 
 def _byte_level_bytes(text: str) -> bytes:
     try:
-        return bytes([_ALPHABET[char] for char in text])
+        return bytes(map(_ALPHABET.__getitem__, text))
     except KeyError:
         return text.encode()
 

@@ -309,6 +309,8 @@ def test_run_with_everything_that_shapes_a_reply(answer, run_command, tiny, tmp_
     reported = answer(*prompt, "--tokens", "--alternatives", 3)["tokens"]
     assert [token["id"] for token in reported] == plain["ids"]
     assert all(len(token["alternatives"]) == 3 for token in reported)
+    names = {"id", "text", "raw_probability", "probability"}
+    assert all(set(other) == names for token in reported for other in token["alternatives"])
     stop = plain["text"][3:6]
     assert answer(*prompt, "--stop-regex", re.escape(stop), "--keep-stop")["text"].endswith(stop)
     assert (

@@ -35,6 +35,11 @@ class Played:
         monkeypatch.setattr("engine.generator.decode.time", SimpleNamespace(perf_counter=lambda: self.now))
         self._steps, self._seconds = steps, seconds
 
+    @property
+    def ended(self) -> float:
+        """When the latest token was chosen, as `SequenceStats` notes it."""
+        return self.now
+
     def steps(self) -> Generator[Any, None, None]:
         try:
             for step in self._steps:

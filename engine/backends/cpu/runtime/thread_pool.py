@@ -55,6 +55,7 @@ class ThreadPool:
             threading.Thread(target=self._helper, args=(h,), name=f"cpu-kernel-{h + 1}", daemon=True)
             for h in range(threads - 1)
         ]
+        self._helpers = len(self._threads)
         for thread in self._threads:
             thread.start()
 
@@ -71,7 +72,7 @@ class ThreadPool:
         `stamps` (stages + 1,) is filled with the time at the start and at the end of each stage, in ticks of
         `clock`.
         """
-        asleep = self._functions["publish"](self._address, *program.addresses, len(self._threads))
+        asleep = self._functions["publish"](self._address, *program.addresses, self._helpers)
         if asleep:
             for helper, lock in enumerate(self._wake):
                 if asleep >> helper & 1:
