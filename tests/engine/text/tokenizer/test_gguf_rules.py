@@ -207,3 +207,27 @@ def test_the_token_that_texts_to_embed_end_with(add: bool | None) -> None:
     facts = facts_from_gguf(metadata)
     assert facts.eos_token_id is not None
     assert facts.end_id == (facts.eos_token_id if add else None)
+
+
+def test_a_separator_that_texts_to_embed_end_with() -> None:
+    """As files of encoders with byte-level BPE have it (RoBERTa, Jina BERT v2 for code)."""
+    metadata = byte_level_metadata()
+    metadata |= {"tokenizer.ggml.add_sep_token": True, "tokenizer.ggml.seperator_token_id": 5}
+    assert facts_from_gguf(metadata).end_id == 5
+    metadata["tokenizer.ggml.add_eos_token"] = True
+    facts = facts_from_gguf(metadata)
+    assert facts.end_id == facts.eos_token_id
+
+
+@pytest.mark.parametrize("add", [True, False, None])
+def test_a_text_of_a_unigram_vocabulary_ends_unless_the_file_says_no(add: bool | None) -> None:
+    """XLM-RoBERTa's files need not say so."""
+    metadata = {
+        "tokenizer.ggml.model": "t5", "tokenizer.ggml.tokens": ["<s>", "<pad>", "</s>", "<unk>", "\u2581a"],
+        "tokenizer.ggml.scores": [0.0] * 5, "tokenizer.ggml.token_type": [3, 3, 3, 2, 1],
+        "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 3,
+    }  # fmt: skip
+    if add is not None:
+        metadata["tokenizer.ggml.add_eos_token"] = add
+    assert facts_from_gguf(metadata).end_id == (None if add is False else 2)
