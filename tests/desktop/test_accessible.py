@@ -16,6 +16,7 @@ from pytestqt.qtbot import QtBot
 from desktop.views.widgets.combo_box import ComboBox, add_clear_button
 from tests.desktop.accessible import faults, popup_faults
 from tests.desktop.clipped import clipped, lost
+from tests.desktop.focus_ring import unseen_focus
 
 pytestmark = pytest.mark.gui
 
@@ -130,7 +131,31 @@ def test_what_can_be_scrolled_to_is_not_lost(window: QWidget) -> None:
 def test_no_page_loses_anything_with_large_text_or_in_a_narrow_window(screen: tuple[str, str, str]) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.tools.accessible_pages", *screen],
-        stdout=subprocess.PIPE, text=True, timeout=280, check=False,
+        stdout=subprocess.PIPE, text=True, timeout=800, check=False,
+    )  # fmt: skip
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert len(found["reached"]) >= 90
+    assert found["faults"] == []
+
+
+def test_a_focus_that_is_not_seen_is_found(window: QWidget, qtbot: QtBot) -> None:
+    seen, unseen = QPushButton("Seen"), QPushButton("Unseen")
+    frame = "QPushButton { border: 2px solid white; outline: none; }"
+    seen.setStyleSheet(f"{frame} QPushButton:focus {{ border: 2px solid black; }}")
+    unseen.setStyleSheet(frame)
+    for button in (seen, unseen):
+        window.layout().addWidget(button)
+    window.show()
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    assert [fault.split("'")[1] for fault in unseen_focus(window)] == ["Unseen"]
+
+
+@pytest.mark.slow
+def test_the_focus_is_seen_on_every_page() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.tools.accessible_pages", "focus"],
+        stdout=subprocess.PIPE, text=True, timeout=800, check=False,
     )  # fmt: skip
     found = json.loads(ran.stdout.splitlines()[-1])
     assert len(found["reached"]) >= 90

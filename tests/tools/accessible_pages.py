@@ -1,10 +1,12 @@
 """Walks every page, pane and dialog of the program, and says what a screen reader or a finger would miss.
 
     python -m tests.tools.accessible_pages
+    python -m tests.tools.accessible_pages focus
     python -m tests.tools.accessible_pages WIDTH HEIGHT PERCENT
 
-The pages are those of `tests.tools.pictures`; the rules stand in `tests.desktop.accessible`. With the size
-of the screen and of the text, the faults are what is cut off or out of reach (`tests.desktop.clipped`).
+The pages are those of `tests.tools.pictures`; the rules stand in `tests.desktop.accessible`. With "focus",
+the faults are controls that look the same with the keyboard (`tests.desktop.focus_ring`). With a size of the
+screen and of the text, they are what is cut off or out of reach (`tests.desktop.clipped`).
 Prints a line of JSON: the faults, each with the first page that has it, and the pages that were reached.
 """
 
@@ -25,18 +27,24 @@ _SIZE = (1180, 760)
 def main() -> int:
     """Run; returns the exit code."""
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-    from PySide6.QtWidgets import QMenu, QWidget
+    from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
     from desktop.app import make_application
     from tests.desktop.accessible import faults, popup_faults
     from tests.desktop.clipped import clipped, lost
+    from tests.desktop.focus_ring import unseen_focus
     from tests.tools.pictures import chat_pages, window_pages, writing_pages  # noqa: F401 - they fill PAGES
     from tests.tools.pictures.page_list import PAGES
     from tests.tools.pictures.stage import Stage
 
-    width, height, percent = map(int, sys.argv[1:]) if sys.argv[1:] else (*_SIZE, 100)
+    focus = sys.argv[1:] == ["focus"]
+    width, height, percent = map(int, sys.argv[1:]) if sys.argv[1:] and not focus else (*_SIZE, 100)
 
     def wrong(window: QWidget) -> Iterator[str]:
+        if focus:
+            if window is QApplication.activeWindow() and name != "drop_hint":  # it covers the window
+                yield from unseen_focus(window)
+            return
         if not sys.argv[1:]:
             yield from (*faults(window), *popup_faults(window))
             return

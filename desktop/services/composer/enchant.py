@@ -22,6 +22,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("enchant_broker_free", None, (c_void_p,)),
     ("enchant_broker_list_dicts", None, (c_void_p, _LISTENER, c_void_p)),
     ("enchant_broker_request_dict", c_void_p, (c_void_p, c_char_p)),
+    ("enchant_broker_free_dict", None, (c_void_p, c_void_p)),
     ("enchant_dict_check", c_int, (c_void_p, c_char_p, c_ssize_t)),
     ("enchant_dict_suggest", POINTER(c_char_p), (c_void_p, c_char_p, c_ssize_t, POINTER(c_size_t))),
     ("enchant_dict_free_string_list", None, (c_void_p, POINTER(c_char_p))),
@@ -62,6 +63,7 @@ class Enchant:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self._broker = library.enchant_broker_init()
+        self._handles: list[int] = []
 
     def languages(self) -> tuple[str, ...]:
         """The languages that have a dictionary, such as ("de_DE", "en_GB"), in order."""
@@ -76,10 +78,15 @@ class Enchant:
     def open(self, language: str) -> SpellingDictionary | None:
         """The dictionary of a language; None if there is none, or it cannot be read. Takes about 50 ms."""
         handle = self._library.enchant_broker_request_dict(self._broker, language.encode())
-        return SpellingDictionary(self._library, handle, language) if handle else None
+        if not handle:
+            return None
+        self._handles.append(handle)
+        return SpellingDictionary(self._library, handle, language)
 
     def close(self) -> None:
         """Free it with all of its dictionaries."""
+        for handle in self._handles:
+            self._library.enchant_broker_free_dict(self._broker, handle)
         self._library.enchant_broker_free(self._broker)
 
 

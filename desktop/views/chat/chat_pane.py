@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QEvent, QObject, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
@@ -28,6 +28,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.banner import Banner
 from desktop.views.widgets.listening import listen
+from desktop.views.widgets.text_label import set_styled
 from engine.core import ModelInfo, Stats
 from engine.settings import Settings, SpeculationSettings
 from engine.words import N_, _, translate
@@ -71,6 +72,8 @@ class ChatPane(QWidget):
         self.banner.setMaximumWidth(COLUMN_WIDTH)
         self.composer = Composer(lambda conversation: saved_draft(session, conversation))
         self.status = StatusBar()
+        self._header = header
+        self.transcript.installEventFilter(self)
         self._arrange(header)
         self._connect()
         self.show_state(session.state)
@@ -89,6 +92,12 @@ class ChatPane(QWidget):
             margins=(0, 0, 0, 0),
             spacing=0,
         )
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Show above the transcript that it has the focus: it has no frame."""
+        if event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
+            set_styled(self._header, "below", "focused" if event.type() == QEvent.Type.FocusIn else "")
+        return False
 
     def add_page(self, page: QWidget) -> None:
         """Add `page`, hidden, where it can replace the transcript."""

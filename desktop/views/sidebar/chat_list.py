@@ -362,13 +362,20 @@ class ChatListView(QTableView):
             self.requests.open_folder.emit(landing.folder, True)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Paint the rows, and a line between two folders where a drop would land."""
+        """Paint the rows, and a line between two folders where a drop would land; a ring around the list if
+        it has the focus and no row is current.
+        """
         super().paintEvent(event)
-        landing = self._landing
+        landing, accent = self._landing, QPen(self.palette().color(QPalette.ColorRole.Accent), 2)
+        if self.hasFocus() and not self.currentIndex().isValid():
+            painter = QPainter(self.viewport())
+            painter.setPen(accent)
+            painter.drawRect(self.viewport().rect().adjusted(1, 1, -1, -1))
+            painter.end()
         if landing is not None and landing.edge:
             rect = self.visualRect(self._chat_list.index(landing.row))
             y = rect.top() if landing.edge < 0 else rect.bottom()
             painter = QPainter(self.viewport())
-            painter.setPen(QPen(self.palette().color(QPalette.ColorRole.Accent), 2))
+            painter.setPen(accent)
             painter.drawLine(rect.left() + 8, y, rect.right() - 8, y)
             painter.end()

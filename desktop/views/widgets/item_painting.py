@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from PySide6.QtCore import QPointF, QRect, Qt
-from PySide6.QtGui import QColor, QFont, QPainter, QPalette, QTextCharFormat, QTextLayout, QTextOption
+from PySide6.QtGui import QColor, QFont, QPainter, QPalette, QPen, QTextCharFormat, QTextLayout, QTextOption
 from PySide6.QtWidgets import QStyle, QStyleOptionViewItem
 
 from desktop.views.widgets.icons import pixmap
@@ -33,7 +33,7 @@ def background(
         fill = QColor(accent)
         fill.setAlpha(CHOSEN if chosen or target else MARKED if marked else OVER if over else 0)
         painter.setBrush(fill)
-        painter.setPen(accent if focused or target else Qt.PenStyle.NoPen)
+        painter.setPen(QPen(accent, 2) if focused or target else Qt.PenStyle.NoPen)
         painter.drawRoundedRect(body, RADIUS, RADIUS)
     if marked:
         bar = side(option, QRect(body.left(), body.top() + 6, 3, body.height() - 12))

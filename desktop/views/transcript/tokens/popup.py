@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFont, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette
+from PySide6.QtGui import QFont, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette, QPen
 from PySide6.QtWidgets import QAbstractButton, QApplication, QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.items.text.token_words import percent, visible
@@ -65,7 +65,7 @@ class AlternativeButton(QAbstractButton):
             painter.setBrush(palette.color(QPalette.ColorRole.Midlight))
             painter.drawRoundedRect(QRectF(area).adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)
         if self.hasFocus():
-            painter.setPen(palette.color(QPalette.ColorRole.Highlight))
+            painter.setPen(QPen(palette.color(QPalette.ColorRole.Highlight), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(area).adjusted(1, 1, -1, -1), 5, 5)
         dropped = self.other.probability == 0

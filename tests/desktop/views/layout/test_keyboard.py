@@ -30,6 +30,7 @@ from desktop.settings import Behaviour
 from desktop.views.commands.shortcuts_dialog import ShortcutsDialog
 from engine.settings import ConstraintSettings, SamplerSettings
 from tests.desktop.fakes import EchoApi
+from tests.desktop.focus_ring import unseen_focus
 from tests.desktop.hand import Hand, no_fetch, settled
 
 Key = Qt.Key
@@ -76,6 +77,16 @@ def quiet(request):
         return
     hand = request.getfixturevalue("hand")
     hand.qtbot.waitUntil(lambda: settled(hand))
+
+
+def test_every_control_of_the_main_window_shows_that_it_has_the_focus(hand: Hand) -> None:
+    assert hand.window.isActiveWindow()
+    assert [*unseen_focus(hand.window)] == []
+    header = hand.window.picker.parentWidget()
+    hand.window.chat.transcript.setFocus()
+    assert header.property("below") == "focused"
+    hand.window.chat.composer.setFocus()
+    assert header.property("below") == ""
 
 
 def pane_of(hand: Hand) -> QWidget:
