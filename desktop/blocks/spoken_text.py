@@ -12,11 +12,15 @@ from desktop.blocks.splitter import BlockSplitter
 from desktop.blocks.spoken_math import spoken_math
 from engine.words import _, ngettext
 
-__all__ = ["spoken_reply", "spoken_so_far"]
+__all__ = ["spoken_reply", "spoken_so_far", "unmarked"]
 
 _SILENT = (Kind.MARKUP, Kind.RULE, Kind.THINKING)
-_MARKS = re.compile(r"\]\([^)\s]*\)|^\s{0,3}(?:#{1,6}|[-*+]|>)\s+|[*_`|\[\]]+", re.MULTILINE)
-"""Marks of Markdown, which are not said."""
+_MARKS = re.compile(
+    r"\]\([^)\s]*\)|^\s{0,3}(?:#{1,6}|[-*+]|>)\s+|(?<!\w)[*_]+|[*_]+(?!\w)|[`|\[\]]+", re.MULTILINE
+)
+"""Marks of Markdown, which are not said; what is within a word or between numbers is none."""
+_COLUMNS = re.compile(r"^[|\s]*:?-{3,}[-:|\s]*$", re.MULTILINE)
+"""The line under the head of a table."""
 
 
 def spoken_reply(blocks: Iterable[Block]) -> str:
@@ -34,6 +38,11 @@ def spoken_reply(blocks: Iterable[Block]) -> str:
         else:
             made += map(_words, found)
     return "".join(made)
+
+
+def unmarked(source: str) -> str:
+    """A Markdown source without its marks, on one line."""
+    return " ".join(_MARKS.sub("", _COLUMNS.sub("", source)).replace("|", " ").split())
 
 
 def spoken_so_far(splitter: BlockSplitter, ended: bool) -> str:

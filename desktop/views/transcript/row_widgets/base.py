@@ -15,17 +15,20 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QApplication, QWidget
 
+from desktop.blocks.spoken_text import unmarked
 from desktop.items.chats.messages import author_label
 from desktop.views.transcript.rendering.inline_objects import selected_source
 from desktop.views.transcript.rendering.line_numbers import baseline, line_number
 from desktop.views.transcript.rendering.markdown import SafeDocument
 from desktop.views.transcript.row_widgets.context import RowContext
-from desktop.views.transcript.rows import Row
+from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.style import Style
 
 __all__ = ["DocumentRow", "RowWidget"]
 
 _NAMED = 400
+_MARKED = (RowKind.TEXT, RowKind.TABLE)
+"""Whose text is Markdown."""
 _LINE_ENDS = {0x2028: "\n", 0x2029: "\n", 0xFDD0: "", 0xFDD1: "", 0xFFFC: "", 0x200B: ""}
 
 
@@ -52,6 +55,8 @@ class RowWidget(QWidget):
         fresh = row is not self.row or style is not self.row_style
         self.row, self.row_style, self.revision = row, style, row.revision
         words = row.text if len(row.text) <= _NAMED else row.text[:_NAMED] + "…"
+        if row.kind in _MARKED:
+            words = unmarked(words)
         self.setAccessibleName(f"{author_label(row.item)}: {words}" if words else author_label(row.item))
         self.grown_at = -1
         self.show_row(row, style, fresh)

@@ -420,7 +420,9 @@ def test_code_is_coloured_when_it_is_complete(show: Show, qtbot: QtBot) -> None:
 
 
 def test_rows_have_names_for_screen_readers(show: Show) -> None:
-    view, _ = show([MessageItem(1, "user", "Why?"), MessageItem(2, "assistant", "Because.", notice="Cut.")])
+    view, _ = show(
+        [MessageItem(1, "user", "Why?"), MessageItem(2, "assistant", "**Because.**", notice="Cut.")]
+    )
     names = {widget.accessibleName() for widget in view.pool.widgets()}
     assert {"You: Why?", "Assistant: Because.", "Notice: Cut."} <= names
 
