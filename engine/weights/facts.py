@@ -101,6 +101,8 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
     if method == "exl2":
         bits = settings.get("bits")
         return f"EXL2 {bits:g} bpw" if isinstance(bits, int | float) else "EXL2"
+    if method == "bitnet":
+        return "BitNet"
     if method == "mxfp4":
         return "MXFP4"
     if method == "compressed-tensors":

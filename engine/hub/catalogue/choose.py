@@ -37,7 +37,7 @@ _NOT_A_MODEL = re.compile(
 prediction layers.
 """
 _UNSUPPORTED = (
-    "aqlm", "bitnet", "bitsandbytes", "eetq", "exl3", "fbgemm_fp8", "higgs", "hqq", "quanto", "quip", "spqr",
+    "aqlm", "bitsandbytes", "eetq", "exl3", "fbgemm_fp8", "higgs", "hqq", "quanto", "quip", "spqr",
     "torchao", "vptq",
 )  # fmt: skip
 """Values of `quant_method` whose safetensors this program cannot read."""

@@ -9,6 +9,7 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.packed.awq import wrap_awq
+from engine.weights.packed.bitnet import wrap_bitnet
 from engine.weights.packed.compressed_tensors import wrap_compressed
 from engine.weights.packed.exl2 import wrap_exl2
 from engine.weights.packed.fp8 import wrap_fp8
@@ -31,6 +32,7 @@ METHODS: dict[str, Wrap] = {
     "awq": wrap_awq,
     "exl2": wrap_exl2,
     "compressed-tensors": wrap_compressed,
+    "bitnet": wrap_bitnet,
 }
 """By `quant_method`: a function from the files' tensors and the quantization_config to the tensors by the
 names of the plain model, "X.weight". It raises `BadCheckpoint` or `UnsupportedModel`.
