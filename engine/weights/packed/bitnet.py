@@ -103,7 +103,7 @@ def _joined(packed: FileTensor, scale: FileTensor | None, multiplied: bool) -> T
     if len(packed.shape) != 2 or not np.isfinite(number) or number <= 0:
         raise BadCheckpoint(
             _(
-                "The tensor {name} of shape {shape} is no packed matrix with one positive scale beside it. "
+                "The tensor {name} of shape {shape} is not a packed matrix with one positive scale. "
                 "Download the model again.",
                 name=packed.name,
                 shape=packed.shape,

@@ -93,5 +93,5 @@ def test_other_forms_are_refused(tmp_path: Path) -> None:
     tensors = load_file(packed / "model.safetensors")
     del tensors["model.layers.0.mlp.up_proj.weight_scale"]
     save_file(tensors, packed / "model.safetensors")
-    with pytest.raises(BadCheckpoint, match=r"up_proj.weight of shape .* no packed matrix"):
+    with pytest.raises(BadCheckpoint, match=r"up_proj.weight of shape .* not a packed matrix"):
         open_checkpoint(packed)
