@@ -342,7 +342,6 @@ class ModelConfig:
         """What the model has that there are no GPU kernels for; "" if there is nothing."""
         found = {
             "bidirectional attention": self.bidirectional,
-            "SparseMixer's choice of experts": self.experts is not None and self.experts.nearness >= 0,
             "states whose parts decay alone": any(
                 isinstance(shape, LinearAttentionShape) and shape.decays != "head"
                 for shape in self.state_shapes

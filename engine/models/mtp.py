@@ -162,17 +162,10 @@ def read_head(
 ) -> Generator[Loading, None, MtpModel]:
     """Load the head that a file has for `main`, the model of the same file.
 
-    Raises `BadSetting` if there is none or the backend cannot run it, and `NotEnoughMemory`.
+    Raises `BadSetting` if there is none, and `NotEnoughMemory`.
     """
     backend: Backend = main.backend
     name = checkpoint.path.name
-    if backend.name not in ("cpu", "reference"):
-        raise BadSetting(
-            _(
-                "The model's own head can draft only on the processor (CPU). Choose another drafting "
-                "method, or turn off drafting."
-            )
-        )
     form = _form(checkpoint) if head_bytes(checkpoint, backend) else None
     if form is None:
         raise BadSetting(

@@ -220,8 +220,8 @@ def test_a_model_with_recurrent_layers_takes_the_gpu(machine: Any, tmp_path: Pat
 
 
 def test_what_gpus_have_no_kernels_for_runs_on_the_processor(machine: Any, tmp_path: Path) -> None:
-    what = "SparseMixer's choice of experts"
-    path = write_checkpoint(BY_NAME["Phi-3.5-MoE"], tmp_path / "m")
+    what = "states whose parts decay alone"
+    path = write_checkpoint(BY_NAME["Mamba"], tmp_path / "m")
     made = machine(gpu(0, 1 << 30, "NVIDIA H200"))
     chat = finished(open_chat(path, LoadSettings(), CACHE))
     assert not made.made

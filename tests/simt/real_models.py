@@ -133,9 +133,6 @@ REAL: Mapping[str, dict[str, Any]] = {
         enable_moe_block=True, num_experts=128, top_k_experts=8, moe_intermediate_size=704,
         attention_k_eq_v=True, num_global_key_value_heads=2,
     ),
-    "DeepSeek V3": _usual(
-        "DeepseekV3ForCausalLM", 7168, 128, 128, 18432, 6, 129280, **_LATENT, **_MIXTURE
-    ),
     "GLM-4.7-Flash": _usual(
         "Glm4MoeLiteForCausalLM", 2048, 20, 20, 10240, 4, 154880,
         **{**_LATENT, "q_lora_rank": 768, "qk_nope_head_dim": 192, "v_head_dim": 256},
@@ -158,6 +155,10 @@ REAL: Mapping[str, dict[str, Any]] = {
         "num_hidden_layers": 4, "vocab_size": 50304, "alibi": True, "bias": True, "multi_query": False,
         "new_decoder_architecture": False, "parallel_attn": False, "layer_norm_epsilon": 1e-5,
     },
+    "Phi-3.5-MoE": _usual(
+        "PhimoeForCausalLM", 4096, 32, 8, 6400, 4, 32064, num_local_experts=16, num_experts_per_tok=2,
+        router_jitter_noise=0.01, attention_bias=True, lm_head_bias=True,
+    ),
     "Qwen 3.5 2B": _usual(
         "Qwen3_5ForCausalLM", 2048, 8, 2, 6144, 8, 248320, head_dim=256, tie_word_embeddings=True,
         layer_types=["linear_attention", "linear_attention", "linear_attention", "full_attention"] * 2,

@@ -1,5 +1,5 @@
-"""Counts the instructions in the main loops of the small-batch products, from their machine code, without a
-GPU.
+"""Counts the instructions in the main loops of the small-batch products and of recurrent layers, from their
+machine code, without a GPU.
 
     python -m tests.tools.count_instructions [PART OF A NAME ...]
 
@@ -10,6 +10,10 @@ are those of an H200: 4.8e12 bytes/s, 132 multiprocessors with 4 schedulers that
 cycle at 1.855 GHz; a block of 4.25-bit weights (544 bytes) has 111 cycles. Every instruction counts as one
 slot, also predicated ones and no-ops. Code outside the main loop and waiting for memory or tensor cores are
 not counted.
+
+A kernel of a recurrent layer has lines of its own: the instructions of its main loop, those of them that
+multiply or add float32 numbers, and their share. An iteration is a row in linear attention (a lane holds
+`KEYS` numbers of a column), and `AT_ONCE` taps of a column in a convolution.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels import recurrent
 from engine.backends.cuda.kernels.linear.variants import variants
 from engine.backends.cuda.layouts.codes import CodeLayout
 from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
@@ -69,6 +74,14 @@ def instructions(cubin: bytes) -> tuple[list[str], dict[str, int]]:
 
 def main_loop(cubin: bytes, each: float) -> Loop:
     """The loop with the most matrix products, or additions. `each`: the blocks for 4 of them."""
+    best = body_of(cubin)
+    loads = [code for code in best if "LDG" in code and ".NA" in code]
+    loaded = sum(16 if ".128" in code else 8 if ".64" in code.split(",")[0] else 4 for code in loads)
+    return Loop(len(best), sum("HMMA" in code for code in best), loaded, each)
+
+
+def body_of(cubin: bytes) -> list[str]:
+    """The instructions of that loop."""
     found, labels = instructions(cubin)
     best: list[str] = []
     for end, code in enumerate(found):
@@ -77,9 +90,7 @@ def main_loop(cubin: bytes, each: float) -> Loop:
             body = found[labels[target[1]] : end + 1]
             if _weight(body) > _weight(best):
                 best = body
-    loads = [code for code in best if "LDG" in code and ".NA" in code]
-    loaded = sum(16 if ".128" in code else 8 if ".64" in code.split(",")[0] else 4 for code in loads)
-    return Loop(len(best), sum("HMMA" in code for code in best), loaded, each)
+    return best
 
 
 def _weight(body: list[str]) -> tuple[int, int]:
@@ -121,6 +132,19 @@ def lines(names: list[str]) -> Iterator[str]:
             )
 
 
+def recurrent_lines(names: list[str]) -> Iterator[str]:
+    """The table of recurrent layers."""
+    from engine.backends.cuda.codegen.build import build
+
+    yield f"{'kernel':30} {'loop':>8} {'sums':>7} {'share':>6}"
+    for kernel in recurrent.variants():
+        if not names or any(name in kernel.name for name in names):
+            body = body_of(build(kernel, (CAPABILITY,))[CAPABILITY].cubin)
+            sums = sum(bool(re.match(r"(@!?U?P\d+ )?F(FMA|MUL|ADD)", code)) for code in body)
+            yield f"{kernel.name:30} {len(body):8} {sums:7} {sums / max(1, len(body)):6.0%}"
+
+
 if __name__ == "__main__":
-    for line in lines(sys.argv[1:]):
-        print(line, flush=True)
+    for table in (lines, recurrent_lines):
+        for line in table(sys.argv[1:]):
+            print(line, flush=True)

@@ -24,11 +24,6 @@ def head_problem(model: ModelInfo) -> str:
             "turn off drafting.",
             model=model.name,
         )
-    if model.where:
-        return _(
-            "The model's own head can draft only on the processor (CPU). Choose another drafting method, or "
-            "turn off drafting."
-        )
     return ""
 
 

@@ -53,8 +53,6 @@ class CudaBackend:
         self.name = "cuda"
         """"torch" if torch's own operations replace the kernels, see `replace`."""
         self.notice = self.report = ""
-        self._layers: list[int] = []
-        self._parts: list[int] = []
 
     def replace(self, why: str, report: str) -> None:
         """Use torch's own operations for new programs and caches from now on; existing ones stay as they are.
@@ -150,18 +148,22 @@ class CudaBackend:
         self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES,
         numbers: Sequence[int] = (),
     ) -> KVCache:  # fmt: skip
-        self._layers = [self._split.layer(layer) for layer in numbers or range(len(shapes))]
-        self._parts = [self._split.layer(layer) for layer in states.layers or (0,) * len(states.shapes)]
-        devices, parts = ([self._devices[number] for number in each] for each in (self._layers, self._parts))
-        made = TorchCache if self.notice else CudaCache
-        return made(devices, shapes, page_count, kept_as(dtype), states, parts)
+        layers = [self._split.layer(layer) for layer in numbers or range(len(shapes))]
+        places = [self._split.layer(layer) for layer in states.layers or (0,) * len(states.shapes)]
+        devices, parts = ([self._devices[number] for number in each] for each in (layers, places))
+        if self.notice:
+            return TorchCache(devices, shapes, page_count, kept_as(dtype), states, parts)
+        cache = CudaCache(devices, shapes, page_count, kept_as(dtype), states, parts)
+        cache.placed = layers, places
+        return cache
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         if isinstance(cache, TorchCache):
             return TorchProgram(forward, cache, max_rows, self._devices[: self._split.used])
         assert isinstance(cache, CudaCache)
         devices = self._devices[: self._split.used]
-        lowered = LoweredPass(forward, cache, Constants(self._devices), self._layers, _device_of, self._parts)
+        layers, parts = cache.placed
+        lowered = LoweredPass(forward, cache, Constants(self._devices), layers, _device_of, parts)
         return CudaProgram(lowered, cache, max_rows, devices)
 
 

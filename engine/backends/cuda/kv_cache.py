@@ -127,6 +127,8 @@ class CudaCache:
         self.kind = kind
         self.dtype = str(kind)
         self.states = states
+        self.placed: tuple[list[int], list[int]] = [], []
+        """The backend's numbers of these devices, of layers and of parts; empty if there is only one."""
         self._devices, self._part_devices = list(devices), list(part_devices)
         self._layers: list[list[torch.Tensor]] = []
         self.page_bytes = sum(

@@ -89,7 +89,12 @@ class CudaProgram:
         assert step.positions.max() < self._lowered.positions, "a position past the end of a table"
         for state in self._states:
             state.write(step)
-        return self._run_small(key) if key.rows <= SMALL_BATCH else self._run_large(step)
+        for given in self._lowered.gives:
+            given.pinned[: key.rows] = given.rows[: key.rows]
+        logits = self._run_small(key) if key.rows <= SMALL_BATCH else self._run_large(step)
+        for kept in self._lowered.keeps:
+            kept.rows[step.kept : step.kept + key.rows] = kept.pinned[: key.rows]
+        return logits
 
     # -- small batches
 
@@ -150,9 +155,11 @@ class CudaProgram:
         return device.record(launches)
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
-        """On one device only: there the sampled token is where the next step reads it."""
+        """On one device only: there the sampled token is where the next step reads it. Not for passes that
+        leave rows to the host, or read some, at each step.
+        """
         assert not self._closed, "the program is closed"
-        if len(self._devices) > 1:
+        if len(self._devices) > 1 or self._lowered.keeps or self._lowered.gives:
             return None
         if self._decode_loops is None:
             position, tokens, pages, states = self._states[0].parts
@@ -215,6 +222,7 @@ class CudaProgram:
         finally:
             self._replays, self._small, self._large, self._scratch, self._states = {}, [], [], {}, []
             self._lowered.small, self._lowered.large, self._lowered.kept = [], [], []
+            self._lowered.keeps, self._lowered.gives = [], []
 
 
 def _runtime_arguments(state: State, rows: int, first_row: int, several: bool = False) -> dict[Runtime, int]:

@@ -12,7 +12,7 @@ from engine.backends.base import Array, AttentionShape, Ops, RotaryTable, Weight
 from engine.backends.kv_formats import cache_type
 from engine.backends.routing import SCORES, Routing
 from engine.backends.states import ConvolutionShape, LinearAttentionShape
-from engine.models.proof.case import TOKENS, Case
+from engine.models.proof.case import STEPS, TOKENS, Case
 from engine.models.proof.random_tensors import BLOCKS, PACKED, Builder, file_tensor
 from engine.tensors import Floats, RawTensor
 
@@ -71,6 +71,7 @@ def _weight_cases() -> Iterator[Case]:
     for scores in SCORES:
         for count in (32, 64, 128, 256, 512):
             yield _routing_case(Routing(count, 5, scores == "sigmoid", scores, 2.5, 8, 3, 2))
+    yield _routing_case(Routing(16, 2, False, nearness=0.05))
 
 
 def linear_case(name: str, build: Builder) -> Case:
@@ -173,13 +174,14 @@ def _routing_case(routing: Routing) -> Case:
 
     def forward(ops: Ops, w: Sequence[Weight]) -> Array:
         logits, x = (ops.last_rows(ops.embed(table)) for table in w[:2])
-        routes = ops.route(logits, routing, correction)
+        routes = ops.route(logits, routing, None if routing.nearness >= 0 else correction)
         return ops.gather(ops.expert_linear(ops.spread(x, routes), [w[2]] * count, routes, bias), routes)
 
     def tensors() -> list[RawTensor]:
         return [_table(count, 15), _table(96, 16), file_tensor("selftest.expert", _random(17, 48, 96))]
 
-    return Case(f"route, {count} by {routing.scores}", PRODUCT, forward, tensors, (1, 8, 40))
+    how = "nearness" if routing.nearness >= 0 else routing.scores
+    return Case(f"route, {count} by {how}", PRODUCT, forward, tensors, (1, 8, 40))
 
 
 # -- operations on rows
@@ -200,6 +202,8 @@ def _row_cases() -> Iterator[Case]:
         "soft_cap": lambda ops, x, y: ops.soft_cap(x, 3.0, 2.5),
         "join": lambda ops, x, y: ops.join(x, ops.columns(y, 10, 24), 3),
         "mix": lambda ops, x, y: ops.mix([x, y, x], ops.columns(y, 5, 9), 4, y),
+        "given": lambda ops, x, y: ops.add(x, ops.given(_random(23, max(STEPS), 96))),
+        "keep": lambda ops, x, y: ops.keep(x, np.zeros((max(STEPS), 96), np.float32)),
         "magnitude": lambda ops, x, y: ops.magnitude(x),
         "magnitude, centred": lambda ops, x, y: ops.magnitude(x, centred=True),
         **{f"gated, {name}": partial(_gated, name) for name in GATES},

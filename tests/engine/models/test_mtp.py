@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from engine.backends.base import Backend
 from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference import ReferenceBackend
 from engine.chat import finished, open_chat
 from engine.errors import BadSetting
@@ -25,10 +26,12 @@ from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ids
 from tests.engine.models.mtp_files import KINDS, expected_head, outer_tensors, write_file, write_folder
 from tests.engine.models.oracle import finish, load
+from tests.simt.fake import FakeDevice
 
 TOKENS = ids(40)
 BACKENDS: dict[str, Callable[[], Backend]] = {
     "reference": ReferenceBackend, "cpu": lambda: CpuBackend(threads=2),
+    "cuda": lambda: CudaBackend([FakeDevice()]),
 }  # fmt: skip
 
 
@@ -45,7 +48,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return get
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS)  # the last of them is a fake GPU
 @pytest.mark.parametrize("form", ["folder", "gguf"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_head(kind: str, form: str, backend: str, folders: Callable[[str], Path], tmp_path: Path) -> None:

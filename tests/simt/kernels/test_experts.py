@@ -72,6 +72,21 @@ def test_route_scored(name: str, with_bias: bool) -> None:
         np.testing.assert_allclose(weights, shares.numpy(), rtol=5e-6)
 
 
+@pytest.mark.parametrize("nearness", [0.0, 0.01, 0.4])
+@pytest.mark.parametrize(("count", "used"), [(16, 2), (70, 5)])
+def test_weights_of_near_experts(count: int, used: int, nearness: float) -> None:
+    """SparseMixer's: with logits of either sign, and with equal ones."""
+    routing = Routing(count, used, False, nearness=nearness, scale=1.5)
+    logits = numbers(3, count, spread=0.5)
+    logits[1] -= 3.0
+    logits[2, 3:6] = 2.0
+    scales = np.abs(numbers(count)) + np.float32(0.5)
+    expected, shares = OPS.route(torch.from_numpy(logits), routing, None, scales)
+    for ids, weights in routed(logits, routing, None, scales):
+        np.testing.assert_array_equal(ids, expected.numpy())
+        np.testing.assert_allclose(weights, shares.numpy(), rtol=5e-6)
+
+
 def test_a_bias_counts_for_the_choice_alone() -> None:
     logits, bias = np.zeros((1, 6), np.float32), np.zeros(6, np.float32)
     bias[[4, 2]] = 2.0, -1.0

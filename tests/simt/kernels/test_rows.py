@@ -89,3 +89,17 @@ def test_more_parts_go_on_with_the_sum() -> None:
     assert (one.arguments[7], other.arguments[7]) == (r, y)
     assert (one.arguments[-2:], other.arguments[-2:]) == ((4, 3), (2, 7))
     assert y in other.reads
+
+
+@pytest.mark.parametrize("width", [64, 131])
+def test_rows_that_are_kept_and_given(width: int) -> None:
+    """Rows of the host lie without gaps; those after the step's stay as they are."""
+    x, a, y = bits(2, width), Buffer(width), Buffer(width)
+    host = np.full((3, width), 7, np.float32)
+    for out in played(rows.keep_call(a, y, TABLES[0]), {a: laid_out(x), y: empty(y, 2), TABLES[0]: host}, 2):
+        for found in (out[y][:, :width], out[TABLES[0]][:2]):
+            np.testing.assert_array_equal(found.view(np.uint32), x.view(np.uint32))
+        assert (out[TABLES[0]][2] == 7).all()
+    for out in played(rows.given_call(TABLES[0], y), {y: empty(y, 2), TABLES[0]: x}, 2):
+        np.testing.assert_array_equal(out[y][:, :width].view(np.uint32), x.view(np.uint32))
+        assert (out[y][:, width:] == -77).all()

@@ -56,6 +56,24 @@ def route_scored(
         memory.view(ids + row * stride, np.int32, used)[:] = places
 
 
+def route_near(
+    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, scales: int, ids: int, weights: int,
+    stride: int, n: int, used: int, nearness: float, factor: float,
+) -> None:  # fmt: skip
+    for row in range(blocks[0]):
+        logits = memory.view(x + row * xs, np.float32, n)
+        chosen = np.argsort(-logits, kind="stable")[:used]
+        parts = np.zeros(used, np.float32)
+        for j, place in enumerate(chosen):
+            top = logits[place]
+            near = top - logits <= np.float32(nearness) * np.maximum(np.abs(logits), top)
+            near[chosen[:j]] = False
+            parts[j] = 1 / np.exp(logits[near] - top).sum()
+        parts = parts * memory.view(scales, np.float32, n)[chosen] if scales else parts
+        memory.view(weights + row * stride, np.float32, used)[:] = parts * np.float32(factor)
+        memory.view(ids + row * stride, np.int32, used)[:] = chosen
+
+
 def spread(
     memory: Memory, blocks: Any, constants: Any, x: int, stride: int, y: int, width: int, used: int
 ) -> None:
@@ -91,6 +109,7 @@ def gather(
 MODELS: dict[str, Callable[..., None]] = {
     "moe.route": route,
     "moe.route_scored": route_scored,
+    "moe.route_near": route_near,
     "moe.spread": spread,
     "moe.gather": gather,
 }

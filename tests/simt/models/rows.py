@@ -61,6 +61,22 @@ def mix(
         memory.view(y + row * stride, np.float32, width)[:] = total
 
 
+def keep(
+    memory: Memory, blocks: Any, constants: Any, x: int, stride: int, y: int, target: int, width: int
+) -> None:
+    for row in range(blocks[0]):
+        values = memory.view(x + row * stride, np.uint32, width)
+        memory.view(y + row * stride, np.uint32, width)[:] = values
+        memory.view(target + 4 * row * width, np.uint32, width)[:] = values
+
+
+def given(memory: Memory, blocks: Any, constants: Any, rows: int, y: int, stride: int, width: int) -> None:
+    for row in range(blocks[0]):
+        memory.view(y + row * stride, np.uint32, width)[:] = memory.view(
+            rows + 4 * row * width, np.uint32, width
+        )
+
+
 def move_heads(
     memory: Memory, blocks: Any, constants: Any, x: int, xs: int, xh: int, y: int, ys: int, yh: int,
     width: int,
@@ -79,4 +95,6 @@ MODELS: dict[str, Callable[..., None]] = {
     "rows.join": join,
     "heads.move_heads": move_heads,
     "rows.mix": mix,
+    "rows.keep": keep,
+    "rows.given": given,
 }

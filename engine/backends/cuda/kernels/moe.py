@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
+    absolute,
     bits_float,
     block_x,
     block_y,
@@ -199,6 +200,43 @@ def _route_scored(
             st_f32(weights + row * used_stride + 4 * int64(rank[k]), weight)
 
 
+def _route_near(
+    logits: int, stride: int, scales: int, ids: int, weights: int, used_stride: int, experts: int, used: int,
+    nearness: float, factor: float,
+) -> None:  # fmt: skip
+    """The experts of a row by SparseMixer (`Routing.nearness`), in the layout of `_route`. Grid (row), one
+    warp. `nearness` is twice that of the routing; `scales` as in `_route_scored`.
+    """
+    wait_for_others()
+    row, lane = int64(block_x()), int32(thread())
+    key = registers(uint32(0), VALUES)
+    for k in static(range(VALUES)):
+        expert = int32(lane + 32 * k)
+        if expert < experts:
+            key[k] = _sortable(ld_u32(logits + row * stride + 4 * int64(expert)))
+    for j in range(used):
+        best, place = key[0], lane
+        for k in static(range(1, VALUES)):
+            if key[k] > best:
+                best, place = key[k], int32(lane + 32 * k)
+        best, place = _largest(best, place)
+        top, total = _number(best), float32(0.0)
+        for k in static(range(VALUES)):
+            if key[k] != uint32(0):
+                logit = _number(key[k])
+                if top - logit <= nearness * maximum(absolute(logit), top):
+                    total = total + exponential(logit - top)
+            if place == int32(lane + 32 * k):
+                key[k] = uint32(0)
+        total = warp_sum(total)
+        if (j & 31) == lane:
+            weight = reciprocal(total) * factor
+            if scales != 0:
+                weight = weight * ldg_f32(scales + 4 * int64(place))
+            st_i32(ids + row * used_stride + 4 * int64(j), place)
+            st_f32(weights + row * used_stride + 4 * int64(j), weight)
+
+
 def _largest(best: int, place: int) -> Any:
     """The largest key of the lanes, and its place, the lowest of equal ones."""
     for step in static(range(5)):
@@ -301,6 +339,14 @@ def route_scored_kernel(experts: int, scores: str) -> Kernel:
 
 
 @cache
+def route_near_kernel(experts: int) -> Kernel:
+    """The kernel `_route_near` for up to `experts` experts, rounded up to 32 times a power of two."""
+    values = _values_for(experts)
+    name, most = f"route_near_{32 * values}", 104 if values > 8 else 64
+    return Kernel(name, _route_near, "llllllii" + "ff", 32, most, {"VALUES": values})
+
+
+@cache
 def spread_kernel() -> Kernel:
     return Kernel("spread", _spread, "lllii", THREADS, 36, {"THREADS": THREADS})
 
@@ -326,6 +372,14 @@ def route_call(
         kernel = route_kernel(routing.experts, routing.normalise)
         arguments: tuple[Argument, ...] = (
             logits, logits.stride, ids, weights, ids.stride, routing.experts, routing.used,
+        )  # fmt: skip
+    elif routing.nearness >= 0:
+        assert not bias
+        assert routing.groups == 1
+        kernel = route_near_kernel(routing.experts)
+        arguments = (
+            logits, logits.stride, scales, ids, weights, ids.stride, routing.experts, routing.used,
+            2 * routing.nearness, routing.scale,
         )  # fmt: skip
     else:
         kernel = route_scored_kernel(routing.experts, routing.scores)
@@ -380,5 +434,6 @@ def variants() -> Iterator[Kernel]:
             yield route_scored_kernel(experts, scores)
     yield route_kernel(64, False)
     yield route_kernel(128, False)
+    yield route_near_kernel(32)
     yield spread_kernel()
     yield gather_kernel()

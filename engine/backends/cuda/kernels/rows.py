@@ -28,7 +28,7 @@ from engine.backends.cuda.lowering.call import Argument, Call, Runtime
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.linear import Permute
-from engine.backends.graph.rows import Columns, Join, LastRows, Mix
+from engine.backends.graph.rows import Columns, Given, Join, Keep, LastRows, Mix
 
 THREADS = 128
 PARTS = 4
@@ -85,6 +85,32 @@ def _join(
         st_u32(y + row * y_stride + 4 * int64(int32(int32(head * width) + column)), ld_u32(source))
 
 
+def _keep(x: int, stride: int, y: int, target: int, width: int) -> None:
+    """y = x, and so are the rows at `target`, which lie without gaps in the host's memory.
+
+    Grid (row, chunk of THREADS columns).
+    """
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(block_y() * THREADS + thread())
+    if column < width:
+        value = ld_u32(x + row * stride + 4 * int64(column))
+        st_u32(y + row * stride + 4 * int64(column), value)
+        st_u32(target + 4 * (row * int64(width) + int64(column)), value)
+
+
+def _given(rows: int, y: int, stride: int, width: int) -> None:
+    """y = the rows at an address, which lie without gaps in the host's memory.
+
+    Grid (row, chunk of THREADS columns).
+    """
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(block_y() * THREADS + thread())
+    if column < width:
+        st_u32(y + row * stride + 4 * int64(column), ld_u32(rows + 4 * (row * int64(width) + int64(column))))
+
+
 def _mix(
     first: int, second: int, third: int, fourth: int, stride: int, weights: int, weights_stride: int,
     residual: int, y: int, width: int, count: int, column: int,
@@ -133,6 +159,16 @@ def join_kernel() -> Kernel:
 
 
 @cache
+def keep_kernel() -> Kernel:
+    return Kernel("keep", _keep, "lllli", THREADS, 24, {"THREADS": THREADS})
+
+
+@cache
+def given_kernel() -> Kernel:
+    return Kernel("given", _given, "llli", THREADS, 24, {"THREADS": THREADS})
+
+
+@cache
 def mix_kernel() -> Kernel:
     return Kernel("mix", _mix, "lllllllll" + "iii", THREADS, 40, {"THREADS": THREADS, "PARTS": PARTS})
 
@@ -176,6 +212,19 @@ def join_call(x: Buffer, z: Buffer, y: Buffer, heads: int) -> Call:
     )
 
 
+def keep_call(x: Buffer, y: Buffer, target: int) -> Call:
+    """y = x, and the rows (T, x.width) float32 at `target`, which the device reaches in the host's memory."""
+    assert (x.width, x.copies, x.on_logit_rows) == (y.width, 1, False)
+    arguments = (x, x.stride, y, target, x.width)
+    return Call(keep_kernel(), rows_first(-(-x.width // THREADS)), arguments, (x,), (y,))
+
+
+def given_call(rows: int, y: Buffer) -> Call:
+    """y = the rows (T, y.width) float32 at the address `rows` in the host's memory."""
+    assert (y.copies, y.on_logit_rows) == (1, False)
+    return Call(given_kernel(), rows_first(-(-y.width // THREADS)), (rows, y, y.stride, y.width), (), (y,))
+
+
 def mix_calls(
     parts: Sequence[Buffer], weights: Buffer, first: int, residual: Buffer | None, y: Buffer
 ) -> Iterator[Call]:
@@ -198,7 +247,17 @@ def _permute_calls(context: Context, node: Permute) -> Calls:
     return (permute_call(node.x, context.constants.array(node.order, node.device), node.y),)
 
 
+def _keep_calls(context: Context, node: Keep) -> Calls:
+    return (keep_call(node.x, node.y, context.constants.kept_rows(node.out, node.device)),)
+
+
+def _given_calls(context: Context, node: Given) -> Calls:
+    return (given_call(context.constants.given_rows(node.rows, node.device), node.y),)
+
+
 LOWER: Table = {
+    Keep: _keep_calls,
+    Given: _given_calls,
     Columns: lambda _, node: (columns_call(node.x, node.first, node.y),),
     Permute: _permute_calls,
     Join: lambda _, node: (join_call(node.x, node.z, node.y, node.heads),),
@@ -213,4 +272,6 @@ def variants() -> Iterator[Kernel]:
     yield permute_kernel()
     yield join_kernel()
     yield mix_kernel()
+    yield keep_kernel()
+    yield given_kernel()
     yield last_rows_kernel()

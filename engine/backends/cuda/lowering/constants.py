@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -20,11 +21,23 @@ USUAL_CAPABILITY, USUAL_SM_COUNT = 80, 64
 """Used when no GPU is chosen. The number of multiprocessors hardly changes the memory of a pass."""
 
 
+@dataclass(frozen=True)
+class HostRows:
+    """An array (rows, width) float32, and pinned memory of its shape, which a device reaches."""
+
+    rows: Floats
+    pinned: Floats
+
+
 class Constants:
     """Arrays are uploaded once to each device; `kept` must live as long as the pass."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self.kept: list[Any] = []
+        self.keeps: list[HostRows] = []
+        """What passes leave to the host, to be copied after each step."""
+        self.gives: list[HostRows] = []
+        """What they read of it, to be copied before."""
         self._devices = devices
         self._addresses: dict[tuple[int, int], tuple[Any, int]] = {}
         self._expert_tables: dict[tuple[Buffer, str], ExpertTable] = {}
@@ -40,6 +53,24 @@ class Constants:
     def table(self, table: Floats, device: int) -> int:
         """The device address of a table with a row for each position."""
         return self.array(table, device)
+
+    def kept_rows(self, rows: Floats, device: int) -> int:
+        """The address where a pass leaves the rows of a step."""
+        return self._host_rows(rows, device, self.keeps)
+
+    def given_rows(self, rows: Floats, device: int) -> int:
+        """The address where a pass finds these rows."""
+        return self._host_rows(rows, device, self.gives)
+
+    def _host_rows(self, rows: Floats, device: int, to: list[HostRows]) -> int:
+        """Small and large batches share the memory of an array."""
+        for each in to:
+            if each.rows is rows:
+                return int(each.pinned.ctypes.data)
+        memory = self._devices[device].pinned(rows.nbytes)
+        self.kept.append(memory)
+        to.append(HostRows(rows, memory.numpy().view(np.float32).reshape(rows.shape)))
+        return int(memory.data_ptr())
 
     def expert_table(self, node: ExpertLinear) -> ExpertTable:
         """The table of the experts' matrices of one weight layout."""
@@ -94,6 +125,9 @@ class CountedConstants(Constants):
 
     def _device(self, number: int) -> Device | None:
         return None
+
+    def _host_rows(self, rows: Floats, device: int, to: list[HostRows]) -> int:
+        return 256
 
     def _upload(self, values: Any, device: int) -> int:
         self.nbytes += -(-values.nbytes // 256) * 256

@@ -46,7 +46,8 @@ class LoweredPass:
     """A whole pass as calls, for `small` batches and for `large` ones.
 
     `positions` is the length of its shortest table; `kept` holds the arrays and
-    weights whose addresses calls take.
+    weights whose addresses calls take; `keeps` and `gives` are the rows that steps leave to the host and read
+    of it.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class LoweredPass:
         self.small = _steps(context, group_ropes(group_linears(packed, MOST_PARTS)), SMALL)
         self.large = _steps(context, group_ropes(group_linears(graph, any_layout=True)), LARGE)
         self.kept: list[Any] = [constants.kept, recorder.nodes]
+        self.keeps, self.gives = constants.keeps, constants.gives
 
     def kernels(self, device: int) -> list[Kernel]:
         """All kernels that may run on a device, each once."""

@@ -284,9 +284,8 @@ def variants() -> Iterator[Kernel]:
     ):
         for several in (False, True):
             yield kernel_for(CacheType(keys, values), Form(dim), several)
-    for form in (Form(512), Form(576, 512), Form(128, alibi=1)):  # Gemma 4, DeepSeek, Baichuan
-        for several in (False, True):
-            yield kernel_for(CacheType("fp16", "fp16"), form, several)
+    for form in (Form(512), Form(576, 512)):  # Gemma 4, DeepSeek
+        yield kernel_for(CacheType("fp16", "fp16"), form)
     for dim, transformed, floats, packed in (
         (64, False, True, ""),
         (128, False, False, "fp16"),
