@@ -80,17 +80,21 @@ def main_loop(cubin: bytes, each: float) -> Loop:
     return Loop(len(best), sum("HMMA" in code for code in best), loaded, each)
 
 
-def body_of(cubin: bytes) -> list[str]:
-    """The instructions of that loop."""
+def body_of(cubin: bytes, innermost: bool = False) -> list[str]:
+    """The instructions of that loop; of the `innermost` ones only, if so asked."""
     found, labels = instructions(cubin)
-    best: list[str] = []
+    loops = []
     for end, code in enumerate(found):
         target = re.search(r"BRA.*?(\.L_x_\d+)", code)
         if target and labels.get(target[1], end + 1) <= end:
-            body = found[labels[target[1]] : end + 1]
-            if _weight(body) > _weight(best):
-                best = body
-    return best
+            loops.append((labels[target[1]], end))
+    if innermost:
+        loops = [
+            (start, end)
+            for start, end in loops
+            if not any((start, end) != (a, b) and start <= a and b <= end for a, b in loops)
+        ]
+    return max((found[start : end + 1] for start, end in loops), key=_weight, default=[])
 
 
 def _weight(body: list[str]) -> tuple[int, int]:
@@ -139,7 +143,7 @@ def recurrent_lines(names: list[str]) -> Iterator[str]:
     yield f"{'kernel':30} {'loop':>8} {'sums':>7} {'share':>6}"
     for kernel in recurrent.variants():
         if not names or any(name in kernel.name for name in names):
-            body = body_of(build(kernel, (CAPABILITY,))[CAPABILITY].cubin)
+            body = body_of(build(kernel, (CAPABILITY,))[CAPABILITY].cubin, innermost=True)
             sums = sum(bool(re.match(r"(@!?U?P\d+ )?F(FMA|MUL|ADD)", code)) for code in body)
             yield f"{kernel.name:30} {len(body):8} {sums:7} {sums / max(1, len(body)):6.0%}"
 

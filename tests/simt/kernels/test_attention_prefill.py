@@ -11,6 +11,7 @@ import torch
 
 from engine.backends.base import AttentionShape
 from engine.backends.cuda.kernels.attention import prefill_pieces
+from engine.backends.cuda.kernels.attention.attention import slope_pairs
 from engine.backends.cuda.kernels.attention.flash import has_flash
 from engine.backends.cuda.kernels.attention.prefill import prefill_attention
 from engine.backends.cuda.lowering.call import Argument, Call, Runtime, ScratchSize
@@ -18,7 +19,7 @@ from engine.backends.cuda.runtime.device import Device
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
 from tests.simt.fake import FakeDevice
-from tests.simt.kernels.test_attention import Case, shape_of
+from tests.simt.kernels.test_attention import Case, shape_of, special
 
 
 class Step:
@@ -67,23 +68,26 @@ class Step:
 
 
 def attended(case: Case, capability: int = 90) -> tuple[Any, Step]:
-    """(rows, H D), and the step that it ran in."""
-    device, width = FakeDevice(capability=capability), case.shape.heads * case.shape.head_dim
-    q, y = Buffer(width), Buffer(width)
+    """(rows, H Dv), and the step that it ran in."""
+    device, shape = FakeDevice(capability=capability), case.shape
+    width = shape.heads * shape.head_dim
+    q, y = Buffer(width), Buffer(shape.heads * shape.value_dim)
     tensors = {b: device.zeros(case.rows * b.stride).view(torch.float32).view(case.rows, -1) for b in (q, y)}
     tensors[q][:, :width] = torch.from_numpy(case.q[:, :width])
     stores = [device.upload(store) for store in case.stores]
     sink = device.upload(case.sink)  # held while it is read
     sinks = sink.data_ptr() if case.sinks else 0
     step = Step(device, case, tensors)
-    flash = has_flash(device, case.shape)
-    addresses = stores[0].data_ptr(), stores[1].data_ptr()
-    call = prefill_attention(case.kind, addresses, q, y, case.shape, sinks, flash)
+    flash, pairs = has_flash(device, shape), slope_pairs(shape)
+    lean = None if pairs is None else device.upload(pairs)
+    slopes = 0 if lean is None else lean.data_ptr()
+    addresses = stores[0].data_ptr(), stores[-1].data_ptr()
+    call = prefill_attention(case.kind, addresses, q, y, shape, sinks, flash, slopes)
     step.scratch_sizes = call.scratch_sizes
     list(device.prepare(call.kernels))
     with device.torch_work():
         call.run(step)
-    return tensors[y][:, :width].numpy(), step
+    return tensors[y][:, : y.width].numpy(), step
 
 
 MANY = [
@@ -95,6 +99,11 @@ MANY = [
     (("fp16", "fp16"), shape_of(3, 2, 16, window=100), 600, 40, True, 2e-3),
     (("q4", "q4"), shape_of(2, 1, 64, cap=5.0), 10, 30, False, 2e-3),
     (("fp32", "fp16"), shape_of(2, 2, 24, window=7, cap=3.0), 3, 30, True, 1e-5),
+    (("fp16", "fp16"), special(5, 1, 48, 40), 250, 33, False, 2e-3),
+    (("q4", "q4"), special(3, 1, 72, 40), 10, 30, True, 2e-3),
+    (("fp16", "fp16"), special(2, 2, 16, alibi=1), 1020, 20, False, 2e-3),
+    (("fp32", "fp32"), special(2, 2, 16, alibi=2), 300, 20, True, 1e-5),
+    (("fp16", "fp16"), special(2, 2, 16, window=70), 60, 90, False, 3e-3),
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.backends.base import Step
-from engine.backends.cuda.kernels import moe
+from engine.backends.cuda.kernels import moe, routes
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
@@ -28,7 +28,7 @@ def routed(logits: Any, routing: Routing, bias: Any = None, scales: Any = None) 
     arrays: dict[Any, Any] = {a: laid_out(logits), ids: empty(ids, rows), weights: empty(weights, rows)}
     vectors = {TABLES[i]: each for i, each in enumerate((bias, scales)) if each is not None}
     at = [0 if each is None else TABLES[i] for i, each in enumerate((bias, scales))]
-    out = played(moe.route_call(a, ids, weights, routing, *at), arrays | vectors, rows)
+    out = played(routes.route_call(a, ids, weights, routing, *at), arrays | vectors, rows)
     return [(o[ids].view(np.int32)[:, :used], o[weights][:, :used]) for o in out]
 
 

@@ -11,7 +11,7 @@ import pytest
 from engine.backends.base import AttentionShape, RotaryTable
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels import pointwise
-from engine.backends.cuda.kernels.attention.attention import kernel_for
+from engine.backends.cuda.kernels.attention.attention import form_of, kernel_for
 from engine.backends.cuda.kernels.kv_write.kv_write import kv_write_kernel
 from engine.backends.cuda.kernels.rope import HeadNorm, Rotated, rope_call
 from engine.backends.cuda.kv_cache import KEYS, VALUES, side_bytes
@@ -23,7 +23,7 @@ from engine.core import PAGE_TOKENS
 from tests.simt import agree
 from tests.simt.agree import At
 from tests.simt.fake import FakeDevice
-from tests.simt.kernels.test_attention import Case, by_model, shape_of
+from tests.simt.kernels.test_attention import Case, by_model, shape_of, special
 from tests.simt.kernels.test_kv_write import step, stores
 from tests.simt.played import TABLES, empty, laid_out, played
 
@@ -71,7 +71,7 @@ def attended(launch: Launch, cases: Sequence[Case], several: bool) -> tuple[Any,
     -77.
     """
     kernel, parts = (
-        kernel_for(cases[0].kind, cases[0].shape.head_dim, several),
+        kernel_for(cases[0].kind, form_of(cases[0].shape), several),
         [case.attend()[3] for case in cases],
     )
     arrays = [np.concatenate([part[i] for part in parts]) for i in range(6)]
@@ -80,6 +80,7 @@ def attended(launch: Launch, cases: Sequence[Case], several: bool) -> tuple[Any,
     for case, table in zip(cases, np.split(arrays[4], ends[:-1]), strict=True):
         table[table < 1 << 24] += before
         before += len(case.order)
+    arrays.append(parts[0][6])
     arrays.append(run_table([case.rows for case in cases], [len(case.table) for case in cases]))
     shape, rows = cases[0].shape, sum(case.rows for case in cases)
     ratio, columns = shape.heads // shape.kv_heads, kernel.constants["COLUMNS"]
@@ -87,7 +88,7 @@ def attended(launch: Launch, cases: Sequence[Case], several: bool) -> tuple[Any,
     blocks = rows << shift if several else -(-rows * ratio // columns)
     arguments = [
         At(0), At(1), At(2), arrays[2].strides[0], At(5), arrays[5].strides[0], At(3), At(4),
-        At(6) if several else 0, rows, ratio, shape.scale, shape.soft_cap, shape.window, shift,
+        At(7) if several else 0, At(6), rows, ratio, shape.scale, shape.soft_cap, shape.window, shift,
     ]  # fmt: skip
     partial = launch(kernel, (cases[0].splits, shape.kv_heads, blocks), arguments, arrays)[5]
     combine, grid, arguments, arrays = cases[0].combine(partial)
@@ -124,6 +125,21 @@ def test_attention_by_models(kind: tuple[str, str], dim: int, window: int) -> No
 )
 def test_attention_by_bodies(kind: tuple[str, str], dim: int, window: int) -> None:
     assert_as_alone(by_body, shape_of(3, 1, dim, window), kind)
+
+
+@pytest.mark.parametrize("launch", [by_model, pytest.param(by_body, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        (("fp16", "fp16"), special(3, 1, 40, 32)),
+        (("q4", "q4"), special(2, 1, 48, 32)),
+        (("fp16", "fp16"), special(3, 1, 16, alibi=1)),
+        (("fp32", "fp32"), special(3, 1, 16, alibi=2)),
+        (("fp16", "fp16"), special(2, 1, 16, window=70)),
+    ],
+)
+def test_special_attention(launch: Launch, kind: tuple[str, str], shape: AttentionShape) -> None:
+    assert_as_alone(launch, shape, kind, sinks=False)
 
 
 @pytest.mark.slow

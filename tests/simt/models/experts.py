@@ -109,7 +109,7 @@ def gather(
 MODELS: dict[str, Callable[..., None]] = {
     "moe.route": route,
     "moe.route_scored": route_scored,
-    "moe.route_near": route_near,
+    "routes.route_near": route_near,
     "moe.spread": spread,
     "moe.gather": gather,
 }

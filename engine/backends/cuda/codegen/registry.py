@@ -17,6 +17,7 @@ from engine.backends.cuda.kernels import (
     qk_norm,
     recurrent,
     rope,
+    routes,
     rows,
     shaped,
 )
@@ -32,6 +33,7 @@ def all_kernels() -> Iterator[Kernel]:
     yield from gather.variants()
     yield from attention.variants()
     yield from moe.variants()
+    yield from routes.variants()
     yield from gemm_rows.variants()
     yield from variants.variants()
     yield from heads.variants()

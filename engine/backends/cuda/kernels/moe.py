@@ -12,7 +12,6 @@ from typing import Any
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
-    absolute,
     bits_float,
     block_x,
     block_y,
@@ -37,9 +36,9 @@ from engine.backends.cuda.kernels.common import warp_max, warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
 from engine.backends.cuda.kernels.pointwise import exponential, sigmoid
 from engine.backends.cuda.lowering.call import Argument, Call
-from engine.backends.cuda.lowering.context import Calls, Context, Table
+from engine.backends.cuda.lowering.context import Table
 from engine.backends.graph.buffers import Buffer
-from engine.backends.graph.moe import Gather, Route, Spread
+from engine.backends.graph.moe import Gather, Spread
 from engine.backends.routing import MOST_GPU_EXPERTS, SCORES, SMALLEST_SUM, Routing
 
 THREADS = 128
@@ -50,7 +49,7 @@ NORMALISE = True
 SIGMOID = True
 
 
-def _sortable(bits: int) -> Any:
+def sortable(bits: int) -> Any:
     """A uint32, never 0, that orders like the float32 of these bits. NaN gives 1, below all numbers."""
     if uint32(bits & uint32(0x7FFFFFFF)) > uint32(0x7F800000):
         return uint32(1)
@@ -61,8 +60,8 @@ def _sortable(bits: int) -> Any:
     return uint32(bits | uint32(0x80000000))
 
 
-def _number(key: int) -> Any:
-    """The float32 that `_sortable` was computed from; NaN for 1."""
+def number_of(key: int) -> Any:
+    """The float32 that `sortable` was computed from; NaN for 1."""
     if key >= uint32(0x80000000):
         return bits_float(uint32(key ^ uint32(0x80000000)))
     return bits_float(uint32(key ^ uint32(0xFFFFFFFF)))
@@ -83,21 +82,21 @@ def _route(
     for k in static(range(VALUES)):
         expert = int32(lane + 32 * k)
         if expert < experts:
-            key[k] = _sortable(ld_u32(logits + row * stride + 4 * int64(expert)))
+            key[k] = sortable(ld_u32(logits + row * stride + 4 * int64(expert)))
     top, total = float32(0.0), float32(0.0)
     for j in range(used):
         best, place = key[0], lane
         for k in static(range(1, VALUES)):
             if key[k] > best:
                 best, place = key[k], int32(lane + 32 * k)
-        best, place = _largest(best, place)
-        logit = _number(best)
+        best, place = largest(best, place)
+        logit = number_of(best)
         if j == 0:
             top = logit
             if not NORMALISE:
                 for k in static(range(VALUES)):
                     if key[k] != uint32(0):
-                        total = total + exponential(_number(key[k]) - top)
+                        total = total + exponential(number_of(key[k]) - top)
                 total = warp_sum(total)
         part = exponential(logit - top)
         if NORMALISE:
@@ -132,7 +131,7 @@ def _route_scored(
         expert = int32(lane + 32 * k)
         if expert < experts:
             score[k] = ld_f32(logits + row * stride + 4 * int64(expert))
-            key[k] = _sortable(float_bits(score[k]))
+            key[k] = sortable(float_bits(score[k]))
             top = maximum(top, score[k])
     top = warp_max(top)
     for k in static(range(VALUES)):
@@ -144,9 +143,9 @@ def _route_scored(
         if not SIGMOID:
             score[k] = score[k] * times
         if key[k] != uint32(0) and bias != 0:
-            key[k] = _sortable(float_bits(score[k] + ldg_f32(bias + 4 * int64(int32(lane + 32 * k)))))
+            key[k] = sortable(float_bits(score[k] + ldg_f32(bias + 4 * int64(int32(lane + 32 * k)))))
         elif key[k] != uint32(0) and size < experts:
-            key[k] = _sortable(float_bits(score[k]))
+            key[k] = sortable(float_bits(score[k]))
     if size < experts:
         mine = uint32(0)
         for g in range(32):
@@ -165,7 +164,7 @@ def _route_scored(
                     mine = best
         open_groups = uint32(0)
         for _ in range(used_groups):
-            best, place = _largest(mine, lane)
+            best, place = largest(mine, lane)
             if place == lane:
                 mine = uint32(0)
             open_groups = uint32(open_groups | uint32(uint32(1) << place))
@@ -182,7 +181,7 @@ def _route_scored(
         for k in static(range(1, VALUES)):
             if key[k] > best:
                 best, place = key[k], int32(lane + 32 * k)
-        best, place = _largest(best, place)
+        best, place = largest(best, place)
         for k in static(range(VALUES)):
             if place == int32(lane + 32 * k):
                 key[k] = uint32(0)
@@ -200,44 +199,7 @@ def _route_scored(
             st_f32(weights + row * used_stride + 4 * int64(rank[k]), weight)
 
 
-def _route_near(
-    logits: int, stride: int, scales: int, ids: int, weights: int, used_stride: int, experts: int, used: int,
-    nearness: float, factor: float,
-) -> None:  # fmt: skip
-    """The experts of a row by SparseMixer (`Routing.nearness`), in the layout of `_route`. Grid (row), one
-    warp. `nearness` is twice that of the routing; `scales` as in `_route_scored`.
-    """
-    wait_for_others()
-    row, lane = int64(block_x()), int32(thread())
-    key = registers(uint32(0), VALUES)
-    for k in static(range(VALUES)):
-        expert = int32(lane + 32 * k)
-        if expert < experts:
-            key[k] = _sortable(ld_u32(logits + row * stride + 4 * int64(expert)))
-    for j in range(used):
-        best, place = key[0], lane
-        for k in static(range(1, VALUES)):
-            if key[k] > best:
-                best, place = key[k], int32(lane + 32 * k)
-        best, place = _largest(best, place)
-        top, total = _number(best), float32(0.0)
-        for k in static(range(VALUES)):
-            if key[k] != uint32(0):
-                logit = _number(key[k])
-                if top - logit <= nearness * maximum(absolute(logit), top):
-                    total = total + exponential(logit - top)
-            if place == int32(lane + 32 * k):
-                key[k] = uint32(0)
-        total = warp_sum(total)
-        if (j & 31) == lane:
-            weight = reciprocal(total) * factor
-            if scales != 0:
-                weight = weight * ldg_f32(scales + 4 * int64(place))
-            st_i32(ids + row * used_stride + 4 * int64(j), place)
-            st_f32(weights + row * used_stride + 4 * int64(j), weight)
-
-
-def _largest(best: int, place: int) -> Any:
+def largest(best: int, place: int) -> Any:
     """The largest key of the lanes, and its place, the lowest of equal ones."""
     for step in static(range(5)):
         other, there = (
@@ -261,7 +223,7 @@ def _group_key(first: int, second: int, group_best: int) -> Any:
         if other > second:
             second = other
     if group_best > 1 and second != uint32(0):
-        return _sortable(float_bits(_number(first) + _number(second)))
+        return sortable(float_bits(number_of(first) + number_of(second)))
     return first
 
 
@@ -308,7 +270,7 @@ def _gather(
         store_four(y + row * stride, column, width, a, b, c, d)
 
 
-def _values_for(experts: int) -> int:
+def values_for(experts: int) -> int:
     """Experts of a lane, a power of two."""
     assert 0 < experts <= MOST_GPU_EXPERTS
     return 1 << (-(-experts // 32) - 1).bit_length()
@@ -317,7 +279,7 @@ def _values_for(experts: int) -> int:
 @cache
 def route_kernel(experts: int, normalise: bool) -> Kernel:
     """The kernel `_route` for up to `experts` experts, rounded up to 32 times a power of two."""
-    values = _values_for(experts)
+    values = values_for(experts)
     constants = {"VALUES": values, "NORMALISE": normalise}
     name = f"route_{32 * values}{'' if normalise else '_plain'}"
     return Kernel(name, _route, "lllllii", 32, 104 if values > 8 else 64, constants)
@@ -326,7 +288,7 @@ def route_kernel(experts: int, normalise: bool) -> Kernel:
 @cache
 def route_scored_kernel(experts: int, scores: str) -> Kernel:
     """The kernel `_route_scored` for up to `experts` experts, rounded up to 32 times a power of two."""
-    values = _values_for(experts)
+    values = values_for(experts)
     constants = {"VALUES": values, "SIGMOID": scores == "sigmoid"}
     return Kernel(
         f"route_{scores}_{32 * values}",
@@ -336,14 +298,6 @@ def route_scored_kernel(experts: int, scores: str) -> Kernel:
         168 if values > 8 else 96,
         constants,
     )
-
-
-@cache
-def route_near_kernel(experts: int) -> Kernel:
-    """The kernel `_route_near` for up to `experts` experts, rounded up to 32 times a power of two."""
-    values = _values_for(experts)
-    name, most = f"route_near_{32 * values}", 104 if values > 8 else 64
-    return Kernel(name, _route_near, "llllllii" + "ff", 32, most, {"VALUES": values})
 
 
 @cache
@@ -372,14 +326,6 @@ def route_call(
         kernel = route_kernel(routing.experts, routing.normalise)
         arguments: tuple[Argument, ...] = (
             logits, logits.stride, ids, weights, ids.stride, routing.experts, routing.used,
-        )  # fmt: skip
-    elif routing.nearness >= 0:
-        assert not bias
-        assert routing.groups == 1
-        kernel = route_near_kernel(routing.experts)
-        arguments = (
-            logits, logits.stride, scales, ids, weights, ids.stride, routing.experts, routing.used,
-            2 * routing.nearness, routing.scale,
         )  # fmt: skip
     else:
         kernel = route_scored_kernel(routing.experts, routing.scores)
@@ -413,14 +359,7 @@ def gather_call(x: Buffer, weights: Buffer, residual: Buffer | None, y: Buffer) 
     return Call(gather_kernel(), blocks, arguments, reads, (y,), x.on_logit_rows)
 
 
-def _route_calls(context: Context, node: Route) -> Calls:
-    routes, device = node.routes, node.device
-    bias, scales = (context.vector(each, device) for each in (node.bias, node.scales))
-    return (route_call(node.x, routes.experts, routes.weights, routes.routing, bias, scales),)
-
-
 LOWER: Table = {
-    Route: _route_calls,
     Spread: lambda _, node: (spread_call(node.x, node.y),),
     Gather: lambda _, node: (gather_call(node.x, node.weights, node.residual, node.y),),
 }
@@ -434,6 +373,5 @@ def variants() -> Iterator[Kernel]:
             yield route_scored_kernel(experts, scores)
     yield route_kernel(64, False)
     yield route_kernel(128, False)
-    yield route_near_kernel(32)
     yield spread_kernel()
     yield gather_kernel()

@@ -19,6 +19,7 @@ from engine.backends.cuda.kernels import (
     pointwise,
     recurrent,
     rope,
+    routes,
     rows,
     shaped,
 )
@@ -109,6 +110,7 @@ SMALL: Table = {
     **rows.LOWER,
     **rope.LOWER,
     **moe.LOWER,
+    **routes.LOWER,
     **recurrent.LOWER,
     **packed_activations_write.LOWER,
     **linear.SMALL,
