@@ -47,6 +47,7 @@ class Session:
         self.command("Edit", "Preferences")
         window = reader.find("dialog", "Preferences")
         self.trees["preferences"] = reader.tree(window)
+        reader.until(lambda: "focused" in reader.tree(window), "the focus in the preferences")
         reader.keys("Escape")
         reader.gone("dialog", "Preferences")
         reader.press(reader.find("push button", "Choose a model"), "press")
@@ -68,6 +69,7 @@ class Session:
         page = reader.find("text", "Message from Assistant, 2 of 2")
         self.trees["reply"] = reader.tree(reader.find("panel", "Reading view"))
         self.report["lines"], self.report["words"] = reader.lines(page), reader.words(page)
+        reader.focus_on("text", "Message from")
         before = len(reader.carets)
         reader.keys("Down", "Down")
         reader.until(lambda: len(reader.carets) >= before + 2, "the caret on the third line")
@@ -83,6 +85,7 @@ class Session:
         table = reader.find("table", "Table with 2 rows")
         self.report["cells"] = reader.cells(table)
         self.trees["table"] = reader.tree(reader.find("dialog", "Table"))
+        reader.focus_on("table", "Table with 2 rows")
         before = reader.focus
         reader.keys("Down", "Right")
         reader.until(
@@ -90,6 +93,7 @@ class Session:
         )
         reader.keys("Escape")
         reader.gone("table", "Table with 2 rows")
+        reader.focus_on("text", "Message from")
         reader.keys("Escape")
         reader.gone("text", "Message from Assistant")
 
@@ -153,7 +157,7 @@ class Session:
         """The reply as the reading view has it."""
         reader = self.reader
         self.command("View", "Read messages with the caret")
-        text = reader.text(reader.find("text", "Message from Assistant"))
+        text = reader.text(reader.focus_on("text", "Message from Assistant"))
         reader.keys("Escape")
         reader.gone("text", "Message from Assistant")
         return text

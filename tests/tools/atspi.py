@@ -149,6 +149,15 @@ class Reader:
         """The first thing of this role whose name contains `name`, once it is shown."""
         return self.until(lambda: self.look(role, name, within), f"{role} “{name}”")
 
+    def focus_on(self, role: str, name: str) -> Node:
+        """Wait until such a thing has the keyboard: keys sent earlier would go elsewhere."""
+
+        def focused() -> Node:
+            found = self.look(role, name)
+            return found if found and "focused" in _states(found) else None
+
+        return self.until(focused, f"the focus on {role} “{name}”")
+
     def gone(self, role: str, name: str) -> None:
         """Wait until there is none."""
         self.until(lambda: self.look(role, name) is None, f"the end of {role} “{name}”")
