@@ -21,8 +21,8 @@ from typing import Any
 import resources
 
 __all__ = [
-    "N_", "Words", "_", "english", "in_sentence", "language", "language_names", "languages", "ngettext",
-    "set_language", "translate", "use_catalogue",
+    "N_", "Words", "_", "english", "figure", "in_sentence", "language", "language_names", "languages",
+    "ngettext", "set_language", "translate", "use_catalogue",
 ]  # fmt: skip
 
 FOLDER = Path(resources.__file__).parent / "languages"
@@ -46,7 +46,11 @@ class _Numbers(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
         text = super().format_field(value, format_spec)
         number = isinstance(value, (int, float)) and bool(format_spec)
-        return text.translate(self._separators) if number else text
+        return self.localised(text) if number else text
+
+    def localised(self, text: str) -> str:
+        """A number with these separators."""
+        return text.translate(self._separators)
 
 
 class _State:
@@ -86,6 +90,11 @@ def use_catalogue(
 ) -> None:
     """The same with a catalogue of the caller; None stands for the source."""
     _State.code, _State.catalogue, _State.numbers = code, catalogue, _Numbers(group, point)
+
+
+def figure(text: str) -> str:
+    """A number written in the English way, such as "1,024.5", with the separators of the language."""
+    return _State.numbers.localised(text)
 
 
 def N_(text: str) -> str:

@@ -9,6 +9,8 @@ from PySide6.QtWidgets import QSplitter, QWidget
 __all__ = ["Panes"]
 
 LEFT, RIGHT = "left", "right"
+_FRAMES = 14
+"""Pixels that frames take from a pane besides what its layout asks for."""
 _CHARACTERS = {LEFT: 28, "centre": 42, RIGHT: 45}
 """Widths in average characters that make each pane useful."""
 
@@ -41,8 +43,11 @@ class Panes(QSplitter):
         self.fit_text()
 
     def need(self, which: str) -> int:
-        """Pixels that a pane needs with the present text size."""
-        return round(self.fontMetrics().averageCharWidth() * _CHARACTERS[which]) + 30
+        """Pixels that a pane needs with the present text size, and in a language with long words."""
+        need = round(self.fontMetrics().averageCharWidth() * _CHARACTERS[which]) + 30
+        if which not in self._sides:
+            return need
+        return max(need, self._sides[which].minimumSizeHint().width() + _FRAMES)
 
     def requested(self, side: str) -> bool:
         """Whether the user wants this side pane, room or not."""

@@ -172,7 +172,7 @@ class PreferencesWindow(QDialog):
         narrow = self.width() < width * _NARROW
         self.list.setVisible(not narrow)
         self.box.setVisible(narrow)
-        self.list.setFixedWidth(width * _LIST + 20)
+        self.list.setFixedWidth(max(width * _LIST, self.list.sizeHintForColumn(0)) + 20)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """The list of pages beside the page if there is room, otherwise a box above it."""
