@@ -144,7 +144,7 @@ class TokenSequence:
                 raise BadSetting(
                     _(
                         "The reply so far ({decode!r}) does not match the format; edit it, or set "
-                        "the format to free.",
+                        "the format to free text.",
                         decode=self._tokenizer.decode(given)[:40],
                     )
                 )

@@ -111,7 +111,7 @@ def _check(request: ChatRequest, capabilities: Capabilities, server: str) -> Non
     if constraint.format != "none" and not form:
         raise BadSetting(
             _(
-                "{server} cannot constrain replies to {formats}: set the format to free, or choose "
+                "{server} cannot constrain replies to {formats}: set the format to free text, or choose "
                 "another model.",
                 server=server,
                 formats=translate(_FORMATS[constraint.format]),

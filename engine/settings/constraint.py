@@ -16,7 +16,7 @@ class ConstraintSettings(Settings):
         "Format",
         "A format that the whole reply must follow.",
         choices=(
-            ("none", "Free"),
+            ("none", "Free text"),
             ("json", "JSON"),
             ("json_schema", "JSON schema"),
             ("regex", "Regular expression"),

@@ -35,10 +35,10 @@ def lines(now: Measured) -> list[tuple[str, str]]:
         (_("Messages"), f"{all_about}{now.messages:,}"),
         (_("Draft"), f"{about}{now.draft:,}"),
         *([(_("Free"), f"{all_about}{max(0, now.length - now.used):,}")] if now.length else []),
-        (_("Cached"), f"{min(now.cached, now.used):,}") if now.exact else (_("Tokens"), "estimated"),
+        (_("Cached"), f"{min(now.cached, now.used):,}") if now.exact else (_("Tokens"), _("estimated")),
         (
             _("Read by the next message"),
-            cost_words(now.next_read, now.rate).removeprefix("about ") if now.next_read else "nothing",
+            cost_words(now.next_read, now.rate).removeprefix("about ") if now.next_read else _("nothing"),
         ),
     ]
     if now.dropped:

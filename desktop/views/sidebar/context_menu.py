@@ -39,7 +39,12 @@ def _for_chats(menu: QMenu, ask: ChatListRequests, chats: list[int], pinned: boo
         menu.addAction(_("Open"), partial(ask.open.emit, chats[0]))
         menu.addAction(_("Rename\tF2"), partial(ask.begin_rename.emit, chats[0]))
     count = len(chats)
-    words = ngettext("Unpin", "Unpin {n} chats", count) if pinned else ngettext("Pin", "Pin {n} chats", count)
+    if count == 1:
+        words = _("Unpin") if pinned else _("Pin")
+    elif pinned:
+        words = ngettext("Unpin {n} chat", "Unpin {n} chats", count)
+    else:
+        words = ngettext("Pin {n} chat", "Pin {n} chats", count)
     menu.addAction(words, partial(ask.pin.emit, chats, not pinned))
 
 
@@ -54,11 +59,12 @@ def _folders_into(menu: QMenu, ask: ChatListRequests, model: ChatListModel, chat
 
 
 def _below_folders(menu: QMenu, ask: ChatListRequests, chats: list[int]) -> None:
-    menu.addAction(ngettext("Export…", "Export {n} chats…", len(chats)), partial(ask.export.emit, chats))
+    count = len(chats)
+    export = _("Export…") if count == 1 else ngettext("Export {n} chat…", "Export {n} chats…", count)
+    delete = _("Delete") if count == 1 else ngettext("Delete {n} chat", "Delete {n} chats", count)
+    menu.addAction(export, partial(ask.export.emit, chats))
     menu.addSeparator()
-    menu.addAction(
-        ngettext("Delete", "Delete {n} chats", len(chats)) + "\tDel", partial(ask.delete.emit, chats)
-    )
+    menu.addAction(delete + "\tDel", partial(ask.delete.emit, chats))
 
 
 def _depth(model: ChatListModel, folder_id: int) -> int:

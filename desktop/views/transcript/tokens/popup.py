@@ -121,10 +121,10 @@ class TokenPopup(QFrame):
     chosen = Signal(object)
     closed = Signal()
 
-    def __init__(self, parent: QWidget, action: str = "continue from here in a new version") -> None:
-        """`action`: what choosing an alternative does."""
+    def __init__(self, parent: QWidget, action: str = "") -> None:
+        """`action`: what choosing an alternative does, if it does not write a new version."""
         super().__init__(parent)
-        self._action = action
+        self._action = action or _("continue from here in a new version")
         self.setObjectName("tokenPopup")
         self.setAccessibleName(_("Token"))
         self.title, self.figures, self.note = QLabel(), QLabel(), QLabel()

@@ -353,7 +353,7 @@ def test_a_format_applies_when_its_pattern_is_valid(hand, qtbot) -> None:
     qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "json_schema")
     assert in_force(hand, ConstraintSettings).pattern == '{"type": "object"}'
     assert note(hand, ConstraintSettings, "pattern") == ""
-    choose(combo, "Free")
+    choose(combo, "Free text")
     assert in_force(hand, ConstraintSettings).format == "none"
     assert not box.isEnabled()
 
@@ -404,7 +404,7 @@ def test_an_unfinished_pattern_waits_in_its_chat(hand, qtbot) -> None:
     type_text(box, "(half")
     qtbot.waitUntil(lambda: "expression" in note(hand, ConstraintSettings, "pattern"))
     hand.window.navigation.new_chat()
-    assert (combo.currentText(), box.toPlainText(), box.isEnabled()) == ("Free", "", False)
+    assert (combo.currentText(), box.toPlainText(), box.isEnabled()) == ("Free text", "", False)
     assert note(hand, ConstraintSettings, "pattern") == ""
     hand.window.navigation.open_chat(first)
     assert (combo.currentText(), box.toPlainText(), box.isEnabled()) == ("Regular expression", "(half", True)
