@@ -58,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("INGLENOOK_CACHE", str(home / "kernels"))
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["LC_ALL"], os.environ["LANGUAGE"] = "C.UTF-8", "en"  # the program speaks the system's language
     # PyTorch's idle threads sleep, instead of taking a core from those that work
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for wait in (
