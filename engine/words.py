@@ -21,14 +21,15 @@ from typing import Any
 import resources
 
 __all__ = [
-    "N_", "Words", "_", "english", "figure", "in_sentence", "language", "language_names", "languages",
-    "ngettext", "set_language", "translate", "use_catalogue",
+    "N_", "Words", "_", "dotted", "english", "figure", "in_sentence", "language",
+    "language_names", "languages", "ngettext", "set_language", "translate", "use_catalogue",
 ]  # fmt: skip
 
 FOLDER = Path(resources.__file__).parent / "languages"
 """`CODE/LC_MESSAGES/inglenook.po` and `.mo` for each language."""
 
 DOMAIN = "inglenook"
+_RIGHT_TO_LEFT = {"ar", "fa", "he", "ur"}
 
 
 class Words(str):
@@ -46,7 +47,7 @@ class _Numbers(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
         text = super().format_field(value, format_spec)
         number = isinstance(value, (int, float)) and bool(format_spec)
-        return self.localised(text) if number else text
+        return _isolated(self.localised(text) if number else text)
 
     def localised(self, text: str) -> str:
         """A number with these separators."""
@@ -97,6 +98,20 @@ def figure(text: str) -> str:
     return _State.numbers.localised(text)
 
 
+def _isolated(text: str) -> str:
+    """A part of a text: in a language that runs from right to left its own direction disturbs no other part.
+
+    Directional isolates: https://www.unicode.org/reports/tr9/#Explicit_Directional_Isolates
+    """
+    return f"\u2068{text}\u2069" if text and _State.code in _RIGHT_TO_LEFT else text
+
+
+def dotted(*parts: str) -> str:
+    """The parts that are not empty, with dots between them, in the direction of the language."""
+    text = " · ".join(_isolated(part) for part in parts if part)
+    return f"\u2067{text}\u2069" if text and _State.code in _RIGHT_TO_LEFT else text
+
+
 def N_(text: str) -> str:
     """`text` itself: marks a literal for translation that `translate` gets later."""
     return text
@@ -126,7 +141,7 @@ def ngettext(one: str, many: str, number: int, /, **values: object) -> str:
     source = one if number == 1 else many
     if catalogue is None:
         return source.format(n=f"{number:,}", **values)
-    n = _State.numbers.format("{:,}", number)
+    n = figure(f"{number:,}")
     return _worded(source, catalogue.ngettext(one, many, number), {"n": Words(n), **values}, n=f"{number:,}")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine.errors import BadSetting
 from engine.units import size_text
-from engine.words import _, english, ngettext, translate, use_catalogue
+from engine.words import _, dotted, english, ngettext, translate, use_catalogue
 
 
 class Made(gettext.NullTranslations):
@@ -58,3 +58,16 @@ def test_programs_and_logs_get_the_english_source(made) -> None:
     outer = BadSetting(_("It failed: {error}", error=inner))
     assert (str(outer), outer.english) == ("Fehler: Zu", "It failed: Close")
     assert english(ngettext("{n} file", "{n} files", 4321)) == "4,321 files"
+
+
+def test_from_right_to_left_each_part_keeps_its_own_direction() -> None:
+    """The order of “a · b” is the text's, whatever letters a and b have."""
+    assert dotted("a", "", "b") == "a · b"
+    use_catalogue("ar", Made())
+    try:
+        assert dotted("7 MB", "", "b") == "\u2067\u20687 MB\u2069 · \u2068b\u2069\u2069"
+        assert _("{count:,} of {total:.1f}", count=1234, total=2) == "von \u20682.0\u2069 \u20681,234\u2069"
+        assert ngettext("{n} file", "{n} files", 1234) == "\u20681,234\u2069 viele"
+        assert english(_("{count:,} of {total:.1f}", count=1234, total=2)) == "1,234 of 2.0"
+    finally:
+        use_catalogue("en", None)

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Qt
 from desktop.items.models.local_models import count_text
 from desktop.items.rows_model import RowsModel
 from engine.units import size_text
-from engine.words import _
+from engine.words import _, dotted
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel
@@ -30,7 +30,7 @@ def model_lines(model: HubModel) -> tuple[str, str]:
         _("updated {updated}", updated=model.updated[:10]) if model.updated else "",
         _("terms to accept") if model.gated else "",
     ]
-    return model.id, " · ".join(part for part in parts if part)
+    return model.id, dotted(*parts)
 
 
 def choice_lines(choice: HubChoice) -> tuple[str, str]:

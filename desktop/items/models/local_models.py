@@ -11,7 +11,7 @@ from engine.core import ModelInfo
 from engine.printable import one_line
 from engine.remote import shown_name, split_address
 from engine.units import size_text
-from engine.words import N_, _, translate
+from engine.words import N_, _, dotted, translate
 
 __all__ = [
     "STARTER_SIZE", "ModelEntry", "count_text", "entry", "model_name", "starter_inside", "starter_words",
@@ -81,13 +81,7 @@ def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
         _("{bits_per_weight:.3g} bit", bits_per_weight=info.bits_per_weight),
         size_text(info.size),
     )
-    return ModelEntry(
-        info.path,
-        one_line(title) or info.name,
-        " · ".join(part for part in parts if part),
-        source=source,
-        info=info,
-    )
+    return ModelEntry(info.path, one_line(title) or info.name, dotted(*parts), source=source, info=info)
 
 
 def model_name(path: str | Path) -> str:

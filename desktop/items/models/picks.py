@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from desktop.items.models.library import speed_text
 from engine.units import size_text
-from engine.words import N_, _
+from engine.words import N_, _, dotted
 
 if TYPE_CHECKING:
     from engine.hub import Pick
@@ -96,4 +96,4 @@ def pick_facts(suggestion: Suggestion) -> str:
         speed,
         _("{name} licence", name=pick.licence),
     )
-    return " · ".join(part for part in parts if part)
+    return dotted(*parts)

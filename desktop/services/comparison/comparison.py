@@ -21,7 +21,7 @@ from desktop.store.database.database import StoreError
 from engine.core import ModelInfo
 from engine.remote import split_address
 from engine.settings import SamplerSettings
-from engine.words import N_, _, translate
+from engine.words import N_, _, dotted, translate
 
 __all__ = ["FEWEST", "MOST", "Column", "Comparison", "ComparisonService", "seeds"]
 
@@ -392,8 +392,4 @@ class ComparisonService(QObject):
 def _label_of(message: StoredMessage) -> str:
     """How a version that exists already differs from others."""
     label, model = str(message.stats.get(LABEL, "")), str(message.stats.get("model", ""))
-    return " · ".join(
-        part
-        for part in (_("Version {variant_index}", variant_index=message.variant_index + 1), label, model)
-        if part
-    )
+    return dotted(_("Version {variant_index}", variant_index=message.variant_index + 1), label, model)

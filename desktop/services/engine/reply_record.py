@@ -10,7 +10,7 @@ from typing import Any
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.records import StoredMessage
 from engine.core import Done, Stats
-from engine.words import N_, _, ngettext, translate
+from engine.words import N_, _, dotted, ngettext, translate
 
 __all__ = [
     "LABEL", "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record",
@@ -129,7 +129,7 @@ def footer(saved: Mapping[str, Any]) -> str:
     avoided = saved.get("avoided", 0)
     parts.append(avoided_text(avoided) if isinstance(avoided, int) else "")
     parts.append(drafting_text(stats) if stats is not None else "")
-    return " · ".join(part for part in parts if part)
+    return dotted(*parts)
 
 
 def notice(message: StoredMessage) -> str:

@@ -26,7 +26,7 @@ from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
-from engine.words import N_, _, ngettext, translate
+from engine.words import N_, _, dotted, ngettext, translate
 
 __all__ = ["StatsDialog", "StatsPlot", "nice_top"]
 
@@ -96,9 +96,7 @@ class StatsPlot(QWidget):
             for curve in _CURVES
             if (value := curve.value(reply)) is not None
         ]
-        return " · ".join(
-            [_("Reply {place} of {replies}", place=place + 1, replies=len(self._replies)), *parts]
-        )
+        return dotted(_("Reply {place} of {replies}", place=place + 1, replies=len(self._replies)), *parts)
 
     def sizeHint(self) -> QSize:
         line = self.fontMetrics().height()

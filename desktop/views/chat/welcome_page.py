@@ -23,7 +23,7 @@ from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.wrapping_text import WrappingButton
-from engine.words import N_, _, translate
+from engine.words import N_, _, dotted, translate
 
 __all__ = ["BASE_MODEL", "WelcomePage", "starter_labels"]
 
@@ -88,7 +88,7 @@ class _ModelButton(QPushButton):
 
     def __init__(self, entry: ModelEntry) -> None:
         super().__init__()
-        self._words = " · ".join(part for part in (entry.name, entry.detail, entry.source) if part)
+        self._words = dotted(entry.name, entry.detail, entry.source)
         self.setAccessibleName(_("Load {words}", words=self._words))
         self.setToolTip(entry.path)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)

@@ -32,7 +32,7 @@ from desktop.views.widgets.banner import announce
 from desktop.views.widgets.elided_label import ElidedLabel
 from desktop.views.widgets.icons import IconButton
 from engine.core import Stats
-from engine.words import N_, _, ngettext, translate
+from engine.words import N_, _, dotted, ngettext, translate
 
 __all__ = ["ComparisonPage"]
 
@@ -212,7 +212,7 @@ class ComparisonPage(QWidget):
         name = model_name(column.settings.model) if len(models) > 1 and column.settings.model else ""
         author = message.author.name if message is not None else ""
         parts = [part for part in (column.label, name, author) if part]
-        return " · ".join(dict.fromkeys(parts)) or _("Reply")
+        return dotted(*dict.fromkeys(parts)) or _("Reply")
 
     def _read(self, message: int) -> StoredMessage | None:
         try:
@@ -234,7 +234,7 @@ class ComparisonPage(QWidget):
         growing = self._session.replies.growing(column.message) is not None
         if growing:
             parts = (translate(_STATES.get(state, N_("Writing"))), self._speed(column.message))
-            words = " · ".join(part for part in parts if part)
+            words = dotted(*parts)
         else:
             words = self._ends.get(column.message, column.words)
         runs = (growing and state != "stopping") or column.waits

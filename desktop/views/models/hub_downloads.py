@@ -11,7 +11,7 @@ from desktop.services.models.hub import Fetching, HubService
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
-from engine.words import N_, _, translate
+from engine.words import N_, _, dotted, translate
 
 __all__ = ["DownloadList"]
 
@@ -65,7 +65,7 @@ class _Download(QWidget):
         status = fetching.sentence or translate(_WORDS[fetching.state])
         if fetching.state == "failed":
             status = _("Failed: {reason}", reason=status)
-        self.text.setText(" · ".join(part for part in (name, status, amount) if part))
+        self.text.setText(dotted(name, status, amount))
         self.bar.setRange(0, 1000)
         self.bar.setValue(min(1000, fetching.done * 1000 // fetching.total) if fetching.total else 0)
         self.bar.setAccessibleName(_("Download of {name}", name=name))

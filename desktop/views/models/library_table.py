@@ -39,8 +39,8 @@ from engine.words import N_, _, translate
 __all__ = ["LibraryTable"]
 
 _SAMPLES = (
-    "Mistral-Small-24B-Instruct-Q4_K_M  (loaded)", N_("Too large, 123.4 GB"), "≈ 1,200 tokens/s", "123.4 GB",
-    "Q4_K_M, Q6_K", "16.0", "1,048,576", "qwen3moe 235 B", "Safetensors", N_("Yes"), "Apache-2.0",
+    "Mistral-Small-24B-Instruct-Q4_K_M  (loaded)", N_("Too large, 123.4 GB"), N_("≈ {number:,g} tokens/s"),
+    "123.4 GB", "Q4_K_M, Q6_K", "16.0", "1,048,576", "qwen3moe 235 B", "Safetensors", N_("Yes"), "Apache-2.0",
     "Hugging Face cache",
 )  # fmt: skip
 """The text that each column has room for, besides its title."""
@@ -149,9 +149,8 @@ class LibraryTable(QTableView):
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self.verticalHeader().setDefaultSectionSize(round(metrics.height() * 1.75))
         sign = 2 * metrics.height()  # It shows the sort order, and the header's own edges.
-        for column, (title, sample) in enumerate(
-            zip(map(translate, COLUMNS), map(translate, _SAMPLES), strict=True)
-        ):
+        samples = (translate(sample, number=1200) for sample in _SAMPLES)
+        for column, (title, sample) in enumerate(zip(map(translate, COLUMNS), samples, strict=True)):
             header = self.horizontalHeader().fontMetrics().horizontalAdvance(title) + sign
             self._wide[column] = max(header, metrics.horizontalAdvance(sample) + 2 * _MARGIN + 4)
             self.setColumnWidth(column, self._wide[column])

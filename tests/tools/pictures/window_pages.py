@@ -18,6 +18,7 @@ from desktop.views.application.error_report_dialog import ErrorReportDialog
 from desktop.views.application.update_dialog import UpdateDialog
 from desktop.views.widgets.collapsible import Group
 from engine.settings import CacheSettings, SpeculationSettings
+from engine.words import translate
 from tests.desktop.fake_updates import FakeUpdates
 from tests.tools.pictures.page_list import Page, act, page, top
 from tests.tools.pictures.stage import Stage
@@ -413,7 +414,8 @@ def _menu(title: str) -> Page:
     def taken(stage: Stage) -> QWidget | None:
         stage.shut()
         bar = stage.window.menuBar()
-        found = next(action for action in bar.actions() if action.text().replace("&", "") == title)
+        wanted = translate(title)
+        found = next(each for each in bar.actions() if each.text().replace("&", "") == wanted)
         return stage.take_menu(lambda: _popup(stage, found))
 
     taken.__name__ = "menu_" + title.lower()
