@@ -19,7 +19,7 @@ from engine.generator.admission import fits, waits_for_a_reader
 from engine.generator.drafting.drafters import Drafters
 from engine.generator.job import ACTIVE, ENDED, PENDING, SUSPENDED, Failed, Job, JobEvent, Started
 from engine.generator.opening import checked
-from engine.generator.runner import ModelPass, run_pass
+from engine.generator.runner import ModelPass
 from engine.generator.sequence import StepOutput
 from engine.models.paged import PagedCache, SequencePart
 from engine.tensors import Floats
@@ -147,15 +147,25 @@ class Scheduler:
         if self.pending or self._setting_up is not None:
             self._end_stopped()
             self._admit()
-        if len(self.active) == 1:
-            self._go_on_alone(self.active[0])
-        else:
+        if len(self.active) != 1:
             self._go_on_together()
+        elif (model_pass := self._pass_alone(job := self.active[0])) is not None:
+            # here, in as few steps as possible: a model on the CPU waits for them
+            try:
+                step = self._cache.step_of(model_pass.parts())
+                started = time.perf_counter() if model_pass.timed else 0.0
+                logits = self._cache.program.run(step)
+                if model_pass.timed:
+                    model_pass.seconds = time.perf_counter() - started
+            except BaseException as error:  # noqa: BLE001 - further jobs may come
+                self._fail(job, error)
+            else:
+                self._advance(job, logits, once=True)
         events, self._events = self._events, []
         return events
 
-    def _go_on_alone(self, job: Job) -> None:
-        """The turn of the only active job, in as few steps as possible: a model on the CPU waits for them."""
+    def _pass_alone(self, job: Job) -> ModelPass | None:
+        """What the only active job waits for; None if its turn is over without a pass."""
         opened = job.opened
         assert opened is not None
         opened.runner.sharing = 0
@@ -163,16 +173,10 @@ class Scheduler:
             self._advance(job, None, once=True)  # its decode loop goes on
         elif job.stop.is_set():
             self._end_stopped()
-        if (model_pass := job.waits_for) is None:
-            return
-        self._read_last = model_pass.reads
-        opened.runner.chunk, opened.runner.first_row = self._chunk or self._cache.rows, 0
-        try:
-            logits = run_pass(model_pass, self._cache)
-        except BaseException as error:  # noqa: BLE001 - further jobs may come
-            self._fail(job, error)
-            return
-        self._advance(job, logits, once=True)
+        if (model_pass := job.waits_for) is not None:
+            self._read_last = model_pass.reads
+            opened.runner.chunk, opened.runner.first_row = self._chunk or self._cache.rows, 0
+        return model_pass
 
     def _go_on_together(self) -> None:
         """The turn of several active jobs, or of none."""

@@ -37,6 +37,7 @@ def info_from_json(data: object) -> ModelInfo:
         shapes = values.get("kv_shapes", ())
         values["kv_shapes"] = tuple((int(heads), int(dim)) for heads, dim in shapes)
         values["plain"] = tuple(int(number) for number in values["plain"])
+        values["remarks"] = tuple(map(str, values.get("remarks", ())))
         values["lacks"] = tuple((str(what), str(why)) for what, why in values.get("lacks", ()))
         for name in ("thinking", "thinking_levels"):
             values[name] = tuple((str(first), str(second)) for first, second in values.get(name, ()))

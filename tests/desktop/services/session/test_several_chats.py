@@ -268,7 +268,7 @@ def test_closing_keeps_what_every_reply_has(talking: Harness) -> None:
         chat, gate = begin(talking, text)
         gate.set()
         chats.append(chat)
-    wait(talking, lambda: all(talking.session.state_in(chat) == "answering" for chat in chats))
+    wait(talking, lambda: all(path(talking, chat)[-1][0] for chat in chats))
     talking.close_session()
     for chat in chats:
         (_, (text, state)) = path(talking, chat)

@@ -224,4 +224,4 @@ def test_the_models_own_head_is_offered_where_there_is_one(pane) -> None:
     pane.show_model(ECHO_INFO)
     assert offered(pane) == ["none", "ngram", "model"]
     pane.show_model(dataclasses.replace(ECHO_INFO, mtp=True, where="NVIDIA H200"))
-    assert offered(pane) == ["none", "ngram", "model"]
+    assert offered(pane) == ["none", "ngram", "model", "mtp"]
