@@ -14,7 +14,7 @@ import pytest
 def test_no_label_or_button_is_cut_off_by_longer_words(direction: tuple[str, ...]) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.tools.clipped_pages", *direction],
-        stdout=subprocess.PIPE, text=True, timeout=280, check=False,
+        stdout=subprocess.PIPE, text=True, timeout=800, check=False,
     )  # fmt: skip
     found = json.loads(ran.stdout.splitlines()[-1])
     assert len(found["reached"]) >= 90
