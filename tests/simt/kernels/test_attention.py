@@ -269,6 +269,7 @@ def test_bodies(
         (shape_of(2, 1, 64), "fp16", ""),
         (shape_of(2, 1, 80), "fp16", "bf16x2"),
         (shape_of(2, 1, 128), "q8", "fp16"),
+        (shape_of(2, 1, 512), "fp16", ""),
     ],
 )
 def test_joining(shape: AttentionShape, values: str, form: str) -> None:

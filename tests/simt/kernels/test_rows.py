@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cuda.kernels import rows
+from engine.backends.cuda.kernels.linear.heads import move_heads_call
 from engine.backends.cuda.lowering.call import Runtime
 from engine.backends.graph.buffers import Buffer
 from tests.simt.played import TABLES, empty, laid_out, played
@@ -61,6 +62,20 @@ def test_join(heads: int, one: int, other: int) -> None:
     for out in played(rows.join_call(a, b, y, heads), {a: laid_out(x), b: laid_out(z), y: empty(y, 2)}, 2):
         np.testing.assert_array_equal(out[y][:, : y.width].view(np.uint32), expected.view(np.uint32))
         assert (out[y][:, y.width :] == -77).all()
+
+
+@pytest.mark.parametrize(("heads", "width"), [(3, 40), (2, 200)])
+def test_heads_are_moved_apart_and_back(heads: int, width: int) -> None:
+    x = bits(2, heads * width)
+    whole, apart = Buffer(heads * width), Buffer(width, copies=heads)
+    for out in played(move_heads_call(whole, apart), {whole: laid_out(x), apart: empty(apart, 2 * heads)}, 2):
+        found = out[apart][:, :width]
+        np.testing.assert_array_equal(found.view(np.uint32), x.reshape(-1, width).view(np.uint32))
+        assert (out[apart][:, width:] == -77).all()
+    given = {apart: laid_out(x.reshape(-1, width)), whole: empty(whole, 2)}
+    for out in played(move_heads_call(apart, whole), given, 2):
+        np.testing.assert_array_equal(out[whole][:, : whole.width].view(np.uint32), x.view(np.uint32))
+        assert (out[whole][:, whole.width :] == -77).all()
 
 
 def numbers(*shape: int) -> Any:
