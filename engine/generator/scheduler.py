@@ -139,10 +139,7 @@ class Scheduler:
             forget_frames(self._errors.pop())
 
     def turn(self) -> list[JobEvent]:
-        """Run what is next: a chunk of a prompt, or a pass for every reply. Returns what happened.
-
-        What a pass raises ends the jobs that it is for.
-        """
+        """Run a prompt's chunk or a pass for all replies, whose errors end their jobs; what happened."""
         self._events = []
         if self.pending or self._setting_up is not None:
             self._end_stopped()
@@ -150,13 +147,11 @@ class Scheduler:
         if len(self.active) != 1:
             self._go_on_together()
         elif (model_pass := self._pass_alone(job := self.active[0])) is not None:
-            # here, in as few steps as possible: a model on the CPU waits for them
-            try:
+            try:  # here, in as few steps as possible: a model on the CPU waits for them
                 step = self._cache.step_of(model_pass.parts())
                 started = time.perf_counter() if model_pass.timed else 0.0
                 logits = self._cache.program.run(step)
-                if model_pass.timed:
-                    model_pass.seconds = time.perf_counter() - started
+                model_pass.seconds = time.perf_counter() - started if model_pass.timed else 0.0
             except BaseException as error:  # noqa: BLE001 - further jobs may come
                 self._fail(job, error)
             else:
