@@ -34,7 +34,8 @@ _PLACEHOLDERS = {
 }
 _EMPTY = N_("Enter a pattern or insert an example. Until then, replies are not affected.")
 _MISSING = N_(
-    "This format needs a text before replies can be written. Enter one, insert an example, or choose Free."
+    "This format needs a text before replies can be written. Enter one, insert an example, or choose Free "
+    "text."
 )
 _UNTIL = N_("Replies are not affected until this is corrected.")
 _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
@@ -41,9 +42,9 @@ def from_hf(keys: Keys) -> ModelConfig:
     return ModelConfig(**shape, qk_norm="head", experts=experts)
 
 
-def adapted(names: TensorNames, tensors: object) -> TensorNames:
+def adapted(names: TensorNames, tensors: Iterable[str]) -> TensorNames:
     """The makers' names, where the file has them."""
-    return PUBLISHED if any(".router.gate." in name for name in tensors) else names  # type: ignore[attr-defined]
+    return PUBLISHED if any(".router.gate." in name for name in tensors) else names
 
 
 HUNYUAN_3 = Architecture((), ("HYV3ForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted)
