@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint, ModelNotFound
+from engine.printable import one_line
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.safetensors.json import read_json_object
 
@@ -54,18 +55,16 @@ def licence(checkpoint: Checkpoint) -> str:
     )
 
 
-_POOLING_TYPES = {1: "mean", 2: "cls", 3: "last"}
+_POOLING_TYPES = {1: "mean", 2: "cls", 3: "last", 4: "rank"}
 """`pooling_type` of a GGUF file. Source: llama.h, `llama_pooling_type`."""
-_POOLING_MODES = {
-    "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last",
-}  # fmt: skip
+_POOLING_FLAG = "pooling_mode_"
+_POOLING_NAMES = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}
 """Source: sentence-transformers, `models/Pooling.py`; later versions name the mode under "pooling_mode"."""
-_POOLING_NAMES = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
 
 
 def pooling(checkpoint: Checkpoint) -> str:
     """How an embedding model makes one vector of those of all tokens: "mean", "cls" (the first one) or
-    "last"; "" if the files do not say.
+    "last"; "" if the files do not say. Another one has the name that the files give it.
     """
     if checkpoint.format == "gguf":
         architecture = checkpoint.metadata.get("general.architecture")
@@ -74,11 +73,12 @@ def pooling(checkpoint: Checkpoint) -> str:
         settings = read_json_object(checkpoint.path / "1_Pooling" / "config.json")
     except (ModelNotFound, BadCheckpoint):
         return ""
-    named = [name for mode, name in _POOLING_MODES.items() if settings.get(mode) is True]
-    mode = settings.get("pooling_mode")
-    if not named and isinstance(mode, str):
-        return _POOLING_NAMES.get(mode, "")
-    return named[0] if len(named) == 1 else ""
+    modes = [key for key, value in settings.items() if key.startswith(_POOLING_FLAG) and value is True]
+    named = settings.get("pooling_mode")
+    if not modes and isinstance(named, str):
+        modes = [named]
+    short = [one_line(mode.removeprefix(_POOLING_FLAG)) for mode in modes]
+    return "+".join(_POOLING_NAMES.get(mode, mode) for mode in short)
 
 
 def _main_type(checkpoint: Checkpoint) -> str:

@@ -61,6 +61,12 @@ def embedding_work(
                 f"dimensions is {dimensions}, but the model's vectors have {width} numbers; ask "
                 "for as many at most."
             )
+        own = pooling or chat.info.pooling or "mean"
+        if own not in POOLINGS:
+            raise BadSetting(
+                f"The model's files ask for the pooling {own!r}, which is not supported; ask for one of "
+                f"{', '.join(POOLINGS)} as pooling, or use another model."
+            )
         all_ids = []
         for text in texts:
             make = partial(_ids, chat, text)
@@ -68,7 +74,7 @@ def embedding_work(
             check_prompt(all_ids[-1], config.vocab_size, chat.context_length)
             yield Waiting()  # thousands of long texts take seconds
         for ids in all_ids:
-            vector = yield from embedded(chat, ids, pooling or chat.info.pooling or "mean")
+            vector = yield from embedded(chat, ids, own)
             yield Embedded(_json(_unit(vector[: dimensions or None]), as_base64=as_base64), len(ids))
 
     return work

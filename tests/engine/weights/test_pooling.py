@@ -14,7 +14,7 @@ from engine.weights.facts import pooling
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [(0, ""), (1, "mean"), (2, "cls"), (3, "last"), (4, ""), (None, "")]
+    ("kind", "expected"), [(0, ""), (1, "mean"), (2, "cls"), (3, "last"), (4, "rank"), (None, "")]
 )
 def test_gguf(kind: int | None, expected: str) -> None:
     metadata = {"general.architecture": "qwen3", "qwen3.pooling_type": kind, "llama.pooling_type": 2}
@@ -29,8 +29,8 @@ def test_gguf(kind: int | None, expected: str) -> None:
         ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
         ({"pooling_mode_cls_token": True}, "cls"),
         ({"pooling_mode_lasttoken": True}, "last"),
-        ({"pooling_mode_lasttoken": True, "pooling_mode_cls_token": True}, ""),
-        ({"pooling_mode_max_tokens": True}, ""),
+        ({"pooling_mode_lasttoken": True, "pooling_mode_cls_token": True}, "last+cls"),
+        ({"pooling_mode_max_tokens": True}, "max_tokens"),
         (None, ""),
         ([], ""),
     ],

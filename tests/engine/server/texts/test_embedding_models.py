@@ -190,3 +190,17 @@ def test_dense_layers_of_gguf_files(tmp_path: Path) -> None:
     x = random.standard_normal(64)
     expected = more["dense_3.weight"] @ (more["dense_2.weight"] @ x)
     np.testing.assert_allclose(found[1](found[0](x)), expected, rtol=1e-6)
+
+
+def test_a_pooling_that_is_not_known_is_refused_and_never_replaced(tmp_path: Path) -> None:
+    folder = write_encoder(BY_NAME["BERT"], tmp_path / "tiny")
+    write_pooling(folder, "pooling_mode_max_tokens")
+    served = Served(folder, context=320)
+    try:
+        served.record_headless()
+        answer = ask(served, "/v1/embeddings", {"input": TEXTS})
+        assert answer.status == 400
+        assert "ask for the pooling 'max_tokens', which is not supported" in answer.body.decode()
+        assert embedded(served, pooling="mean")
+    finally:
+        served.close()
