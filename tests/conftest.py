@@ -19,7 +19,7 @@ import pytest
 from filelock import FileLock
 from pytestqt.qtbot import QtBot
 
-from tests.guards import Network, nothing_left_over, search_garbage_here, watch_threads
+from tests.guards import Network, environ_kept, nothing_left_over, search_garbage_here, watch_threads
 
 ROOT = Path(__file__).resolve().parent.parent
 WAIT_MS = 30_000
@@ -93,9 +93,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture
+def _kept_environ() -> Iterator[None]:
+    with environ_kept():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _guards(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    _kept_environ: None,  # before `monkeypatch`: it looks after that has undone its changes
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[None]:
     """A separate data folder for each test; no network; nothing left over."""
     # `mktemp` would look through all those before

@@ -1,4 +1,5 @@
-"""What a test may not leave behind: threads, Qt timers, Qt threads, top-level widgets, connections.
+"""What a test may not leave behind: threads, Qt timers, Qt threads, top-level widgets, connections, changed
+environment variables.
 
 Each guard records where a thing was started, so that a failing test names the line. PySide6 is considered
 only if a test has imported it: the engine's tests run without Qt.
@@ -162,6 +163,16 @@ def nothing_left_over() -> Iterator[None]:
         found = _left_qt(*qt_before) + found
     if found:
         pytest.fail("\n".join(found), pytrace=False)
+
+
+@contextmanager
+def environ_kept() -> Iterator[None]:
+    """Fail if the block changes an environment variable: a later test would start with it."""
+    before = dict(os.environ)
+    yield
+    changed = {name for name, _ in before.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}
+    if changed:
+        pytest.fail(f"environment variables were changed: {', '.join(sorted(changed))}", pytrace=False)
 
 
 class Network:

