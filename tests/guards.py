@@ -165,12 +165,16 @@ def nothing_left_over() -> Iterator[None]:
         pytest.fail("\n".join(found), pytrace=False)
 
 
+_OTHERS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
+"""Variables that pytest and PyTorch set."""
+
+
 @contextmanager
 def environ_kept() -> Iterator[None]:
     """Fail if the block changes an environment variable: a later test would start with it."""
     before = dict(os.environ)
     yield
-    changed = {name for name, _ in before.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}
+    changed = {name for name, _ in before.items() ^ os.environ.items()} - _OTHERS
     if changed:
         pytest.fail(f"environment variables were changed: {', '.join(sorted(changed))}", pytrace=False)
 

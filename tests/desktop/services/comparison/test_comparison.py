@@ -389,7 +389,7 @@ def test_stopping_the_load_leaves_what_waits_for_it(compared: Compared) -> None:
         harness.ids()[0], [ColumnSettings(), ColumnSettings(model="/models/x.gguf")]
     )
     waits = compared.comparison.columns[1]
-    compared.wait(lambda: waits.words == "Loading x.")
+    compared.wait(lambda: waits.words == "Loading x." and session.state == "loading")
     session.stop()
     compared.wait(lambda: session.state == "no_model")
     assert waits.words.startswith("Not generated: ")
