@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import hashlib
 import itertools
@@ -80,8 +81,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     _home.cleanup()
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """GPU tests need a GPU; all others run everywhere."""
+    """Cases after the first few are slow where the test says so. GPU tests need a GPU; all others run
+    everywhere.
+    """
+    cases: collections.Counter[str] = collections.Counter()
+    for item in items:
+        if mark := item.get_closest_marker("slow_after"):
+            name = item.nodeid.partition("[")[0]
+            cases[name] += 1
+            if cases[name] > mark.args[0]:
+                item.add_marker(pytest.mark.slow)
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items:
         return

@@ -35,6 +35,7 @@ def say(hand: Hand, text: str) -> str:
     return wait_for_reply(hand)
 
 
+@pytest.mark.slow
 def test_a_conversation_with_the_starter_model(qtbot, qapp, tmp_path, starter_path) -> None:
     hand = Hand(qtbot, tmp_path, api=EngineApi())
     try:

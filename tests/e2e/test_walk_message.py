@@ -18,6 +18,7 @@ def test_stations_from_enter_to_paint(qtbot, tmp_path: Path) -> None:
         assert len(walk.stations) <= PROMISED[name], f"{name}\n{walk}"
 
 
+@pytest.mark.slow
 def test_frames_from_stream_to_replay(tmp_path: Path) -> None:
     frames = walk_engine(write_gguf(tmp_path / "tiny.gguf"))
     assert frames[0].module == "engine.chat"

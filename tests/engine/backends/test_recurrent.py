@@ -132,6 +132,7 @@ def close_to(found: Values, expected: Values) -> None:
     assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
 
 
+@pytest.mark.slow_after(10)
 @pytest.mark.parametrize(
     ("backend", "name"),
     [

@@ -44,6 +44,7 @@ def answer_of(text: str, opened: bool) -> str | None:
     return answer if closing else None
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize("pattern", ["a(ba)*", "(a|b){2,5}", "<a|ab"])
 def test_every_walk_ends_in_an_answer_that_fits(pattern: str, opened: bool) -> None:
@@ -99,6 +100,7 @@ def test_what_may_be_either_is_not_decided_early() -> None:
     assert one.ended
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data(), st.booleans(), st.sampled_from(["a(ba)*", "(a|b){2,5}", "<a|ab", "<t>?a"]))
 def test_going_back_leads_to_the_same_state(data: st.DataObject, opened: bool, pattern: str) -> None:

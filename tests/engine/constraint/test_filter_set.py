@@ -75,6 +75,7 @@ def masks_of(filters: list[Filter]) -> list[int]:
     return [i for i in range(TOKENIZER.vocab_size) if all(mask is None or allows(mask, i) for mask in masks)]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     chosen=st.lists(st.integers(0, len(MAKERS) - 1), min_size=1, max_size=3),

@@ -72,6 +72,7 @@ def written(one: GrammarFilter, tokenizer: Tokenizer, draw: random.Random) -> st
     return text_of(tokenizer, tokens).decode()
 
 
+@pytest.mark.slow_after(20)
 @pytest.mark.parametrize("case", SCHEMAS, ids=[case["name"] for case in SCHEMAS])
 def test_every_walk_is_valid(tokenizer: Tokenizer, case: dict[str, Any]) -> None:
     Draft202012Validator.check_schema(case["schema"])

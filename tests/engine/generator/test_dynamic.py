@@ -140,6 +140,7 @@ def test_jobs_of_every_kind_say_what_they_say_alone() -> None:
         assert outcome(said[job]) == alone(job.request), job.identifier
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("states", [0, 7, 40])
 def test_too_few_pages_lose_nothing(states: int) -> None:
     generator, _ = dynamic(context=1024, pages=7, rows=64, states=states)
@@ -391,6 +392,7 @@ def test_generate_answers_prompts_pairs_and_lists() -> None:
         generator.generate(["a", "b"], [asked])
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(("seed", "states"), [(0, 0), (1, 0), (2, 0), (3, 0), (1, 7), (2, 20)])
 def test_any_order_of_calls_keeps_the_pages_in_order(seed: int, states: int) -> None:
     """2,000 random calls: enqueue, cancel, stop, run, evict; pages are short, so that jobs are suspended."""

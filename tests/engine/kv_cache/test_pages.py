@@ -420,6 +420,7 @@ def test_repeated_content_is_kept_once() -> None:
     table.check()
 
 
+@pytest.mark.slow
 def test_a_cut_of_a_very_long_conversation() -> None:
     table = PageTable(2000)
     lease = write(table, ids(2000 * P))

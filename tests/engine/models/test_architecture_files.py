@@ -109,6 +109,7 @@ def unpacked(blocks: np.ndarray[Any, Any], scales: np.ndarray[Any, Any]) -> np.n
     return np.asarray(scaled.reshape(*scaled.shape[:-2], -1), np.float32)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_gpt_oss_with_mxfp4_experts(tmp_path: Path, backend: str) -> None:
     """The authors' packing (experts as blocks and scales, (X, N, K)) against the same numbers in plain stacks

@@ -83,6 +83,7 @@ TYPES = [
 ]
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("type_name", TYPES)
 def test_quantised_gguf_agrees_with_its_own_numbers(tmp_path: Path, type_name: str) -> None:
     """transformers runs on the weights that the `gguf` package reads from the same file."""

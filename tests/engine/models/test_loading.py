@@ -204,6 +204,7 @@ MATRICES: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("kind", MATRICES)
 def test_memory_of_packing_does_not_grow_with_the_matrix(tmp_path: Path, kind: str) -> None:
     """The packed matrix has its own pages, which are not counted here."""

@@ -90,6 +90,7 @@ class Alone:
         return self.known[key]
 
 
+@pytest.mark.slow_after(4)
 def test_everything_equals_the_text_alone_with_states(recurrent: Model, tmp_path: Path) -> None:
     everything_equals_the_text_alone(recurrent, tmp_path, "auto", "same")
 
@@ -103,6 +104,7 @@ def test_everything_equals_the_text_alone_in_other_caches(
     everything_equals_the_text_alone(other_cache, tmp_path, dtype, "same")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("dtype", "values"), [("auto", "same"), ("fp32", "fp8"), ("q8", "same"), ("q6", "same"), ("q4", "fp16")]
 )

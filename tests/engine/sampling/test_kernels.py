@@ -94,6 +94,7 @@ def test_the_models_own_distribution_with_and_without_kernels(size: int) -> None
 SURVEYED = [kernels.MIN_SCANNED, kernels.MIN_SCANNED + 1, 49_152, 100_003]
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("size", SURVEYED)
 def test_a_scan_finds_what_sorting_finds(size: int) -> None:
     room = kernels.ScanBuffers()
@@ -147,6 +148,7 @@ def test_a_scan_refuses_what_are_no_numbers(wrong: float | None, place: int) -> 
     assert kernels.top_k_scan(logits, 40, kernels.ScanBuffers()) is None
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "settings",
     [{}, {"top_k": 0}, {"top_k": 0, "min_p": 0.0}, {"temperature": 0.0}, {"top_k": 300, "top_p": 0.99}],

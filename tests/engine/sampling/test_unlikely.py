@@ -70,6 +70,7 @@ def test_xtc_shares_its_random_number_with_nothing_else() -> None:
     assert XTC_PURPOSE not in purposes
 
 
+@pytest.mark.slow
 def test_draws_with_xtc_follow_the_mixture() -> None:
     drawer, counts = Sampler(dataclasses.replace(ALWAYS, xtc_probability=0.5), 6), np.zeros(4)
     for place in range(20_000):
@@ -104,6 +105,7 @@ def test_skew_is_the_same_as_bending_the_random_number(skew: float) -> None:
     assert np.abs(by_number - by_distribution).max() <= 2
 
 
+@pytest.mark.slow
 def test_draws_with_skew_follow_their_probabilities() -> None:
     settings = dataclasses.replace(OFF, skew=0.7)
     drawer, counts = Sampler(settings, 3), np.zeros(4)

@@ -151,6 +151,7 @@ def test_each_call_draws_anew_and_a_seed_repeats_them_all(cache: Watched) -> Non
     assert draws() == first
 
 
+@pytest.mark.slow
 def test_written_text_has_the_targets_distribution(cache: Watched) -> None:
     """Two tokens, of two candidates each, for a target that differs from the draft model: chi-squared over
     four outcomes.

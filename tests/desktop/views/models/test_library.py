@@ -461,6 +461,7 @@ def test_a_narrow_window_puts_the_details_below(deck: Deck) -> None:
     deck.qtbot.waitUntil(lambda: local.split.orientation() == Qt.Orientation.Vertical)
 
 
+@pytest.mark.slow
 def test_a_thousand_models(make) -> None:
     """A repaint, and scrolling, cost what the rows on screen cost, however many there are."""
     deck = make(1000)

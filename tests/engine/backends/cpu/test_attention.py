@@ -160,6 +160,7 @@ def test_windows_caps_and_sinks(
     assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("dtype", "heads", "groups", "dim", "window", "factor"),
     [
@@ -230,6 +231,7 @@ def test_layers_with_windows_and_without() -> None:
     assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("dtype", ["fp32", "q8", "q4"])
 def test_rows_of_a_short_step_are_those_of_steps_of_one(dtype: str) -> None:
     shape = AttentionShape(5, 1, 40, 0.2, 250, 30.0)

@@ -60,6 +60,7 @@ def test_a_foreign_folder_is_not_trusted(tmp_path: Path, monkeypatch: pytest.Mon
     assert kernel_cache.cache_folder() is None
 
 
+@pytest.mark.slow
 def test_one_lost_kernel_is_compiled_beside_kept_ones(tmp_path: Path) -> None:
     """Compiling goes on from a process whose other functions came from the disk."""
     environment = {**os.environ, "INGLENOOK_CACHE": str(tmp_path)}

@@ -108,6 +108,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(("kind", "routing"), CASES)
 def test_against_the_reference(kind: str, routing: Routing) -> None:
     mixture = Mixture(kind, routing)

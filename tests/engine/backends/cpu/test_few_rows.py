@@ -19,11 +19,13 @@ MANY = LARGE_ROWS + 11
 """Rows of the largest batch: the last 11 of them are a tile of their own."""
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("kind", WEIGHT_CASES)
 def test_16_bit_activations(kind: str) -> None:
     assert_rows_are_the_same(kind, 16)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q8_0"])
 def test_8_bit_activations(kind: str) -> None:
     assert_rows_are_the_same(kind, 8)

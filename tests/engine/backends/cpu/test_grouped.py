@@ -113,6 +113,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("bits", "unit", "half"), CASES)
 def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
     """Exact numbers, zeros of 0 and one past the largest code among them; a row's product is the same

@@ -71,6 +71,7 @@ def assert_near(actual: Array, expected: Array, tolerance: float) -> None:
     )
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("kind", WEIGHT_CASES)
 def test_linear_and_embedding(kind: str) -> None:
     columns = 512 if unit_of(kind) == 256 else {"F32": 515, "F16": 37, "BF16": 130}.get(kind, 352)
@@ -120,6 +121,7 @@ def test_residual_and_gate_and_norm() -> None:
             assert_near(program.run(step(ids)), expected, 5e-6)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(
     ("dtype", "heads", "groups", "dim"),

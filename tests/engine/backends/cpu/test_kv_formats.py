@@ -79,6 +79,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("dtype", "heads", "groups", "dim"), SHAPES)
 def test_store_and_attention(dtype: str, heads: int, groups: int, dim: int) -> None:
     """Every format as keys and as values, odd head dimensions and ratios, short and long steps.

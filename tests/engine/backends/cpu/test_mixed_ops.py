@@ -139,6 +139,7 @@ def run(backend: Any, seed: int, steps: tuple[int, ...]) -> Array:
     return np.concatenate(found)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_passes(seed: int) -> None:
     found, expected = run(CpuBackend(2), seed, STEPS), run(ReferenceBackend(), seed, STEPS)

@@ -150,6 +150,7 @@ def test_many_random_passes_of_one_to_eight_rows(dtype: str) -> None:
         assert_same_pages(ours, theirs, running)
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(("heads", "groups", "dim"), [(3, 3, 24), (7, 1, 80), (9, 3, 64)])
 @pytest.mark.parametrize("counts", [[1, 4, 3], [4, 4], [8], [1] * 8, [1, 7], [2, 2, 2]])
 def test_runs_of_unequal_rows_and_depths(heads: int, groups: int, dim: int, counts: list[int]) -> None:

@@ -86,6 +86,7 @@ def assert_rows_alike(kind: str, heads: int, groups: int, dim: int, dtype: str) 
         program.close()
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("kind", WEIGHT_CASES)
 def test_every_weight_type(kind: str) -> None:
     assert_rows_alike(kind, 4, 2, 16, "fp16")

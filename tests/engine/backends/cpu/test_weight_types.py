@@ -70,6 +70,7 @@ def unpacked(weight: CpuWeight) -> Array:
     ]
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize("kind", WEIGHT_TYPES)
 def test_unpacking_gives_the_file_s_values_to_the_last_bit(kind: str) -> None:
     """Whatever the bytes: fp16 numbers from the smallest subnormal one to 60,000, of either sign (for MXFP4
@@ -232,6 +233,7 @@ def test_every_readable_block_type_has_one_layout_near_its_file_s_size() -> None
             assert weight_layout.name == "f16"
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q8_0", "IQ3_S", "F16"])
 def test_loading_takes_little_more_than_the_weight(kind: str) -> None:
     """Rows are asked for in pieces, and the peak stays below 1.15 times what is kept."""

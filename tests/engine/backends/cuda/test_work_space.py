@@ -22,6 +22,7 @@ from tests.simt.fake import FakeDevice
 ROWS, CONTEXT = 64, 2 * PAGE_TOKENS
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("capability", [75, 90])
 @pytest.mark.parametrize("name", ["Llama", "Mixtral", "GPT-OSS", "Gemma 2", "Gemma 3"])
 def test_all_memory_is_allocated_at_the_start_as_estimated(

@@ -42,6 +42,7 @@ def values(found: list[Entry | Flaw]) -> list[Any]:
     return [entry.value for entry in found if isinstance(entry, Entry)]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )  # a loaded machine generates examples slowly
