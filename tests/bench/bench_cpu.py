@@ -14,6 +14,8 @@ out with a note. Rivals run in their own processes, which are stopped while they
                  decode, its share of the bandwidth, prefill 512
     newer        random models of newer kinds in their true shapes, Q4_K_M, likewise; of those with recurrent
                  layers also decode after 8,192 tokens relative to an empty cache
+    steps        each stage of a decode step of the newer models, with its share of the read bandwidth, and
+                 of a prompt's pass, with its share of the time; "MODEL at DEPTH" after as many tokens
     depth        decode after 4,096 tokens; "MODEL caches": each cache type compared with fp16
     prefill      512 and 2,048 tokens; the best rival is the bar; our 2,048 compared with our 512
     neighbour    another program keeps one core busy: all threads, compared with one alone and llama.cpp
@@ -47,6 +49,7 @@ from tests.bench.cpu_host import host, speculation, start
 from tests.bench.cpu_kit import NEWER, SHAPES, Line, Options
 from tests.bench.cpu_right import right
 from tests.bench.cpu_speed import decode, depth, newer, prefill
+from tests.bench.cpu_steps import STEPS, steps
 from tests.bench.cpu_threads import neighbour, short, thread, verify
 
 Row = Callable[[Options, str], Iterator[Line]]
@@ -55,6 +58,7 @@ ROWS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "decode": (decode, MODELS),
     "shapes": (decode, tuple(SHAPES)),
     "newer": (newer, NEWER),
+    "steps": (steps, STEPS),
     "depth": (depth, (*MODELS, "starter caches", "gemma caches")),
     "prefill": (prefill, MODELS),
     "neighbour": (neighbour, MODELS),

@@ -71,8 +71,8 @@ class Options:
 @dataclass(frozen=True)
 class Line:
     """One figure, a rival's next to it, and the judged `value`, which must be at least (or at most) `bar`, if
-    any. `unit` belongs to `ours` and `theirs`, `of` to value and bar: "x" for a ratio, "%" for a share of 1,
-    otherwise a unit.
+    any, and what the line is `about`. `unit` belongs to `ours` and `theirs`, `of` to value and bar: "x" for a
+    ratio, "%" for a share of 1, otherwise a unit.
     """
 
     row: str
@@ -86,6 +86,7 @@ class Line:
     rival: str = ""
     theirs: float | None = None
     share: float | None = None
+    about: str = ""
 
     @property
     def met(self) -> bool | None:
@@ -107,7 +108,7 @@ class Line:
             parts.append(
                 f"bar {sign} {_judged(self.bar, self.of).strip()}: {'met' if self.met else 'MISSED'}"
             )
-        return "  ".join(parts)
+        return "  ".join([*parts, self.about]).rstrip()
 
     def data(self) -> dict[str, object]:
         """The line for JSON."""

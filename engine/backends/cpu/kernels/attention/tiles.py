@@ -34,8 +34,10 @@ from engine.backends.cpu.kernels.linear.gemm import load_float
 I8 = ir.IntType(8)
 VECTORS = 4 if WIDE else 2
 """Vectors of 16 columns in a wide tile."""
-ROW_STEPS = (6, 4, 3, 2, 1) if WIDE else (3, 1)
+ROW_STEPS = (6, 4, 3, 2, 1)
 """Queries of the wide tiles."""
+MOST_SUMS = 24 if WIDE else 6
+"""Sums of 16 numbers that fit into the registers, beside what they are made of."""
 THIN_STEPS = (3, 1)
 """Queries of the tiles with one vector."""
 LINE = 64
@@ -45,11 +47,15 @@ FP8_FACTOR = 256.0
 
 def rows_at_once(left: int) -> int:
     """Queries of the next tile: eight are taken as 4 and 4 rather than 6 and 2, seven as 4 and 3."""
-    if WIDE:
-        if left >= 9 or left == 6:
-            return 6
-        return min(left, 4)
-    return 3 if left >= 3 else 1
+    if left >= 9 or left == 6:
+        return 6
+    return min(left, 4)
+
+
+def parts(vectors: int, rows: int) -> list[range]:
+    """The vectors of a tile, divided so that each part's sums for `rows` queries fit into the registers."""
+    most = max(1, MOST_SUMS // rows)
+    return [range(first, min(first + most, vectors)) for first in range(0, vectors, most)]
 
 
 def load_small_e4m3(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
@@ -89,19 +95,22 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
         out_stride: Any,
         ahead: Any,
     ) -> None:
-        tile = OutputTile(b, vectors, row_addresses(b, out, out_stride, rows), fresh)
         x_rows = row_addresses(b, x, x_stride, rows)
-        starts = [b.mul(vector_stride, ir.Constant(I64, m)) for m in range(vectors)]
-        with counted_loop(b, count) as k:
-            ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, step))), max(1, step // LINE))
-            row = b.add(w, b.mul(k, w_stride))
-            weights = [read(b, b.add(row, start)) for start in starts]
-            offset = b.shl(k, ir.Constant(I64, 2))
-            for t in range(rows):
-                value = splat(b, load(b, b.add(x_rows[t], offset), F32))
-                for m in range(vectors):
-                    tile.sums.add_product(tile.slot(t, m), value, weights[m])
-        tile.write()
+        for part in parts(vectors, rows):
+            out_rows = row_addresses(b, b.add(out, ir.Constant(I64, 64 * part.start)), out_stride, rows)
+            tile = OutputTile(b, len(part), out_rows, fresh)
+            starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in part]
+            with counted_loop(b, count) as k:
+                if part.start == 0:
+                    ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, step))), max(1, step // LINE))
+                row = b.mul(k, w_stride)
+                weights = [read(b, b.add(start, row)) for start in starts]
+                offset = b.shl(k, ir.Constant(I64, 2))
+                for t in range(rows):
+                    value = splat(b, load(b, b.add(x_rows[t], offset), F32))
+                    for m, each in enumerate(weights):
+                        tile.sums.add_product(tile.slot(t, m), value, each)
+            tile.write()
 
     name = f"attention_{'fresh' if fresh else 'added'}_{vectors}x{rows}_{number}"
     return intrinsic_function(name, types.void, (types.int64,) * 9, emit)

@@ -43,7 +43,7 @@ from engine.backends.cpu.codegen.simd import (
     splat,
     store,
 )
-from engine.backends.cpu.kernels.attention.tiles import LINE, ask_for
+from engine.backends.cpu.kernels.attention.tiles import LINE, ask_for, parts
 from engine.backends.kv_formats import GROUP, Q4_EXTREME, Q4_LEVELS, SCALE_SHARES
 
 CODE_BYTES = {"q8": GROUP, "q4": GROUP // 2}
@@ -284,38 +284,34 @@ def key_tile(name: str, vectors: int, rows: int) -> Any:
         out_stride: Any,
         ahead: Any,
     ) -> None:
-        totals = Accumulators(b, vectors * rows)
-        totals.clear()
-        starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in range(vectors)]
         x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
         ask_for(
             b, b.add(ahead, ir.Constant(I64, steps * vectors * LANES)), max(1, 2 * LANES * vectors // LINE)
         )
-        # One half of all bytes after the other, so that the live vectors fit the registers.
-        for half in range(GROUP // steps):
-            with counted_loop(b, ir.Constant(I64, steps)) as k:
-                if half == 0:
-                    ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, vectors * LANES))), lines)
-                place, offset = (
-                    b.add(b.shl(k, ir.Constant(I64, 4)), ir.Constant(I64, 2 * LANES)),
-                    b.shl(k, ir.Constant(I64, 2)),
-                )
-                places = [b.add(start, place) for start in starts]
-                codes = [signed_bytes(b, a) if name == "q8" else half_bytes(b, a, half == 1) for a in places]
+        for part in parts(vectors, rows):
+            starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in part]
+            totals = Accumulators(b, len(part) * rows)
+            totals.clear()
+            # One half of all bytes after the other, so that the live vectors fit the registers.
+            for half in range(GROUP // steps):
+                with counted_loop(b, ir.Constant(I64, steps)) as k:
+                    if half == part.start == 0:
+                        ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, vectors * LANES))), lines)
+                    place = b.add(b.shl(k, ir.Constant(I64, 4)), ir.Constant(I64, 2 * LANES))
+                    offset, places = b.shl(k, ir.Constant(I64, 2)), [b.add(start, place) for start in starts]
+                    codes = [
+                        signed_bytes(b, a) if name == "q8" else half_bytes(b, a, half == 1) for a in places
+                    ]
+                    for t in range(rows):
+                        factor = splat(b, load(b, b.add(x_rows[t], offset), F32, 64 * half))
+                        for m, each in enumerate(codes):
+                            totals.add_product(t * len(part) + m, factor, each)
+            for m, start in zip(part, starts, strict=True):
+                scale = load_half(b, start)
                 for t in range(rows):
-                    factor = splat(b, load(b, b.add(x_rows[t], offset), F32, 64 * half))
-                    for m in range(vectors):
-                        totals.add_product(t * vectors + m, factor, codes[m])
-        for m in range(vectors):
-            scale = load_half(b, starts[m])
-            for t in range(rows):
-                target = b.add(out, b.mul(out_stride, ir.Constant(I64, t)))
-                store(
-                    b,
-                    fma(b, scale, totals.get(t * vectors + m), load(b, target, VF32, 64 * m)),
-                    target,
-                    64 * m,
-                )
+                    target = b.add(out, b.mul(out_stride, ir.Constant(I64, t)))
+                    total = totals.get(t * len(part) + m - part.start)
+                    store(b, fma(b, scale, total, load(b, target, VF32, 64 * m)), target, 64 * m)
 
     return intrinsic_function(f"key_tile_{name}_{vectors}x{rows}", types.void, (types.int64,) * 7, emit)
 
@@ -332,32 +328,35 @@ def value_tile(name: str, rows: int) -> Any:
     def emit(
         b: ir.IRBuilder, w: Any, count: Any, x: Any, x_stride: Any, out: Any, out_stride: Any, ahead: Any
     ) -> None:
-        totals = Accumulators(b, 2 * rows * chains)
-        totals.clear()
         x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
         out_rows = [b.add(out, b.mul(out_stride, ir.Constant(I64, t))) for t in range(rows)]
-        with counted_loop(
-            b, b.sdiv(b.add(count, ir.Constant(I64, chains - 1)), ir.Constant(I64, chains))
-        ) as pair:
-            start = b.mul(pair, ir.Constant(I64, size * chains))
-            ask_for(b, b.add(ahead, start), 1)
-            for c in range(chains):
-                address = b.add(b.add(w, start), ir.Constant(I64, size * c))
-                if name == "q8":
-                    codes = [signed_bytes(b, address), signed_bytes(b, b.add(address, ir.Constant(I64, 16)))]
-                else:
-                    codes = [half_bytes(b, address, False), half_bytes(b, address, True)]
-                offset = b.mul(pair, ir.Constant(I64, 4 * chains))
-                for t in range(rows):
-                    factor = splat(b, load(b, b.add(x_rows[t], offset), F32, 4 * c))
-                    for m in range(2):
-                        totals.add_product((2 * t + m) * chains + c, factor, codes[m])
-        for t in range(rows):
-            for m in range(2):
-                total = load(b, out_rows[t], VF32, 64 * m)
+        pairs = b.sdiv(b.add(count, ir.Constant(I64, chains - 1)), ir.Constant(I64, chains))
+        for part in parts(2, rows * chains):
+            totals = Accumulators(b, len(part) * rows * chains)
+            totals.clear()
+            with counted_loop(b, pairs) as pair:
+                start = b.mul(pair, ir.Constant(I64, size * chains))
+                if part.start == 0:
+                    ask_for(b, b.add(ahead, start), 1)
                 for c in range(chains):
-                    total = b.fadd(total, totals.get((2 * t + m) * chains + c))
-                store(b, total, out_rows[t], 64 * m)
+                    address = b.add(b.add(w, start), ir.Constant(I64, size * c))
+                    offset = b.mul(pair, ir.Constant(I64, 4 * chains))
+                    codes = [
+                        signed_bytes(b, b.add(address, ir.Constant(I64, 16 * m)))
+                        if name == "q8"
+                        else half_bytes(b, address, m == 1)
+                        for m in part
+                    ]
+                    for t in range(rows):
+                        factor = splat(b, load(b, b.add(x_rows[t], offset), F32, 4 * c))
+                        for m, each in enumerate(codes):
+                            totals.add_product((t * len(part) + m) * chains + c, factor, each)
+            for t in range(rows):
+                for m in part:
+                    total = load(b, out_rows[t], VF32, 64 * m)
+                    for c in range(chains):
+                        total = b.fadd(total, totals.get((t * len(part) + m - part.start) * chains + c))
+                    store(b, total, out_rows[t], 64 * m)
 
     return intrinsic_function(f"value_tile_{name}_{rows}", types.void, (types.int64,) * 7, emit)
 
