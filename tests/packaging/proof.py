@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gettext
 import os
+import re
 import shutil
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.words import DOMAIN, FOLDER, languages
 from tests.packaging.root import HOME, USER, Machine
 from tests.packaging.screen import Screen, until
 from tests.packaging.session import DATA, TITLE, Program, compiled, double_click, last_model, messages
@@ -27,33 +30,33 @@ class Proof:
 
     machine: Machine
     screen: Screen
-    deb: Path
     image: Path
     pictures: Path
 
     def bare(self) -> None:
-        """Nothing but Debian's base system and the declared libraries is there, and no network."""
+        """Nothing but the base system and the declared libraries is there, and no network."""
         found = [
             path for folder in ("bin", "usr/bin", "usr/local/bin", "usr/lib", "opt")
             for path in (self.machine.root / folder).glob("*python*")
         ]  # fmt: skip
         assert not found, found
-        version = (self.machine.root / "etc" / "debian_version").read_text(encoding="utf-8").strip()
+        system = (self.machine.root / "etc" / "os-release").read_text(encoding="utf-8")
+        (name,) = re.findall(r'^PRETTY_NAME="(.*)"$', system, re.MULTILINE)
         links = [path.name for path in Path("/sys/class/net").iterdir()]
         listed = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
         assert len(listed.splitlines()) == 1, f"{listed} {links}"
         assert " lo:" in listed, listed
-        say(f"Debian {version}, no Python, no network")
+        say(f"{name}, no Python, no network")
 
-    def install(self) -> None:
+    def install(self, deb: Path) -> None:
         """The .deb, by dpkg: all that it declares is there."""
-        place = self.machine.root / "tmp" / self.deb.name
-        shutil.copy(self.deb, place)
-        self.machine.run("dpkg", "--install", f"/tmp/{self.deb.name}", user=0)
+        place = self.machine.root / "tmp" / deb.name
+        shutil.copy(deb, place)
+        self.machine.run("dpkg", "--install", f"/tmp/{deb.name}", user=0)
         place.unlink()
         self.machine.run("dpkg", "--verify", "inglenook", user=0)
         shown = self.machine.run("inglenook-engine", "info").stdout.splitlines()[0]
-        say(f"{self.deb.name} installed; inglenook-engine info: {shown}")
+        say(f"{deb.name} installed; inglenook-engine info: {shown}")
 
     def first_chat(self) -> None:
         """From the menu: a window, the starter, a reply, a PDF, another model by double click."""
@@ -101,6 +104,56 @@ class Proof:
         say(
             f"second start: the window is there after {seconds:.1f} s, {len(kept)} messages kept, "
             "nothing compiled"
+        )
+
+    def in_languages(self) -> None:
+        """The window in each language that the system may be set to."""
+        for code in languages():
+            words = gettext.translation(DOMAIN, FOLDER, [code], fallback=code == "en")
+            self.machine.environ["LANGUAGE"] = code
+            program, _ = self._started(double_click(self.machine))
+            self.screen.settle()
+            self.picture(f"language-{code}")
+            title = words.gettext("Preferences")
+            self.screen.keys(TITLE, "ctrl+comma")
+            self.screen.wait_for(f"^{title}$")
+            self.screen.settle()
+            self.picture(f"language-{code}-preferences")
+            self.screen.keys(f"^{title}$", "Escape")
+            self.screen.wait_gone(f"^{title}$")
+            program.quit()
+            say(f"in the language {code}, the preferences are called “{title}”")
+        del self.machine.environ["LANGUAGE"]
+
+    def unpacked(self, archive: Path) -> None:
+        """The archive in a folder of the user, portable, by the entry that it makes itself.
+
+        It is unpacked from outside, since a bare system has no zstd.
+        """
+        apps = self.machine.home / "Apps"
+        apps.mkdir()
+        subprocess.run(["tar", "--zstd", "--extract", "--file", archive, "--directory", apps], check=True)
+        (top,) = apps.iterdir()
+        (top / "inglenook-data").mkdir()
+        for path in [apps, *apps.rglob("*")]:
+            os.chown(path, USER, USER, follow_symlinks=False)
+        data, share = f"Apps/{top.name}/inglenook-data", f"{HOME.lstrip('/')}/.local/share"
+        others = len(messages(self.machine))
+        self.machine.run(f"{HOME}/Apps/{top.name}/inglenook", "--install-desktop-entry")
+        program, seconds = self._started(double_click(self.machine, share=share))
+        program.get_starter(data)
+        reply = program.say(QUESTION, data)
+        self.screen.settle()
+        self.picture("8-archive")
+        program.quit()
+        self._compiled_nothing()
+        assert len(messages(self.machine, data)) == 2
+        assert len(messages(self.machine)) == others
+        self.machine.run(f"{HOME}/Apps/{top.name}/inglenook", "--uninstall-desktop-entry")
+        assert not list((self.machine.root / share).rglob("inglenook.desktop"))
+        say(
+            f"{archive.name} unpacked and started by its own entry: the window is there after {seconds:.1f} "
+            f"s; the starter answers: {shortened(reply)}; all is kept in {data}; nothing compiled"
         )
 
     def from_folders(self) -> None:

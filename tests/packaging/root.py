@@ -1,4 +1,5 @@
-"""A bare Debian, made by debootstrap: a base system with the libraries that the .deb declares, no Python.
+"""A bare Debian or Ubuntu, made by debootstrap: a base system with the libraries that the .deb declares, and
+no Python.
 
 Its files are the lower layer of an overlay, so each run begins with the same ones.
 """
@@ -31,13 +32,20 @@ def declared(deb: Path) -> list[str]:
     return [re.split(r"[\s|(]", need.strip())[0] for need in fields.split(",")]
 
 
-def make_root(folder: Path, suite: str, mirror: str, packages: Sequence[str]) -> None:
-    """Make the root, unless one with these packages is there. Needs root and a mirror of Debian."""
-    stamp, wanted = folder / ".made", " ".join([suite, *sorted(packages)])
+def make_root(folder: Path, suite: str, mirror: str, components: str, packages: Sequence[str]) -> None:
+    """Make the root, unless one with these packages is there. Needs root and a mirror of the suite."""
+    stamp, wanted = folder / ".made", " ".join([suite, components, *sorted(packages)])
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
         return
     shutil.rmtree(folder, ignore_errors=True)
-    command = ["debootstrap", f"--variant={_VARIANT}", suite, str(folder), mirror]
+    command = [
+        "debootstrap",
+        f"--variant={_VARIANT}",
+        f"--components={components}",
+        suite,
+        str(folder),
+        mirror,
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     shutil.copy("/etc/resolv.conf", folder / "etc" / "resolv.conf")
     inside = {"PATH": _PATH, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}

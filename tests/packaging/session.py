@@ -19,20 +19,19 @@ __all__ = ["DATA", "TITLE", "Program", "compiled", "double_click", "last_model",
 
 TITLE = "Inglenook$"
 DATA = ".local/share/inglenook"
-_CACHE = ".cache/inglenook"
-_ENTRY = "usr/share/applications/inglenook.desktop"
-_FILE_TYPES = "usr/share/mime/packages/inglenook.xml"
+_ENTRY = "applications/inglenook.desktop"
+_FILE_TYPES = "mime/packages/inglenook.xml"
 _MIME = "{http://www.freedesktop.org/standards/shared-mime-info}"
 
 
-def double_click(machine: Machine, *files: str) -> list[str]:
-    """The command that a desktop runs for the installed entry, or for files of a type that it opens.
+def double_click(machine: Machine, *files: str, share: str = "usr/share") -> list[str]:
+    """The command that a desktop runs for the entry below `share`, or for files of a type that it opens.
 
     Exec: https://specifications.freedesktop.org/desktop-entry-spec/latest/exec-variables.html
     """
-    lines = (machine.root / _ENTRY).read_text(encoding="utf-8").splitlines()
+    lines = (machine.root / share / _ENTRY).read_text(encoding="utf-8").splitlines()
     entry = dict(line.split("=", 1) for line in lines if "=" in line)
-    types = ElementTree.parse(machine.root / _FILE_TYPES).getroot()
+    types = ElementTree.parse(machine.root / share / _FILE_TYPES).getroot()
     for file in files:
         found = [
             str(kind.get("type"))
@@ -55,9 +54,11 @@ def messages(machine: Machine, data: str = DATA) -> list[tuple[str, str, str]]:
 
 
 def compiled(machine: Machine) -> list[str]:
-    """The files of code that was compiled on the machine: what a package brings compiled lies elsewhere."""
-    cache = machine.home / _CACHE
-    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*.nb[ci]"))
+    """The files of code that was compiled on the machine, in the cache or a portable folder; not those that a
+    package brings.
+    """
+    found = [path.relative_to(machine.home) for path in machine.home.rglob("*.nb[ci]")]
+    return sorted(str(path) for path in found if "_internal" not in path.parts)
 
 
 def last_model(machine: Machine, data: str = DATA) -> str:

@@ -113,11 +113,11 @@ class UpdateProof:
         self.site.listed.clear()
         program = self._asking()
         self.screen.settle()
-        self.screen.picture(self.pictures / "8-update-found.png")
+        self.screen.picture(self.pictures / "9-update-found.png")
         self._install()
         until(lambda: digest(self._installed) == self._new, "the update", 120)
         self.screen.settle()
-        self.screen.picture(self.pictures / "9-update-installed.png")
+        self.screen.picture(self.pictures / "10-update-installed.png")
         assert digest(self._before) == self._old
         self.screen.keys(_DIALOG, "Escape")
         self.screen.wait_gone(_DIALOG)
@@ -125,7 +125,7 @@ class UpdateProof:
         assert self._version() == NEWER
         program = self._asking()
         self.screen.settle()
-        self.screen.picture(self.pictures / "10-newest.png")
+        self.screen.picture(self.pictures / "11-newest.png")
         say(f"the update to {NEWER} is taken, the version before is kept beside it")
         self._roll_back(program)
 
@@ -133,11 +133,11 @@ class UpdateProof:
         """From the dialog, which says that this is the latest version."""
         self.screen.click_in(_DIALOG, *_ROLL_BACK)
         self.screen.settle()
-        self.screen.picture(self.pictures / "11-roll-back.png")
+        self.screen.picture(self.pictures / "12-roll-back.png")
         self.screen.keys(_DIALOG, "Return")
         until(lambda: digest(self._installed) == self._old, "the version before")
         self.screen.settle()
-        self.screen.picture(self.pictures / "12-rolled-back.png")
+        self.screen.picture(self.pictures / "13-rolled-back.png")
         self.screen.keys(_DIALOG, "Escape")
         self.screen.wait_gone(_DIALOG)
         program.quit()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import email.utils
+import gzip
+import hashlib
 import io
 import shutil
 import tarfile
@@ -17,10 +21,29 @@ LIBC = (2, 35)
 """The oldest C library that the packages run with: that of Ubuntu 22.04."""
 
 _ABOUT = (
-    "chat with language models that run on your own machine\n Inglenook runs language models in GGUF files "
-    "and Hugging Face folders on the\n processor, in the same process as its window. There is no account and "
-    "no telemetry."
+    "chat with language models that run on your own machine\n"
+    " Inglenook runs language models in GGUF files and Hugging Face folders on the\n"
+    " processor, in the same process as its window. There is no account and no\n"
+    " telemetry."
 )
+_COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: Inglenook
+Comment: The works of others in this package, and the places of their licences, are listed in
+ /usr/lib/inglenook/_internal/licences/NOTICE.txt.
+
+Files: *
+Copyright: {year} The authors of Inglenook
+License: Apache-2.0
+ On Debian systems, the full text of this licence is in
+ /usr/share/common-licenses/Apache-2.0; it is also in
+ /usr/lib/inglenook/_internal/licences/LICENSE.txt.
+"""
+_CHANGES = """inglenook ({version}) unstable; urgency=medium
+
+  * Version {version}. What is new is written in CHANGELOG.md of the source.
+
+ -- {maintainer}  {day}
+"""
 
 
 def make_archive(release: Release) -> Path:
@@ -51,13 +74,13 @@ def make_deb(release: Release) -> Path:
     (root / "usr" / "bin").mkdir()
     for name in ("inglenook", "inglenook-engine"):
         (root / "usr" / "bin" / name).symlink_to(f"../lib/inglenook/{name}")
-    papers = root / "usr" / "share" / "doc" / "inglenook"
-    papers.mkdir(parents=True)
-    shutil.copyfile(release.tree / "LICENSE", papers / "copyright")
-    size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
-    control = root / "DEBIAN" / "control"
-    control.parent.mkdir()
-    control.write_text(_control(release, size // 1024), encoding="utf-8")
+    _add_papers(release, root / "usr" / "share")
+    files = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    size, control = sum(path.stat().st_size for path in files), root / "DEBIAN"
+    sums = [f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(root)}\n" for path in files]
+    control.mkdir()
+    (control / "md5sums").write_text("".join(sums), encoding="utf-8")  # what `dpkg --verify` looks at
+    (control / "control").write_text(_control(release, size // 1024), encoding="utf-8")
     normalise(root, release.epoch)
     made = release.out / f"{release.name.replace('-', '_', 1)}_amd64.deb"
     run(
@@ -66,6 +89,22 @@ def make_deb(release: Release) -> Path:
     )
     shutil.rmtree(root)
     return made
+
+
+def _add_papers(release: Release, share: Path) -> None:
+    """Write what Debian's policy asks for, and which of lintian's findings are meant to be (chapter 12:
+    https://www.debian.org/doc/debian-policy/ch-docs.html).
+    """
+    day = datetime.datetime.fromtimestamp(release.epoch, datetime.UTC)
+    papers, overrides = share / "doc" / "inglenook", share / "lintian" / "overrides" / "inglenook"
+    papers.mkdir(parents=True)
+    (papers / "copyright").write_text(_COPYRIGHT.format(year=day.year), encoding="utf-8")
+    changes = _CHANGES.format(
+        version=release.version, maintainer=release.maintainer, day=email.utils.format_datetime(day)
+    )
+    (papers / "changelog.gz").write_bytes(gzip.compress(changes.encode(), 9, mtime=release.epoch))
+    overrides.parent.mkdir(parents=True)
+    shutil.copyfile(Path(__file__).with_name("lintian_overrides.txt"), overrides)
 
 
 def _control(release: Release, kibibytes: int) -> str:

@@ -48,6 +48,8 @@ def build(release: Release, kinds: tuple[str, ...]) -> list[Path]:
             _say(kind)
             made.append(PACKAGES[kind](release))
             check_size(made[-1], starter=release.starter is not None)
+    for name in share.SCREENSHOTS if release.site else ():
+        shutil.copyfile(release.tree / "resources" / "screenshots" / name, release.out / name)
     write_checksums(release.out)
     return made
 

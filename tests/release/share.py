@@ -13,9 +13,10 @@ from pathlib import Path
 
 import resources
 
-__all__ = ["main", "metainfo"]
+__all__ = ["SCREENSHOTS", "main", "metainfo"]
 
 SCREENSHOTS = {"chat-light.png": "A conversation", "chat-dark.png": "The same conversation in dark colours"}
+"""Those that the metadata shows, published beside the packages: their files, with captions."""
 
 
 def metainfo(version: str, epoch: int, site: str = "") -> str:
