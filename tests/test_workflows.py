@@ -62,7 +62,9 @@ def test_systems_tools_and_times_are_fixed(job) -> None:
     assert all(re.fullmatch(r"(ubuntu|windows|macos)-\d[\d.]*", runner) for runner in runners)
     assert job["timeout-minutes"] <= 120
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (version,) = (step["with"]["python-version"] for step in job["steps"] if "setup-python" in str(step))
+    images = re.findall(r"^python:(\d\.\d+)-bookworm$", job.get("container", ""))
+    set_up = [step["with"]["python-version"] for step in job["steps"] if "setup-python" in str(step)]
+    (version,) = images + set_up
     assert project["requires-python"] == f">={version}"
 
 
@@ -79,7 +81,8 @@ def test_the_suite_is_run_by_readme_s_commands() -> None:
     windows = commands(found["windows"])
     for part in (install, test):
         assert (
-            part.replace("python3 -m venv", "py -m venv").replace(".venv/bin/", ".venv\\Scripts\\") in windows
+            part.replace("python3 -m venv", "python -m venv").replace(".venv/bin/", ".venv\\Scripts\\")
+            in windows
         )
     assert ".ci/run" in commands(found["linux"])
     assert "`.ci/run` runs everything" in (ROOT / "README.md").read_text(encoding="utf-8")

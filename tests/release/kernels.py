@@ -4,7 +4,7 @@
 
 FOLDER becomes `resources/kernels` of the program, whose sources, Python, Numba and llvmlite must be those
 that run this. No level's code is run here, so any x86-64 machine can make all of them. Each level is compiled
-in one process of its own, in the same order, so that the files are the same each time.
+in one process of its own, always in the same order, so that the files are the same each time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from engine.platform.folders import CACHE_VARIABLE, cache_dir
@@ -36,17 +37,24 @@ LARGE_VOCABULARY = 1 << 17
 
 def compile_kernels(folder: Path, levels: Iterable[Level] = LEVELS, names: Iterable[str] = KERNELS) -> None:
     """Write the code of kernels, thread pool and sampler, a folder for each level. Raises PackagingError."""
-    for level in levels if platform.machine().lower() in ("x86_64", "amd64") else ():
-        with tempfile.TemporaryDirectory() as private:
-            command = [sys.executable, "-m", "tests.release.kernels", "--here", *names]
-            run(command, **{CACHE_VARIABLE: private}, PYTHONHASHSEED="1", **level.settings)
-            if {path.name.partition("-")[0] for path in Path(private).iterdir()} != {"kernels", "sampling"}:
-                raise PackagingError(
-                    f"Compiled code was not kept in {private}; let TMPDIR name a folder that other users "
-                    "cannot write to."
-                )
-            shutil.rmtree(folder / level.name, ignore_errors=True)
-            shutil.copytree(private, folder / level.name, copy_function=shutil.copyfile)
+    chosen, kernels = list(levels), tuple(names)
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        with ThreadPoolExecutor() as pool:
+            for _ in pool.map(lambda level: _compile_level(folder, level, kernels), chosen):
+                pass
+
+
+def _compile_level(folder: Path, level: Level, names: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as private:
+        command = [sys.executable, "-m", "tests.release.kernels", "--here", *names]
+        run(command, **{CACHE_VARIABLE: private}, PYTHONHASHSEED="1", **level.settings)
+        if {path.name.partition("-")[0] for path in Path(private).iterdir()} != {"kernels", "sampling"}:
+            raise PackagingError(
+                f"Compiled code was not kept in {private}; let TMPDIR name a folder that other users "
+                "cannot write to."
+            )
+        shutil.rmtree(folder / level.name, ignore_errors=True)
+        shutil.copytree(private, folder / level.name, copy_function=shutil.copyfile)
 
 
 def _compile_here(names: Sequence[str]) -> None:

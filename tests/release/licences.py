@@ -63,7 +63,7 @@ def add_licences(release: Release) -> Path:
     (folder / "NOTICE.txt").write_text(_NOTICE.format(parts="\n".join(lines), qt=qt), encoding="utf-8")
     bill = json.dumps(bill_of_materials(release, parts), indent=1, ensure_ascii=False) + "\n"
     (folder / "sbom.cdx.json").write_text(bill, encoding="utf-8")
-    made = release.out / f"inglenook-{release.version}-{sys.platform}.cdx.json"
+    made = release.out / f"{release.name}-{sys.platform}.cdx.json"
     made.write_text(bill, encoding="utf-8")
     return made
 

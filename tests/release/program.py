@@ -81,9 +81,13 @@ def libraries(folder: Path) -> list[Path]:
 
 
 def normalise(folder: Path, epoch: int) -> None:
-    """Give every file the permissions of all programs and the same time."""
+    """Give every file the permissions of all programs and the same time; links keep theirs on Windows, which
+    cannot change it.
+    """
+    follow = os.utime not in os.supports_follow_symlinks
     for path in [folder, *sorted(folder.rglob("*"))]:
         if not path.is_symlink():
             program = path.is_dir() or path.stat().st_mode & 0o100
             path.chmod(0o755 if program else 0o644)
-        os.utime(path, (epoch, epoch), follow_symlinks=False)
+        if not (follow and path.is_symlink()):
+            os.utime(path, (epoch, epoch), follow_symlinks=follow)

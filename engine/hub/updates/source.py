@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import resources
-from engine.platform.program import app_image
+from engine.platform.program import PORTABLE_NAME, app_image, portable_folder
 from engine.words import _
 
 __all__ = ["SOURCE_FILE", "UpdateSource", "installed_as", "update_advice", "update_source"]
@@ -39,7 +39,8 @@ def update_source() -> UpdateSource | None:
 
 def installed_as() -> str:
     """How this program was installed: "appimage", "deb", "flatpak", "folder" (of an unpacked archive or a
-    system's installer) or "python" (an environment or a clone).
+    system's installer), "portable" (such a folder with its data inside) or "python" (an environment or a
+    clone).
     """
     if app_image() is not None:
         return "appimage"
@@ -47,7 +48,9 @@ def installed_as() -> str:
         return "python"
     if FLATPAK_INFO.is_file():
         return "flatpak"
-    return "deb" if Path(sys.executable).resolve().is_relative_to(DEB_FOLDER) else "folder"
+    if Path(sys.executable).resolve().is_relative_to(DEB_FOLDER):
+        return "deb"
+    return "portable" if portable_folder() is not None else "folder"
 
 
 def update_advice(kind: str, command: str = "") -> str:
@@ -66,5 +69,11 @@ def update_advice(kind: str, command: str = "") -> str:
             "Inglenook was installed with pip. Run “{command} -m pip install --upgrade "
             "inglenook”. In a clone, pull first, then install it again.",
             command=command or "python",
+        )
+    if kind == "portable":
+        return _(
+            "This is a portable copy of Inglenook. Unpack the new package, and move the folder {name} from "
+            "this copy into it: it holds your data. Then delete this copy.",
+            name=PORTABLE_NAME,
         )
     return _("Download the new package and replace this one with it. Your data is in another folder.")

@@ -362,6 +362,9 @@ def test_how_this_program_was_installed(monkeypatch, tmp_path) -> None:
     assert installed_as() == "deb"
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "inglenook"))
     assert installed_as() == "folder"
+    (tmp_path / "bin" / "inglenook-data").mkdir(parents=True)
+    assert installed_as() == "portable"
+    (tmp_path / "bin" / "inglenook-data").rmdir()
     (tmp_path / "flatpak").touch()
     with monkeypatch.context() as inside:
         inside.setattr("engine.hub.updates.source.FLATPAK_INFO", tmp_path / "flatpak")
@@ -371,8 +374,10 @@ def test_how_this_program_was_installed(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("APPIMAGE", str(image))
     monkeypatch.setenv("APPDIR", str(tmp_path))
     assert installed_as() == "appimage"
-    words = {kind: update_advice(kind) for kind in ("appimage", "deb", "flatpak", "folder", "python")}
-    assert len(set(words.values())) == 5
+    kinds = ("appimage", "deb", "flatpak", "folder", "portable", "python")
+    words = {kind: update_advice(kind) for kind in kinds}
+    assert len(set(words.values())) == len(kinds)
+    assert "inglenook-data" in words["portable"]
     assert words["appimage"] == ""
     assert "“/x/python -m pip install --upgrade inglenook”" in update_advice("python", "/x/python")
 
