@@ -151,6 +151,41 @@ def test_checksums_are_those_of_all_packages(tmp_path) -> None:
     assert lines == [f"{hashlib.sha256(n.encode()).hexdigest()}  {n}" for n in ("a.tar.zst", "b.deb")]
 
 
+def test_times_are_set_where_those_of_links_cannot_be(tmp_path, monkeypatch) -> None:
+    """As on Windows, whose os.utime raises NotImplementedError for follow_symlinks=False."""
+
+    def utime(path: Path, times: tuple[int, int], *, follow_symlinks: bool = True) -> None:
+        if not follow_symlinks:
+            raise NotImplementedError
+        set_time(path, times)
+
+    set_time = os.utime
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    monkeypatch.setattr(os, "utime", utime)
+    normalise(tmp_path, 1_700_000_000)
+    for path in (tmp_path, tmp_path / "deep", tmp_path / "deep" / "a"):
+        assert path.stat().st_mtime == 1_700_000_000
+
+
+@pytest.mark.parametrize("site", ["", "https://example.org"])
+def test_the_screenshots_of_the_metadata_are_published(tmp_path, monkeypatch, site) -> None:
+    made = Release(tmp_path / "work", tmp_path / "out", "1.2", 0, site=site)
+    made.program.mkdir(parents=True)
+    made.tree.mkdir()
+    (made.tree / "resources").symlink_to(ROOT / "resources")
+    monkeypatch.setattr(build.share, "main", lambda *_words: 0)
+    monkeypatch.setattr(build, "make_program", lambda _release: None)
+    monkeypatch.setattr(build, "add_licences", lambda release: release.out / "x.cdx.json")
+    assert build.build(made, ()) == [made.out / "x.cdx.json"]
+    pictures = {image.text for image in ElementTree.fromstring(metainfo("1.2", 0, site)).iter("image")}
+    published = {f"{site}/{path.name}" for path in made.out.glob("*.png")}
+    assert published == pictures
+    sums = (made.out / "SHA256SUMS").read_text(encoding="utf-8")
+    assert all(path.name in sums for path in made.out.glob("*.png"))
+
+
 def test_the_bill_of_materials_is_the_same_for_the_same_parts(tmp_path) -> None:
     parts = [{"bom-ref": "pkg:pypi/x@1", "name": "x", "version": "1"}]
     made = release(tmp_path)
