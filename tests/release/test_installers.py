@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import plistlib
 import re
+import sys
+import types
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -122,6 +125,65 @@ def test_a_signed_disk_image_is_hardened_notarised_and_stapled(tmp_path, command
     assert {"runtime", "--timestamp", "--entitlements", "Ada"} <= set(commands[0])
     assert commands[3][-1] == commands[5][-1] == image
     assert commands[4][3:] == [image, "--keychain-profile", "profile", "--wait"]
+
+
+def frozen(monkeypatch: pytest.MonkeyPatch, system: str, **environ: str) -> dict[str, list[dict[str, Any]]]:
+    """What PyInstaller is asked for on a system: the named arguments of each call in the spec file."""
+    asked: dict[str, list[dict[str, Any]]] = {}
+
+    def called(kind: str) -> Any:
+        def call(*_parts: Any, **named: Any) -> Any:
+            asked.setdefault(kind, []).append(named)
+            return types.SimpleNamespace(pure=[], scripts=[], binaries=[], datas=[])
+
+        return call
+
+    hooks = types.ModuleType("PyInstaller.utils.hooks")
+    for name in ("collect_data_files", "collect_submodules", "copy_metadata"):
+        setattr(hooks, name, lambda *_words, **_named: [])
+    monkeypatch.setitem(sys.modules, "PyInstaller", types.ModuleType("PyInstaller"))
+    monkeypatch.setitem(sys.modules, "PyInstaller.utils", types.ModuleType("PyInstaller.utils"))
+    monkeypatch.setitem(sys.modules, "PyInstaller.utils.hooks", hooks)
+    monkeypatch.setattr("sys.platform", system)
+    for name, value in {"INGLENOOK_SIGNER": "", "INGLENOOK_ICONS": "/icons", **environ}.items():
+        monkeypatch.setenv(name, value)
+    file = ROOT / "tests/release/inglenook.spec"
+    kinds = {kind: called(kind) for kind in ("Analysis", "PYZ", "EXE", "COLLECT", "BUNDLE")}
+    exec(compile(file.read_text(encoding="utf-8"), file, "exec"), {"SPECPATH": str(file.parent), **kinds})
+    return asked
+
+
+def test_windows_has_a_program_without_a_terminal_and_one_for_it(monkeypatch) -> None:
+    asked = frozen(monkeypatch, "win32")
+    programs = {one["name"]: one for one in asked["EXE"]}
+    assert {name: one["console"] for name, one in programs.items()} == {
+        "inglenook": False, "inglenook-engine": True,
+    }  # fmt: skip
+    assert {Path(one["icon"]).name for one in programs.values()} == {"inglenook.ico"}
+    assert {f"{name}.exe" for name in programs} == set(windows._PROGRAMS)
+    assert "BUNDLE" not in asked
+
+
+def test_macos_has_an_application_with_windows_whose_parts_are_signed(monkeypatch) -> None:
+    asked = frozen(monkeypatch, "darwin", INGLENOOK_SIGNER="Ada", INGLENOOK_VERSION="1.2")
+    (bundle,) = asked["BUNDLE"]
+    assert asked["EXE"][0]["name"] == "inglenook", "the first is the one that a double click starts"
+    # PyInstaller makes an application that shows no window, if the last program is for a terminal
+    assert bundle["info_plist"]["LSBackgroundOnly"] is False
+    assert (bundle["name"], bundle["version"], Path(bundle["icon"]).suffix) == (
+        "Inglenook.app",
+        "1.2",
+        ".icns",
+    )
+    for one in asked["EXE"]:
+        assert one["codesign_identity"] == "Ada"
+        assert Path(one["entitlements_file"]) == ROOT / "tests/release/entitlements.plist"
+    opened = [
+        kind
+        for one in bundle["info_plist"]["CFBundleDocumentTypes"]
+        for kind in one["CFBundleTypeExtensions"]
+    ]
+    assert set(opened) == {kind.suffix.rpartition(".")[2] for kind in KINDS}
 
 
 def test_the_flatpak_takes_and_renames_files_that_the_release_makes(tmp_path) -> None:
