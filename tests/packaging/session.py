@@ -7,6 +7,7 @@ import re
 import shlex
 import sqlite3
 import subprocess
+import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -21,6 +22,7 @@ TITLE = "Inglenook$"
 DATA = ".local/share/inglenook"
 _ENTRY = "applications/inglenook.desktop"
 _FILE_TYPES = "mime/packages/inglenook.xml"
+_SAVED_S = 0.5
 _MIME = "{http://www.freedesktop.org/standards/shared-mime-info}"
 
 
@@ -81,6 +83,7 @@ class Program:
             )
         try:
             screen.wait_for(TITLE)
+            until(screen.is_painted, "the first picture")
         except AssertionError as error:
             printed = log.read_text(encoding="utf-8", errors="replace")[-2000:]
             raise AssertionError(f"{words}: {error}; it printed: {printed}") from error
@@ -103,7 +106,7 @@ class Program:
         """Send a message; returns the whole reply."""
         before = len(self.said(data))
         self.screen.write(TITLE, text)
-        self.screen.keys(TITLE, "Return")
+        until(lambda: self._sends(before, data), f"“{text}” to be sent", 120)
         reply = until(lambda: self._reply(before, data), f"the reply to “{text}”", 240)
         assert reply.strip(), f"an empty reply to “{text}”"
         return reply
@@ -127,6 +130,12 @@ class Program:
                 one.kill()
         self.process.wait()
         self.screen.wait_gone(TITLE)
+
+    def _sends(self, before: int, data: str) -> bool:
+        """Press Return, which leaves the text where it is while a model is loaded; whether it was sent."""
+        self.screen.keys(TITLE, "Return")
+        time.sleep(_SAVED_S)
+        return len(self.said(data)) > before
 
     def _reply(self, before: int, data: str) -> str:
         new = self.said(data)[before:]
