@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.backends.routing import Routing
-from engine.backends.states import NO_STATES, LinearAttentionShape, States
+from engine.backends.states import NO_STATES, DeltaWeights, LinearAttentionShape, States
 from engine.core import Loading
 from engine.tensors import Bytes, Floats, Ints, RawTensor
 
@@ -229,6 +229,12 @@ class Ops(Protocol):
         diagonal. If values do, they have H * Dv as `skip` has, `rate` is (Dk, H * Dv), and a and b multiply
         number by number.
         """
+        ...
+
+    def generalised_delta(
+        self, part: int, inputs: tuple[Array, Array, Array], decay: Array, rate: Array, weights: DeltaWeights
+    ) -> Array:
+        """Advance part number `part` as `DeltaWeights` says: r, k, v are the `inputs`. (T, 2 * H * Dv)"""
         ...
 
     def gated(self, gate: Array, up: Array, activation: str) -> Array:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
-from torch.nn.functional import softplus
+from torch.nn.functional import normalize, softplus
 
 from engine.backends.base import Array
-from engine.backends.states import LinearAttentionShape
+from engine.backends.states import DeltaWeights, LinearAttentionShape
 from engine.tensors import Floats
 
 
 class RecurrentOps:
-    """`Ops.convolve` and `Ops.linear_attention` over the states of a cache."""
+    """`Ops.convolve`, `Ops.linear_attention` and `Ops.generalised_delta` over the states of a cache."""
 
     _cache: Any
     """A cache whose `state_parts` are (states, numbers) float32."""
@@ -57,6 +58,30 @@ class RecurrentOps:
         if skip is not None:
             y = y + torch.from_numpy(skip).to(on).reshape(heads, -1) * v
         return y.reshape(len(y), heads * dv)
+
+    def generalised_delta(
+        self, part: int, inputs: tuple[Array, Array, Array], decay: Array, rate: Array, weights: DeltaWeights
+    ) -> Array:
+        shape, on = weights.shape, inputs[2].device
+        heads, dk, dv = shape.value_heads, shape.key_dim, shape.value_dim
+        removal, mixing, bonus = (
+            torch.from_numpy(each).to(on) for each in (weights.removal, weights.mixing, weights.bonus)
+        )
+        v = inputs[2].reshape(-1, heads, dv)
+        r, k, decays, rates = (each.to(on).reshape(-1, heads, dk) for each in (*inputs[:2], decay, rate))
+        w, a = torch.exp(-math.exp(-0.5) * torch.sigmoid(decays)), torch.sigmoid(rates)
+        n = normalize(k * removal, dim=2, eps=1e-12)
+        u = k * (1 + (a - 1) * mixing)
+        state = self._state(part, heads * dk * dv, on).reshape(heads, dk, dv)
+        y = torch.empty_like(v)
+        for t in range(len(v)):
+            said = torch.einsum("hkv,hk->hv", state, n[t])
+            state = w[t, :, :, None] * state - (a[t] * n[t])[:, :, None] * said[:, None]
+            state = state + u[t, :, :, None] * v[t][:, None, :]
+            y[t] = torch.einsum("hkv,hk->hv", state, r[t])
+        self._keep(part, state)
+        own = (r * u * bonus).sum(2, keepdim=True) * v
+        return torch.cat([y.reshape(len(y), -1), own.reshape(len(y), -1)], 1)
 
     def _state(self, part: int, size: int, device: torch.device) -> torch.Tensor:
         """The first `size` numbers of a part before the rows, as a copy."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.tensors import Floats
+
 MOST_KEY_DIM = 512
 """The largest dimension of keys that every backend takes."""
 
@@ -30,8 +32,8 @@ class LinearAttentionShape:
     Head h reads the keys and queries of head h // (H / G) of the G `key_heads`, or of h % G if `tiled`. With
     `delta`, v is replaced by its difference from what S says of k (the delta rule, arXiv 2412.06464);
     without, v is added as it is (Mamba-2, arXiv 2405.21060). What `decays` alone is each "head"; each of its
-    keys, "key" (Kimi delta attention, arXiv 2510.26692); or each number of the matrix, "value" (Mamba, arXiv
-    2312.00752).
+    keys, "key" (Kimi delta attention, arXiv 2510.26692, and `DeltaWeights`); or each number of the matrix,
+    "value" (Mamba, arXiv 2312.00752).
     """
 
     key_heads: int
@@ -63,6 +65,25 @@ class LinearAttentionShape:
     def floats(self) -> int:
         """Numbers in a state: its keys' dimension is padded to a multiple of 4, its values' to one of 32."""
         return self.value_heads * ((self.key_dim + 3) // 4 * 4) * ((self.value_dim + 31) // 32 * 32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeltaWeights:
+    """RWKV-7's generalised delta rule (arXiv 2503.14456): H heads with a matrix S (Dk, Dv) each.
+
+    From a head's r, k, `decay` and `rate` (Dk,) and v (Dv,) of `Ops.generalised_delta`, and its rows of
+    `removal`, `mixing` and `bonus` (H, Dk), a row makes w = exp(-exp(-1/2) sigmoid(decay)),
+    a = sigmoid(rate), n = k removal / max(|k removal|, 1e-12) and u = k (1 + (a - 1) mixing). Then
+
+        S = diag(w) S - (a n) (S^T n)^T + u v^T
+
+    The results are S^T r of all heads, and after them (sum over r u bonus) v of all heads.
+    """
+
+    shape: LinearAttentionShape
+    removal: Floats
+    mixing: Floats
+    bonus: Floats
 
 
 StateShape = ConvolutionShape | LinearAttentionShape

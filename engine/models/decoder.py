@@ -36,7 +36,9 @@ from engine.models.layers.parts import (
 from engine.models.layers.per_layer import scaled_blocks
 from engine.models.layers.recurrent import recurrent_mixer
 from engine.models.layers.recurrent_parts import RecurrentSource
+from engine.models.layers.rwkv import rwkv_blocks, time_mixing
 from engine.models.names import TensorNames
+from engine.models.recurrent_config import Rwkv7
 from engine.models.source import WHOLE, View, WeightSource, linear, norm, vector_if
 
 QUERY_PARTS = (" queries", " gate")
@@ -91,6 +93,8 @@ def norm_of(source: WeightSource, config: ModelConfig, names: TensorNames, name:
 def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks: Sequence[Block]) -> Stack:
     if config.altup is not None:
         return altup_blocks(source, config, names, config.altup, blocks)
+    if isinstance(config.recurrent, Rwkv7):
+        return rwkv_blocks(source, config, names, config.recurrent, blocks)
     if config.per_layer is None and config.layer_scale is False:
         return Blocks(tuple(blocks))
     return scaled_blocks(source, config, names, blocks)
@@ -164,6 +168,8 @@ class _Builder:
 
     def _attention(self, layer: int, at: str) -> Mixer:
         config, names = self.config, self.names
+        if isinstance(config.recurrent, Rwkv7):
+            return time_mixing(self.source, config, names, config.recurrent, layer)
         if layer in config.recurrent_layers:
             assert names.recurrent is not None
             recurrent = recurrent_mixer(

@@ -55,7 +55,7 @@ def adapter_slots(
                 slots[folder.layer.format(layer) + module] = slot
         if config.latent is not None:
             slots |= _latent_slots(architecture, config, names, layer, linears)
-        if layer in config.recurrent_layers:
+        if layer in config.recurrent_layers and names.recurrent is not None:
             slots |= _recurrent_slots(architecture, config, names, layer, linears)
     head = linears.get(names.head)
     if head is not None:

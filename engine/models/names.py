@@ -64,6 +64,31 @@ class AltUpNames:
     laurel_norm: str
 
 
+@dataclass(frozen=True, slots=True)
+class RwkvNames:
+    """The names of RWKV-7's tensors, after those of `TensorNames.layer`, besides those of its matrices for
+    queries (there receptances), keys, values and outputs. Those of the first group are full names.
+    """
+
+    shares: tuple[str, ...]
+    """The shares of the row before in receptance, decay, key, value, rate and gate: a tensor each, or one."""
+    channel_share: str
+    """The same for the feed-forward part."""
+    removal: str
+    mixing: str
+    bonus: str
+    decay: tuple[str, str]
+    """The two matrices of decays, and the next those of rates, of shares of values and of the gate."""
+    rate: tuple[str, str]
+    value_share: tuple[str, str]
+    gate: tuple[str, str]
+    norm: str
+    biases: tuple[str, str, str] = ("", "", "")
+    """The full names of the biases of the first three, where they are not those of the second matrices."""
+    dims: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """The shapes that the shares and `bonus` have in a file, by name without the layer."""
+
+
 _OUTER = (
     "embed", "norm", "head", "layer", "positions", "embed_norm", "token_types", "project_in", "project_out",
     "per_layer_table", "per_layer_projection", "per_layer_norm", "altup_spread", "altup_gather",
@@ -194,6 +219,7 @@ class TensorNames:
     """
     recurrent: RecurrentNames | None = None
     latent: LatentNames | None = None
+    rwkv: RwkvNames | None = None
     transposed: bool = False
     """Whether matrices other than the embedding and the head are (K, N) instead of (N, K)."""
 

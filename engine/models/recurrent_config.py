@@ -118,7 +118,26 @@ class SelectiveScan:
     norm_eps: float = 0.0
 
 
-Recurrent = ShortConvolution | DeltaNet | Mamba | SeparateDelta | SelectiveScan
+@dataclass(frozen=True, slots=True)
+class Rwkv7:
+    """RWKV-7 (arXiv 2503.14456): `heads` of `key_dim` keys and `value_dim` values. What is made of a row is
+    made of a mixture with the row before it.
+    """
+
+    heads: int
+    key_dim: int
+    value_dim: int
+    ranks: tuple[int, int, int, int]
+    """Numbers between the two matrices that make decays, rates, the share of the first layer's values, and
+    the gate; 0 for the last: there is none.
+    """
+    norm_eps: float
+    """Of the norm of each head's result; 0: there is none."""
+    mixes_channels: bool = True
+    """Whether the feed-forward part's input is such a mixture, too."""
+
+
+Recurrent = ShortConvolution | DeltaNet | Mamba | SeparateDelta | SelectiveScan | Rwkv7
 
 
 def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ...]:
@@ -144,11 +163,19 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
             return keys, keys, values, separate_delta_shape(recurrent)
         case SelectiveScan(channels, state, taps):
             return ConvolutionShape(channels, taps), scan_shape(channels, state)
+        case Rwkv7():
+            shifts = 5 + (recurrent.ranks[3] > 0) + recurrent.mixes_channels
+            return rwkv_shape(recurrent), *(ConvolutionShape(width, 2),) * shifts
 
 
 def scan_shape(channels: int, state: int) -> LinearAttentionShape:
     """The linear attention of a `SelectiveScan`: one head, each number of whose matrix decays alone."""
     return LinearAttentionShape(1, 1, state, channels, False, decays="value")
+
+
+def rwkv_shape(kind: Rwkv7) -> LinearAttentionShape:
+    """The matrices of an `Rwkv7`."""
+    return LinearAttentionShape(kind.heads, kind.heads, kind.key_dim, kind.value_dim, True, decays="key")
 
 
 def separate_delta_shape(kind: SeparateDelta) -> LinearAttentionShape:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Recording, Value
-from engine.backends.states import ConvolutionShape, LinearAttentionShape
+from engine.backends.states import ConvolutionShape, DeltaWeights, LinearAttentionShape
 from engine.tensors import Floats
 
 
@@ -40,6 +40,20 @@ class LinearAttention(Value):
     shift: Floats
     shape: LinearAttentionShape
     skip: Floats | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GeneralisedDelta(Value):
+    """y = what `DeltaWeights` says of these rows, over part number `part` of the states."""
+
+    INPUTS = ("r", "k", "v", "decay", "rate")
+    r: Buffer
+    k: Buffer
+    v: Buffer
+    decay: Buffer
+    rate: Buffer
+    part: int
+    weights: DeltaWeights
 
 
 class RecurrentOps(Recording):
@@ -81,6 +95,21 @@ class RecurrentOps(Recording):
                 part=part, rate=rate, shift=shift, shape=shape, skip=skip, y=v.like(),
             )
         )  # fmt: skip
+
+    def generalised_delta(
+        self, part: int, inputs: tuple[Buffer, Buffer, Buffer], decay: Buffer, rate: Buffer,
+        weights: DeltaWeights,
+    ) -> Buffer:  # fmt: skip
+        shape, device = weights.shape, self._device_of_part(part)
+        heads, dim = shape.value_heads, shape.key_dim
+        assert all(x.width == heads * dim for x in (*inputs[:2], decay, rate))
+        assert inputs[2].width == heads * shape.value_dim
+        assert all(x.shape == (heads, dim) for x in (weights.removal, weights.mixing, weights.bonus))
+        r, k, v, decay, rate = (self._at(x, device) for x in (*inputs, decay, rate))
+        y = v.like(2 * v.width)
+        return self._add(
+            GeneralisedDelta(r=r, k=k, v=v, decay=decay, rate=rate, part=part, weights=weights, y=y)
+        )
 
     def _device_of_part(self, part: int) -> int:
         return self._part_devices[part] if self._part_devices else 0

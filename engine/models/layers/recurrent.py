@@ -20,6 +20,7 @@ from engine.models.recurrent_config import (
     DeltaNet,
     Mamba,
     Recurrent,
+    Rwkv7,
     SelectiveScan,
     SeparateDelta,
     ShortConvolution,
@@ -179,8 +180,8 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return _separate_delta(layer, config, config.recurrent, part)
         case SelectiveScan():
             return _scan(layer, config, config.recurrent, part)
-        case None:
-            raise AssertionError("the model has no recurrent layers")
+        case Rwkv7() | None:
+            raise AssertionError("the model has no such layers")
 
 
 def _gated_convolution(

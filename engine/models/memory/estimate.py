@@ -71,11 +71,12 @@ def context_pages(tokens: int) -> int:
 def further_pages(tokens: int, page_bytes: int, memory: int, free: int) -> int:
     """Pages beyond one context of `tokens`: what `memory` MiB hold, or for 0 a share of the `free` bytes."""
     needed = context_pages(tokens)
-    if memory:
-        return max(0, memory * 2**20 // max(1, page_bytes) - needed)
     most = FURTHER_CONTEXTS * (needed - SPARE_PAGES)
-    each = max(1, page_bytes)  # a model without attention has pages for its tokens alone
-    return max(0, min(most, free // FREE_SHARE // each, free // each - needed))
+    if not page_bytes:  # a model without attention has pages for its tokens alone
+        return most
+    if memory:
+        return max(0, memory * 2**20 // page_bytes - needed)
+    return max(0, min(most, free // FREE_SHARE // page_bytes, free // page_bytes - needed))
 
 
 def state_count(pages: int, state_bytes: int, free: int) -> int:

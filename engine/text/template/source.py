@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint
+from engine.text.template.fallback import fallback_source
 from engine.words import _
 
+_NAMED = {"rwkv-world": "rwkv"}
+"""Templates that llama.cpp's converter writes down by a name of its own."""
 MOST_BYTES = 128 << 20
 """Largest size of a file next to the weights; the largest known, a tokenizer.json, has 34 MB."""
 
@@ -18,7 +21,7 @@ def gguf_template(metadata: Mapping[str, Any]) -> str | None:
     """The source under `tokenizer.chat_template`, or the template named "default"; None if it is blank."""
     for key in ("tokenizer.chat_template", "tokenizer.chat_template.default"):
         if source := _written(metadata.get(key)):
-            return source
+            return fallback_source(_NAMED[source]) if source in _NAMED else source
     return None
 
 

@@ -1,5 +1,5 @@
-"""The tokenizer of a GGUF file: byte-level BPE ("gpt2"), SentencePiece ("llama", "gemma4"), unigram ("t5") or
-WordPiece ("bert").
+"""The tokenizer of a GGUF file: byte-level BPE ("gpt2"), SentencePiece ("llama", "gemma4"), unigram ("t5"),
+WordPiece ("bert") or longest match ("rwkv").
 
 Keys and token types: the GGUF specification, section "Tokenizer". A file lists its merges only for BPE
 trained with merges; for "llama" they follow from the scores.
@@ -25,6 +25,7 @@ from engine.text.tokenizer.definition import (
     tokenizer_json,
 )
 from engine.text.tokenizer.definition_check import expected_form
+from engine.text.tokenizer.longest_match import longest_match_json, unescaped
 from engine.text.tokenizer.pretokenizers import PRETOKENIZERS, Pretokenizer
 from engine.text.tokenizer.sentencepiece import Pieces, sentencepiece_json
 from engine.text.tokenizer.vocabulary import (
@@ -68,6 +69,8 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
         charsmap = _charsmap(metadata) if kind == "t5" else b""
     elif kind == "bert":
         definition, add_bos = gguf_wordpiece(tokens, types, _bert_roles(metadata, tokens)), True
+    elif kind == "rwkv":
+        definition, add_bos = longest_match_json(_world(tokens, types)), False
     elif kind == "gemma4" or metadata.get(_KEY + "pre") in _SPACED:
         definition, add_bos = _spaced(metadata, tokens, types), kind == "gemma4"
     else:
@@ -90,6 +93,14 @@ def _end(metadata: Mapping[str, Any], kind: str, eos: int | None, count: int) ->
     return None
 
 
+def _world(tokens: Sequence[str], types: Sequence[int]) -> dict[int, bytes]:
+    """The bytes of ordinary tokens; none for those that fill the table up."""
+    return {
+        i: unescaped(text) if kind == NORMAL else b""
+        for i, (text, kind) in enumerate(zip(tokens, types, strict=True))
+    }
+
+
 def _bert_roles(metadata: Mapping[str, Any], tokens: Sequence[str]) -> tuple[int, ...]:
     return unique(_token_id(metadata, name, len(tokens)) for name in _BERT_ROLES)
 
@@ -109,12 +120,12 @@ def roles_from_gguf(metadata: Mapping[str, Any]) -> tuple[dict[int, str], tuple[
 
 def _kind(metadata: Mapping[str, Any]) -> str:
     kind = metadata.get(_KEY + "model")
-    if kind not in ("gpt2", "llama", "t5", "gemma4", "bert"):
+    if kind not in ("gpt2", "llama", "t5", "gemma4", "bert", "rwkv"):
         found = _("names no tokenizer") if kind is None else _("has a tokenizer of kind {kind!r}", kind=kind)
         raise UnsupportedModel(
             _(
                 "The file {found}, but only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece "
-                "BPE), t5 (unigram) and bert (WordPiece) can be read.",
+                "BPE), t5 (unigram), bert (WordPiece) and rwkv (longest match) can be read.",
                 found=found,
             )
         )

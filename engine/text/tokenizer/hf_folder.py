@@ -1,7 +1,7 @@
 """The tokenizer of a Hugging Face folder, from the first tokenizer file found and the configuration files.
 
 The order is tokenizer.json, `tokenizer.model` (SentencePiece, or a list of ranks), tekken.json, vocab.json
-with merges.txt, vocab.txt (WordPiece), then a `*.tiktoken` file.
+with merges.txt, vocab.txt (WordPiece), a `*.tiktoken` file, then `rwkv_vocab*.txt`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.text.template.source import folder_template, read_json
 from engine.text.tokenizer.definition import added_token
 from engine.text.tokenizer.definition_check import MOST_IDS, check_definition, expected_form
+from engine.text.tokenizer.longest_match import TURN_END, longest_match_json, world_tokens
 from engine.text.tokenizer.rank_files import is_tiktoken, merges_json, read_bytes, tekken_json, tiktoken_json
 from engine.text.tokenizer.sentencepiece import Pieces, sentencepiece_json
 from engine.text.tokenizer.sentencepiece_proto import parse_sentencepiece
@@ -40,6 +41,8 @@ class _Found:
     special: Mapping[int, str]
     add_bos: bool = False
     charsmap: bytes = b""
+    stops: tuple[int, ...] = ()
+    """The tokens that end a turn though they are no control tokens."""
 
 
 def facts_from_folder(folder: Path) -> TokenizerFacts:
@@ -66,7 +69,7 @@ def _facts(folder: Path) -> TokenizerFacts:
     implied = found.add_bos or first == begin
     add_bos = bool(explicit) if explicit is not None else implied
     ends = [i for i in _generation_ends(folder) if 0 <= i < MOST_IDS]
-    stops = unique([*ends, eos, *end_of_turn_ids(special, folder_template(folder))])
+    stops = unique([*ends, eos, *found.stops, *end_of_turn_ids(special, folder_template(folder))])
     return TokenizerFacts(
         definition, special, bos, eos, add_bos and bos is not None, stops, found.charsmap,
         end_id=ids.get(_last_added(processor) or ""),
@@ -91,6 +94,9 @@ def _find(folder: Path) -> _Found:
     lists = sorted(folder.glob("*.tiktoken")) or sorted(folder.glob("tiktoken.model"))
     if lists:
         return _ranks(tiktoken_json(lists[0], folder))
+    worlds = sorted(folder.glob("rwkv_vocab*.txt"))
+    if worlds:
+        return _world(worlds[0])
     others = "tokenizer.model, tekken.json, vocab.json with merges.txt, vocab.txt"
     raise ModelNotFound(
         _(
@@ -138,6 +144,16 @@ def _vocab_txt(folder: Path) -> dict[str, Any]:
     usual = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     definition["added_tokens"] = [added_token(vocab[text], text, True) for text in usual if text in vocab]
     return definition
+
+
+def _world(path: Path) -> _Found:
+    """RWKV's list, whose token 0 ends texts."""
+    tokens = world_tokens(path)
+    ends = tuple(i for i, data in tokens.items() if data == TURN_END)
+    end = "<|rwkv_tokenizer_end_of_text|>"
+    definition = longest_match_json({0: b"", **tokens})
+    definition["added_tokens"] = [added_token(0, end, True)]
+    return _Found(definition, {"eos_token": end}, {0: end}, stops=ends)
 
 
 def _is_entry(entry: Any) -> bool:

@@ -1,4 +1,6 @@
-"""Builds the `tokenizers` library's tokenizer from a definition that is checked and tried."""
+"""Builds the `tokenizers` library's tokenizer, or our own of the same face, from a definition that is checked
+and tried.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import BadCheckpoint
+from engine.text.tokenizer import longest_match
 from engine.text.tokenizer.definition import joined_merges, tokenizer_json
 from engine.text.tokenizer.definition_check import doubtful_steps
 from engine.text.tokenizer.definition_trial import try_definition
@@ -19,10 +22,12 @@ _BPE = (
 
 
 def build(definition: Mapping[str, Any]) -> Any:
-    """The library's tokenizer. Raises `BadCheckpoint` if the parts do not fit together.
+    """The tokenizer. Raises `BadCheckpoint` if the parts do not fit together.
 
     The model is passed as Python objects: JSON takes several times as long for 250,000 tokens.
     """
+    if definition["model"].get("type") == longest_match.KIND:
+        return longest_match.LongestMatch(definition)
     doubtful = doubtful_steps(definition)
     if doubtful:
         try_definition(definition, doubtful)

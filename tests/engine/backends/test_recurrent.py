@@ -14,7 +14,7 @@ from engine.backends.base import AttentionShape, Ops, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference import ReferenceBackend
-from engine.backends.states import ConvolutionShape, LinearAttentionShape, States
+from engine.backends.states import ConvolutionShape, DeltaWeights, LinearAttentionShape, States
 from tests.engine.backends.kernel_oracles import Matrix
 from tests.simt.fake import FakeDevice
 
@@ -222,3 +222,62 @@ def test_gates_of_recurrent_layers(backend: str, gate: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6)
     program.close()
     cache.close()
+
+
+class DeltaLayer(Layer):
+    """The generalised delta rule alone; inputs are rows of tables."""
+
+    def __init__(self, backend: Any, heads: int, dim: int, values: int) -> None:
+        self.shape = LinearAttentionShape(heads, heads, dim, values, True, decays="key")
+        rng = np.random.default_rng(9)
+        removal, mixing, bonus = (rng.standard_normal((heads, dim)).astype(np.float32) for _ in range(3))
+        self.rule = DeltaWeights(self.shape, removal, mixing, bonus)
+        widths = {name: heads * (values if name == "v" else dim) for name in ("r", "k", "v", "decay", "rate")}
+        self.tables = {
+            name: Matrix("F32", (VOCABULARY, width), seed)
+            for seed, (name, width) in enumerate(widths.items(), 3)
+        }
+        self.weights = {name: backend.load_weight(table) for name, table in self.tables.items()}
+        self.states = States((self.shape,), 6)
+        self.cache = backend.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "auto", self.states)
+        self.program = backend.record(self, self.cache, 64)
+
+    def __call__(self, ops: Ops) -> Any:
+        r, k, v, decay, rate = (ops.embed(table) for table in self.weights.values())
+        return ops.last_rows(ops.generalised_delta(0, (r, k, v), decay, rate, self.rule))
+
+    def expected(self, ids: Values) -> Values:
+        """The formulas of `DeltaWeights`, in float64 and for each head alone."""
+        heads, dim, values = self.shape.value_heads, self.shape.key_dim, self.shape.value_dim
+        rows = {name: table.dequantise()[ids].astype(np.float64) for name, table in self.tables.items()}
+        out = np.empty((2, len(ids), heads, values))
+        for head in range(heads):
+            keys, own = slice(head * dim, (head + 1) * dim), slice(head * values, (head + 1) * values)
+            state = np.zeros((dim, values))
+            for t in range(len(ids)):
+                r, k, decay, rate = (rows[name][t, keys] for name in ("r", "k", "decay", "rate"))
+                v = rows["v"][t, own]
+                w, a = np.exp(-np.exp(-0.5) / (1 + np.exp(-decay))), 1 / (1 + np.exp(-rate))
+                n = k * self.rule.removal[head]
+                n = n / np.linalg.norm(n)
+                u = k * (1 + (a - 1) * self.rule.mixing[head])
+                state = w[:, None] * state - np.outer(a * n, n @ state) + np.outer(u, v)
+                out[:, t, head] = r @ state, (r * u * self.rule.bonus[head]).sum() * v
+        return np.concatenate([part.reshape(len(ids), -1) for part in out], 1)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("sizes", [(2, 64, 64), (3, 7, 37), (2, 20, 32)], ids=str)
+def test_the_generalised_delta_rule_holds_in_any_cut(backend: str, sizes: tuple[int, int, int]) -> None:
+    layer = DeltaLayer(backend_of(backend), *sizes)
+    expected = layer.expected(IDS)
+    whole = layer.run(IDS, [(-1, 5)])
+    close_to(whole, expected)
+    for start, end in pairwise([0, 1, 2, 9, 10, 38, 40]):
+        found = layer.run(IDS[start:end], [(1 if start else -1, 1)])
+        if backend != "reference":
+            assert np.array_equal(found, whole[start:end])
+        close_to(found, expected[start:end])
+    together = layer.run(np.concatenate([IDS[:5], IDS[:1], IDS[:9]]), [(-1, 0), (-1, 2), (-1, 3)], [5, 1, 9])
+    close_to(together, np.concatenate([expected[:5], expected[:1], expected[:9]]))
+    layer.close()

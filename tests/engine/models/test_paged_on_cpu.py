@@ -21,6 +21,7 @@ from engine.models.paged import PagedCache
 from engine.models.saved import restore_cache, save_cache
 from engine.settings import CacheSettings
 from engine.tensors import Floats
+from tests.engine.models import rwkv_files
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.oracle import load
@@ -93,6 +94,16 @@ class Alone:
 @pytest.mark.slow_after(4)
 def test_everything_equals_the_text_alone_with_states(recurrent: Model, tmp_path: Path) -> None:
     everything_equals_the_text_alone(recurrent, tmp_path, "auto", "same")
+
+
+@pytest.mark.slow
+def test_everything_equals_the_text_alone_with_token_shifts(tmp_path: Path) -> None:
+    """RWKV-7, whose states are matrices and the rows before."""
+    shape = rwkv_files.Shape(layers=2)
+    folder = rwkv_files.write_folder(tmp_path / "m", shape, rwkv_files.tensors(shape))
+    model = load(folder, CpuBackend(threads=2))
+    everything_equals_the_text_alone(model, tmp_path, "auto", "same")
+    model.close()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from engine.backends.cpu.codegen.simd import FEATURES
 from engine.backends.cpu.codegen.specialise import Jit
 from engine.backends.cpu.kernels import moe, norm, pointwise, read_memory, recurrent, rope, rows
 from engine.backends.cpu.kernels.attention import attention, combine
+from engine.backends.cpu.kernels.generalised_delta import generalised_delta_kernel
 from engine.backends.cpu.kernels.kv_write import kv_write
 from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.heads import heads_kernel
@@ -238,6 +239,8 @@ def _source(name: str, jit: Jit) -> Any:
         return moe.route_kernel(jit)
     if name.startswith("selective_"):
         return selective_kernel(name, jit)
+    if name == "generalised_delta":
+        return generalised_delta_kernel(jit)
     if name in ("rms_norm", "layer_norm"):
         return norm.norm_kernel(name)
     operation, *kind = name.split("_")

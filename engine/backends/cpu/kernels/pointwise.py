@@ -41,7 +41,8 @@ CHUNK_VECTORS = 64
 Emit = Callable[[ir.IRBuilder, ir.Value], ir.Value]
 
 
-def _sigmoid(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+def emit_sigmoid(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """1 / (1 + exp(-x)) of a vector."""
     positive = b.fcmp_ordered(">=", x, const_vector(0.0))
     # exp of minus |x| cannot overflow: sigmoid(x) is 1 / (1 + e) or e / (1 + e).
     e = exp_vector(b, b.select(positive, b.fsub(const_vector(0.0), x), x))
@@ -93,7 +94,7 @@ def _normal_share(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 def _gelu_tanh(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     # (1 + tanh u) / 2 is the sigmoid of 2 u.
     inner = fma(b, b.fmul(x, x), const_vector(0.044715), const_vector(1.0))
-    return b.fmul(x, _sigmoid(b, b.fmul(b.fmul(x, inner), const_vector(2 * math.sqrt(2 / math.pi)))))
+    return b.fmul(x, emit_sigmoid(b, b.fmul(b.fmul(x, inner), const_vector(2 * math.sqrt(2 / math.pi)))))
 
 
 def _relu(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
@@ -106,20 +107,20 @@ def _relu2(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 _ACTIVATIONS: dict[str, Emit] = {
-    "silu": lambda b, x: b.fmul(x, _sigmoid(b, x)),
+    "silu": lambda b, x: b.fmul(x, emit_sigmoid(b, x)),
     "gelu": lambda b, x: b.fmul(x, _normal_share(b, x)),
     "gelu_tanh": _gelu_tanh,
     "relu": _relu,
     "relu2": _relu2,
 }
-_GATES: dict[str, Emit] = {**_ACTIVATIONS, "sigmoid": _sigmoid, "identity": lambda b, x: x}
+_GATES: dict[str, Emit] = {**_ACTIVATIONS, "sigmoid": emit_sigmoid, "identity": lambda b, x: x}
 
 
 def _clamped_swiglu(b: ir.IRBuilder, gate: ir.Value, up: ir.Value) -> ir.Value:
     top, bottom = const_vector(7.0), const_vector(-7.0)
     gate = b.select(b.fcmp_ordered(">", gate, top), top, gate)
     up = b.select(b.fcmp_ordered(">", up, top), top, b.select(b.fcmp_ordered("<", up, bottom), bottom, up))
-    swish = b.fmul(gate, _sigmoid(b, b.fmul(gate, const_vector(1.702))))
+    swish = b.fmul(gate, emit_sigmoid(b, b.fmul(gate, const_vector(1.702))))
     return b.fmul(b.fadd(up, const_vector(1.0)), swish)
 
 

@@ -276,7 +276,7 @@ def linear_attention(args: int, step: int, tile: int, scratch: int) -> None:
 
 # --- lowering -----------------------------------------------------------------------------------------------
 
-_ANY = 1 << 40
+ANY = 1 << 40
 """Rows of a tile that goes through all rows."""
 
 
@@ -290,7 +290,7 @@ def _convolution(calls: Calls, node: Convolution) -> None:
     ]  # fmt: skip
     tiles = -(-y.stride // (64 * CONVOLVED))
     state = ("state", node.part)
-    calls.add("convolve", arguments, [x], [y, state], tiles=(tiles, _ANY, tiles, _ANY))
+    calls.add("convolve", arguments, [x], [y, state], tiles=(tiles, ANY, tiles, ANY))
 
 
 def _linear_attention(calls: Calls, node: LinearAttention) -> None:
@@ -311,7 +311,7 @@ def _linear_attention(calls: Calls, node: LinearAttention) -> None:
     tiles = shape.value_heads * -(-shape.value_dim // COLUMNS)
     written: list[object] = [node.y, ("state", node.part)]
     name = "linear_attention" if shape.decays == "head" else f"selective_{shape.decays}"
-    calls.add(name, arguments, list(node.reads), written, tiles=(tiles, _ANY, tiles, _ANY))
+    calls.add(name, arguments, list(node.reads), written, tiles=(tiles, ANY, tiles, ANY))
 
 
 LOWER: Table = {Convolution: _convolution, LinearAttention: _linear_attention}

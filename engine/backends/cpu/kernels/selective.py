@@ -72,7 +72,7 @@ softened: Any = None
 copied: Any = None
 
 
-def _started(run: int, states: int, state_bytes: int, size: int) -> Any:
+def started_state(run: int, states: int, state_bytes: int, size: int) -> Any:
     """The state (vectors of `size`) after a run's rows, which gets what there was before them."""
     before, state = ld_i64(run + 8 * RUN_FROM), states + state_bytes * ld_i64(run + 8 * RUN_TO)
     if before < 0:
@@ -89,7 +89,8 @@ def _softened(x: int, shift: int, target: int, count: int) -> None:
         st_f32(target + 4 * i, total if total > 20.0 else math.log1p(math.exp(total)))
 
 
-def _copied(source: int, target: int, count: int) -> None:
+def copied_numbers(source: int, target: int, count: int) -> None:
+    """Copy `count` numbers."""
     for i in range(count):
         st_f32(target + 4 * i, ld_f32(source + 4 * i))
 
@@ -99,9 +100,9 @@ def selective_kernel(name: str, jit: Jit) -> Any:
     return specialise(
         selective_key if name == "selective_key" else selective_value,
         name,
-        started=jit(_started, types.int64(*[types.int64] * 4)),
+        started=jit(started_state, types.int64(*[types.int64] * 4)),
         softened=jit(_softened, words(4)),
-        copied=jit(_copied, words(3)),
+        copied=jit(copied_numbers, words(3)),
     )
 
 

@@ -16,7 +16,13 @@ from engine.backends.reference import ReferenceBackend
 from engine.core import PAGE_TOKENS as P
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.describe import describe
-from engine.models.memory.estimate import cache_bytes, cache_dtype
+from engine.models.memory.estimate import (
+    FURTHER_CONTEXTS,
+    cache_bytes,
+    cache_dtype,
+    context_pages,
+    further_pages,
+)
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
 from tests.engine.models.all_cases import BY_NAME
@@ -139,3 +145,9 @@ def test_pages_cost_nothing_before_they_are_used(
         store.write_page(page, np.ones(store.page_bytes, np.uint8))
     assert process.memory_info().rss - before < 200 << 20
     model.close()
+
+
+def test_memory_for_chats_buys_no_pages_that_take_none() -> None:
+    """A model without attention has pages of 0 bytes: a share of memory would be any number of them."""
+    assert further_pages(1024, 0, 64, 1 << 30) == further_pages(1024, 0, 0, 1 << 30) == 4 * FURTHER_CONTEXTS
+    assert further_pages(1024, 1 << 20, 64, 1 << 30) == 64 - context_pages(1024)
