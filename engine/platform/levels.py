@@ -27,11 +27,14 @@ FOLDER = "kernels"
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """name: of its folder; cpu: LLVM's processor, whose features are `features`, those beyond it included."""
+    """name: of its folder; cpu: LLVM's processor, whose features are `features`, those beyond it included;
+    tuning: LLVM's choices among instructions that every such processor has.
+    """
 
     name: str
     cpu: str
     features: tuple[str, ...]
+    tuning: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -40,19 +43,21 @@ class Level:
 
     @property
     def flags(self) -> str:
-        """The features as LLVM takes them."""
-        return ",".join(f"+{feature}" for feature in self.features)
+        """The features and tuning as LLVM takes them."""
+        return ",".join(f"+{feature}" for feature in (*self.features, *self.tuning))
 
 
 # https://gitlab.com/x86-psABIs/x86-64-ABI, table 3.1; LLVM's names (X86TargetParser.cpp).
 _V2 = ("cx16", "popcnt", "sahf", "sse", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_VNNI = ("fast-dpwssd",)
+"""Without it LLVM replaces vpdpwssd by three instructions (a load, vpmaddwd and vpaddd), for its latency."""
 
 LEVELS = (
-    Level("x86-64-v4-vnni", "x86-64-v4", (*_V4, "avx512vnni")),
+    Level("x86-64-v4-vnni", "x86-64-v4", (*_V4, "avx512vnni"), _VNNI),
     Level("x86-64-v4", "x86-64-v4", _V4),
-    Level("x86-64-v3-vnni", "x86-64-v3", (*_V3, "avxvnni")),
+    Level("x86-64-v3-vnni", "x86-64-v3", (*_V3, "avxvnni"), _VNNI),
     Level("x86-64-v3", "x86-64-v3", _V3),
     Level("x86-64-v2", "x86-64-v2", _V2),
 )

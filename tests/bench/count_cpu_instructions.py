@@ -77,6 +77,8 @@ class Loop:
         found = 0.0
         for line in self.body:
             name, lanes = line.split()[0], next((n for r, n in _LANES.items() if f"%{r}" in line), 4)
+            if name == "vpmaddwd" and self.count("vpmaddubsw"):
+                continue  # it only adds products of bytes
             if name in _PAIRS:
                 found += lanes * _PAIRS[name] / (2 if _PAIRS[name] == 4 else 1)
             elif name.startswith("vfmadd") and not self.count(*_PAIRS):
@@ -104,7 +106,7 @@ def loops(assembly: str) -> Iterator[Loop]:
                 tuple(
                     line.strip().removeprefix("{vex}").lstrip()
                     for line in lines[first : last + 1]
-                    if line.startswith("\t") and not line.lstrip().startswith(".")
+                    if line.startswith("\t") and not line.lstrip().startswith((".", "#"))
                 )
             )
 

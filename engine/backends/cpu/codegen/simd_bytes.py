@@ -8,6 +8,8 @@ bytes, so that two byte products make a 16-bit one. Weights are unsigned codes b
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from llvmlite import ir
 from numba.core import cgutils
 
@@ -66,7 +68,27 @@ def join(b: ir.IRBuilder, parts: list[ir.Value]) -> ir.Value:
     return parts[0]
 
 
-def _call(b: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+def in_step(b: ir.IRBuilder, sums: ir.Value) -> ir.Value:
+    """The same int32 (16) or int16 (32), neither half of which LLVM computes before the other, where a half
+    is a register.
+
+    Left to itself it sums the first parts of all products before the second parts, with every activation
+    kept in memory between. No instruction stands for this: it is an assembler text of no lines that takes and
+    gives both registers.
+    """
+    if WIDE or KIND not in ("vnni", "avx2"):
+        return sums
+    half = sums.type.count // 2
+    parts = [part_of(b, sums, start, half) for start in (0, half)]
+    kind = parts[0].type
+    result = ir.LiteralStructType([kind, kind])
+    nothing = ir.InlineAsm(ir.FunctionType(result, [kind, kind]), "", "=x,=x,0,1", side_effect=True)
+    both = b.call(nothing, parts)
+    return join(b, [b.extract_value(both, i) for i in range(2)])
+
+
+def call_function(b: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+    """The result of LLVM's function `name`."""
     kind = ir.FunctionType(result, [a.type for a in arguments])
     return b.call(cgutils.get_or_insert_function(b.module, kind, name), list(arguments))
 
@@ -85,8 +107,43 @@ def byte_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Val
     return join(b, parts)
 
 
+def products_in_int16(largest: int) -> int:
+    """How many products of quads of weights from 0 to `largest` may be added before they become int32: 1 for
+    signed weights (0), and where an instruction adds to int32 itself. A quad's two sums are at most
+    2 x 127 x `largest`, as `BASE` is 255.
+    """
+    return max(1, 32767 // (2 * 127 * largest)) if KIND == "avx2" and largest else 1
+
+
+def byte_sums(
+    b: ir.IRBuilder,
+    totals: Sequence[ir.Value],
+    quads: Iterable[tuple[ir.Value, Sequence[ir.Value]]],
+    signed: bool,
+    several: bool,
+) -> list[ir.Value]:
+    """`byte_products` added to each of `totals`, of one quad or `several`, at most `products_in_int16`: the
+    weights of each, and the activations of each total.
+    """
+    if not several:
+        ((w, xs),) = quads
+        return [byte_products(b, total, w, x, signed) for total, x in zip(totals, xs, strict=True)]
+    sums: list[ir.Value | None] = [None] * len(totals)
+    for w, xs in quads:
+        for i, x in enumerate(xs):
+            two = join(b, [_byte_pairs(b, *(part_of(b, a, at, 32) for a in (w, x))) for at in (0, 32)])
+            before = sums[i]
+            sums[i] = two if before is None else in_step(b, b.add(before, two))
+    return [
+        join(b, [_widened(b, part_of(b, total, at, 8), part_of(b, two, 2 * at, 16)) for at in (0, 8)])
+        for total, two in zip(totals, sums, strict=True)
+    ]
+
+
 def _vnni(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, signed: bool) -> ir.Value:
-    return _call(b, f"llvm.x86.avx512.vpdpbusd.{8 * weights.type.count}", total.type, total, weights, x)
+    return call_function(
+        b, f"llvm.x86.avx512.vpdpbusd.{8 * weights.type.count}", total.type, total, weights, x
+    )
 
 
 def _avx2(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, signed: bool) -> ir.Value:
@@ -94,18 +151,24 @@ def _avx2(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, sign
     unsigned operand is their magnitude.
     """
     if signed:
-        x = _call(b, "llvm.x86.avx2.psign.b", x.type, x, weights)
-        weights = _call(b, "llvm.x86.avx2.psign.b", x.type, weights, weights)
-    pairs = ir.VectorType(I16, 16)
-    two = _call(b, "llvm.x86.avx2.pmadd.ub.sw", pairs, weights, x)
-    return b.add(
-        total,
-        _call(b, "llvm.x86.avx2.pmadd.wd", total.type, two, ir.Constant(pairs, [ir.Constant(I16, 1)] * 16)),
-    )
+        x = call_function(b, "llvm.x86.avx2.psign.b", x.type, x, weights)
+        weights = call_function(b, "llvm.x86.avx2.psign.b", x.type, weights, weights)
+    return _widened(b, total, _byte_pairs(b, weights, x))
+
+
+def _byte_pairs(b: ir.IRBuilder, weights: ir.Value, x: ir.Value) -> ir.Value:
+    """int16 (16): the sums of two products of unsigned and signed bytes (32)."""
+    return call_function(b, "llvm.x86.avx2.pmadd.ub.sw", ir.VectorType(I16, 16), weights, x)
+
+
+def _widened(b: ir.IRBuilder, total: ir.Value, two: ir.Value) -> ir.Value:
+    """total + both int16 of each lane: int32 (8), int16 (16)."""
+    ones = ir.Constant(two.type, [ir.Constant(I16, 1)] * 16)
+    return b.add(total, call_function(b, "llvm.x86.avx2.pmadd.wd", total.type, two, ones))
 
 
 def _neon(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, signed: bool) -> ir.Value:
-    return _call(b, "llvm.aarch64.neon.sdot.v4i32.v16i8", total.type, total, weights, x)
+    return call_function(b, "llvm.aarch64.neon.sdot.v4i32.v16i8", total.type, total, weights, x)
 
 
 def _sse2(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, signed: bool) -> ir.Value:
@@ -116,7 +179,7 @@ def _sse2(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, sign
     extend = b.ashr if signed else b.lshr
     for odd in (False, True):
         bytes_ = [a if odd else b.shl(a, eight) for a in (w, v)]
-        products = _call(
+        products = call_function(
             b, "llvm.x86.sse2.pmadd.wd", total.type, extend(bytes_[0], eight), b.ashr(bytes_[1], eight)
         )
         total = b.add(total, products)

@@ -181,7 +181,7 @@ class BlockLayout:
                     (q, reader.operand(q)) for q in range(part * self.part // 4, (part + 1) * self.part // 4)
                 )
                 for r, value in enumerate(
-                    integer_products(b, quads, packed, self.codes.zero, which, self.codes.signed)
+                    integer_products(b, quads, packed, self.codes.zero, which, self.codes.largest)
                 ):
                     total = totals.get(r)
                     if minimum is not None:

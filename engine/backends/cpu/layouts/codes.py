@@ -42,7 +42,8 @@ class Codes:
     """Codes of `bits` bits and the integers they stand for.
 
     Code q means q - `offset`, or `values[q]` if a table of 16 values from -128 to 127 is given (4 bits only).
-    `left` is what must still be subtracted from a vector of `CodeReader`, `zero` from its operands.
+    `left` is what must still be subtracted from a vector of `CodeReader`, `zero` from its operands, the
+    largest of which is `largest`, 0 if they are signed.
     """
 
     def __init__(self, bits: int, offset: int = 0, values: Sequence[int] | None = None) -> None:
@@ -55,6 +56,7 @@ class Codes:
         self.left = 0 if self.by_table or values is not None else offset
         self.zero = offset if values is None else BIAS
         self.signed = values is not None
+        self.largest = 0 if self.signed else (1 << bits) - 1
         self.group_bytes = bits * LANES * 4
         # (bits of the plane, the code's first bit in it, its first word)
         self.planes: list[tuple[int, int, int]] = []

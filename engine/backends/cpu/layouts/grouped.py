@@ -29,7 +29,7 @@ from engine.backends.cpu.codegen.simd import (
     store,
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS
-from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale, packed_sum
+from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale
 from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, UnpackedWeights, in_both
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
@@ -130,7 +130,9 @@ class Grouped:
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
         scale, zero = self._numbers(b, block)
-        minus, codes = b.fneg(zero), self._codes
+        codes = self._codes
+        raised = BIAS if codes is None else codes.zero
+        whole = b.add(b.fptosi(zero, VI32), const_vector(raised, VI32))
         prefetch_lines(b, b.add(block, ir.Constant(I64, self._scales_at)), self.block_bytes - self._scales_at)
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
@@ -141,12 +143,9 @@ class Grouped:
                 (q, byte_operand(b, group, q) if reader is None else reader.operand(q)) for q in range(QUADS)
             )
             for r, value in enumerate(
-                integer_products(b, quads, packed, BIAS if codes is None else codes.zero, ALL, codes is None)
+                integer_products(b, quads, packed, whole, ALL, 0 if codes is None else codes.largest)
             ):
-                product = fma(
-                    b, value, packed_scale(b, packed[r]), b.fmul(minus, packed_sum(b, packed[r], ALL))
-                )
-                totals.set(r, fma(b, scale, product, totals.get(r)))
+                totals.set(r, fma(b, scale, b.fmul(value, packed_scale(b, packed[r])), totals.get(r)))
 
     def panel_format(self, bits: int) -> PanelFormat:
         """The zero point is subtracted from pairs themselves; for bytes a minimum does that."""

@@ -81,7 +81,7 @@ class Q8:
         prefetch_lines(b, block, self.block_bytes)
         scale = load_half(b, block, _SCALES)
         quads = ((q, byte_operand(b, block, q)) for q in range(_UNIT // 4))
-        for r, value in enumerate(integer_products(b, quads, rows, BIAS, ALL, True)):
+        for r, value in enumerate(integer_products(b, quads, rows, BIAS, ALL, 0)):
             totals.set(r, fma(b, scale, b.fmul(value, packed_scale(b, rows[r])), totals.get(r)))
 
     def panel_format(self, bits: int) -> PanelFormat:

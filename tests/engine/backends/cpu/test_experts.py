@@ -184,7 +184,7 @@ def test_rows_of_a_short_step_are_those_of_steps_of_one(kind: str) -> None:
             for rows in range(2, 9):
                 assert np.array_equal(program.run(step(ids[:rows])), alone[:rows])
             many = program.run(step(np.tile(ids, 8))).reshape(8, 8, -1)
-            # Without VNNI long steps take whole activations, and short ones 16 bits of them.
+            # Without pairs long steps take whole activations, and short ones 16 bits of them.
             rounded = kind in INTEGER and not PAIRS
             assert np.abs(many - alone).max() <= (1e-4 if rounded else 1e-5) * np.abs(alone).max()
 

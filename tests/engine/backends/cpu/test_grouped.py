@@ -16,7 +16,7 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.codegen.simd import LANES
 from engine.backends.cpu.codegen.simd_bytes import LIMIT
 from engine.backends.cpu.kernels import packed_activations
-from engine.backends.cpu.kernels.linear.linear import _dot
+from engine.backends.cpu.kernels.linear.dots import _dot
 from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS, UNITS, WIDTHS
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.memory import aligned

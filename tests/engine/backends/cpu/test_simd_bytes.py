@@ -51,6 +51,40 @@ def test_sums_are_exact(kind: str, signed: bool, monkeypatch: pytest.MonkeyPatch
         assert np.array_equal(out, total + (given * x).sum(1))
 
 
+@pytest.mark.parametrize("largest", [3, 7, 15, 31, 63])
+@pytest.mark.parametrize("kind", RUNNABLE)
+def test_sums_of_several_quads_are_exact(kind: str, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many quads as may be added in 16 bits, with the largest weights and activations of both signs."""
+    monkeypatch.setattr(simd_bytes, "KIND", kind)
+    count = simd_bytes.products_in_int16(largest)
+    assert count == ({3: 43, 7: 18, 15: 8, 31: 4, 63: 2}[largest] if kind == "avx2" else 1)
+
+    def to_memory(b: ir.IRBuilder, total: Any, weights: Any, x: Any) -> None:
+        quads = [
+            [simd_bytes.spread_word(b, x, 8 * i), simd_bytes.spread_word(b, x, 8 * i + 4)]
+            for i in range(count)
+        ]
+        vectors = [load(b, weights, simd_bytes.V64I8, 64 * i) for i in range(count)]
+        totals = [load(b, total, VI32, at) for at in (0, 64)]
+        sums = simd_bytes.byte_sums(b, totals, zip(vectors, quads, strict=True), False, count > 1)
+        for i, each in enumerate(sums):
+            store(b, each, total, 64 * i)
+
+    call = compiled(
+        intrinsic_function(f"sums_{kind}_{largest}", types.void, (types.int64,) * 3, to_memory), 3
+    )
+    rng = np.random.default_rng(2)
+    for extreme in (127, -127, 0):
+        weights = rng.integers(0, largest + 1, (count, 16, 4))
+        x = rng.integers(-127, 128, (count, 2, 4))
+        if extreme:
+            weights[:, :8], x[:, 0] = largest, extreme
+        total = rng.integers(-(2**20), 2**20, (2, 16))
+        out, w, v = total.astype(np.int32), weights.astype(np.uint8), x.astype(np.int8)
+        call(out.ctypes.data, w.ctypes.data, v.ctypes.data)
+        assert np.array_equal(out, total + np.einsum("qlk,qtk->tl", weights, x))
+
+
 def test_arm_s_instruction_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """The door gives ARM's `sdot` four times for a vector, as LLVM compiles it for such a CPU."""
     llvm.initialize_all_targets()

@@ -1,7 +1,7 @@
 """A few rows times integer weights: blocks are multiplied as they are unpacked, without a packed panel.
 
-For up to some 60 rows, writing a panel and reading it again costs more than unpacking each block once for
-every 8 rows.
+For up to some 60 rows with AVX-512, and 30 without, writing a panel and reading it again costs more than
+unpacking each block once for every 8 or 4 rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, add_sca
 from engine.backends.cpu.kernels.packed_activations import FEATURES
 from engine.backends.cpu.layouts.layout import IntegerLayout, prefetch_lines
 
-FEW_ROWS = 48
+FEW_ROWS = 48 if WIDE else 24
 """A large batch of at most this many rows takes no panel."""
 ROW_STEPS = (8, 4) if WIDE else (4, 2)
 """Rows that are multiplied at once, largest first."""

@@ -1,9 +1,9 @@
-"""Large batches times integer weights: products of int16 pairs (vpdpwssd) or of bytes.
+"""Large batches times integer weights: products of int16 pairs (vpdpwssd, vpmaddwd) or of bytes.
 
 Weights are unpacked once into a packed panel that stays in the first-level cache, and register tiles run over
-all rows. `PanelFormat` describes the panel. Pairs take 16-bit activations, as decoding does; they need VNNI,
-without which float32 is as fast. Bytes take 8-bit activations, if the settings ask for them: twice as many
-products for each instruction.
+all rows. `PanelFormat` describes the panel. Pairs take 16-bit activations, as decoding does; they need VNNI
+or AVX2, without which float32 is as fast. Bytes take 8-bit activations, if the settings ask for them: twice
+as many products for each instruction.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_i64
 from engine.backends.cpu.codegen.simd import (
@@ -35,13 +35,23 @@ from engine.backends.cpu.codegen.simd import (
     splat,
     store,
 )
-from engine.backends.cpu.codegen.simd_bytes import KIND, V64I8, byte_products, join, part_of
+from engine.backends.cpu.codegen.simd_bytes import (
+    KIND,
+    V64I8,
+    byte_products,
+    call_function,
+    in_step,
+    join,
+    part_of,
+)
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.gemm import tile_function
 from engine.backends.cpu.kernels.packed_activations import FEATURES, quantise
 
-PAIRS = KIND == "vnni"
-"""Whether one instruction multiplies pairs of int16 and adds them to int32; otherwise float32 is as fast."""
+PAIRS = KIND == "vnni" or (KIND == "avx2" and not WIDE)
+"""Whether products of int16 pairs take less time than those of float32. With VNNI they are half as many
+instructions; with AVX2 as many, but half of them are additions, which more ports take.
+"""
 LARGEST_BYTE = 127
 V32I16 = ir.VectorType(I16, 2 * LANES)
 ROW_STEPS = (6, 2) if WIDE else (3, 1)
@@ -128,8 +138,8 @@ class PanelFormat:
     def product(self, b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value) -> ir.Value:
         """total[lane] + the products of the weights and the 4 bytes of activations in the lane."""
         if self.bits == 16:
-            return pair_products(b, total, weights, b.bitcast(x, V32I16))
-        return byte_products(b, total, weights, b.bitcast(x, V64I8), self.signed)
+            return in_step(b, pair_products(b, total, weights, b.bitcast(x, V32I16)))
+        return in_step(b, byte_products(b, total, weights, b.bitcast(x, V64I8), self.signed))
 
     def sum_at(self, part: int) -> int:
         """Offset of the sum over a part's features in a block of packed activations."""
@@ -194,11 +204,12 @@ def pair_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Val
     size = LANES if WIDE else 8
     parts = []
     for start in range(0, LANES, size):
-        kind = ir.VectorType(I32, size)
         w, v = (part_of(b, a, 2 * start, 2 * size) for a in (weights, x))
-        function = ir.FunctionType(kind, [kind, w.type, v.type])
-        call = cgutils.get_or_insert_function(b.module, function, f"llvm.x86.avx512.vpdpwssd.{32 * size}")
-        parts.append(b.call(call, [part_of(b, total, start, size), w, v]))
+        before = part_of(b, total, start, size)
+        if KIND == "vnni":
+            parts.append(call_function(b, f"llvm.x86.avx512.vpdpwssd.{32 * size}", before.type, before, w, v))
+        else:
+            parts.append(b.add(before, call_function(b, "llvm.x86.avx2.pmadd.wd", before.type, w, v)))
     return join(b, parts)
 
 
@@ -251,16 +262,16 @@ def add_scaled(
     numbers: tuple[ir.Value, ir.Value | None],
     total: ir.Value,
 ) -> ir.Value:
-    """total + a part's integer sum * the scales of weights and activations + minimums * sum of activations.
+    """total + minimums * sum of activations + a part's integer sum * the scales of weights and activations,
+    in the order of `emit_dot`.
 
     `row` is the address of the block of packed activations, `numbers` the part's scales and minimums.
     """
     scale, minimum = numbers
+    if minimum is not None:
+        total = fma(b, minimum, splat(b, load(b, row, F32, form.sum_at(part))), total)
     value = b.fmul(b.sitofp(products, VF32), splat(b, load(b, row, F32, form.scale_at)))
-    total = fma(b, scale, value, total)
-    if minimum is None:
-        return total
-    return fma(b, minimum, splat(b, load(b, row, F32, form.sum_at(part))), total)
+    return fma(b, scale, value, total)
 
 
 def _scale_tile(

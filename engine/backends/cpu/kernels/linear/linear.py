@@ -3,8 +3,8 @@
 Small batch (one to eight rows: decoding, verifying drafts): every packed block is read once and multiplied by
 all rows. Each row is summed in the same order whatever the other rows are, so a drafted token gets exactly
 the logits that it would get alone. Large batch (prefill): blocks are unpacked into a packed panel, of
-integers or float32, that stays in the first-level cache, and register tiles run over all rows (`direct`: up
-to 48 rows without a panel of integers). Layouts of plain numbers take float32 activations; integer layouts
+integers or float32, that stays in the first-level cache, and register tiles run over all rows (`direct`: a
+few rows without a panel of integers). Layouts of plain numbers take float32 activations; integer layouts
 take them in 16 bits (`packed_activations`), or, in large batches and if the settings ask for it, in 8.
 """
 
@@ -16,32 +16,29 @@ from llvmlite import ir
 from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_i64, prefetch_bytes, st_i64
-from engine.backends.cpu.codegen.simd import (
-    F32,
-    I64,
-    VF32,
-    WIDE,
-    Accumulators,
-    counted_loop,
-    intrinsic_function,
-    load,
-    row_addresses,
-    store,
-)
+from engine.backends.cpu.codegen.simd import I64, VF32, counted_loop, intrinsic_function, load, store
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.linear import direct
+from engine.backends.cpu.kernels.linear.dots import PAIRS_FROM, clear, dots_kernel
 from engine.backends.cpu.kernels.linear.gemm import COLUMN_VECTORS, ROW_STEPS, panel_tile
 from engine.backends.cpu.kernels.linear.integer_gemm import COLUMN_VECTORS as INTEGER_VECTORS
-from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS, PanelFormat, integer_tile
+from engine.backends.cpu.kernels.linear.integer_gemm import (
+    INT16_ACTIVATIONS,
+    PAIRS,
+    PanelFormat,
+    integer_tile,
+    pack_int16_row,
+)
 from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as INTEGER_STEPS
 from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FEATURES
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES, quantise_row
-from engine.backends.cpu.layouts.layout import CHAINS, IntegerLayout, WeightLayout
+from engine.backends.cpu.layouts.layout import IntegerLayout, WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 PANEL = 256
 """Features unpacked at once: a panel of 32 columns is at most 32 KB, so it stays in the first-level cache."""
 
+PAIR_BYTES = INT16_ACTIVATIONS.activation_bytes
 LARGE_TILES, LARGE_ROWS = 4, 132
 """Weight tiles and rows of a large batch's tile: enough columns to use a panel's part of x again, few enough
 rows that all threads have work.
@@ -64,37 +61,6 @@ SCRATCH_PACKED = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
 def scratch_bytes(columns: int) -> int:
     """Scratch bytes of a thread for inputs of up to `columns` features."""
     return SCRATCH_PACKED + SMALL_BATCH * PACKED_BYTES * (columns // PACKED_FEATURES + 1)
-
-
-def _dot(weight_layout: WeightLayout, rows: int) -> Any:
-    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 float32 outputs of one weight tile.
-
-    x is packed for an integer layout, else float32. Rows from `here` on repeat the last one: the code for 4
-    rows takes 3 no slower than those for 2 and 1 do, and that for 8 takes 7.
-    """
-
-    def emit(b: ir.IRBuilder, tile: Any, blocks: Any, x: Any, x_stride: Any, here: Any, out: Any) -> None:
-        width = rows * CHAINS
-        totals = Accumulators(b, width)
-        totals.clear()
-        x_rows = row_addresses(b, x, x_stride, rows, here)
-        with counted_loop(b, blocks) as i:
-            block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
-            unit = weight_layout.unit
-            offset = b.mul(
-                i,
-                ir.Constant(
-                    I64, PACKED_BYTES * unit // PACKED_FEATURES if weight_layout.integer else 4 * unit
-                ),
-            )
-            weight_layout.emit_dot(b, block, [b.add(row, offset) for row in x_rows], totals)
-        for r in range(rows):
-            value = totals.get(r)
-            for slot in range(r + rows, width, rows):
-                value = b.fadd(value, totals.get(slot))
-            store(b, value, out, 64 * r)
-
-    return intrinsic_function(f"dot_{weight_layout.name}_{rows}", types.void, (types.int64,) * 6, emit)
 
 
 def _unpack(weight_layout: WeightLayout) -> Any:
@@ -133,19 +99,9 @@ def _emit_finish(b: ir.IRBuilder, value: Any, bias: Any, residual: Any, y: Any) 
     store(b, total, y)
 
 
-def _emit_clear(b: ir.IRBuilder, address: Any) -> None:
-    store(b, ir.Constant(VF32, [ir.Constant(F32, 0.0)] * 16), address)
-
-
 finish = intrinsic_function("finish", types.void, (types.int64,) * 4, _emit_finish)
-clear = intrinsic_function("clear", types.void, (types.int64,), _emit_clear)
-WIDE_DOT = WIDE
-
 # Filled in for each weight layout by `linear_kernel`; declared here for type checkers.
-dot1: Any = None
-dot2: Any = None
-dot4: Any = None
-dot8: Any = None
+dots: Any = None
 unpack: Any = None
 small_batch: Any = None
 large_batch: Any = None
@@ -193,31 +149,20 @@ def _small_batch_template(args: int, number: int, rows: int, first: int, last: i
     x, x_stride = ld_i64(args + 8 * A_X), ld_i64(args + 8 * A_X_STRIDE)
     if INTEGER:
         packed, width = scratch + SCRATCH_PACKED, blocks * UNIT // PACKED_FEATURES
+        stride = width * (PAIR_BYTES if rows >= PAIRS_FROM else PACKED_BYTES)
         if ld_i64(scratch) != number or ld_i64(scratch + 8) != ld_i64(args + 8 * A_INPUT):
             # Once for each thread and input.
             for r in range(rows):
-                quantise_row(x + r * x_stride, width, packed + r * width * PACKED_BYTES)
+                if rows >= PAIRS_FROM:
+                    pack_int16_row(x + r * x_stride, width, packed + r * stride)
+                else:
+                    quantise_row(x + r * x_stride, width, packed + r * stride)
             st_i64(scratch, number)
             st_i64(scratch + 8, ld_i64(args + 8 * A_INPUT))
-        x, x_stride = packed, width * PACKED_BYTES
+        x, x_stride = packed, stride
     out = scratch + SCRATCH_OUT
     for j in range(first, last):
-        source = weight + j * tile_bytes
-        r = 0
-        while r < rows:
-            xr, here = x + r * x_stride, rows - r
-            if WIDE_DOT and here > 6:
-                dot8(source, blocks, xr, x_stride, here, out + 64 * r)
-                r += 8
-            elif here > 2:
-                dot4(source, blocks, xr, x_stride, here, out + 64 * r)
-                r += 4
-            elif here > 1:
-                dot2(source, blocks, xr, x_stride, here, out + 64 * r)
-                r += 2
-            else:
-                dot1(source, blocks, xr, x_stride, here, out + 64 * r)
-                r += 1
+        dots(weight + j * tile_bytes, blocks, x, x_stride, rows, out)
         for r in range(rows):
             finish_row(args, j, r, out + 64 * r)
 
@@ -306,19 +251,18 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
         "INTEGER": weight_layout.integer,
         "finish_row": jit(_finish_row, words(4)),
     }
+    few = {}
+    for each in {bits, 16} if PAIRS_FROM <= SMALL_BATCH else {bits}:
+        if (form := panel_format_of(weight_layout, each)) is not None:
+            few[each] = jit(direct.few_rows_kernel(cast(IntegerLayout, weight_layout), form), words(7))
     small = specialise(
         _small_batch_template,
         f"small_batch_{weight_layout.name}",
-        dot1=_dot(weight_layout, 1),
-        dot2=_dot(weight_layout, 2),
-        dot4=_dot(weight_layout, 4),
-        dot8=_dot(weight_layout, 8 if WIDE else 4),
+        dots=jit(dots_kernel(weight_layout, few.get(16)), words(6)),
         **constants,
     )
-    return {
-        "small_batch": jit(small, words(6)),
-        "large_batch": jit(_large_batch(weight_layout, jit, bits, constants), words(6)),
-    }
+    large = _large_batch(weight_layout, jit, bits, constants, few.get(bits))
+    return {"small_batch": jit(small, words(6)), "large_batch": jit(large, words(6))}
 
 
 def panel_format_of(weight_layout: WeightLayout, bits: int) -> PanelFormat | None:
@@ -349,7 +293,9 @@ def _panels(weight_layout: WeightLayout, form: PanelFormat | None) -> dict[str, 
     }  # fmt: skip
 
 
-def _large_batch(weight_layout: WeightLayout, jit: Jit, bits: int, constants: dict[str, Any]) -> Any:
+def _large_batch(
+    weight_layout: WeightLayout, jit: Jit, bits: int, constants: dict[str, Any], few: Any
+) -> Any:
     form = panel_format_of(weight_layout, bits)
     kind = _panels(weight_layout, form)
     rows_of = {}
@@ -363,16 +309,13 @@ def _large_batch(weight_layout: WeightLayout, jit: Jit, bits: int, constants: di
         rows_of[vectors] = jit(
             specialise(_panel_rows_template, name, tile_big=big, tile_small=small, **steps), words(7)
         )
-    few = rows_of[1]  # not called: no number of rows is few for float32
-    if form is not None:
-        few = jit(direct.few_rows_kernel(cast(IntegerLayout, weight_layout), form), words(7))
     return specialise(
         _large_batch_template,
         f"large_batch_{kind['name']}_{weight_layout.name}",
         unpack=kind["unpack"],
         wide_rows=rows_of[kind["vectors"]],
         thin_rows=rows_of[1],
-        few_rows=few,
+        few_rows=few or rows_of[1],  # not called without: no number of rows is few for float32
         FEW_ROWS=direct.FEW_ROWS if form is not None else 0,
         PANEL_BYTES=kind["panel_bytes"],
         X_BYTES=kind["x_bytes"],
