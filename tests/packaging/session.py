@@ -22,7 +22,7 @@ TITLE = "Inglenook$"
 DATA = ".local/share/inglenook"
 _ENTRY = "applications/inglenook.desktop"
 _FILE_TYPES = "mime/packages/inglenook.xml"
-_SAVED_S = 0.5
+_SAVED_S, _STARTED_S = 0.5, 240.0
 _MIME = "{http://www.freedesktop.org/standards/shared-mime-info}"
 
 
@@ -82,8 +82,8 @@ class Program:
                 machine.command(*words), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
             )
         try:
-            screen.wait_for(TITLE)
-            until(screen.is_painted, "the first picture")
+            screen.wait_for(TITLE, _STARTED_S)
+            until(screen.is_painted, "the first picture", _STARTED_S)
         except AssertionError as error:
             printed = log.read_text(encoding="utf-8", errors="replace")[-2000:]
             raise AssertionError(f"{words}: {error}; it printed: {printed}") from error

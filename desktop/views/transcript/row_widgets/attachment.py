@@ -73,14 +73,18 @@ class AttachmentRow(RowWidget):
         self.button.setText(words.replace("&", "&&"))
         hint = self.button.sizeHint()
         wide = min(room, hint.width())
-        self.button.setGeometry(width - wide, self.gap, wide, hint.height())
+        self.button.setGeometry(self._begin(width, wide), self.gap, wide, hint.height())
         high = self.gap + hint.height()
         if not self.row.peek:
             return high
         wide = min(room, self.peek.sizeHint().width() if len(self.row.peek) < _SHORT else room)
         tall = self.peek.heightForWidth(wide)
-        self.peek.setGeometry(width - wide, high + _BELOW, wide, tall)
+        self.peek.setGeometry(self._begin(width, wide), high + _BELOW, wide, tall)
         return high + _BELOW + tall
+
+    def _begin(self, width: int, wide: int) -> int:
+        """Where something of this width begins, on the side of the user's bubbles."""
+        return 0 if self.isRightToLeft() else width - wide
 
     def _clicked(self) -> None:
         if self.row is not None:

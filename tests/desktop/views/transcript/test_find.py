@@ -4,6 +4,7 @@ grows too.
 
 from __future__ import annotations
 
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtTest import QTest
@@ -177,6 +178,26 @@ def test_a_match_in_a_file_is_shown_below_its_chip_while_the_search_is_open(show
     qtbot.waitUntil(view.settled)
     assert row.peek == ""
     assert not widget.peek.isVisible()
+
+
+@pytest.mark.parametrize("from_right", [False, True])
+def test_a_file_and_what_was_found_in_it_are_on_the_side_of_the_user_s_bubbles(
+    show: Show, qtbot: QtBot, from_right: bool
+) -> None:
+    asked = join([Attachment("notes.txt", "the needle")], "What is it?")
+    view, _ = show([MessageItem(1, "user", asked)], 600, 400)
+    open_bar(view, "needle")
+    qtbot.waitUntil(view.settled)
+    (row,) = [row for row in view.messages.rows_of(1) if row.kind is RowKind.ATTACHMENT]
+    widget = view.pool.widget(row)
+    assert isinstance(widget, AttachmentRow)
+    sides = Qt.LayoutDirection.RightToLeft if from_right else Qt.LayoutDirection.LeftToRight
+    widget.setLayoutDirection(sides)
+    widget.fit(500)
+    for part in (widget.button, widget.peek):
+        place = part.geometry()
+        assert (place.left() if from_right else place.right() + 1) == (0 if from_right else 500)
+        assert place.width() < 500
 
 
 def test_a_hyphened_word_of_a_table_is_found_and_copied_as_it_was_written(show: Show, qtbot: QtBot) -> None:
