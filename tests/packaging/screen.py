@@ -52,7 +52,7 @@ class Screen:
         self._server = subprocess.Popen(
             [
                 "Xvfb", "-displayfd", str(tell), "-screen", "0", f"{size}x24", "-nolisten", "tcp", "-ac",
-                "-fbdir", self._frames,
+                "-noreset", "-fbdir", self._frames,
             ],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(tell,),
         )  # fmt: skip
