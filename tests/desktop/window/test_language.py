@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
+from collections.abc import Iterator
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QMetaMethod, QObject, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QComboBox, QWidget
 from shiboken6 import isValid
 
 from desktop.services.system import language
-from desktop.services.system.language import language_for
+from desktop.services.system.language import apply_language, language_for
+from engine.words import english, language_names, translate
 from tests.desktop.hand import Hand
 from tests.pseudo import pseudo_language
 
@@ -85,3 +91,83 @@ def test_the_systems_language_is_used_where_there_is_a_catalogue(monkeypatch) ->
     assert language_for("system", ["zh-Hans-CN"]) == "zh_CN"
     assert language_for("system", ["zh-TW", "fr-FR"]) == "en"
     assert language_for("system", ["sv-SE", "en-GB", "de-DE"]) == "en"
+
+
+# -- as the user does it: by the box in the Preferences
+
+
+@pytest.fixture
+def english_after() -> Iterator[None]:
+    yield
+    apply_language(QApplication.instance(), "en")
+    QApplication.instance().setLayoutDirection(Qt.LayoutDirection.LeftToRight)
+
+
+def language_box(hand: Hand) -> QComboBox:
+    window = hand.window.preferences.preferences
+    names = {name for _code, name in language_names()}
+    boxes = [each for each in window.findChildren(QComboBox) if names <= {*items(each)}]
+    assert len(boxes) == 1
+    return boxes[0]
+
+
+def items(box: QComboBox) -> list[str]:
+    """Its texts, without the marks that isolate their direction."""
+    return [box.itemText(number).strip("\u2068\u2069") for number in range(box.count())]
+
+
+def choose_language(hand: Hand, name: str) -> None:
+    """Open the Preferences by their key, the list of languages by a click, and go to `name` in it."""
+    if hand.window.preferences.preferences is None:
+        hand.press(Qt.Key.Key_Comma, Qt.KeyboardModifier.ControlModifier)
+    before, box = hand.window, language_box(hand)
+    hand.window.preferences.preferences.activateWindow()
+    QTest.mouseClick(box, Qt.MouseButton.LeftButton)
+    view = box.view()
+    hand.qtbot.waitUntil(view.isVisible)
+    QTest.keyClick(view, Qt.Key.Key_Home)
+    for _row in range(items(box).index(name)):
+        QTest.keyClick(view, Qt.Key.Key_Down)
+    QTest.keyClick(view, Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.desktop.window is not before)
+    hand.window = hand.desktop.window
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+
+
+def parts(window: QWidget) -> list[tuple[str, weakref.ref]]:
+    """Every object of a window that Python made."""
+    return [(type(each).__name__, weakref.ref(each)) for each in (window, *window.findChildren(QObject))]
+
+
+@pytest.mark.slow
+def test_chosen_in_the_preferences_while_a_reply_is_written(hand, english_after) -> None:
+    gate = hand.echo.chat.hold = threading.Event()
+    before = len(hand.echo.chat.requests)
+    hand.type("apples")
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: len(hand.echo.chat.requests) > before)
+    hand.type("not sent yet")
+    for name, code, new_chat, to_left in (
+        ("Deutsch", "de", "Neuer Chat", False),
+        ("العربية", "ar", "محادثة جديدة", True),
+        ("English", "en", "New chat", False),
+    ):
+        old = parts(hand.window)
+        choose_language(hand, name)
+        window = hand.window
+        assert language.language() == code
+        assert window.actions_by_name["new_chat"].text().replace("&", "") == new_chat
+        assert (window.layoutDirection() == Qt.LayoutDirection.RightToLeft) == to_left
+        preferences = window.preferences.preferences
+        assert preferences.isVisible()
+        assert preferences.windowTitle() == translate("Preferences")
+        assert items(box := language_box(hand))[box.currentIndex()] == name
+        assert window.chat.composer.text() == "not sent yet"
+        assert hand.session.state in ("answering", "prefill")
+        assert [item.role for item in hand.items()] == ["user", "assistant"]
+        gc.collect()
+        assert {kind for kind, part in old if part() is not None} == set()
+    gate.set()
+    hand.wait_for("idle")
+    assert english(hand.items()[-1].text).strip()
+    assert hand.window.chat.status.state.text() == "Ready"
