@@ -1,8 +1,28 @@
-"""Formats numbers of bytes for the user."""
+"""Formats numbers, sizes, shares and times for the user, with the separators of the language.
+
+What is formatted in another way inside a sentence is a placeholder of `_()`, such as `{count:,}`.
+"""
 
 from __future__ import annotations
 
 from engine.words import _, figure
+
+__all__ = ["number_text", "percent_text", "seconds_text", "size_text"]
+
+
+def number_text(value: float, spec: str = ",") -> str:
+    """A number in the format `spec`: "1,234", and "1.234" in German."""
+    return figure(format(value, spec))
+
+
+def percent_text(share: float, spec: str = ".0f") -> str:
+    """A share of 1 in percent: "50 %"."""
+    return _("{number} %", number=number_text(100 * share, spec))
+
+
+def seconds_text(seconds: float, spec: str = ".0f") -> str:
+    """A time in seconds: "4 s"."""
+    return _("{number} s", number=number_text(seconds, spec))
 
 
 def size_text(count: float) -> str:
@@ -12,4 +32,4 @@ def size_text(count: float) -> str:
         if value < 999.5:
             break
         value, unit = value / 1000, larger
-    return f"{figure(f'{value:.3g}')} {unit if unit != 'bytes' else _('bytes')}"
+    return f"{number_text(value, '.3g')} {unit if unit != 'bytes' else _('bytes')}"

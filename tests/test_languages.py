@@ -42,6 +42,8 @@ UNSPACED = {"ja", "zh_CN"}
 _TAG = re.compile(r"<[^<>]*>")
 _NAME = re.compile(r"[a-z][a-z_-]*")
 _WORD = re.compile(r"[A-Za-z]{2,}")
+_NUMBER = re.compile(r"[,_fFgGeE%n]")
+"""In a format, what writes a number in the English way."""
 
 
 def _literal(node: ast.AST) -> str:
@@ -142,6 +144,44 @@ def test_a_singular_has_one_plural() -> None:
         if text.many:
             plurals.setdefault(text.one, set()).add(text.many)
     assert {one: many for one, many in plurals.items() if len(many) > 1} == {}
+
+
+FORMATTED = {
+    "engine/units.py", "engine/words.py", "desktop/services/system/language.py",  # what formats for people
+    "desktop/services/composer/spelling.py", "desktop/views/composer/spell_checker.py",  # whose dictionary
+    "desktop/services/transfer/pdf/export.py", "desktop/services/transfer/pdf/outline.py",  # a sheet's size
+    "desktop/store/attachments/files.py", "desktop/store/attachments/message_format.py",  # what models read
+    "desktop/store/backups.py", "desktop/store/database/database.py",  # names of files
+    "desktop/store/transfer/exporters/reading.py",  # dates in exported files, in the order of ISO 8601
+    "desktop/views/settings/number_editor.py",  # how many decimals a step has
+    "engine/hub/catalogue/picks.py", "engine/hub/catalogue/search.py",  # dates as programs write them
+    "engine/text/template/sandbox.py",  # a function of chat templates
+    "engine/weights/facts.py",  # names of formats
+}  # fmt: skip
+"""The modules that may format numbers and dates themselves, and why."""
+
+
+def test_numbers_sizes_and_dates_are_formatted_in_one_place() -> None:
+    """`engine/units.py` writes numbers as the language does, and `services/system/language.py` dates; a
+    number that is only rounded, `float(f"{n:.2g}")`, is shown by others.
+    """
+    found = []
+    for name, nodes in modules().items():
+        if name.startswith(ENGLISH) or name in FORMATTED:
+            continue
+        rounded = {
+            part
+            for node in nodes
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "float" and node.args
+            for part in ast.walk(node.args[0])
+        }
+        for node in nodes:
+            formatted = isinstance(node, ast.FormattedValue) and node not in rounded
+            spec = _literal(node.format_spec) if formatted and node.format_spec is not None else ""
+            own = _NUMBER.search(spec) or getattr(node, "id", "") in ("QLocale", "QDateTime")
+            if own or getattr(node, "attr", "") in ("strftime", "isoformat", "ctime", "asctime"):
+                found.append(f"{name}:{node.lineno} {ast.unparse(node)}")
+    assert found == []
 
 
 # -- the catalogues

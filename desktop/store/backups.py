@@ -29,6 +29,7 @@ from desktop.store.database.database import (
 from desktop.store.database.errors import translated
 from desktop.store.database.integrity_marker import MARKER_SUFFIXES, request_check
 from engine.platform.folders import private_file, private_folder
+from engine.units import size_text
 from engine.words import _
 
 __all__ = [
@@ -130,9 +131,9 @@ class Backups:
             if shutil.disk_usage(self.folder).free < size + SPARE:
                 raise DiskFull(
                     _(
-                        "There is not enough disk space for a backup in {folder}. It needs {size} MiB.",
+                        "There is not enough disk space for a backup in {folder}. It needs {size}.",
                         folder=self.folder,
-                        size=size >> 20,
+                        size=size_text(size),
                     )
                 )
             private_file(part)

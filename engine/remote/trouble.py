@@ -17,6 +17,7 @@ from engine.printable import one_line
 from engine.remote.exchange import MOST_BYTES, Answer, Redirected, TooLong
 from engine.remote.keys import hidden
 from engine.remote.provider import Provider
+from engine.units import size_text
 from engine.words import N_, _, translate
 
 _LONGEST = 300
@@ -47,9 +48,9 @@ def lost(error: Exception | None, provider: Provider, begun: bool = False) -> Re
     if isinstance(error, TooLong):
         return RemoteError(
             _(
-                "{server} sent more than {most_bytes} MB, which cannot be a reply; check the address.",
+                "{server} sent more than {size}, which cannot be a reply; check the address.",
                 server=server,
-                most_bytes=MOST_BYTES >> 20,
+                size=size_text(MOST_BYTES),
             )
         )
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):

@@ -19,3 +19,4 @@ def test_no_label_or_button_is_cut_off_by_longer_words(direction: tuple[str, ...
     found = json.loads(ran.stdout.splitlines()[-1])
     assert len(found["reached"]) >= 90
     assert found["clipped"] == []
+    assert found["untranslated"] == []

@@ -1,10 +1,11 @@
-"""Walks every page, pane and dialog in a language with longer words, and says which texts are cut off.
+"""Walks every page, pane and dialog in a language with longer words: which texts are cut off, or English?
 
     python -m tests.tools.clipped_pages [--mirrored] [--pictures FOLDER]
 
 The pages are those of `tests.tools.pictures`; the language is that of `tests.pseudo`. Prints a line of JSON:
-the labels and buttons that are narrower than their text, each with the first page that has it, and the pages
-that were reached. Labels that shorten their text themselves, and say it whole in a tip, are no fault.
+the labels and buttons that are narrower than their text, the texts that have a translation but are shown in
+English, each with the first page that has it, and the pages that were reached. Labels that shorten their text
+themselves, and say it whole in a tip, are no fault.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QWidget
 
-__all__ = ["clipped", "main"]
+__all__ = ["clipped", "main", "untranslated"]
 
 _SIZE = (1180, 760)
+_NAMES = {"Work", "Language", "text"}
+"""Texts that are also names which a user gave, on these pages."""
 _SLACK = 2
 """Pixels that a style may take from the room that it asked for."""
 
@@ -58,6 +61,42 @@ def clipped(window: QWidget) -> Iterator[str]:
             yield f"{type(widget).__name__} {text!r} has {has} of {needed} pixels"
 
 
+def untranslated(window: QWidget, known: Collection[str]) -> Iterator[str]:
+    """The texts, names and tips in a window that are those of the source, which are `known`."""
+    from PySide6.QtWidgets import (
+        QAbstractButton,
+        QComboBox,
+        QDialogButtonBox,
+        QFileDialog,
+        QLabel,
+        QLineEdit,
+        QMenu,
+        QWidget,
+    )  # fmt: skip
+
+    for widget in (window, *window.findChildren(QWidget)):
+        if isinstance(widget.window(), QFileDialog) or isinstance(widget.parent(), QDialogButtonBox):
+            continue  # the words are Qt's, which has its own translations
+        shown = [
+            widget.windowTitle(),
+            widget.toolTip(),
+            widget.accessibleName(),
+            widget.accessibleDescription(),
+        ]
+        if isinstance(widget, QLabel | QAbstractButton):
+            shown.append(widget.text())
+        elif isinstance(widget, QLineEdit):
+            shown.append(widget.placeholderText())
+        elif isinstance(widget, QComboBox):
+            shown += [widget.itemText(number) for number in range(widget.count())]
+        elif isinstance(widget, QMenu):
+            shown.append(widget.title())
+        shown += [action.text() for action in widget.actions()]
+        for text in shown:
+            if text.strip() in known:
+                yield f"{type(widget).__name__} {text.strip()!r}"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run; returns the exit code."""
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -69,7 +108,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     import desktop.app
     from desktop.application import make_application
-    from tests.pseudo import pseudo_language
+    from tests.pseudo import Pseudo, pseudo_language
+    from tests.tools.languages import texts
     from tests.tools.pictures import chat_pages, window_pages, writing_pages  # noqa: F401 - they fill PAGES
     from tests.tools.pictures.page_list import PAGES
     from tests.tools.pictures.stage import Stage
@@ -77,6 +117,9 @@ def main(arguments: list[str] | None = None) -> int:
     desktop.app.apply_language = lambda _app, _choice: False  # the one of this walk stays
     app = make_application(["inglenook"])
     found: dict[str, str] = {}
+    left: dict[str, str] = {}
+    known = {text for each in texts() for text in each if len(text) > 3 and text not in _NAMES}
+    known = {text for text in known if Pseudo().gettext(text) != text}
     reached: list[str] = []
     with tempfile.TemporaryDirectory() as folder, pseudo_language(options.mirrored):
         stage = Stage(app, Path(folder), _SIZE, "light", 100)
@@ -99,13 +142,19 @@ def main(arguments: list[str] | None = None) -> int:
                 if window.isVisible() and not isinstance(window, QMenu):
                     for fault in clipped(window):
                         found.setdefault(fault, name)
+                    for fault in untranslated(window, known):
+                        left.setdefault(fault, name)
                     if options.pictures is not None:
                         window.grab().save(str(options.pictures / f"{name}-{type(window).__name__}.png"))
         stage.shut()
         stage.window.close()
         stage.spin(0.1)
-    print(json.dumps({"clipped": [f"{page}: {text}" for text, page in found.items()], "reached": reached}))
-    return 1 if found else 0
+    faults = {
+        kind: [f"{page}: {text}" for text, page in each.items()]
+        for kind, each in (("clipped", found), ("untranslated", left))
+    }
+    print(json.dumps({**faults, "reached": reached}))
+    return 1 if found or left else 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.settings import LoadSettings
+from engine.units import size_text
 from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ AUTOMATIC, PROCESSOR, REFERENCE = (
     ("reference", N_("Reference (exact but slow)")),
 )
 ANY_GPU = "cuda"
-_GB = 1e9
 
 
 def _shown(choice: tuple[str, str]) -> tuple[str, str]:
@@ -95,10 +95,10 @@ def device_note(usable: Usable | None, current: str) -> tuple[str, bool]:
         return _("{reason}Models run on the processor.", reason=reason), False
     free = ", ".join(
         _(
-            "{name}: {free:,.1f} of {total:,.1f} GB free",
+            "{name}: {free} of {total} free",
             name=_name(gpu, usable.gpus),
-            free=gpu.free / _GB,
-            total=gpu.total / _GB,
+            free=size_text(gpu.free),
+            total=size_text(gpu.total),
         )
         for gpu in usable.gpus
     )

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Qt
 
 from desktop.items.models.local_models import count_text
 from desktop.items.rows_model import RowsModel
-from engine.units import size_text
+from engine.units import number_text, size_text
 from engine.words import _, dotted
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _short(count: int) -> str:
     """For example "950", "12 k", "3.4 M"."""
     for size, unit in ((1_000_000, " M"), (1_000, " k")):
         if count >= size:
-            return f"{count / size:.2g}{unit}" if count < 100 * size else f"{count // size}{unit}"
+            return number_text(count / size, ".2g") + unit if count < 100 * size else f"{count // size}{unit}"
     return str(count)
 
 

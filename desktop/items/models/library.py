@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
 from desktop.items.models.local_models import ModelEntry, count_text
-from engine.units import size_text
+from engine.units import number_text, size_text
 from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
@@ -102,7 +102,10 @@ class _Row:
             texts[MEMORY] = fit_text(self.fit)
             texts[SPEED] = "" if info.embedding else speed_text(self.fit)  # it writes nothing
             texts[SIZE], texts[QUANTISATION] = size_text(info.size), info.quantisation
-            texts[BITS], texts[CONTEXT] = f"{info.bits_per_weight:.3g}", f"{info.context_length:,}"
+            texts[BITS], texts[CONTEXT] = (
+                number_text(info.bits_per_weight, ".3g"),
+                number_text(info.context_length),
+            )
             texts[ARCHITECTURE] = f"{info.architecture} {count_text(info.parameters)}".strip()
             if info.embedding:
                 texts[ARCHITECTURE] = _("{architecture}, embedding model", architecture=texts[ARCHITECTURE])

@@ -10,7 +10,7 @@ import resources
 from engine.core import ModelInfo
 from engine.printable import one_line
 from engine.remote import shown_name, split_address
-from engine.units import size_text
+from engine.units import number_text, size_text
 from engine.words import N_, _, dotted, translate
 
 __all__ = [
@@ -98,8 +98,8 @@ def count_text(parameters: int) -> str:
     if parameters <= 0:
         return ""
     if parameters >= 1_000_000_000:
-        return f"{parameters / 1e9:.3g} B"
-    return f"{parameters / 1e6:.3g} M" if parameters < 999_500_000 else "1 B"
+        return f"{number_text(parameters / 1e9, '.3g')} B"
+    return f"{number_text(parameters / 1e6, '.3g')} M" if parameters < 999_500_000 else "1 B"
 
 
 def template_text(info: ModelInfo, given: bool = False) -> str:

@@ -6,6 +6,7 @@ import re
 
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from engine.core import Alternative
+from engine.units import percent_text
 from engine.words import _
 
 __all__ = ["beginning", "percent", "visible"]
@@ -37,10 +38,9 @@ def visible(text: str) -> str:
 
 def percent(share: float) -> str:
     """A probability to one decimal, or more where that would show nothing."""
-    hundred = 100 * share
-    if hundred >= 0.05 or hundred == 0:
-        return f"{hundred:.1f} %"
-    return f"{hundred:.4f} %" if hundred >= 0.0001 else "< 0.0001 %"
+    if share >= 0.0005 or share == 0:
+        return percent_text(share, ".1f")
+    return percent_text(share, ".4f") if share >= 0.000001 else f"< {percent_text(0.000001, '.4f')}"
 
 
 def beginning(trace: TokenTrace, index: int, other: Alternative) -> tuple[str, tuple[int, ...]]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from desktop.items.models.local_models import count_text
 from desktop.services.engine.reply_record import drafting_text, reason_text, stats_of
 from desktop.services.provenance.provenance import ReplyProvenance
+from desktop.services.system.language import moment_text
 from desktop.settings import PANES
 from engine.core import Rendered
 from engine.settings import AdapterSettings, SamplerSettings, Settings, setting_info
-from engine.units import size_text
+from engine.units import number_text, seconds_text, size_text
 from engine.words import _, ngettext, translate
 
 __all__ = [
@@ -57,12 +57,7 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
         (_("Size"), _size(model)),
         (_("Adapters"), "\n".join(map(str, adapters)) or (_("none") if model and not reply.server else "")),
         (_("Ran on"), _place(model)),
-        (
-            _("Written"),
-            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started))
-            if isinstance(started, int | float)
-            else "",
-        ),
+        (_("Written"), moment_text(started, seconds=True) if isinstance(started, int | float) else ""),
     ]
     if stats is not None:
         cached = (
@@ -80,7 +75,7 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
             ),
             (
                 _("Time to first token"),
-                f"{stats.first_token_seconds:.2f} s" if stats.first_token_seconds else "",
+                seconds_text(stats.first_token_seconds, ".2f") if stats.first_token_seconds else "",
             ),
             (
                 _("Writing"),
@@ -161,7 +156,7 @@ def value_words(cls: type[Settings], name: str, value: Any) -> str:
     if isinstance(value, str):
         return choices.get(value, value) or _("none")
     words = dict(info.words or ()).get(value)
-    number = f"{value:,}" if isinstance(value, int) and name != "seed" else str(value)
+    number = str(value) if name == "seed" else number_text(value, "," if isinstance(value, int) else "")
     return words or f"{number} {info.unit}".rstrip()
 
 

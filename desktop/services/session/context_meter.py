@@ -14,6 +14,7 @@ from desktop.services.system.debounce import debounce
 from engine.core import ChatRequest, ChatSource, Foreseen, Stats
 from engine.errors import EngineError
 from engine.settings import ConstraintSettings, GuidanceSettings, Settings, StopSettings, ThinkingSettings
+from engine.units import seconds_text
 from engine.words import _, ngettext
 
 __all__ = ["ContextMeter", "Measured", "cost_words"]
@@ -60,9 +61,15 @@ class Measured(NamedTuple):
         return 0
 
 
-def cost_words(tokens: int, rate: float) -> str:
-    """For example "about 3,120 tokens, about 4 s"; without the time if no speed was measured."""
-    words = ngettext("about {n} token", "about {n} tokens", tokens)
+def cost_words(tokens: int, rate: float, exact: bool = False) -> str:
+    """For example "about 3,120 tokens, about 4 s"; without the time if no speed was measured, and without the
+    first "about" if the number is `exact`.
+    """
+    words = (
+        ngettext("{n} token", "{n} tokens", tokens)
+        if exact
+        else ngettext("about {n} token", "about {n} tokens", tokens)
+    )
     if rate <= 0:
         return words
     seconds = tokens / rate
@@ -71,7 +78,7 @@ def cost_words(tokens: int, rate: float) -> str:
     return _(
         "{words}, about {seconds}",
         words=words,
-        seconds=f"{seconds:.0f} s" if seconds < 100 else _("{seconds:.0f} min", seconds=seconds / 60),
+        seconds=seconds_text(seconds) if seconds < 100 else _("{seconds:.0f} min", seconds=seconds / 60),
     )
 
 

@@ -1,19 +1,22 @@
-"""The language of the window: which one is meant, and what Qt has to know of it."""
+"""The language of the window: which one is meant, what Qt has to know of it, and how it writes dates."""
 
 from __future__ import annotations
 
+import datetime
 import logging
 
-from PySide6.QtCore import QLibraryInfo, QLocale, QTranslator
+from PySide6.QtCore import QDate, QLibraryInfo, QLocale, QTime, QTranslator
 from PySide6.QtGui import QGuiApplication
 
-from engine.words import language, languages, set_language
+from engine.words import _, language, languages, set_language
 
-__all__ = ["SYSTEM", "apply_language", "language_for"]
+__all__ = ["SYSTEM", "apply_language", "date_text", "language_for", "moment_text", "time_text"]
 
 log = logging.getLogger(__name__)
 
 SYSTEM = "system"
+_DIGITS = {"ar": "ar_AE"}
+"""The territories whose digits a language is shown in where those of others differ."""
 _translators: list[QTranslator] = []
 """Those installed now; Qt does not keep them."""
 
@@ -36,14 +39,15 @@ def language_for(choice: str, wishes: list[str] | None = None) -> str:
 
 
 def apply_language(app: QGuiApplication, choice: str) -> bool:
-    """Translate all that is shown from now on, Qt's own words too, and lay it out in the direction of the
-    language. False if that is what was done before.
+    """Translate all that is shown from now on, Qt's own words too, lay it out in the direction of the
+    language, and write numbers and dates as it does. False if that is the language that was used before.
     """
     code = language_for(choice)
+    locale = _locale(code)
+    QLocale.setDefault(locale)
     if code == language():
         return False
-    locale = QLocale(code)
-    plain = code == "en" or locale.zeroDigit() != "0"  # their separators belong to other digits
+    plain = code == "en"
     set_language(code, "," if plain else locale.groupSeparator(), "." if plain else locale.decimalPoint())
     for translator in _translators:
         app.removeTranslator(translator)
@@ -55,6 +59,40 @@ def apply_language(app: QGuiApplication, choice: str) -> bool:
         _translators.append(translator)
     elif code != "en":
         log.info("Qt has no words for the language %s", code)
-    QLocale.setDefault(locale if code != "en" else QLocale.system())
     app.setLayoutDirection(locale.textDirection())
     return True
+
+
+def _locale(code: str) -> QLocale:
+    """How a language writes numbers and dates: as the system does if that speaks it, with the digits that the
+    program's texts have.
+    """
+    own, system = QLocale(_DIGITS.get(code, code)), QLocale.system()
+    spoken = (system.language(), system.script()) == (own.language(), own.script())
+    return system if spoken and system.zeroDigit() == own.zeroDigit() else own
+
+
+def date_text(day: datetime.date) -> str:
+    """A date in words: "26 November 2026"."""
+    return QLocale().toString(QDate(day.year, day.month, day.day), _long_date())
+
+
+def _long_date() -> str:
+    """The language's own form of a date, without the name of the day."""
+    form = QLocale().dateFormat(QLocale.FormatType.LongFormat)
+    return form.replace("dddd", "").strip(" ,،、")
+
+
+def time_text(time: datetime.time, seconds: bool = False) -> str:
+    """A time of the day: "2:05 PM", "14:05"."""
+    form = QLocale.FormatType.ShortFormat
+    shown = QLocale().timeFormat(form)
+    if seconds:
+        shown = shown.replace("mm", "mm:ss")
+    return QLocale().toString(QTime(time.hour, time.minute, time.second), shown)
+
+
+def moment_text(moment: float, seconds: bool = False) -> str:
+    """A time (seconds since 1970) with its date, in the local time zone."""
+    found = datetime.datetime.fromtimestamp(moment)
+    return _("{day}, {time}", day=date_text(found.date()), time=time_text(found.time(), seconds))

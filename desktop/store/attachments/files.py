@@ -11,6 +11,7 @@ from typing import Any
 
 from desktop.store.attachments.message_format import Attachment
 from engine.printable import one_line
+from engine.units import size_text
 from engine.words import _
 
 __all__ = ["MOST_BYTES", "MOST_PAGES", "Unreadable", "decoded", "read_attachment"]
@@ -57,11 +58,11 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
             if size > MOST_BYTES:
                 raise Unreadable(
                     _(
-                        "“{path}” has {size:,.0f} MB, but at most {most_bytes:,.0f} MB of text can "
-                        "be attached. Attach the relevant part.",
+                        "“{path}” has {size}, but at most {most} of text can be attached. "
+                        "Attach the relevant part.",
                         path=path.name,
-                        size=size / 1000000.0,
-                        most_bytes=MOST_BYTES / 1000000.0,
+                        size=size_text(size),
+                        most=size_text(MOST_BYTES),
                     )
                 )
             data = head + file.read(MOST_BYTES)
@@ -147,11 +148,10 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
     if size > MOST_PDF_BYTES:
         raise Unreadable(
             _(
-                "“{path}” has {size:,.0f} MB, but PDF files can have at most {most_pdf_bytes:,.0f} "
-                "MB. Attach a smaller file.",
+                "“{path}” has {size}, but PDF files can have at most {most}. Attach a smaller file.",
                 path=path.name,
-                size=size / 1000000.0,
-                most_pdf_bytes=MOST_PDF_BYTES / 1000000.0,
+                size=size_text(size),
+                most=size_text(MOST_PDF_BYTES),
             )
         )
     broken = _(
@@ -179,11 +179,9 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
         raise Unreadable(
             _("“{path}” contains only images. Run text recognition (OCR) on it first.", path=path.name)
         )
-    note = (
-        _("first {pages:,} of {total:,} pages", pages=len(pages), total=total) if len(pages) < total else ""
-    )
+    note = f"first {len(pages):,} of {total:,} pages" if len(pages) < total else ""
     if answer.get("cut"):
-        note = _("first {text:,} characters", text=len(text))
+        note = f"first {len(text):,} characters"
     return Attachment(one_line(path.name), _clean(text), note)
 
 

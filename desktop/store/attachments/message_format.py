@@ -33,12 +33,14 @@ __all__ = [
     "language_of",
     "lines_of",
     "message_text",
+    "note_text",
     "split",
 ]
 
 _HEAD = "Attached file: "
+_NOTE = r"first (?P<part>[\d,]+)(?: of (?P<whole>[\d,]+))? (?P<kind>lines|pages|characters)"
 _FILE = re.compile(
-    rf"{_HEAD}(?P<name>[^\n]+?)(?: \((?P<note>first [\d,]+ of [\d,]+ (?:lines|pages|characters))\))?\n"
+    rf"{_HEAD}(?P<name>[^\n]+?)(?: \((?P<note>{_NOTE})\))?\n"
     r"(?P<fence>`{3,})[^\n`]*\n(?P<text>.*?)(?:(?<=\n)|\n)(?P=fence)(?:\n+|\Z)",
     re.DOTALL,
 )
@@ -59,12 +61,27 @@ _PROSE = {"md": "markdown", "markdown": "markdown", "rst": "rst"}
 @dataclass(frozen=True, slots=True)
 class Attachment:
     """One file: its name, the text for the model and, if that is only its beginning, "first 120 of 400
-    lines".
+    lines", which is English as it is a part of the message; `note_text` translates it.
     """
 
     name: str
     text: str
     note: str = ""
+
+
+def note_text(note: str) -> str:
+    """The note of a file in the user's language."""
+    found = re.fullmatch(_NOTE, note)
+    if found is None:
+        return note
+    part, whole = (int((found[name] or "0").replace(",", "")) for name in ("part", "whole"))
+    if not whole:
+        return _("first {text:,} characters", text=part)
+    if found["kind"] == "lines":
+        return _("first {lines:,} of {total:,} lines", lines=part, total=whole)
+    if found["kind"] == "pages":
+        return _("first {pages:,} of {total:,} pages", pages=part, total=whole)
+    return _("first {characters:,} of {text:,} characters", characters=part, text=whole)
 
 
 def language_of(name: str) -> str:
@@ -124,7 +141,7 @@ def lines_of(text: str) -> int:
 
 def cut_inside(attachment: Attachment, characters: int) -> Attachment:
     """Its first `characters` characters, for a text without lines to cut between."""
-    note = _("first {characters:,} of {text:,} characters", characters=characters, text=len(attachment.text))
+    note = f"first {characters:,} of {len(attachment.text):,} characters"
     return replace(attachment, text=attachment.text[:characters].rstrip(), note=note)
 
 
@@ -133,9 +150,6 @@ def cut(attachment: Attachment, lines: int) -> Attachment:
     whole = attachment.text.split("\n")
     if lines >= len(whole):
         return attachment
-    total = (
-        attachment.note.split(" of ")[1].removesuffix(" lines")
-        if attachment.note.endswith("lines")
-        else f"{len(whole):,}"
-    )
+    note = re.fullmatch(_NOTE, attachment.note)
+    total = note["whole"] if note is not None and note["kind"] == "lines" else f"{len(whole):,}"
     return replace(attachment, text="\n".join(whole[:lines]), note=f"first {lines:,} of {total} lines")

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "preferences.json"
 RECENT_MODELS = 10
+RECENT_EMOJI = 24
 RECENT_CHOICES = 20
 S = TypeVar("S", bound=Settings)
 
@@ -143,6 +144,17 @@ class Preferences:
     def recent_models(self) -> tuple[str, ...]:
         """Paths of the models loaded before, latest first."""
         return self._texts("recent_models")
+
+    @property
+    def recent_emoji(self) -> tuple[str, ...]:
+        """The emoji that were inserted last, latest first."""
+        return self._texts("recent_emoji")
+
+    def remember_emoji(self, text: str) -> None:
+        """Record an emoji that was just inserted."""
+        others = [recent for recent in self.recent_emoji if recent != text]
+        self._data["recent_emoji"] = [text, *others][:RECENT_EMOJI]
+        self._changed()
 
     @property
     def model_folders(self) -> tuple[str, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QDate, QDateTime, QLocale, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
@@ -18,6 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.system.backups import BackupRow
+from desktop.services.system.language import moment_text, time_text
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
@@ -29,12 +31,11 @@ __all__ = ["BackupDialog", "when_text"]
 
 def when_text(moment: float) -> str:
     """A time (seconds since 1970) in the system's words: "Today, 14:05"."""
-    made = QDateTime.fromSecsSinceEpoch(round(moment))
-    days = made.date().daysTo(QDate.currentDate())
-    day = {0: _("Today"), 1: _("Yesterday")}.get(days) or QLocale.system().toString(
-        made.date(), QLocale.FormatType.LongFormat
-    )
-    return f"{day}, {QLocale.system().toString(made.time(), QLocale.FormatType.ShortFormat)}"
+    made = datetime.datetime.fromtimestamp(moment)
+    days = (datetime.date.today() - made.date()).days
+    if days not in (0, 1):
+        return moment_text(moment)
+    return _("{day}, {time}", day=_("Yesterday") if days else _("Today"), time=time_text(made.time()))
 
 
 class BackupDialog(QDialog):

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QLabel, QVBo
 
 from desktop.services.session.context_meter import Measured, cost_words
 from desktop.views.layout.fill import fill
+from engine.units import number_text
 from engine.words import _
 
 __all__ = ["PALE", "ContextBar", "ContextPopup", "lines"]
@@ -18,27 +19,30 @@ PALE = 0.68
 """Opacity of the part that is not cached: it differs from the cached and from the free part."""
 
 
+def _count(tokens: int, exact: bool) -> str:
+    return number_text(tokens) if exact else _("about {count:,}", count=tokens)
+
+
 def lines(now: Measured) -> list[tuple[str, str]]:
     """(title, text) of all known figures."""
     if now.trouble:
         return [("", now.trouble)]
     if not now.length and now.exact:
         return [("", _("Load a model to see how much of its context is used."))]
-    all_about = "" if now.exact else "about "
-    about = "about " if now.about else all_about
+    draft_exact = now.exact and not now.about
     found = [
         (
             _("Context"),
             _("{length:,} tokens", length=now.length) if now.length else _("length not stated by the server"),
         ),
-        (_("System prompt"), f"{all_about}{now.system:,}"),
-        (_("Messages"), f"{all_about}{now.messages:,}"),
-        (_("Draft"), f"{about}{now.draft:,}"),
-        *([(_("Free"), f"{all_about}{max(0, now.length - now.used):,}")] if now.length else []),
-        (_("Cached"), f"{min(now.cached, now.used):,}") if now.exact else (_("Tokens"), _("estimated")),
+        (_("System prompt"), _count(now.system, now.exact)),
+        (_("Messages"), _count(now.messages, now.exact)),
+        (_("Draft"), _count(now.draft, draft_exact)),
+        *([(_("Free"), _count(max(0, now.length - now.used), now.exact))] if now.length else []),
+        (_("Cached"), number_text(min(now.cached, now.used))) if now.exact else (_("Tokens"), _("estimated")),
         (
             _("Read by the next message"),
-            cost_words(now.next_read, now.rate).removeprefix("about ") if now.next_read else _("nothing"),
+            cost_words(now.next_read, now.rate, exact=True) if now.next_read else _("nothing"),
         ),
     ]
     if now.dropped:
@@ -161,6 +165,8 @@ class ContextPopup(QFrame):
             for label in pair:
                 label.setVisible(place < len(rows))
         self.setAccessibleDescription("; ".join(f"{title}: {words}" for title, words in rows))
+        if self.isVisible():
+            self.adjustSize()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Escape, Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -26,6 +27,7 @@ from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import text_label
+from engine.units import number_text, percent_text, seconds_text
 from engine.words import N_, _, dotted, ngettext, translate
 
 __all__ = ["StatsDialog", "StatsPlot", "nice_top"]
@@ -40,11 +42,11 @@ class _Curve:
 
 
 _CURVES = (
-    _Curve(N_("Tokens per second"), lambda reply: reply.speed or None, lambda value: f"{value:,.1f}"),
+    _Curve(N_("Tokens per second"), lambda reply: reply.speed or None, partial(number_text, spec=",.1f")),
     _Curve(
-        N_("Time to the first token"), lambda reply: reply.first or None, lambda value: f"{value:.2f}\u00a0s"
+        N_("Time to the first token"), lambda reply: reply.first or None, partial(seconds_text, spec=".2f")
     ),
-    _Curve(N_("Accepted drafts"), lambda reply: reply.kept, lambda value: f"{100 * value:.0f} %", 1.0),
+    _Curve(N_("Accepted drafts"), lambda reply: reply.kept, percent_text, 1.0),
 )
 
 

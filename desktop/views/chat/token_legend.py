@@ -10,6 +10,7 @@ from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.transcript.tokens.colours import ENTROPY, MOST_ENTROPY, PROBABILITY, tint
 from desktop.views.widgets.text_label import text_label
+from engine.units import percent_text
 from engine.words import N_, _, translate
 
 __all__ = ["TokenLegend"]
@@ -23,7 +24,15 @@ _MEANINGS = {
 
 def _ends(mode: str) -> tuple[str, str]:
     """The words at the ends of the scale."""
-    return ("100 %", "0 %") if mode == PROBABILITY else ("0", _("{most:.0f}+ nats", most=MOST_ENTROPY))
+    return (
+        (percent_text(1), percent_text(0))
+        if mode == PROBABILITY
+        else ("0", _("{most:.0f}+ nats", most=MOST_ENTROPY))
+    )
+
+
+_GAP, _AROUND = 4, 44
+"""Between two parts of the bar, and around them and the scale."""
 
 
 class _Scale(QWidget):
@@ -80,9 +89,10 @@ class TokenLegend(QFrame):
         self._marks = text_label(_("dotted: drafted"), "muted")
         self._marks.setToolTip(_("These tokens were drafted and then accepted by the model."))
         self._group = QButtonGroup(self)
-        line = fill(QHBoxLayout(self), self._title, margins=(14, 3, 14, 3), spacing=4)
+        line = fill(QHBoxLayout(self), self._title, margins=(14, 3, 14, 3), spacing=_GAP)
         self.buttons: dict[str, QToolButton] = {}
-        for mode, words in _MODES:
+        for mode, source in _MODES:
+            words = translate(source)
             button = self.buttons[mode] = QToolButton()
             button.setText(words)
             button.setCheckable(True)
@@ -112,11 +122,19 @@ class TokenLegend(QFrame):
         self.setVisible(mode != "off")
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Hide the words in a narrow window."""
+        """Hide the words for which there is no room."""
         super().resizeEvent(event)
-        wide = self.width() / max(1, self.fontMetrics().averageCharWidth())
-        self._marks.setVisible(wide > 80)
-        self._title.setVisible(wide > 70)
+        room = self.width() - _AROUND - self.scale.minimumSizeHint().width()
+        room -= sum(button.sizeHint().width() + _GAP for button in self.buttons.values())
+        for label in (self._title, self._marks):
+            room -= label.sizeHint().width() + _GAP
+            label.setVisible(room >= 0)
+
+    def minimumSizeHint(self) -> QSize:
+        """As narrow as without the words."""
+        buttons = sum(button.minimumSizeHint().width() + _GAP for button in self.buttons.values())
+        wide = _AROUND + self.scale.minimumSizeHint().width() + buttons
+        return QSize(wide, super().minimumSizeHint().height())
 
     def _clicked(self) -> None:
         self.chosen.emit(next(mode for mode, button in self.buttons.items() if button.isChecked()))

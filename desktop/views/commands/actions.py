@@ -204,6 +204,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("", "Chat"),
     Command("attach", "Chat", N_("Attach files…"), ("Ctrl+U",),
             why_not=_chats_only(), slash="attach", words="file pdf document csv upload"),
+    Command("emoji", "Chat", N_("Insert an emoji…"), ("Ctrl+E",), words="smiley emoticon symbol picker face"),
     Command("opening", "Chat", N_("Start the reply with…"), ("Ctrl+Shift+B",),
             why_not=_chats_only(_cannot_open), words="prefill begin"),
     Command("prompts", "Chat", N_("Saved prompts…"), ("Ctrl+Shift+L",),

@@ -160,10 +160,9 @@ class ShortcutsDialog(QDialog):
             for name in names:
                 self.rows[name] = _KeyRow(self.keymap, name, self._begin_edit)
             self._add_section(column, translate(menu), [self.rows[name] for name in names], [])
-        fixed = [_fixed_row(translate(text), keys) for text, keys in ELSEWHERE]
-        self._add_section(
-            column, _("Fixed keys"), fixed, [f"{translate(text)} {keys}".lower() for text, keys in ELSEWHERE]
-        )
+        known = [(translate(text), translate(keys)) for text, keys in ELSEWHERE]
+        fixed = [_fixed_row(text, keys) for text, keys in known]
+        self._add_section(column, _("Fixed keys"), fixed, [f"{text} {keys}".lower() for text, keys in known])
         column.addWidget(self._nothing)
         column.addStretch(1)
         return table

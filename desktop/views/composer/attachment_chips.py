@@ -9,7 +9,7 @@ from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QToolButton, QWidget
 
 from desktop.services.composer.attachments import Held
-from desktop.store.attachments.message_format import Attachment, kind_of
+from desktop.store.attachments.message_format import Attachment, kind_of, note_text
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton, tinted
@@ -101,7 +101,7 @@ class _Chip(QFrame):
         side = round(self.face.fontMetrics().height() * 1.05)
         self.face.setIconSize(QSize(side, side))
         self.face.setIcon(tinted(kind_of(held.attachment.name), colour, colour))
-        words = count_words(held) + (f", {held.attachment.note}" if held.attachment.note else "")
+        words = count_words(held) + (f", {note_text(held.attachment.note)}" if held.attachment.note else "")
         self.count = text_label(words, "muted")
         self.close_button = IconButton("close", _("Remove {attachment}", attachment=held.attachment.name))
         fill(QHBoxLayout(self), self.face, self.count, self.close_button, margins=(2, 1, 2, 1), spacing=4)

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
-from desktop.store.attachments.message_format import Attachment, kind_of, lines_of
+from desktop.store.attachments.message_format import Attachment, kind_of, lines_of, note_text
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.growing_text_edit import code_font
@@ -33,7 +33,7 @@ class AttachmentPreview(QDialog):
             ngettext("{n} character", "{n} characters", len(attachment.text)),
         ]
         if attachment.note:
-            facts.append(_("attached: only the {note}", note=attachment.note))
+            facts.append(_("attached: only the {note}", note=note_text(attachment.note)))
         if len(attachment.text) > _MOST_SHOWN:
             facts.append(_("only the beginning is shown here, but the model reads all of it"))
         name = text_label(attachment.name, "heading", wraps=True, plain=True)

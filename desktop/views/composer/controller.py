@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
@@ -26,6 +27,9 @@ from engine.core import PromptSize
 from engine.settings import StopSettings, ThinkingSettings
 from engine.words import N_, _, translate
 
+if TYPE_CHECKING:
+    from desktop.views.composer.emoji_picker import EmojiPicker
+
 __all__ = ["ComposerController"]
 
 _TOO_LONG, _READING = "too long", "reading"
@@ -36,12 +40,15 @@ _SURELY_SHORT = 1000
 
 
 class ComposerController(QObject):
-    """Stands between the composer and the session; `files` is the controller of attachments."""
+    """Stands between the composer and the session; `files` is the controller of attachments, `emoji` the
+    picker once it was opened.
+    """
 
     def __init__(
         self, writing: ComposerServices, session: ChatSession, chat: ChatPane, window: QWidget
     ) -> None:
         super().__init__(window)
+        self._window = window
         self._writing, self._session, self._chat = writing, session, chat
         self._asked: tuple[int, str] | None = None
         self._cut, self._answers, self._sends_when_read = False, "", False
@@ -49,6 +56,7 @@ class ComposerController(QObject):
         self.write_several: Callable[[str, Sequence[ColumnSettings]], bool] = lambda text, settings: False
         """Sends a message and has several replies to it written; False if it is not sent."""
         self.offers, self.rows = SuggestionBar(), QueueList()
+        self.emoji: EmojiPicker | None = None
         composer = chat.composer
         composer.add_above(self.rows)
         composer.add_above(self.offers)
@@ -93,8 +101,20 @@ class ComposerController(QObject):
         composer = self._chat.composer
         return {
             "attach": self.files.ask, "opening": composer.opening_button.toggle,
-            "thinking": composer.thinking.open_menu,
+            "thinking": composer.thinking.open_menu, "emoji": self.open_emoji,
         }  # fmt: skip
+
+    def open_emoji(self) -> None:
+        """Show the emoji picker; what is chosen is inserted into the message."""
+        from desktop.views.composer.emoji_picker import EmojiPicker  # only when needed
+
+        preferences, box = self._session.preferences, self._chat.composer.box
+        if self.emoji is None:
+            self.emoji = EmojiPicker(lambda: preferences.recent_emoji, self._window)
+            self.emoji.chosen.connect(preferences.remember_emoji)
+            self.emoji.chosen.connect(box.insertPlainText)
+            self.emoji.finished.connect(lambda _result: box.setFocus())
+        self.emoji.open_anew()
 
     # -- sending
 

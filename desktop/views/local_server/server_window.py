@@ -26,6 +26,7 @@ from desktop.services.local_server.local_server import LocalServer
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.text_label import set_styled, text_label
+from engine.units import number_text, seconds_text
 from engine.words import N_, _, ngettext, translate
 
 __all__ = ["LocalServerWindow"]
@@ -123,8 +124,8 @@ class LocalServerWindow(QDialog):
         self.visits.setRowCount(len(visits))
         for row, visit in enumerate(visits):
             texts = (
-                visit.address, visit.path, f"{visit.seconds:.0f} s", f"{visit.tokens:,}",
-                f"{visit.speed:.1f}" if visit.tokens else "waits",
+                visit.address, visit.path, seconds_text(visit.seconds), number_text(visit.tokens),
+                number_text(visit.speed, ".1f") if visit.tokens else _("waiting"),
             )  # fmt: skip
             for column, text in enumerate(texts):
                 item = self.visits.item(row, column)

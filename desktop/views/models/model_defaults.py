@@ -20,6 +20,7 @@ from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.listening import listen
 from desktop.views.widgets.text_label import text_label
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
+from engine.units import number_text, size_text
 from engine.words import _
 
 __all__ = ["ModelDefaults", "advice_text"]
@@ -42,7 +43,7 @@ def advice_text(values: Sequence[tuple[str, Any]]) -> str:
 
 def _value_text(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:g}"
+        return number_text(value, "g")
     return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
@@ -164,8 +165,9 @@ class ModelDefaults(QWidget):
             if path.stat().st_size > MAX_TEMPLATE_BYTES:
                 self.trouble.emit(
                     _(
-                        "{path} is too large for a chat template (over 1 MB). Choose another file.",
+                        "{path} is too large for a chat template (over {size}). Choose another file.",
                         path=path.name,
+                        size=size_text(MAX_TEMPLATE_BYTES),
                     )
                 )
                 return

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QDate, QEvent, QLocale, Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.models.picks import ABOUT, TITLES, Suggestion, pick_facts
 from desktop.services.models.hub import Fetching
+from desktop.services.system.language import date_text
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
@@ -109,7 +111,7 @@ class PicksPanel(QWidget):
 
     def show_suggestions(self, suggestions: Sequence[Suggestion], known: bool, updated: str) -> None:
         """Show these models; `known` says whether it is known what fits, `updated` when the list was made."""
-        day = QLocale().toString(QDate.fromString(updated, Qt.DateFormat.ISODate), "d MMMM yyyy")
+        day = date_text(datetime.date.fromisoformat(updated))
         self.made.setText(_("This list was last updated on {day}.", day=day))
         if [each[:2] for each in suggestions] != [card.suggestion[:2] for card in self.cards]:
             self._make_cards(suggestions)

@@ -18,7 +18,7 @@ from desktop.views.models.controller import ModelController
 from desktop.views.preferences.model_folders import WORDS, ModelFolders
 from desktop.views.widgets.listening import listen
 from engine.settings import Settings
-from engine.words import _
+from engine.words import _, translate
 
 if TYPE_CHECKING:
     from desktop.views.preferences.window import PreferencesWindow
@@ -75,7 +75,7 @@ class PreferencesController(QObject):
         if self.preferences is None:
             from desktop.views.preferences.window import PreferencesWindow  # only when needed
 
-            labels = {command.name: command.text for command in COMMANDS if command.text}
+            labels = {command.name: translate(command.text) for command in COMMANDS if command.text}
             self.preferences = window = PreferencesWindow(labels, self._window)
             window.changed.connect(self._set)
             window.reset_requested.connect(self._reset)

@@ -16,6 +16,7 @@ from desktop.views.settings.search import excerpt, marked
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.settings import SettingInfo
+from engine.units import number_text
 from engine.words import N_, _, in_sentence, translate
 
 __all__ = ["PRESET", "Row", "Source", "levels_words", "source_words", "value_words"]
@@ -60,12 +61,12 @@ def value_words(info: SettingInfo, value: Any) -> str:
     if isinstance(value, list | tuple):
         words = ", ".join(labels.get(each, str(each)) for each in value)
     elif isinstance(value, float):
-        words = f"{value:.6g}"
+        words = number_text(value, ".6g")
     else:
         words = labels.get(value, str(value)) if value is not None else _("not set")
     words = " ".join(words.split())
     unit = f" {info.unit}" if info.unit and isinstance(value, int | float) else ""
-    return (words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…") + unit if words else "empty"
+    return (words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…") + unit if words else _("empty")
 
 
 def levels_words(info: SettingInfo, levels: Sequence[tuple[str, Any]]) -> str:

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QDoubleSpinBox, QSlider, QVBoxLayout
 
 from desktop.views.settings.editor import Editor
 from engine.settings import SettingInfo
+from engine.units import number_text
 from engine.words import _
 
 __all__ = ["NumberEditor"]
@@ -35,7 +36,7 @@ class _NumberBox(QDoubleSpinBox):
         self.setSingleStep(info.step or 1)
 
     def textFromValue(self, value: float) -> str:
-        return self._words.get(value, f"{value:.{self.decimals()}f}")
+        return self._words.get(value, number_text(value, f".{self.decimals()}f"))
 
     def valueFromText(self, text: str) -> float:
         numbers = {word: number for number, word in self._words.items()}

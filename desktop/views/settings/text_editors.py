@@ -84,7 +84,7 @@ class OptionalNumberEditor(LineEditor):
 
     def __init__(self, info: SettingInfo) -> None:
         self._high = None if info.high is None else int(info.high)
-        super().__init__(info, r"\s*\d*\s*", "random")
+        super().__init__(info, r"\s*\d*\s*", _("random"))
 
     def parse(self, text: str) -> int | None:
         if not text.strip():

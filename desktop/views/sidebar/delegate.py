@@ -19,6 +19,7 @@ from desktop.items.chats.chat_list import (
 )
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.views.widgets.item_painting import HIGH, PAD, background, icon, line, side
+from engine.units import number_text
 
 __all__ = ["ChatListDelegate"]
 
@@ -91,7 +92,7 @@ class ChatListDelegate(QStyledItemDelegate):
         shape = "chevron-down" if index.data(OPEN_ROLE) else closed
         icon(painter, option, shape, QRect(left, middle - arrow // 2, arrow, arrow), muted)
         icon(painter, option, "folder", QRect(words.left() - step - 4, middle - step // 2, step, step), muted)
-        count = f"{index.data(COUNT_ROLE):,}"
+        count = number_text(index.data(COUNT_ROLE))
         wide = QFontMetrics(option.font).horizontalAdvance(count)
         line(painter, option, str(index.data()), words.adjusted(0, 0, -wide - 8, 0), text)
         line(

@@ -9,7 +9,7 @@ from typing import Any
 
 from desktop.blocks import THINKING_TAGS, Block, Kind, Tag, split_plain
 from desktop.items.chats.messages import MessageItem, author_label
-from desktop.store.attachments.message_format import split
+from desktop.store.attachments.message_format import note_text, split
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.intake import PAGE, PAGE_LINES, Intake, lines_end
 from desktop.views.transcript.rows import AFTER_HEADER, Row, RowKind, space_above
@@ -209,8 +209,8 @@ class MessageRows:
         files, end = split(text)
         ends = [*(start for start, _ in files[1:]), end]
         made = (
-            Row(RowKind.ATTACHMENT, self.item, f"{name} ({note})" if note else name, text[start:stop],
-            gap=0.3 if number else AFTER_HEADER,
+            Row(RowKind.ATTACHMENT, self.item, f"{name} ({note_text(note)})" if note else name,
+            text[start:stop], gap=0.3 if number else AFTER_HEADER,
                 ordinal=number, start=start)
             for number, ((start, name, note), stop) in enumerate(zip(((at, f.name, f.note) for at,
             f in files), ends, strict=True))

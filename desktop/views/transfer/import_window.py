@@ -22,6 +22,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
+from engine.units import number_text
 from engine.words import N_, _, ngettext, translate
 
 __all__ = ["ImportWindow", "summary"]
@@ -166,7 +167,7 @@ class ImportWindow(QDialog):
         self.trouble.setVisible(bool(report.trouble))
         for name, labels in self._numbers.items():
             count = getattr(report, name)
-            labels[0].setText(f"{count:,}")
+            labels[0].setText(number_text(count))
             for label in labels:
                 label.setVisible(bool(count))
         self.counts.setVisible(any(getattr(report, name) for name in self._numbers))

@@ -22,6 +22,7 @@ from engine.hub.client.offline import check_online
 from engine.hub.client.token import hub_token
 from engine.hub.download.pip_settings import PipSettings
 from engine.hub.download.transfer import retry_after
+from engine.units import size_text
 from engine.words import N_, _, translate
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -111,10 +112,10 @@ def _page(web: Web, url: str, about: str) -> tuple[Any, str]:
     if len(body) > MAX_PAGE_BYTES:
         raise DownloadError(
             _(
-                "{about}: {host} sent more than {max_page_bytes} MB, which cannot be the answer of a hub.",
+                "{about}: {host} sent more than {size}, which cannot be the answer of a hub.",
                 about=about,
                 host=_host(),
-                max_page_bytes=MAX_PAGE_BYTES >> 20,
+                size=size_text(MAX_PAGE_BYTES),
             )
         )
     try:

@@ -16,6 +16,7 @@ from typing import Any
 from engine.errors import DownloadError
 from engine.hub.client.http import Web
 from engine.hub.download.pip_settings import PipSettings
+from engine.units import size_text
 from engine.words import _
 
 MAX_PAGE_BYTES = 32 << 20
@@ -75,7 +76,7 @@ def links(web: Web, place: str, wheel: str) -> list[Link]:
         kind = response.headers.get_content_type()
         base = response.url
     if len(body) > MAX_PAGE_BYTES:
-        raise DownloadError(_("the index page is longer than 32 MB"))
+        raise DownloadError(_("the index page is longer than {size}", size=size_text(MAX_PAGE_BYTES)))
     if kind.endswith("json"):
         return _json_links(body, base, wheel)
     return _html_links(body.decode("utf-8", "replace"), base, wheel)

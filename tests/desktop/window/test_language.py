@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import threading
 import weakref
@@ -14,7 +15,8 @@ from PySide6.QtWidgets import QApplication, QComboBox, QWidget
 from shiboken6 import isValid
 
 from desktop.services.system import language
-from desktop.services.system.language import apply_language, language_for
+from desktop.services.system.language import apply_language, date_text, language_for, moment_text, time_text
+from engine.units import number_text, percent_text, size_text
 from engine.words import english, language_names, translate
 from tests.desktop.hand import Hand
 from tests.pseudo import pseudo_language
@@ -26,6 +28,13 @@ def hand(qtbot, tmp_path):
     found.load()
     yield found
     found.close()
+
+
+@pytest.fixture
+def english_after() -> Iterator[None]:
+    yield
+    apply_language(QApplication.instance(), "en")
+    QApplication.instance().setLayoutDirection(Qt.LayoutDirection.LeftToRight)
 
 
 def renew(hand: Hand) -> None:
@@ -93,14 +102,31 @@ def test_the_systems_language_is_used_where_there_is_a_catalogue(monkeypatch) ->
     assert language_for("system", ["sv-SE", "en-GB", "de-DE"]) == "en"
 
 
+@pytest.mark.parametrize(
+    ("code", "day", "number", "share", "size"),
+    [
+        ("en", "26 November 2026", "1,234.5", "50 %", "1.23 MB"),
+        ("de", "26. November 2026", "1.234,5", "50 %", "1,23 MB"),
+        ("es", "26 de noviembre de 2026", "1.234,5", "50 %", "1,23 MB"),
+        ("zh_CN", "2026年11月26日", "1,234.5", "50%", "1.23 MB"),
+        ("ja", "2026年11月26日", "1,234.5", "50%", "1.23 MB"),
+        ("ar", "26 نوفمبر 2026", "1,234.5", "\u206850\u2069%", "1.23 MB"),
+    ],
+)
+def test_dates_numbers_and_sizes_are_those_of_the_language(
+    qapp, english_after, code, day, number, share, size
+) -> None:
+    apply_language(qapp, code)
+    assert date_text(datetime.date(2026, 11, 26)) == day
+    assert number_text(1234.5, ",.1f") == number
+    assert percent_text(0.5) == share
+    assert size_text(1_230_000) == size
+    moment = datetime.datetime(2026, 11, 26, 14, 5, 9)
+    assert day in moment_text(moment.timestamp())
+    assert {"5", "9"} & set(time_text(moment.time(), seconds=True)) == {"5", "9"}
+
+
 # -- as the user does it: by the box in the Preferences
-
-
-@pytest.fixture
-def english_after() -> Iterator[None]:
-    yield
-    apply_language(QApplication.instance(), "en")
-    QApplication.instance().setLayoutDirection(Qt.LayoutDirection.LeftToRight)
 
 
 def language_box(hand: Hand) -> QComboBox:

@@ -1,6 +1,7 @@
 """Takes pictures of every page, pane, dialog, menu and state of the program, for review.
 
-    python -m tests.tools.pictures OUT [--only NAME ...] [--variants light,dark,large,narrow,rtl,2x] [--sheet]
+    python -m tests.tools.pictures OUT [--only NAME ...] [--variants light,dark,large,narrow,rtl,2x]
+        [--language CODE] [--sheet]
     python -m tests.tools.pictures --readme MODEL
 
 Each variant is a process over a fake model. Its pictures are OUT/VARIANT/NAME.png and, with --sheet, the
@@ -168,6 +169,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--only", nargs="*", default=[], help="pages whose names have one of these words in them"
     )
     parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument(
+        "--language", default="", help="the language's code, such as de (default: the system's)"
+    )
     parser.add_argument("--sheet", action="store_true", help="contact sheets beside the folders")
     parser.add_argument(
         "--readme",
@@ -192,6 +196,8 @@ def main(arguments: list[str] | None = None) -> int:
         if variant not in VARIANTS:
             parser.error(f"there is no variant {variant!r}: choose of {', '.join(VARIANTS)}")
         environment = {**os.environ, "QT_SCALE_FACTOR": "2" if variant == "2x" else "1"}
+        if given.language:  # as that of the system, which the program follows
+            environment |= {"LC_ALL": f"{given.language}.UTF-8", "LANGUAGE": given.language}
         command = [
             sys.executable,
             "-m",

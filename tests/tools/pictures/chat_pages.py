@@ -15,6 +15,7 @@ from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.composer.attachment_preview import AttachmentPreview
 from desktop.views.composer.saved_prompt_form import SavedPromptForm
 from desktop.views.transcript.tokens.row import TokenRow
+from engine.words import _
 from tests.tools.pictures.page_list import act, page, top
 from tests.tools.pictures.stage import Stage
 
@@ -158,11 +159,11 @@ def banner_info(stage: Stage) -> QWidget:
 
 @page
 def banner_warning(stage: Stage) -> QWidget:
-    words = (
+    words = _(
         "Inglenook ended unexpectedly the last time it ran, and the cause is unknown. Everything "
         "written until then was saved."
     )
-    return _banner(stage, words, "warning", offer=("Show report…", lambda: None))
+    return _banner(stage, words, "warning", offer=(_("Show report…"), lambda: None))
 
 
 @page
@@ -171,13 +172,13 @@ def banner_error(stage: Stage) -> QWidget:
         "The graphics card ran out of memory: choose a shorter context or a smaller model, then load it "
         "again."
     )
-    return _banner(stage, words, "error", offer=("Reload the model", lambda: None))
+    return _banner(stage, words, "error", offer=(_("Reload the model"), lambda: None))
 
 
 @page
 def drop_hint(stage: Stage) -> QWidget:
     stage.window.chat.banner.hide()
-    stage.window.drop_hint.cover("Drop the files here to attach them to your message")
+    stage.window.drop_hint.cover(_("Drop the files here to attach them to your message"))
     return stage.window
 
 
@@ -218,7 +219,9 @@ def attachment_preview(stage: Stage) -> QWidget:
 def too_long(stage: Stage) -> QWidget:
     stage.shut()
     words = "This message is 1,204 tokens too long: it has 5,300, the context holds 4,096."
-    stage.window.composer_controller.offers.offer("too long", words, "Trim to fit", lambda: None, "warning")
+    stage.window.composer_controller.offers.offer(
+        "too long", words, _("Trim to fit"), lambda: None, "warning"
+    )
     return stage.window
 
 
@@ -340,7 +343,7 @@ def sidebar_selection(stage: Stage) -> QWidget:
     shown = stage.window.sidebar.list
     shown.setFocus()
     shown.setCurrentIndex(shown.model().index(3, 0))
-    for _ in range(3):
+    for _step in range(3):
         QTest.keyClick(shown, Qt.Key.Key_Down, Qt.KeyboardModifier.ShiftModifier)
     return _side(stage)
 

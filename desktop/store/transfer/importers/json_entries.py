@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from engine.units import size_text
 from engine.words import _
 
 __all__ = ["MOST_BYTES", "Entry", "Flaw", "json_entries"]
@@ -217,7 +218,7 @@ class _Reader:
         if self._ended:
             raise _Bad(_("the file is incomplete"), len(self._buffer))
         if len(self._buffer) - self._at > self._most:
-            raise _Bad(_("it is larger than {most} MB", most=self._most >> 20), len(self._buffer))
+            raise _Bad(_("it is larger than {size}", size=size_text(self._most)), len(self._buffer))
         yield from self._fill()
 
     def _value(self, end: int) -> Any:

@@ -23,6 +23,7 @@ from desktop.store.transfer.importers.open_webui.database import chat_rows
 from desktop.store.transfer.importers.protocol import LineFormat, Note, Unreadable
 from desktop.store.transfer.importers.sources import TROUBLE, SourceFile, on_disk, opened, source_files
 from desktop.store.transfer.records import Broken, ConversationRecord, Event, LeftOut, Progress
+from engine.units import size_text
 from engine.words import N_, _, translate
 
 __all__ = ["import_conversations"]
@@ -147,7 +148,7 @@ class _Run:
     def _chat(self, data: bytes, name: str) -> Iterator[Event]:
         if len(data) > self.most_bytes:
             yield from self._flaw(
-                Broken(name, _("It is larger than {most_bytes} MB.", most_bytes=self.most_bytes >> 20))
+                Broken(name, _("It is larger than {size}.", size=size_text(self.most_bytes)))
             )
         else:
             yield from self._save(lambda note: read_chat(data, note), name)
@@ -193,10 +194,7 @@ class _Run:
             self._group.bytes += size
             if self._group.bytes > self.most_bytes:
                 yield from self._flaw(
-                    Broken(
-                        self._group.place,
-                        _("It is larger than {most_bytes} MB.", most_bytes=self.most_bytes >> 20),
-                    )
+                    Broken(self._group.place, _("It is larger than {size}.", size=size_text(self.most_bytes)))
                 )
                 self._group = None
             return

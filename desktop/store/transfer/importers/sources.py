@@ -20,6 +20,7 @@ from typing import IO
 
 from desktop.store.transfer.importers.protocol import Unreadable
 from engine.printable import one_line
+from engine.units import size_text
 from engine.words import _
 
 __all__ = ["TROUBLE", "SourceFile", "directory_size", "on_disk", "opened", "source_files"]
@@ -151,21 +152,21 @@ def _check_room(parts: list[tuple[SourceFile, Path]], folder: Path) -> None:
         if part.size > max(_FREELY, packed * _MOST_RATIO):
             raise Unreadable(
                 _(
-                    "the archive claims that {packed:,.1f} MB unpack to {size:,.0f} MB, which is "
+                    "the archive claims that {packed} unpack to {size}, which is "
                     "not plausible for chats; if you trust it, unpack it yourself and import the "
                     "file",
-                    packed=packed / 1000000.0,
-                    size=part.size / 1000000.0,
+                    packed=size_text(packed),
+                    size=size_text(part.size),
                 )
             )
     needed, free = sum(part.size for part, _unused in parts), shutil.disk_usage(folder).free
     if needed + _LEFT_FREE > free:
         raise Unreadable(
             _(
-                "unpacking it needs {needed:,.1f} GB, but the disk of {parent} has {free:,.1f} GB "
-                "free; free some space, or unpack it elsewhere and import the file",
-                needed=needed / 1000000000.0,
+                "unpacking it needs {needed}, but the disk of {parent} has {free} free; free some "
+                "space, or unpack it elsewhere and import the file",
+                needed=size_text(needed),
                 parent=folder.parent,
-                free=free / 1000000000.0,
+                free=size_text(free),
             )
         )

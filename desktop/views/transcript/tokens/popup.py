@@ -91,7 +91,7 @@ class AlternativeButton(QAbstractButton):
         painter.setFont(self._style.small_font)
         right = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight
         painter.drawText(
-            inner, int(right), "dropped" if dropped else isolated(percent(self.other.probability))
+            inner, int(right), _("dropped") if dropped else isolated(percent(self.other.probability))
         )
         painter.end()
 

@@ -19,6 +19,7 @@ from engine.backends.cuda.runtime.launcher import Launcher
 from engine.core import Loading
 from engine.errors import EngineError, NotEnoughMemory
 from engine.platform.garbage import gc_paused
+from engine.units import size_text
 from engine.words import _
 
 _cuda: Any = torch.cuda  # its events and streams have no type hints
@@ -62,12 +63,12 @@ def _translated(device: TorchDevice, needed: int = 0) -> Iterator[None]:
 
 
 def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
-    more = _("; {needed:.2f} GB more were needed", needed=needed / 1000000000.0) if needed else ""
+    more = _("; {needed} more were needed", needed=size_text(needed)) if needed else ""
     try:
         free = _(
-            "{free_memory:.2f} GB of {total_memory:.2f} GB free",
-            free_memory=device.free_memory() / 1000000000.0,
-            total_memory=device.total_memory / 1000000000.0,
+            "{free_memory} of {total_memory} free",
+            free_memory=size_text(device.free_memory()),
+            total_memory=size_text(device.total_memory),
         )
     except EngineError:
         free = _("too little free")

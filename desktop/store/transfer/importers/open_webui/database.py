@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from desktop.store.transfer.importers.json_entries import Entry, Flaw
+from engine.units import size_text
 from engine.words import _
 
 __all__ = ["MAGIC", "chat_rows", "has_chats"]
@@ -117,7 +118,7 @@ def _rows(
             value |= {name: _loaded(value[name]) for name in _JSON if name in value}
             value["folder"] = _path(folders, value.get("folder_id"))
         except (sqlite3.DataError, MemoryError):
-            yield Flaw(place, _("it is larger than {most_bytes} MB", most_bytes=most_bytes >> 20), done)
+            yield Flaw(place, _("it is larger than {size}", size=size_text(most_bytes)), done)
         except (ValueError, RecursionError) as error:
             yield Flaw(
                 place, _("its column “chat” does not hold a chat as JSON ({error})", error=error), done
