@@ -63,12 +63,14 @@ class DeltaMixer:
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         shape = self.recurrence.shape
-        mixed = ops.activate(self.convolution(ops, self.inputs(ops, x)), "silu")
+        # Products of one input next to each other, so that backends run them at once.
+        mixed, gate, decay, beta = (made(ops, x) for made in (self.inputs, self.gate, self.decay, self.beta))
+        mixed = ops.activate(self.convolution(ops, mixed), "silu")
         keys = shape.key_heads * shape.key_dim
         q, k, v = split(ops, mixed, [keys, keys, shape.value_heads * shape.value_dim])
         q, k = self.query_norm(ops, q), self.key_norm(ops, k)
-        y = self.recurrence(ops, (q, k, v), self.decay(ops, x), self.beta(ops, x))
-        return self.output(ops, ops.gated(self.gate(ops, x), self.norm(ops, y), "silu"), residual)
+        y = self.recurrence(ops, (q, k, v), decay, beta)
+        return self.output(ops, ops.gated(gate, self.norm(ops, y), "silu"), residual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,15 @@ class SeparateDeltaMixer:
     value_scale: float
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
+        products = [made(ops, x) for made in (*self.inputs, self.beta, self.gate, self.decay)]
         q, k, v = (
-            ops.activate(convolution(ops, made(ops, x)), "silu")
-            for made, convolution in zip(self.inputs, self.convolutions, strict=True)
+            ops.activate(convolution(ops, each), "silu")
+            for each, convolution in zip(products, self.convolutions, strict=False)
         )
+        beta, gate, decay = products[3:]
         q, k, v = self.query_norm(ops, q), self.key_norm(ops, k), scaled(ops, v, self.value_scale)
-        y = self.recurrence(ops, (q, k, v), self.decay(ops, x), self.beta(ops, x))
-        return self.output(ops, ops.gated(self.gate(ops, x), self.norm(ops, y), self.activation), residual)
+        y = self.recurrence(ops, (q, k, v), decay, beta)
+        return self.output(ops, ops.gated(gate, self.norm(ops, y), self.activation), residual)
 
 
 @dataclass(frozen=True, slots=True)

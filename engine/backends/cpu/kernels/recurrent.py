@@ -22,11 +22,13 @@ from engine.backends.cpu.codegen.simd import (
     F32,
     I64,
     VF32,
+    WIDE,
     const_vector,
     counted_loop,
     fma,
     intrinsic_function,
     load,
+    prefetch,
     splat,
     store,
 )
@@ -56,6 +58,8 @@ rows, where it is a matrix.
 VECTORS = 2
 COLUMNS = 16 * VECTORS
 UNROLLED = 4
+CHAINS = UNROLLED if WIDE else 2
+"""Sums of each vector, which hide the latency of additions: as many as there are registers for."""
 ZERO = np.float32(0)
 
 
@@ -137,7 +141,7 @@ def emit_said(b: ir.IRBuilder, state: Any, key: Any, count: Any, decayed: Decaye
         for u, i, number, row in _places(b, n):
             k = splat(b, load(b, b.add(key, number), F32))
             for v in range(VECTORS):
-                place = said[VECTORS * u + v]
+                place = said[VECTORS * (u % CHAINS) + v]
                 s = decayed(load(b, b.add(state, row), VF32, 64 * v), i, v)
                 b.store(fma(b, k, s, b.load(place)), place)
     return _totals(b, said, [const_vector(0.0)] * VECTORS)
@@ -148,15 +152,16 @@ def emit_update(
     y: Any, skipped: Sequence[Any],
 ) -> None:  # fmt: skip
     """A state decays and gets the product of the key and `change`; y is its product with the query, plus
-    `skipped`.
+    `skipped`. Prefetches the state that follows this one, the next tile's.
     """
-    sums = _cleared(b)
+    sums, following = _cleared(b), b.add(state, b.mul(count, ir.Constant(I64, 64 * VECTORS)))
     with counted_loop(b, b.udiv(count, ir.Constant(I64, UNROLLED))) as n:
         for u, i, number, row in _places(b, n):
             k = splat(b, load(b, b.add(key, number), F32))
             q = splat(b, load(b, b.add(query, number), F32))
             for v in range(VECTORS):
-                place = sums[VECTORS * u + v]
+                prefetch(b, b.add(following, row), 64 * v)
+                place = sums[VECTORS * (u % CHAINS) + v]
                 s = fma(b, k, change[v], decayed(load(b, b.add(state, row), VF32, 64 * v), i, v))
                 store(b, s, b.add(state, row), 64 * v)
                 b.store(fma(b, q, s, b.load(place)), place)
@@ -165,7 +170,7 @@ def emit_update(
 
 
 def _cleared(b: ir.IRBuilder) -> list[Any]:
-    sums = [cgutils.alloca_once(b, VF32) for _ in range(VECTORS * UNROLLED)]
+    sums = [cgutils.alloca_once(b, VF32) for _ in range(VECTORS * CHAINS)]
     for each in sums:
         b.store(const_vector(0.0), each)
     return sums
@@ -183,7 +188,7 @@ def _places(b: ir.IRBuilder, n: Any) -> Iterator[tuple[int, Any, Any, Any]]:
 def _totals(b: ir.IRBuilder, sums: Sequence[Any], firsts: Sequence[Any]) -> list[Any]:
     totals = []
     for v, total in enumerate(firsts):
-        for u in range(UNROLLED):
+        for u in range(CHAINS):
             total = b.fadd(total, b.load(sums[VECTORS * u + v]))
         totals.append(total)
     return totals
@@ -228,8 +233,9 @@ def linear_attention(args: int, step: int, tile: int, scratch: int) -> None:
     columns, here = min(COLUMNS, dv - COLUMNS * block), 4 * (head * dv + COLUMNS * block)
     key_work, query_work = scratch, scratch + 4 * padded
     value_work, y_work = scratch + 8 * padded, scratch + 8 * padded + 4 * COLUMNS
-    for i in range(2 * padded + 2 * COLUMNS):
-        st_f32(scratch + 4 * i, ZERO)
+    if padded != dk or columns != COLUMNS:
+        for i in range(2 * padded + 2 * COLUMNS):
+            st_f32(scratch + 4 * i, ZERO)
     q_stride, k_stride = ld_i64(args + 8 * L_Q_STRIDE), ld_i64(args + 8 * L_K_STRIDE)
     v_stride, beta_stride = ld_i64(args + 8 * L_V_STRIDE), ld_i64(args + 8 * L_BETA_STRIDE)
     beta, delta = ld_i64(args + 8 * L_BETA), ld_i64(args + 8 * L_DELTA)
