@@ -172,7 +172,7 @@ class Survey:
 
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
         """The spec of the matrix (rows, columns)."""
-        tensor = self._find(name, view.shape(rows, columns), rows * columns)
+        tensor = self._find(name, view.shape(rows, columns), rows * columns, small=view.vector)
         if tensor is None:
             return _Missing((rows, columns))
         matrix = view.of(tensor)
@@ -184,7 +184,7 @@ class Survey:
     def vector(self, name: str, *shape: int) -> Floats:
         """Ones of this shape, read-only, that take the memory of one number."""
         size = int(np.prod(shape, dtype=np.int64))
-        self._find(name, shape, size)
+        self._find(name, shape, size, small=True)
         self.bytes += 4 * size
         return np.broadcast_to(np.float32(1), shape)
 
@@ -202,7 +202,12 @@ class Survey:
                 )
             )
 
-    def _find(self, name: str, shape: tuple[int, ...], parameters: int) -> RawTensor | None:
+    def _find(
+        self, name: str, shape: tuple[int, ...], parameters: int, *, small: bool = False
+    ) -> RawTensor | None:
+        """The tensor of this shape. Small ones may have dimensions of 1 before it, which converters to GGUF
+        leave there or drop, as its other readers allow.
+        """
         tensor = self._tensors.get(name)
         if tensor is None:
             self.missing.append(name)
@@ -214,7 +219,7 @@ class Survey:
                     )
                 )
             return None
-        if tensor.shape != shape:
+        if tensor.shape != shape and not (small and _bare(tensor.shape) == _bare(shape)):
             raise BadCheckpoint(
                 _(
                     "The tensor {name} has the shape {shape}, but the headers state {shape_2}; the "
@@ -255,9 +260,14 @@ class Loader:
         return weight
 
     def vector(self, name: str, *shape: int) -> Floats:
-        values = self._tensors[name].dequantise()
+        values = self._tensors[name].dequantise().reshape(shape)
         self.bytes += values.nbytes
         return values
+
+
+def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape without the dimensions of 1 at its beginning."""
+    return shape[next((at for at, size in enumerate(shape) if size != 1), len(shape)) :]
 
 
 _EXPERTS = (".experts.", "_exps.", "moe.input_linear.", "moe.output_linear.")

@@ -29,7 +29,6 @@ HF_NAMES = replace(
 )  # fmt: skip
 GGUF_NAMES = replace(GGUF, latent=LATENT_GGUF)
 _METHODS = ("greedy", "group_limited_greedy")
-_GLM_FLASH_VOCABULARY = 154880
 
 
 def from_hf_2(keys: Keys) -> ModelConfig:
@@ -138,8 +137,9 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     shape: dict[str, Any] = gguf_decoder(
         keys, tensors, "deepseek2", interleaved=True, handled=GGUF_EXPERT_KEYS
     )
-    # The first files of V2 and of GLM-4.7-Flash do not say how experts are scored.
-    scores = "sigmoid" if shape["vocab_size"] == _GLM_FLASH_VOCABULARY else "softmax"
+    # The first files of V2 and of GLM-4.7-Flash do not say how experts are scored, nor do those of V3 from
+    # folders of transformers 5. V3 and GLM have a bias for the choice.
+    scores = "sigmoid" if any(name.endswith(".exp_probs_b.bias") for name in tensors) else "softmax"
     experts = gguf_experts(keys, shape, normalise=False, scores=scores)
     if experts is not None and experts.scores == "softmax":
         experts = replace(experts, group_best=1)

@@ -9,7 +9,7 @@ from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder
+from engine.models.headers.decoder import gguf_decoder, hf_decoder, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba, Multipliers
@@ -32,6 +32,7 @@ _LARGEST = 1e6
 def from_hf(keys: Keys) -> ModelConfig:
     """`FalconH1ForCausalLM`."""
     refuse_limited_steps(keys)
+    refuse_other_than_silu(keys)
     if not keys.has("num_key_value_heads"):
         keys = keys.over({"num_key_value_heads": 8})
     bias = keys.flag("attention_bias", False)

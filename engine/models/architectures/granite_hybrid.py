@@ -20,7 +20,13 @@ from engine.models.architectures.granite import (
     hf_multipliers,
 )
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_layer_types, recurrent_by_heads
+from engine.models.headers.decoder import (
+    gguf_decoder,
+    hf_decoder,
+    hf_layer_types,
+    recurrent_by_heads,
+    refuse_other_than_silu,
+)
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, MAMBA_GGUF, mamba_names
@@ -42,6 +48,7 @@ _MOST = 1 << 14
 def from_hf(keys: Keys) -> ModelConfig:
     """`GraniteMoeHybridForCausalLM`."""
     refuse_limited_steps(keys)
+    refuse_other_than_silu(keys)
     keys = keys.over({"num_local_experts": 8, "shared_intermediate_size": 1024})
     bias, shared = keys.flag("attention_bias", False), keys.integer("shared_intermediate_size", 1, 1 << 22)
     shape = hf_decoder(keys.replaced("intermediate_size", shared), bias=bias)

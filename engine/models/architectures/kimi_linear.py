@@ -12,7 +12,13 @@ from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.deepseek import HF_NAMES as LATENT_NAMES
 from engine.models.config import Experts, ModelConfig
-from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_layer_types, recurrent_by_heads
+from engine.models.headers.decoder import (
+    MAX_LAYERS,
+    gguf_decoder,
+    hf_layer_types,
+    recurrent_by_heads,
+    refuse_other_than_silu,
+)
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
@@ -44,6 +50,7 @@ _MOST = 1 << 14
 def from_hf(keys: Keys) -> ModelConfig:
     """`KimiLinearForCausalLM`, under the makers' keys or those of transformers 5."""
     keys = _one_name(keys)
+    refuse_other_than_silu(keys)
     shape = hf_latent_decoder(
         keys, (512, 1536), (128, 64, 128), rms_norm_eps=1e-5, max_position_embeddings=1 << 20,
         num_key_value_heads=32,

@@ -8,24 +8,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.mamba2 import NO_ATTENTION, without_attention
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import (
     gguf_decoder,
     gguf_layers_with,
-    hf_activation,
     hf_decoder,
     hf_shape,
     recurrent_by_heads,
+    refuse_other_than_silu,
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, SCAN_GGUF, scan_names, with_experts
 from engine.models.recurrent_config import SelectiveScan
 from engine.tensors import RawTensor
-from engine.words import _
 
 HF_NAMES = replace(
     HF, embed="backbone.embeddings", norm="backbone.norm_f", layer="backbone.layers.{}.",
@@ -42,7 +40,7 @@ _MOST, _CHANNELS, _CONTEXT = 1 << 14, 1 << 20, 1 << 20
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`MambaForCausalLM` and `FalconMambaForCausalLM`."""
-    _only_silu(keys)
+    refuse_other_than_silu(keys)
     falcon = hf_falcon(keys)
     width = keys.integer("hidden_size", 1, 1 << 20)
     # Falcon Mamba's `expand` is not the one that its weights have.
@@ -78,7 +76,7 @@ def _alone(shape: dict[str, Any], scan: SelectiveScan) -> ModelConfig:
 
 def from_hf_jamba(keys: Keys) -> ModelConfig:
     """`JambaForCausalLM`."""
-    _only_silu(keys)
+    refuse_other_than_silu(keys)
     keys = keys.over({"num_experts": 16, "num_experts_per_tok": 2, "num_key_value_heads": 8})
     shape = hf_decoder(keys, bias=False, max_position_embeddings=262_144)
     layers = range(shape["layers"])
@@ -126,17 +124,6 @@ def _gguf_scan(keys: Keys, norms: str, eps: float) -> SelectiveScan:
 
 def _rank(keys: Keys, name: str, width: int) -> int:
     return -(-width // 16) if keys.raw(name) in (None, "auto") else keys.integer(name, 1, _MOST)
-
-
-def _only_silu(keys: Keys) -> None:
-    if hf_activation(keys) != "silu":
-        raise UnsupportedModel(
-            _(
-                "The model's Mamba layers have the activation {text!r}; only silu is supported. "
-                "Choose another model.",
-                text=keys.text("hidden_act"),
-            )
-        )
 
 
 MAMBA = Architecture(

@@ -8,11 +8,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_activation, hf_decoder, hf_layer_types, hf_shape
+from engine.models.headers.decoder import (
+    gguf_decoder,
+    hf_decoder,
+    hf_layer_types,
+    hf_shape,
+    refuse_other_than_silu,
+)
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
 from engine.models.recurrent_config import Mamba
@@ -35,14 +41,7 @@ NO_ATTENTION = {"num_attention_heads": 1, "head_dim": 2, "intermediate_size": 1}
 def from_hf(keys: Keys) -> ModelConfig:
     """`Mamba2ForCausalLM`."""
     refuse_limited_steps(keys)
-    if hf_activation(keys) != "silu":
-        raise UnsupportedModel(
-            _(
-                "The model's Mamba layers have the activation {text!r}; only silu is supported. "
-                "Choose another model.",
-                text=keys.text("hidden_act"),
-            )
-        )
+    refuse_other_than_silu(keys)
     shape = hf_shape(
         Keys({**keys.source, **NO_ATTENTION, "num_key_value_heads": 1}, "config.json"), "layer_norm_epsilon",
         layer_norm_epsilon=1e-5, max_position_embeddings=_CONTEXT,
@@ -91,6 +90,7 @@ def _alone(shape: dict[str, Any], mamba: Mamba) -> ModelConfig:
 def from_hf_bamba(keys: Keys) -> ModelConfig:
     """`BambaForCausalLM`."""
     refuse_limited_steps(keys)
+    refuse_other_than_silu(keys)
     absent: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}
     shape = hf_decoder(
         keys, bias=keys.flag("attention_bias", False), mlp_bias=keys.flag("mlp_bias", False), share=0.5,

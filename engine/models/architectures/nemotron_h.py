@@ -11,7 +11,13 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
 from engine.models.config import Experts, ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_activation, hf_layer_types, hf_shape
+from engine.models.headers.decoder import (
+    gguf_decoder,
+    hf_activation,
+    hf_layer_types,
+    hf_shape,
+    refuse_other_than_silu,
+)
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.layers.rope import RopeConfig
@@ -47,6 +53,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     keys = keys.over({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8, "intermediate_size": 21504})
     kinds = _kinds(keys)
     refuse_limited_steps(keys)
+    refuse_other_than_silu(keys, "mamba_hidden_act")
     shape = hf_shape(
         keys.replaced("num_hidden_layers", len(kinds)), "layer_norm_epsilon", head_dim=128,
         max_position_embeddings=4096,

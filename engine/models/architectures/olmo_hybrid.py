@@ -10,7 +10,7 @@ from dataclasses import replace
 from engine.models.architecture import Architecture
 from engine.models.architectures.olmo2 import HF_NAMES as OLMO_NAMES
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import hf_decoder, hf_layer_types
+from engine.models.headers.decoder import hf_decoder, hf_layer_types, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.names import RecurrentNames, TensorNames
 from engine.models.recurrent_config import SeparateDelta
@@ -31,6 +31,7 @@ _MOST, _NORM_EPS = 1 << 14, 1e-5
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`OlmoHybridForCausalLM`, without rope if its base is null."""
+    refuse_other_than_silu(keys)
     bias = keys.flag("attention_bias", False)
     shape = hf_decoder(keys, bias=bias, max_position_embeddings=65536)
     layers, heads = shape["layers"], shape["heads"]

@@ -17,6 +17,7 @@ from engine.models.headers.decoder import (
     hf_decoder,
     hf_layer_types,
     recurrent_by_heads,
+    refuse_other_than_silu,
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS
 from engine.models.headers.keys import Keys
@@ -75,6 +76,7 @@ def from_hf_next(keys: Keys) -> ModelConfig:
 
 
 def _from_hf(keys: Keys) -> ModelConfig:
+    refuse_other_than_silu(keys)
     shape = hf_decoder(
         keys, bias=keys.flag("attention_bias", False), share=0.25, head_dim=256, max_position_embeddings=32768
     )

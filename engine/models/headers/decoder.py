@@ -101,6 +101,18 @@ def hf_activation(keys: Keys, name: str = "hidden_act", default: str = "silu") -
     return HF_ACTIVATIONS[found]
 
 
+def refuse_other_than_silu(keys: Keys, name: str = "hidden_act") -> None:
+    """Raises `UnsupportedModel` where recurrent layers have another activation than silu."""
+    if hf_activation(keys, name) != "silu":
+        raise UnsupportedModel(
+            _(
+                "The model's recurrent layers have the activation {text!r}; only silu is supported. "
+                "Choose another model.",
+                text=keys.text(name),
+            )
+        )
+
+
 _GGUF_ALTERING = (
     "expert_count", "expert_shared_count", "attention.scale", "attention.clamp_kqv",
     "attention.max_alibi_bias", "attention.temperature_scale", "attn_logit_softcapping",
@@ -281,15 +293,7 @@ def layer_kinds(keys: Keys, layers: int) -> tuple[str, ...] | None:
 
 
 def head_dimension(keys: Keys, name: str, width: int, heads: int, default: int | None = None) -> int:
-    """The head dimension under `name`, else `default`, else width / heads. Raises `BadCheckpoint`."""
-    if keys.raw(name) is None and default is None and width % heads:
-        raise BadCheckpoint(
-            _(
-                "The model's width {width} is not a multiple of its {heads} heads; the file is damaged.",
-                width=width,
-                heads=heads,
-            )
-        )
+    """The head dimension under `name`, else `default`, else width // heads. Raises `BadCheckpoint`."""
     return keys.integer(name, 2, 1 << 12, default or width // heads)
 
 

@@ -106,7 +106,7 @@ def per_layer_embedding(
     sum of both is divided by sqrt(2). Here the norm's epsilon stands for the division before it.
     """
     columns, rows, view = config.layers * second.width, np.arange(config.vocab_size), WHOLE
-    if second.vocab_size < config.vocab_size:
+    if second.vocab_size != config.vocab_size:
         order = np.where(rows < second.vocab_size, rows, 0)
         view = View(order=order, stored_rows=second.vocab_size)
     weight = source.vector(names.per_layer_norm + ".weight", second.width)

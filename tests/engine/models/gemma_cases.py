@@ -172,6 +172,7 @@ GEMMA_CASES = (
                 if name not in ("layer_types", "activation_sparsity_pattern", "rope_parameters")
             },
             "num_hidden_layers": 10, "num_kv_shared_layers": 2, "tie_word_embeddings": False,
+            "vocab_size_per_layer_input": 350,
         },
         variant="default kinds of layers and ropes, untied",
     ),

@@ -58,7 +58,8 @@ def expert_keys(config: Config) -> dict[str, Any]:
         "expert_feed_forward_length": config["moe_intermediate_size"],
         "expert_weights_scale": float(config["routed_scaling_factor"]),
         "expert_weights_norm": bool(config["norm_topk_prob"]) and sigmoid,
-        "expert_gating_func": 2 if sigmoid else 1, "expert_group_count": config.get("n_group"),
+        "expert_gating_func": {"deepseek_v2": 1, "deepseek_v3": 2}.get(config["model_type"]),
+        "expert_group_count": config.get("n_group"),
         "expert_group_used_count": config.get("topk_group"),
         "leading_dense_block_count": kinds.count("dense") or config.get("first_k_dense_replace", 0),
     }  # fmt: skip

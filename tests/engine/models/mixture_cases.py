@@ -233,13 +233,6 @@ def ernie_moe_keys(config: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ernie_moe_tensors(config: Config, tensors: Tensors) -> Tensors:
-    return {
-        name: values.reshape(-1) if "correction" in name else values
-        for name, values in bias_of_choice(config, tensors).items()
-    }
-
-
 ERNIE_MOE: dict[str, Any] = {
     **SMALL, "moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 40, "moe_num_shared_experts": 2,
     ROPE: {"rope_type": "default", "rope_theta": 700.0},
@@ -296,7 +289,7 @@ MIXTURE_CASES = (
     ),
     Case(
         "Qwen 2 mixture of experts", "biases, weights as they come, a gated shared expert", "qwen2_moe",
-        {**SMALL, **SHARING}, GgufForm("qwen2moe", keys=qwen_moe_keys, change=qwen_moe_tensors),
+        {**SMALL, **SHARING}, GgufForm("qwen2moe", keys=qwen_moe_keys),  # the vector in two dimensions
         older={"layer_types": ABSENT},
     ),
     Case(
@@ -387,7 +380,7 @@ MIXTURE_CASES = (
     ),
     Case(
         "ERNIE 4.5 mixture of experts", "ERNIE 4.5 with experts and shared ones after a dense first layer",
-        "ernie4_5_moe", ERNIE_MOE, GgufForm("ernie4_5-moe", keys=ernie_moe_keys, change=ernie_moe_tensors),
+        "ernie4_5_moe", ERNIE_MOE, GgufForm("ernie4_5-moe", keys=ernie_moe_keys, change=bias_of_choice),
     ),
     Case(
         "ERNIE 4.5 mixture of experts", "", "ernie4_5_moe",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
 from tests.engine.models.gguf_form import GgufForm
 from tests.engine.models.mixture_cases import in_stacks
@@ -45,6 +47,22 @@ def transposed(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     }
 
 
+def not_interleaved(config: Config, tensors: Tensors) -> Tensors:
+    """Queries and keys for rope that is not interleaved, of the first half of each head."""
+    heads = (config["num_attention_heads"], config["num_key_value_heads"])
+    out = dict(tensors)
+    for name, values in tensors.items():
+        if ".q_proj." in name or ".k_proj." in name:
+            parts = values.reshape(heads[".k_proj." in name], 2, -1, *values.shape[1:])
+            turned = np.concatenate([parts[:, :1, ::2], parts[:, :1, 1::2]], axis=2)
+            out[name] = np.concatenate([turned, parts[:, 1:]], axis=1).reshape(values.shape)
+    return out
+
+
+GLM_4V_GGUF = GgufForm(
+    "glm4", keys=lambda config: {"rope.dimension_sections": [2, 1, 1, 0]}, change=not_interleaved
+)
+
 PICTURED_CASES = (
     Case(
         "Qwen 2 and 2.5", "", "qwen2", {**SMALL, ROPE: PLAIN},
@@ -75,7 +93,7 @@ PICTURED_CASES = (
     Case(
         "GLM-4", "", "glm4",
         {**SMALL, "head_dim": 16, "attention_bias": True, ROPE: {**SECTIONS, "partial_rotary_factor": 0.5}},
-        variant="in GLM-4.1V",
+        GLM_4V_GGUF, "in GLM-4.1V",
         publish=named("Glm4vForConditionalGeneration", "glm4v", "glm4v_text"),
     ),
 )  # fmt: skip

@@ -108,7 +108,7 @@ GPT_OSS = {
 QWEN_GEMMA_CASES = (
     Case("Qwen 2 and 2.5", "biases on queries, keys and values", "qwen2", SMALL, GgufForm("qwen2")),
     Case("Qwen 2 and 2.5", "", "qwen2", {**SMALL, **WINDOWED, "max_window_layers": 1,
-    "tie_word_embeddings": True}, None,
+    "tie_word_embeddings": True, "num_attention_heads": 6}, None,  # six heads of ten dimensions
          "a window from layer 1 on", older={"layer_types": ABSENT}),
     Case("Qwen 3", "norms of queries and keys", "qwen3", {**SMALL, "head_dim": 24}, GgufForm("qwen3")),
     Case("Qwen 3", "", "qwen3", {**SMALL, **WINDOWED, "head_dim": 24, "max_window_layers": 2,

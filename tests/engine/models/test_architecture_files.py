@@ -18,7 +18,13 @@ from engine.errors import UnsupportedModel
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
 from tests.engine.models.all_cases import BY_NAME
-from tests.engine.models.architectures import cached_logits, ids, write_case_gguf, write_checkpoint
+from tests.engine.models.architectures import (
+    cached_logits,
+    ids,
+    transformers_config,
+    write_case_gguf,
+    write_checkpoint,
+)
 from tests.engine.models.oracle import SixteenBits, load, logits
 from tests.engine.models.qwen_gemma_cases import GEMMA_3_SETTINGS, GPT_OSS
 from tests.tiny import write_tokenizer
@@ -231,3 +237,24 @@ def test_llama_4_of_several_experts_for_a_token_is_refused(tmp_path: Path) -> No
     write_config(folder, config | {"num_experts_per_tok": 2})
     with pytest.raises(UnsupportedModel, match="uses 2 experts for each token"):
         load(folder)
+
+
+RECURRENT = {
+    "Qwen 3.5": "Qwen3_5ForCausalLM", "Qwen3-Next": "Qwen3NextForCausalLM", "Mamba": "MambaForCausalLM",
+    "Granite 4": "GraniteMoeHybridForCausalLM", "Falcon-H1": "FalconH1ForCausalLM",
+    "Nemotron-H": "NemotronHForCausalLM", "Kimi Linear": "KimiLinearForCausalLM", "Jamba": "JambaForCausalLM",
+    "OLMo Hybrid": "OlmoHybridForCausalLM", "Bamba": "BambaForCausalLM", "Mamba-2": "Mamba2ForCausalLM",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_with_another_activation_are_refused(tmp_path: Path, name: str) -> None:
+    """Convolutions before states have the model's activation, which kernels know as silu alone."""
+    config = transformers_config(BY_NAME[name]).to_dict() | {"architectures": [RECURRENT[name]]}
+    key = "mamba_hidden_act" if name == "Nemotron-H" else "hidden_act"
+    save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    write_config(tmp_path, config)
+    assert read_config(open_checkpoint(tmp_path)).recurrent is not None
+    write_config(tmp_path, config | {key: "gelu"})
+    with pytest.raises(UnsupportedModel, match="recurrent layers have the activation 'gelu'"):
+        read_config(open_checkpoint(tmp_path))
