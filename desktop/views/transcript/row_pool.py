@@ -192,6 +192,19 @@ class RowPool:
                 widget.setParent(None)
                 widget.deleteLater()
 
+    def put_in_order(self) -> None:
+        """Bring the widgets into the order of their rows among their siblings: a screen reader takes its
+        order from that, and widgets from the pool are older or younger than their neighbours.
+        """
+        widgets = [self.live[row] for row in sorted(self.live, key=lambda row: row.index)]
+        place = {widget: number for number, widget in enumerate(widgets)}
+        parent = widgets[0].parentWidget() if widgets else None
+        now = [place[child] for child in parent.children() if child in place] if parent is not None else []
+        if now == sorted(now):
+            return
+        for widget, above in zip(widgets[-2::-1], widgets[:0:-1], strict=True):
+            widget.stackUnder(above)  # what lies over the rows stays there
+
     def widgets(self) -> Iterable[QWidget]:
         """All live row widgets."""
         return self.live.values()

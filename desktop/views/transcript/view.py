@@ -9,6 +9,7 @@ from time import perf_counter
 
 from PySide6.QtCore import QEvent, QPoint, Qt, Signal, Slot
 from PySide6.QtGui import (
+    QAccessible,
     QContextMenuEvent,
     QFont,
     QHideEvent,
@@ -98,6 +99,7 @@ class TranscriptView(QAbstractScrollArea):
         self._flush = debounce(self, self.flush)
         self._flush.setTimerType(Qt.TimerType.PreciseTimer)
         self._warm_up = debounce(self, self._prepare, _WARM_UP_MS)
+        self._order = debounce(self, self.pool.put_in_order, _WARM_UP_MS)
         self._due.connect(self._on_due, Qt.ConnectionType.QueuedConnection)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -243,6 +245,8 @@ class TranscriptView(QAbstractScrollArea):
             self.selection.check()
             value = self.pool.arrange(plan)
         self.scrolling.end(value)
+        if QAccessible.isActive():
+            self._order.start()  # when the reader pauses: moving widgets paints them again
         # what is not ready comes with the next frame, also when the reader scrolls
         self._last = perf_counter()
         if self.pool.unfinished:

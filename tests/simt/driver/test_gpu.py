@@ -227,7 +227,7 @@ def test_errors_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         device.synchronize()
     made.torch.failing = error("CUDA error: out of memory", 2)
-    with pytest.raises(NotEnoughMemory, match=r"0\.54 GB of 1\.07 GB free; 2\.00 GB more were needed; close"):
+    with pytest.raises(NotEnoughMemory, match=r"537 MB of 1\.07 GB free; 2 GB more were needed; close"):
         device.pinned(2 * 10**9)
     made.torch.failing = None
     for failure, kind, words in (

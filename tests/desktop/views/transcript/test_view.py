@@ -537,3 +537,22 @@ def test_text_is_painted_together_with_what_changes_with_it(
     model.append_text(2, " and two")
     qtbot.waitUntil(lambda: {"arranged", "painted"} <= set(reported))
     assert reported == ["arranged", "painted"]
+
+
+def test_a_screen_reader_finds_the_rows_in_reading_order(show: Show) -> None:
+    """Rows take widgets from a pool while the reader scrolls: their order among the children follows."""
+    view, _model = show(long_chat())
+    bar = view.verticalScrollBar()
+    for value in (bar.maximum(), bar.maximum() // 2, 0, bar.maximum() // 3):
+        bar.setValue(value)
+        view.flush()
+    live = sorted(view.pool.live.items(), key=lambda pair: pair[0].index)
+    widgets = [widget for _row, widget in live]
+    over = [child for child in view.viewport().children() if child not in widgets and child.isWidgetType()]
+    placed = [child for child in view.viewport().children() if child in widgets]
+    assert placed != widgets  # else nothing is tested here
+    above = [child for child in over if child.isVisible()]
+    view.pool.put_in_order()
+    children = view.viewport().children()
+    assert [child for child in children if child in widgets] == widgets
+    assert all(children.index(child) > children.index(widgets[-1]) for child in above)

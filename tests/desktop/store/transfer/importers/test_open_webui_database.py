@@ -77,7 +77,7 @@ def test_a_broken_row_is_reported_and_harms_no_other(database: Database, tmp_pat
     assert [reason.partition(" (")[0] for _, reason in reported[:3]] == [
         "Its column “chat” does not hold a chat as JSON"
     ] * 3
-    assert reported[3][1] == "It is larger than 2 MB."
+    assert reported[3][1] == "It is larger than 2.1 MB."
 
 
 def test_a_foreign_or_damaged_database_is_reported(database: Database, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_an_entry_that_is_too_large(database: Database, tmp_path: Path) -> None:
     entries = [files.chatgpt(1), files.chatgpt(2, "x" * 3_000_000), files.chatgpt(3)]
     events = run(database, written(tmp_path / "a", entries), most_bytes=1 << 20)
     assert [event.title for event in imported(events)] == ["Sky 1", "Sky 3"]
-    assert [event.reason for event in broken(events)] == ["It is larger than 1 MB."]
+    assert [event.reason for event in broken(events)] == ["It is larger than 1.05 MB."]
 
 
 def test_a_damaged_archive(database: Database, tmp_path: Path) -> None:

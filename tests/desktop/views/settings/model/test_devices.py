@@ -51,10 +51,10 @@ def test_words() -> None:
         "No NVIDIA driver was found on this machine. Models run on the processor.",
         False,
     )
-    assert device_note(ONE, "auto") == ("NVIDIA H200: 139.0 of 150.0 GB free.", False)
+    assert device_note(ONE, "auto") == ("NVIDIA H200: 139 GB of 150 GB free.", False)
     assert (
         device_note(TWO, "auto")[0]
-        == "NVIDIA L4 (GPU 0): 20.0 of 24.0 GB free, NVIDIA L4 (GPU 1): 23.0 of 24.0 GB free."
+        == "NVIDIA L4 (GPU 0): 20 GB of 24 GB free, NVIDIA L4 (GPU 1): 23 GB of 24 GB free."
     )
     assert device_note(ONE, "cuda:3")[1]
     assert device_note(NONE, "cuda")[1]
