@@ -1,4 +1,4 @@
-"""A few rows times integer weights: blocks are multiplied as they are unpacked, without a packed panel.
+"""A few rows of a large batch: blocks are multiplied as they are unpacked, without a packed panel.
 
 For up to some 60 rows with AVX-512, and 30 without, writing a panel and reading it again costs more than
 unpacking each block once for every 8 or 4 rows.
@@ -7,7 +7,7 @@ unpacking each block once for every 8 or 4 rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from llvmlite import ir
 from numba.core import types
@@ -29,7 +29,8 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, add_scaled
 from engine.backends.cpu.kernels.packed_activations import FEATURES
-from engine.backends.cpu.layouts.layout import IntegerLayout, prefetch_lines
+from engine.backends.cpu.layouts.layout import CHAINS, IntegerLayout, WeightLayout, prefetch_lines
+from engine.backends.cpu.layouts.plain import Plain
 
 FEW_ROWS = 48 if WIDE else 24
 """A large batch of at most this many rows takes no panel."""
@@ -101,6 +102,23 @@ def _direct(weight_layout: IntegerLayout, form: PanelFormat, rows: int) -> Any:
     return intrinsic_function(name, types.void, (types.int64,) * 7, emit)
 
 
+def _direct_floats(weight_layout: Plain, rows: int) -> Any:
+    """The same for plain numbers, x float32: the additions of `gemm.panel_tile`, in its order."""
+
+    def emit(b: ir.IRBuilder, *arguments: Any) -> None:
+        tile, blocks, x, x_stride, here, y, y_stride = arguments
+        outputs = OutputTile(b, 1, row_addresses(b, y, y_stride, rows, here))
+        x_rows = row_addresses(b, x, x_stride, rows, here)
+        with counted_loop(b, blocks) as i:
+            block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
+            offset = b.mul(i, ir.Constant(I64, 4 * weight_layout.unit))
+            weight_layout.emit_dot(b, block, [b.add(row, offset) for row in x_rows], outputs.sums)
+        outputs.write()
+
+    name = f"direct_{weight_layout.name}_{rows}"
+    return intrinsic_function(name, types.void, (types.int64,) * 7, emit)
+
+
 def _few_rows_template(
     tile: int, blocks: int, x: int, x_stride: int, rows: int, y: int, y_stride: int
 ) -> None:
@@ -116,12 +134,19 @@ def _few_rows_template(
             r += STEP_SMALL
 
 
-def few_rows_kernel(weight_layout: IntegerLayout, form: PanelFormat) -> Any:
-    """The template filled in for a layout and its panel format."""
-    big, small = (_direct(weight_layout, form, rows) for rows in ROW_STEPS)
+def few_rows_kernel(weight_layout: WeightLayout, form: PanelFormat | None) -> Any:
+    """The template filled in for a layout and its panel format. Plain numbers (None) have one where a row's
+    dot product is one chain of additions, as in a panel; None for others.
+    """
+    if form is not None:
+        big, small = (_direct(cast(IntegerLayout, weight_layout), form, rows) for rows in ROW_STEPS)
+    elif isinstance(weight_layout, Plain) and CHAINS == 1:
+        big, small = (_direct_floats(weight_layout, rows) for rows in ROW_STEPS)
+    else:
+        return None
     return specialise(
         _few_rows_template,
-        f"few_rows_{form.name}_{weight_layout.name}",
+        f"few_rows_{'floats' if form is None else form.name}_{weight_layout.name}",
         direct_big=big,
         direct_small=small,
         STEP_BIG=ROW_STEPS[0],

@@ -10,7 +10,7 @@ take them in 16 bits (`packed_activations`), or, in large batches and if the set
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from llvmlite import ir
 from numba.core import types
@@ -253,12 +253,13 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
     }
     few = {}
     for each in {bits, 16} if PAIRS_FROM <= SMALL_BATCH else {bits}:
-        if (form := panel_format_of(weight_layout, each)) is not None:
-            few[each] = jit(direct.few_rows_kernel(cast(IntegerLayout, weight_layout), form), words(7))
+        kernel = direct.few_rows_kernel(weight_layout, panel_format_of(weight_layout, each))
+        if kernel is not None and (each == bits or weight_layout.integer):
+            few[each] = jit(kernel, words(7))
     small = specialise(
         _small_batch_template,
         f"small_batch_{weight_layout.name}",
-        dots=jit(dots_kernel(weight_layout, few.get(16)), words(6)),
+        dots=jit(dots_kernel(weight_layout, few.get(16) if weight_layout.integer else None), words(6)),
         **constants,
     )
     large = _large_batch(weight_layout, jit, bits, constants, few.get(bits))
@@ -315,8 +316,8 @@ def _large_batch(
         unpack=kind["unpack"],
         wide_rows=rows_of[kind["vectors"]],
         thin_rows=rows_of[1],
-        few_rows=few or rows_of[1],  # not called without: no number of rows is few for float32
-        FEW_ROWS=direct.FEW_ROWS if form is not None else 0,
+        few_rows=few or rows_of[1],  # not called without: then no number of rows is few
+        FEW_ROWS=direct.FEW_ROWS if few is not None else 0,
         PANEL_BYTES=kind["panel_bytes"],
         X_BYTES=kind["x_bytes"],
         X_UNIT=kind["x_unit"],
