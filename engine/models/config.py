@@ -46,6 +46,8 @@ class Experts:
     """Whether the sigmoid of a router of its own multiplies what the shared expert makes."""
     weighs_input: bool = False
     """Whether the weight multiplies what goes into an expert instead of what comes out (Llama 4)."""
+    early: bool = False
+    """Whether the router reads the layer's input, before attention and any norm (SmallThinker)."""
     beside: bool = False
     """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
 

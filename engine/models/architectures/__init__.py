@@ -76,6 +76,7 @@ from engine.models.architectures.qwen1 import QWEN
 from engine.models.architectures.qwen3_5 import QWEN_3_5, QWEN_3_5_MIXTURE, QWEN_3_NEXT
 from engine.models.architectures.rwkv7 import ARWKV_7, RWKV_7
 from engine.models.architectures.seed_oss import SEED_OSS
+from engine.models.architectures.smallthinker import SMALL_THINKER
 from engine.models.architectures.smollm3 import SMOLLM3
 from engine.models.architectures.stablelm import STABLELM
 from engine.models.architectures.starcoder2 import STARCODER2
@@ -93,6 +94,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     INTERNLM3, EXAONE_3, EXAONE_MIXTURE, MISTRAL_4, MAMBA_2, BAMBA, HELIUM, OLMO, CWM, JAIS_2, BITNET,
     QWEN, BAICHUAN, ORION, XVERSE, MAMBA, JAMBA,
     TRINITY, LFM3, SOLAR_OPEN, HUNYUAN_3, GRANITE_SLIDING, HYPER_CLOVA, VAULT_GEMMA, YOUTU, MELLUM,
-    FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID, NEMOTRON_NAS, RWKV_7, ARWKV_7,
+    FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID, NEMOTRON_NAS, RWKV_7, ARWKV_7, SMALL_THINKER,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING,
 )  # fmt: skip

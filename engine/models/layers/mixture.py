@@ -38,6 +38,7 @@ def mixture(
         config.activation,
         _correction(source, names, experts, at),
         weighs_input=experts.weighs_input,
+        early=experts.early,
     )
 
 

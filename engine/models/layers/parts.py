@@ -173,7 +173,7 @@ class Mixture:
     Experts without `gate` are `PlainMlp`s. `correction` and `scales` are the `bias` and `scales` of
     `Ops.route`. What the `shared` expert makes of every row is added (arXiv 2401.06066), times the sigmoid of
     `shared_gate` (E -> 1) if there is one. With `weighs_input` the weight of a row's only expert multiplies
-    its input instead of its result.
+    its input instead of its result. With `early` the router's input is the whole block's, before any norm.
     """
 
     router: Linear
@@ -187,6 +187,7 @@ class Mixture:
     shared: GatedMlp | PlainMlp | None = None
     shared_gate: Linear | None = None
     weighs_input: bool = False
+    early: bool = False
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
         return self.routed(ops, x, self.router(ops, x), residual)
@@ -241,6 +242,8 @@ class Block:
     attention_again: Norm | None = None
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
+        if isinstance(self.mlp, Mixture) and self.mlp.early:
+            return self._routed_early(ops, x, tables, self.mlp)
         if self.parallel:
             assert self.attention is not None
             assert self.mlp is not None
@@ -251,6 +254,13 @@ class Block:
             return self._summed(ops, x, tables)
         x = x if self.attention is None else self._mixed(ops, x, tables, self.attention)
         return x if self.mlp is None else self._fed_forward(ops, x, self.mlp)
+
+    def _routed_early(self, ops: Ops, x: Array, tables: RopeTables, mlp: Mixture) -> Array:
+        assert self.attention is not None
+        assert self.mlp_norm is not None
+        logits = mlp.router(ops, x)
+        x = self._mixed(ops, x, tables, self.attention)
+        return mlp.routed(ops, self.mlp_norm(ops, x), logits, x)
 
     def _summed(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
         assert self.attention is not None
