@@ -54,11 +54,13 @@ def freeze(release: Release) -> None:
 
 def forget_scripts(inside: Path) -> None:
     """Take the scripts of packages out of their lists of files: they are not inside, and their hashes are
-    others in each environment.
+    others in each environment; and pip's note of the folder that this program was installed from.
     """
+    for note in inside.glob("*.dist-info/direct_url.json"):
+        note.unlink()
     for record in inside.glob("*.dist-info/RECORD"):
         lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if not line.startswith("../")]
+        kept = [line for line in lines if not line.startswith("../") and "/direct_url.json," not in line]
         record.write_text("".join(kept), encoding="utf-8")
 
 

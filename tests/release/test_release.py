@@ -347,8 +347,14 @@ def test_what_differs_between_two_builds_is_listed(tmp_path, capsys) -> None:
 def test_lists_of_files_name_no_scripts_of_the_build_s_environment(tmp_path) -> None:
     record = tmp_path / "x-1.dist-info" / "RECORD"
     record.parent.mkdir()
-    record.write_text("../../../bin/x,sha256=abc,1\nx/__init__.py,sha256=def,2\n", encoding="utf-8")
+    note = record.with_name("direct_url.json")
+    note.write_text('{"url": "file:///where/it/was/built"}', encoding="utf-8")
+    record.write_text(
+        "../../../bin/x,sha256=abc,1\nx-1.dist-info/direct_url.json,sha256=fed,3\nx/__init__.py,sha256=def,2\n",
+        encoding="utf-8",
+    )
     forget_scripts(tmp_path)
+    assert not note.exists()
     assert record.read_text(encoding="utf-8") == "x/__init__.py,sha256=def,2\n"
 
 
