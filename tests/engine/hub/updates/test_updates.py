@@ -22,10 +22,10 @@ from engine.core import Downloaded
 from engine.errors import DownloadError
 from engine.hub import set_offline
 from engine.hub.download import transfer
-from engine.hub.updates import install
+from engine.hub.updates import check, install
 from engine.hub.updates.check import check_for_update
 from engine.hub.updates.install import before_of, install_update, roll_back
-from engine.hub.updates.manifest import Package, Update, read_manifest, version_key
+from engine.hub.updates.manifest import HEAD, MAX_BYTES, Package, Update, read_manifest, version_key
 from engine.hub.updates.source import UpdateSource, installed_as, update_advice, update_source
 from tests.release.updates import public_key, signed
 
@@ -154,7 +154,7 @@ def test_only_a_list_that_is_signed_as_it_is_counts(site) -> None:
     head, _, payload = whole.partition(b"\n")
     for content in (
         whole.replace(b"2.0", b"3.0"), whole + b" ", payload, b"", head, b"inglenook-updates-1 \n" + payload,
-        b"inglenook-updates-1 !!\n" + payload,
+        b"inglenook-updates-1 !!\n" + payload, whole.removeprefix(HEAD), b"inglenook-updates-2" + whole[19:],
     ):  # fmt: skip
         with pytest.raises(DownloadError, match="not signed by the developers"):
             read_manifest(content, "https://x", source(site).keys)
@@ -167,7 +167,8 @@ def test_only_a_list_that_is_signed_as_it_is_counts(site) -> None:
     "content",
     [
         listed("two"), {**listed(), "packages": 3}, {"version": "2.0"}, listed(sha256="A" * 64),
-        listed(bytes=0), listed(bytes="3"), listed(bytes=True), {**listed(), "packages": [1]},
+        listed(bytes=0), listed(bytes="3"), listed(bytes=True), listed(bytes=2.5), listed(sha256=5),
+        {**listed(), "packages": [1]},
     ],
 )  # fmt: skip
 def test_a_list_that_cannot_be_understood_is_one_sentence(content) -> None:
@@ -175,20 +176,46 @@ def test_a_list_that_cannot_be_understood_is_one_sentence(content) -> None:
         read_manifest(signed(content, KEY), "https://x", (public_key(KEY),))
 
 
+def test_what_the_list_says_of_packages() -> None:
+    given = [{"starter": True, "file": "../a b"}, {"starter": "yes", "bytes": 1}, {"file": "https://y/z"}]
+    content = {**listed(), "packages": [listed(**each)["packages"][0] for each in given]}
+    packages = read_manifest(signed(content, KEY), "https://x/l/list.txt", (public_key(KEY),)).packages
+    assert [package.starter for package in packages] == [True, False, False]
+    assert [package.bytes for package in packages] == [len(NEW), 1, len(NEW)]
+    assert [package.url for package in packages] == [
+        "https://x/a b", "https://x/l/new.AppImage", "https://y/z",
+    ]  # fmt: skip
+
+
 def test_troubles_of_the_network_are_one_sentence(site) -> None:
     with pytest.raises(DownloadError, match=r"could not be read: the server answered 404"):
         check_for_update(source(site), "1.0")
-    (site / "list.txt").write_bytes(b"x" * (256 << 10) + b"x")
+    assert MAX_BYTES == 256 << 10
+    missing = MAX_BYTES - len(signed({**listed(), "notes": ""}, KEY))
+    publish(site, {**listed(), "notes": "n" * missing})
+    assert update_of(site)[0].notes == "n" * missing
+    publish(site, {**listed(), "notes": "n" * (missing + 1)})
     with pytest.raises(DownloadError, match="too large"):
         check_for_update(source(site), "1.0")
-    with pytest.raises(DownloadError, match="HTTPS only"):
-        check_for_update(UpdateSource("http://example.org/list.txt", ()), "1.0")
+    for url in ("http://example.org/list.txt", "ftp://localhost/list.txt", "//localhost/list.txt"):
+        with pytest.raises(DownloadError, match="HTTPS only"):
+            check_for_update(UpdateSource(url, ()), "1.0")
     set_offline(True)
     try:
-        with pytest.raises(DownloadError, match="working offline"):
+        with pytest.raises(DownloadError, match=r"working offline.* to check for updates"):
             check_for_update(source(site), "1.0")
     finally:
         set_offline(False)
+
+
+def test_certificates_of_the_environment_are_used(monkeypatch) -> None:
+    monkeypatch.setattr(check, "Web", lambda settings, environ: (settings.cert, environ))
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    certs = []
+    for name in ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):  # the second goes before the first
+        monkeypatch.setenv(name, f" /{name} ")
+        certs.append(check.update_web("https://x"))
+    assert certs == [("/CURL_CA_BUNDLE", os.environ), ("/REQUESTS_CA_BUNDLE", os.environ)]
 
 
 def test_the_new_program_takes_the_place_of_the_old_one_which_is_kept(site, image) -> None:
@@ -201,6 +228,8 @@ def test_the_new_program_takes_the_place_of_the_old_one_which_is_kept(site, imag
     assert image.stat().st_mode & 0o777 == 0o755
     assert before_of(image).read_bytes() == running.read() == OLD
     running.close()
+    assert events[0].stage == "Downloading Inglenook 2.0"
+    assert (events[-2].done, events[-2].total) == (len(NEW), len(NEW))
     assert others(image) == {before_of(image).name}
     roll_back(image)
     assert image.read_bytes() == OLD
@@ -261,6 +290,20 @@ def test_another_file_than_the_list_names_is_not_used(site, image) -> None:
     (site / "new.AppImage").write_bytes(NEW)
     installed(site, image)
     assert image.read_bytes() == NEW
+
+
+def test_a_package_without_encryption_is_not_downloaded(site, image) -> None:
+    publish(site, listed(file="http://example.org/new.AppImage"))
+    with pytest.raises(DownloadError, match="was not installed: Updates are downloaded over HTTPS only"):
+        installed(site, image)
+    assert (image.read_bytes(), others(image)) == (OLD, set())
+
+
+def test_the_new_program_can_be_run_by_those_who_may_read_the_old_one(site, image) -> None:
+    publish(site, listed())
+    image.chmod(0o640)
+    installed(site, image)
+    assert image.stat().st_mode & 0o777 == 0o740
 
 
 def test_an_older_version_is_never_installed(site, image) -> None:

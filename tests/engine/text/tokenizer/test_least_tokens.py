@@ -56,6 +56,7 @@ REPLACE = {"type": "Replace", "pattern": {"String": "  "}, "content": " "}
         (bpe(normalizer={"type": "NFKC"}), 0),
         (bpe(normalizer=REPLACE), 0),
         (bpe(normalizer={**REPLACE, "content": "▁▁"}), 1),
+        (bpe(normalizer={**REPLACE, "content": "__"}), 1),
         (bpe(pre_tokenizer={"type": "Whitespace"}), 0),
         (bpe(pre_tokenizer={"type": "Split", "pattern": {"String": " "}, "behavior": "Removed"}), 0),
         (bpe(added_tokens=[{"id": 0, "content": "<|x|>", "lstrip": True}]), 0),
