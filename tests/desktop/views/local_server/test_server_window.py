@@ -105,7 +105,7 @@ def test_who_uses_it_and_ending_one(window: LocalServerWindow, server: Server) -
     window.look()
     shown = [[window.visits.item(row, column).text() for column in range(5)] for row in range(2)]
     assert shown == [
-        ["127.0.0.1", "/v1/chat/completions", "3 s", "0", "waits"],
+        ["127.0.0.1", "/v1/chat/completions", "3 s", "0", "waiting"],
         ["10.0.0.2", "/v1/completions", "12 s", "1,234", "56.8"],
     ]
     assert window.state.text() == "2 requests are being answered."
