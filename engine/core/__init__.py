@@ -34,21 +34,22 @@ from engine.core.requests import (
     ChatRequest,
     Foreseen,
     Message,
+    Picture,
     Priority,
     PromptSize,
     Rendered,
     Tool,
     ToolCall,
+    picture_words,
 )
 from engine.core.thinking import nearest_level
 
 __all__ = [
     "DRAFT_STAGE", "PAGE_TOKENS", "STOP_REASONS", "TOOL_CHOICES", "Alternative", "CallPiece", "ChatEvent",
     "ChatRequest", "ChatSource",
-    "Done", "Downloaded", "Downloading", "Foreseen", "Loading", "Message", "ModelInfo", "Prefill",
-    "Priority", "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Tool", "ToolCall",
-    "Trimmed",
-    "Waiting", "WorkSpace", "nearest_level",
+    "Done", "Downloaded", "Downloading", "Foreseen", "Loading", "Message", "ModelInfo",
+    "Picture", "Prefill", "Priority", "PromptSize", "Rendered", "Running", "Stats", "Text",
+    "TokenInfo", "Tool", "ToolCall", "Trimmed", "Waiting", "WorkSpace", "nearest_level", "picture_words",
 ]  # fmt: skip
 
 PAGE_TOKENS = 256

@@ -132,7 +132,7 @@ class ModelInfo:
     """What that server says it is."""
     lacks: tuple[tuple[str, str], ...] = ()
     """(what, a sentence why not) for what a remote model cannot do: "continue" a reply, write "plain"
-    text, tell "probabilities", switch "thinking".
+    text, tell "probabilities", switch "thinking", take "pictures".
     """
 
     def __post_init__(self) -> None:
@@ -143,6 +143,16 @@ class ModelInfo:
     def why_not(self, what: str) -> str:
         """Why the model cannot do something of `lacks`; "" if it can."""
         return dict(self.lacks).get(what, "")
+
+    @property
+    def why_no_pictures(self) -> str:
+        """Why the model takes no pictures; "" if it does."""
+        if self.host:
+            return self.why_not("pictures")
+        return _(
+            "{name} runs on this computer, where models read text only. Models of servers can take pictures.",
+            name=self.name,
+        )
 
     @property
     def why_no_text(self) -> str:

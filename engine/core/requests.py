@@ -39,6 +39,36 @@ class ToolCall:
     arguments: str
 
 
+def picture_words(name: str) -> str:
+    """What stands for a picture in the text of a message."""
+    return f"[picture: {name}]" if name else "[picture]"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture in a message.
+
+    Attributes:
+        name: the name of its file.
+        key: what names it in the caller's store.
+        width, height: in pixels.
+        media_type: of `data`: "image/png" or "image/jpeg".
+        data: the bytes of the file; empty where only the length of a prompt is asked for.
+    """
+
+    name: str
+    key: str = ""
+    width: int = 0
+    height: int = 0
+    media_type: str = ""
+    data: bytes = field(default=b"", repr=False)
+
+    @property
+    def words(self) -> str:
+        """What stands for it in the message's `content`."""
+        return picture_words(self.name)
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation: `role` is "system", "user", "assistant" or "tool".
@@ -48,6 +78,8 @@ class Message:
         tool_call_id: the call that this message of a tool answers.
         name: the tool that it is from.
         reasoning: the thoughts before the assistant's `content`, for templates that repeat them.
+        pictures: of a user's message, in their order. The `content` has the `words` of each, for models that
+            take no pictures; for others, the picture takes their place.
     """
 
     role: str
@@ -56,6 +88,7 @@ class Message:
     tool_call_id: str = ""
     name: str = ""
     reasoning: str = ""
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class Capabilities:
         continues: how it continues an unfinished reply: by "flags" (`continue_final_message`), "always", or
             "" for not at all.
         tokenize: whose way it counts tokens: "vllm", "llama.cpp", "llama-cpp-python", or "" for none.
+        pictures: whether messages may have pictures: "yes", "no", or "" for unknown.
+        pictures_why: what the server says about it.
         reasoning: the name of the field with a model's thoughts; "" for none seen.
         thinking_by, thinking: the parameter that switches thinking (`thinking.Switch`), and its levels.
         schema, regex, grammar: the parameter that constrains replies to a JSON schema, a regular expression,
@@ -50,6 +52,8 @@ class Capabilities:
     several: bool = False
     continues: str = ""
     tokenize: str = ""
+    pictures: str = ""
+    pictures_why: str = ""
     reasoning: str = ""
     thinking_by: str = ""
     thinking: tuple[str, ...] = ()
@@ -119,6 +123,7 @@ class Capabilities:
             ),
             (_("Several replies to one request"), found(self.several)),
             (_("Counts the tokens of a text"), found(bool(self.tokenize))),
+            (_("Pictures"), self._pictures_found()),
             (
                 _("Thoughts"),
                 _("yes, as “{reasoning}”", reasoning=self.reasoning) if self.reasoning else _("none seen"),
@@ -137,3 +142,9 @@ class Capabilities:
             ),
             (_("Other settings"), ", ".join(self.taken) or "none"),
         )
+
+    def _pictures_found(self) -> str:
+        if not self.pictures:
+            return _("not known; test the model again")
+        why = one_line(self.pictures_why)
+        return _("no: {why}", why=why) if self.pictures == "no" and why else self.pictures

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 from engine.core import ChatEvent, ChatRequest, Foreseen, Message, ModelInfo, PromptSize, Trimmed
 from engine.errors import EngineError, RemoteError
+from engine.printable import one_line
 from engine.remote.capabilities import Capabilities
 from engine.remote.client import Client
 from engine.remote.estimate import TokenEstimate, shares_of
 from engine.remote.parameters import no_switch
+from engine.remote.pictures import YES
 from engine.remote.provider import Provider, model_address, shown_name
 from engine.remote.reply import Place, Reply
 from engine.remote.request import message_json, prepare
@@ -47,7 +49,7 @@ class RemoteChat:
         self._news = threading.Event()
         self._place = Place(provider, key, model, self._wait, self._news.set, self.context_length)
         self._place.finishes = capabilities.finishes
-        self._estimate = TokenEstimate()
+        self._estimate = TokenEstimate(capabilities.pictures == YES)
         self._no_counts_until = 0.0
         self.info = remote_info(provider, model, capabilities)
 
@@ -120,7 +122,8 @@ class RemoteChat:
     def _measure(self, request: ChatRequest) -> tuple[int, bool]:
         """Tokens of a prompt, and whether the server has counted them."""
         counted = 0
-        if self.capabilities.tokenize == "vllm" and not request.local_only and request.messages:
+        seen = self.capabilities.pictures == YES and any(each.pictures for each in request.messages)
+        if self.capabilities.tokenize == "vllm" and not (request.local_only or seen) and request.messages:
             counted = self._counted(request.messages[-1].content if request.plain else request.messages)
         return (counted, True) if counted else (self._estimate.messages(request.messages), False)
 
@@ -181,6 +184,8 @@ def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> M
         lacks.append(
             ("probabilities", _("{provider} sends no probabilities of tokens.", provider=provider.name))
         )
+    if capabilities.pictures != YES:
+        lacks.append(("pictures", _no_pictures(provider, model, capabilities)))
     if not capabilities.thinking:
         lacks.append(("thinking", no_switch(provider.name)))
     return ModelInfo(
@@ -192,6 +197,19 @@ def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> M
         server_version=capabilities.server, lacks=tuple(lacks),
         thinking_levels=tuple((level, "") for level in capabilities.thinking),
     )  # fmt: skip
+
+
+def _no_pictures(provider: Provider, model: str, capabilities: Capabilities) -> str:
+    """Why a model gets no pictures."""
+    name, server, why = shown_name(model), provider.name, one_line(capabilities.pictures_why).rstrip(".")
+    if not capabilities.pictures:
+        return _(
+            "It is not known whether {name} takes pictures: test it on the page of {server}.",
+            name=name, server=server,
+        )  # fmt: skip
+    if why:
+        return _("{name} on {server} takes no pictures: {why}.", name=name, server=server, why=why)
+    return _("{name} on {server} takes no pictures.", name=name, server=server)
 
 
 def _without(messages: tuple[Message, ...], dropped: int) -> tuple[Message, ...]:

@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from engine.errors import Cancelled, RemoteError
+from engine.errors import Cancelled, ContextTooLong, RemoteError
 from engine.printable import one_line
 from engine.remote.exchange import Answer, Call, Ended, Event, Exchange
+from engine.remote.pictures import takes_pictures
 from engine.remote.provider import Provider
 from engine.remote.trouble import lost, refused, who
 from engine.words import _
@@ -25,12 +26,14 @@ _LONGEST_NAME = 300
 
 class RemoteModel(NamedTuple):
     """A model of a server; `context_length` in tokens, 0 if the server does not say; `owner` is who the
-    server says owns it, which often is the name of its software.
+    server says owns it, which often is the name of its software; `pictures`: whether it takes pictures, None
+    if the server does not say.
     """
 
     name: str
     context_length: int = 0
     owner: str = ""
+    pictures: bool | None = None
 
 
 class Client:
@@ -87,6 +90,13 @@ class Client:
             raise refused(answer, self.provider, str((call.body or {}).get("model", "")), self.key)
         return value
 
+    def optional(self, call: Call, stop: threading.Event) -> Any:
+        """The JSON of an answer that few servers have; None for none. Raises `Cancelled`."""
+        try:
+            return self.found(call, stop)
+        except (RemoteError, ContextTooLong):
+            return None
+
     def models(self, stop: threading.Event, seconds: float | None = None) -> tuple[RemoteModel, ...]:
         """The models that the server lists, in its order. Raises `EngineError`."""
         found = self.found(Call("/models"), stop, seconds)
@@ -141,7 +151,8 @@ def _model(found: object) -> RemoteModel | None:
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
         return None
     owner = found.get("owned_by")
-    return RemoteModel(name, _context(found), one_line(owner) if isinstance(owner, str) else "")
+    owned = one_line(owner) if isinstance(owner, str) else ""
+    return RemoteModel(name, _context(found), owned, takes_pictures(found))
 
 
 def _context(found: Mapping[str, Any]) -> int:

@@ -22,6 +22,7 @@ from engine.remote.chunks import Chunk, Usage, read_chunk
 from engine.remote.client import Client, RemoteModel
 from engine.remote.exchange import Answer, Call, Event
 from engine.remote.parameters import PARAMETERS
+from engine.remote.picture_probe import REFUSALS, find_pictures
 from engine.remote.provider import Provider
 from engine.remote.request import CHAT_PATH, COMPLETION_PATH, constrained
 from engine.remote.thinking import thinking_switch
@@ -38,8 +39,6 @@ _HELLO = ({"role": "user", "content": "Say hello."},)
 _BEGUN = "Yes"
 """Of one token, or two, in every vocabulary; what a template puts around a turn has at least three."""
 _TOPS = (20, 5)
-_REFUSALS = (400, 404, 405, 406, 411, 415, 422, 500, 501)
-"""What servers answer to a request that they do not understand; 500 of llama-cpp-python's."""
 _MOST_TRIES = 12
 _INVENTED = "inglenook_probe"
 """A parameter that no server knows."""
@@ -95,6 +94,9 @@ def probe(
     if probing.found.chat:
         yield _("Thinking")
         probing.set(**thinking_switch(probing.chat, bool(probing.found.reasoning))._asdict())
+        yield _("Pictures")
+        found = find_pictures(probing.client, model, probing.chat, stop)
+        probing.set(pictures=found.pictures, pictures_why=found.pictures_why)
         yield _("Sampling settings")
         _parameters(probing)
         yield _("Constraints and tools")
@@ -121,7 +123,7 @@ def _stream(probing: _Probe) -> None:
                 _read_stream(probing, outcome, top)
                 return
             failures.append(outcome)
-            if outcome.status not in _REFUSALS:
+            if outcome.status not in REFUSALS:
                 _give_up(probing, outcome)
         if not re.search("max_completion_tokens|max_tokens", message_of(failures[-1], "")):
             break
@@ -271,7 +273,7 @@ def _wrong(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _refuses(answer: Answer) -> bool:
-    return answer.status in _REFUSALS
+    return answer.status in REFUSALS
 
 
 def _left(probing: _Probe, trials: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -296,7 +298,7 @@ def _named(answer: Answer, names: Sequence[str]) -> tuple[str, ...]:
 
 def _props(probing: _Probe, names: Sequence[str]) -> tuple[str, ...]:
     """The parameters that llama.cpp's server lists (`GET /props`)."""
-    found = _optional(probing, Call("/props", root=True))
+    found = probing.client.optional(Call("/props", root=True), probing.stop)
     own = found.get("default_generation_settings") if isinstance(found, dict) else None
     inner = own.get("params") if isinstance(own, dict) else None
     listed = inner if isinstance(inner, dict) else own if isinstance(own, dict) else {}
@@ -304,14 +306,6 @@ def _props(probing: _Probe, names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(context, int) and not isinstance(context, bool) and context > 0:
         probing.set(context_length=context)
     return tuple(name for name in names if name in listed)
-
-
-def _optional(probing: _Probe, call: Call) -> Any:
-    """The JSON of an answer that few servers have; None for none."""
-    try:
-        return probing.client.found(call, probing.stop)
-    except (RemoteError, ContextTooLong):
-        return None
 
 
 # -- constraints, tools, tokens
@@ -393,7 +387,7 @@ def _tokenize(probing: _Probe) -> None:
 def _identity(probing: _Probe, model: RemoteModel) -> None:
     """What the server says it is, and its version."""
     version = ""
-    found = _optional(probing, Call("/version", root=True))
+    found = probing.client.optional(Call("/version", root=True), probing.stop)
     if isinstance(found, dict) and isinstance(found.get("version"), str):
         version = found["version"][:40]
     probing.set(server=" ".join(part for part in (model.owner, version) if part))

@@ -13,6 +13,7 @@ from engine.errors import BadSetting
 from engine.remote.capabilities import CONTINUES_BY_FLAGS, Capabilities
 from engine.remote.exchange import Call
 from engine.remote.parameters import not_sent, values_for
+from engine.remote.pictures import YES, content_json
 from engine.remote.thinking import thinking_values
 from engine.settings import ConstraintSettings, Settings
 from engine.text.stops.conditions import StopRules
@@ -158,7 +159,7 @@ def _messages(request: ChatRequest, begin: str, capabilities: Capabilities) -> d
     """The messages, thoughts of finished replies left out, and how to continue the last one."""
     last = len(request.messages) - 1
     sent = [
-        message_json(message, keeps_thoughts=request.continue_last and place == last)
+        message_json(message, request.continue_last and place == last, capabilities.pictures == YES)
         for place, message in enumerate(request.messages)
     ]
     if begin:
@@ -189,10 +190,10 @@ def _tools(request: ChatRequest) -> dict[str, Any]:
     return found if request.parallel_tool_calls else {**found, "parallel_tool_calls": False}
 
 
-def message_json(message: Message, keeps_thoughts: bool = False) -> dict[str, Any]:
-    """A message as the API has it."""
-    content = message.content
-    if message.role == "assistant" and not keeps_thoughts:
+def message_json(message: Message, keeps_thoughts: bool = False, pictures: bool = False) -> dict[str, Any]:
+    """A message as the API has it; without `pictures`, the words of each are in its place."""
+    content = content_json(message) if pictures else message.content
+    if isinstance(content, str) and message.role == "assistant" and not keeps_thoughts:
         content = without_thoughts(content, THINKING_TAGS)
     found: dict[str, Any] = {"role": message.role, "content": content}
     if message.tool_calls:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QImage
 
 from desktop.services.composer.fit_to_context import fitted, shortened, size_of
+from desktop.services.composer.pictures import ReadPicture, is_picture, read_picture, shrunk
 from desktop.services.engine.background import Background
 from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.attachments.files import Unreadable, read_attachment
 from desktop.store.attachments.message_format import Attachment, message_text
+from desktop.store.attachments.picture_marks import mark_of
+from desktop.store.attachments.pictures import MOST_STORED, PictureStore, StoredPicture
 from desktop.store.database.database import StoreError
+from engine.remote.estimate import picture_tokens
+from engine.words import _
 
 __all__ = ["AttachmentService", "Held", "estimated"]
 
+Found = Generator[Attachment | ReadPicture | str, None, None]
+MOST_PICTURES = 20
+"""Of one message: more than most servers take."""
 _CHARACTERS_PER_TOKEN = 3.8
 _MOST_COUNTED = 400_000
 """Characters. A longer file exceeds most contexts, and counting it would keep the model busy for seconds."""
@@ -79,8 +88,11 @@ class AttachmentService(QObject):
 
     def read(self, paths: Sequence[Path], conversation: int) -> None:
         """Read files and hold them for a chat; emits `refused` for each that cannot be read."""
+        self._begin(lambda stop: _read(tuple(paths), stop), conversation)
+
+    def _begin(self, read: Callable[[threading.Event], Found], conversation: int) -> None:
         job = self._background.start(
-            lambda stop: _read(tuple(paths), stop),
+            read,
             lambda _result: self._on_finished(job),
             lambda sentence, _details: self._on_finished(job, sentence),
             lambda found: self._on_read(job, found),
@@ -100,10 +112,52 @@ class AttachmentService(QObject):
     def hold(self, attachment: Attachment, conversation: int) -> None:
         """Add a text to the next message of a chat."""
         self._last += 1
-        held = Held(self._last, attachment, estimated(attachment.text))
+        held = Held(self._last, attachment, _estimate(attachment))
         self._held.setdefault(conversation, []).append(held)
         self._count(conversation, held)
         self.changed.emit(conversation)
+
+    def hold_picture(self, found: ReadPicture, conversation: int) -> None:
+        """Add a picture to the next message of a chat; emits `refused` if that is not possible."""
+        model = self._session.model
+        count = sum(held.attachment.picture is not None for held in self.held(conversation))
+        store = PictureStore(self._session.stores.database_of(conversation))
+        try:
+            if model is not None and model.why_no_pictures:
+                self.refused.emit(model.why_no_pictures)
+            elif count >= MOST_PICTURES:
+                self.refused.emit(
+                    _(
+                        "A message can have at most {most} pictures. Send some of them first.",
+                        most=MOST_PICTURES,
+                    )
+                )
+            elif (total := store.total()) > MOST_STORED:
+                self.refused.emit(
+                    _(
+                        "The pictures in your chats take {total:,.1f} GB, so no more can be attached. Delete "
+                        "chats with pictures, then empty the trash.",
+                        total=total / 1e9,
+                    )
+                )
+            else:
+                picture = found.picture
+                mark = mark_of(found.name, store.put(picture), picture.width, picture.height)
+                self.hold(Attachment(mark.name, "", picture=mark), conversation)
+        except StoreError as error:
+            self.refused.emit(_("The picture cannot be saved: {error}", error=error))
+
+    def picture(self, key: str, conversation: int) -> StoredPicture | None:
+        """A picture of a chat, or of its next message; None if it is not there or cannot be read."""
+        try:
+            return PictureStore(self._session.stores.database_of(conversation)).get(key)
+        except StoreError:
+            return None
+
+    def paste(self, image: QImage, conversation: int) -> None:
+        """Attach a picture that has no file."""
+        name = _("Pasted picture.png")
+        self._begin(lambda stop: _encode(image, name), conversation)
 
     def remove(self, key: int, conversation: int) -> None:
         self._held[conversation] = [held for held in self.held(conversation) if held.key != key]
@@ -122,7 +176,20 @@ class AttachmentService(QObject):
             self._reads[job] = now if conversation == before else conversation
         held = self._held.pop(before, [])
         if held:
+            self._move_pictures(held, before, now)
             self.put([*(each.attachment for each in (*self.held(now), *held))], now)
+
+    def _move_pictures(self, moved: Sequence[Held], before: int, now: int) -> None:
+        """A temporary chat has its pictures in another database."""
+        stores = self._session.stores
+        source, target = stores.database_of(before), stores.database_of(now)
+        keys = [held.attachment.picture.key for held in moved if held.attachment.picture is not None]
+        if source is target or not keys:
+            return
+        try:
+            PictureStore(source).copy_to(target, keys)
+        except StoreError as error:
+            self.refused.emit(_("The picture cannot be saved: {error}", error=error))
 
     def check(self, message: str, opening: str) -> bool:
         """Measure the prompt with `message`; emits `sized`. False if that is not possible."""
@@ -170,6 +237,8 @@ class AttachmentService(QObject):
 
     def _count(self, conversation: int, held: Held) -> None:
         text, model = message_text(held.attachment), self._session.model
+        if held.attachment.picture is not None:
+            return
         # for a server they stay estimated: nothing of a file leaves before it is sent, from whichever chat
         if model is not None and not model.host and len(text) <= _MOST_COUNTED:
             self._counting.add((conversation, held.key))
@@ -191,7 +260,7 @@ class AttachmentService(QObject):
         """Another model counts differently."""
         for conversation, all_held in self._held.items():
             self._held[conversation] = [
-                replace(held, tokens=estimated(held.attachment.text), exact=False) for held in all_held
+                replace(held, tokens=_estimate(held.attachment), exact=False) for held in all_held
             ]
             self.changed.emit(conversation)
         self._count_unknown()
@@ -202,9 +271,11 @@ class AttachmentService(QObject):
                 if not held.exact and (conversation, held.key) not in self._counting:
                     self._count(conversation, held)
 
-    def _on_read(self, job: Job, found: Attachment | str) -> None:
+    def _on_read(self, job: Job, found: Attachment | ReadPicture | str) -> None:
         if isinstance(found, Attachment):
             self.hold(found, self._reads[job])
+        elif isinstance(found, ReadPicture):
+            self.hold_picture(found, self._reads[job])
         else:
             self.refused.emit(found)
 
@@ -215,12 +286,21 @@ class AttachmentService(QObject):
         self.reading.emit(len(self._reads))
 
 
-def _read(paths: tuple[Path, ...], stop: threading.Event) -> Generator[Attachment | str, None, None]:
+def _estimate(attachment: Attachment) -> int:
+    mark = attachment.picture
+    return estimated(attachment.text) if mark is None else picture_tokens(mark.width, mark.height)
+
+
+def _encode(image: QImage, name: str) -> Found:
+    yield ReadPicture(name, shrunk(image))
+
+
+def _read(paths: tuple[Path, ...], stop: threading.Event) -> Found:
     for path in paths:
         if stop.is_set():
             return
         try:
-            yield read_attachment(path, stop)
+            yield read_picture(path, stop) if is_picture(path) else read_attachment(path, stop)
         except Unreadable as error:
             if not stop.is_set():
                 yield str(error)

@@ -9,6 +9,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context import is_temporary
 from desktop.services.system.debounce import debounce
 from desktop.store.attachments.message_format import Attachment
+from desktop.store.attachments.pictures import PictureStore
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
 from engine.words import _
@@ -41,7 +42,8 @@ class DraftAttachments(QObject):
         session.conversation_changed.connect(self._restore)
 
     def begin(self) -> None:
-        """Read which chats have files. Raises `StoreError`."""
+        """Read which chats have files, when the program starts. Raises `StoreError`."""
+        PictureStore(self._session.stores.database).sweep()  # of drafts and messages that are gone
         self.holding = self._store.conversations_with_files()
 
     @Slot()

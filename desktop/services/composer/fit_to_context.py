@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from desktop.services.session.pictures import sent
 from desktop.store.attachments.message_format import Attachment, cut, cut_inside, join, lines_of
 from engine.core import ChatRequest, ChatSource, Message, PromptSize
 from engine.words import _, ngettext
@@ -29,7 +30,7 @@ def size_of(request: ChatRequest) -> Callable[[ChatSource], PromptSize]:
         most = 4 * _CHARACTERS * source.size(ChatRequest((Message("user", "-"),))).context
         if len(text) <= most:
             return source.size(request)
-        part = Message("user", text[:most])
+        part = dataclasses.replace(request.messages[place], content=text[:most])
         size = source.size(
             dataclasses.replace(
                 request, messages=(*request.messages[:place], part, *request.messages[place + 1 :])
@@ -59,14 +60,15 @@ def fitted(
     def over(source: ChatSource, found: list[Attachment]) -> int:
         """The number of tokens by which the request exceeds the context with these files."""
         place = max(number for number, message in enumerate(request.messages) if message.role == "user")
-        new = Message("user", join(found, text))
+        new = sent("user", join(found, text))
         messages = (*request.messages[:place], new, *request.messages[place + 1 :])
         return source.size(dataclasses.replace(request, messages=messages)).over
 
     def answer(source: ChatSource) -> tuple[Attachment, ...]:
         found = list(files)
         most = _CHARACTERS * source.size(ChatRequest((Message("user", "-"),))).context
-        for place in sorted(range(len(found)), key=lambda number: -len(found[number].text)):
+        texts = [number for number, file in enumerate(found) if file.picture is None]
+        for place in sorted(texts, key=lambda number: -len(found[number].text)):
             whole = found[place]
             if len(whole.text) <= most and over(source, found) <= 0:
                 break
@@ -91,7 +93,7 @@ def shortened(request: ChatRequest) -> Callable[[ChatSource], str]:
         low, high = 1, min(len(text), _CHARACTERS * source.size(ChatRequest((Message("user", "-"),))).context)
         while low < high:
             middle = (low + high + 1) // 2
-            part = Message("user", text[:middle])
+            part = dataclasses.replace(request.messages[place], content=text[:middle])
             messages = (*request.messages[:place], part, *request.messages[place + 1 :])
             fits = source.size(dataclasses.replace(request, messages=messages)).over <= 0
             low, high = (middle, high) if fits else (low, middle - 1)

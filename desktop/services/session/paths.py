@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
+from desktop.services.session.pictures import sent
 from desktop.store.conversations.records import HIDDEN, StoredMessage
 from engine.core import Message
 
@@ -18,7 +19,7 @@ def request_messages(
     found = [Message("system", system_prompt)] if system_prompt.strip() else []
     if last is not None:
         end = [message.id for message in path].index(last) + 1
-        found += [Message(message.role, message.text) for message in path[:end] if message.role != HIDDEN]
+        found += [sent(message.role, message.text) for message in path[:end] if message.role != HIDDEN]
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from desktop.services.session.leading_name import LeadingName
+from desktop.services.session.pictures import sent
 from desktop.store.conversations.participants import UNNAMED, Author, Cast
 from desktop.store.conversations.records import HIDDEN, StoredMessage
 from engine.core import Message
@@ -87,7 +88,7 @@ class Scene(NamedTuple):
             other = each.role if each.role in ("system", "tool") else "user"
             role = "assistant" if self._is_own(each) else other
             signed = named and role in ("assistant", "user")
-            found.append(Message(role, f"{self._name(each)}: {each.text}" if signed else each.text))
+            found.append(sent(role, f"{self._name(each)}: {each.text}" if signed else each.text))
         if begun and not goes_on and not any(message.role == "user" for message in found):
             found.append(Message("user", _BEGIN))
         if begun and self.begins_with_name(path, goes_on):

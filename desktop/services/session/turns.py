@@ -12,6 +12,7 @@ from desktop.services.session.context import ConversationContext
 from desktop.services.session.draft_check import DraftCheck
 from desktop.services.session.leading_name import LeadingName
 from desktop.services.session.paths import request_messages
+from desktop.services.session.pictures import not_sent, sent, with_data
 from desktop.services.session.scene import (
     AuthoredMessage,
     authored,
@@ -21,6 +22,7 @@ from desktop.services.session.scene import (
 )
 from desktop.services.session.signals import SessionSignals, reports_store_errors
 from desktop.services.session.visible_chat import VisibleChat
+from desktop.store.attachments.pictures import PictureStore
 from desktop.store.conversations.conversations import StoredMessage
 from desktop.store.conversations.participants import Author
 from desktop.store.conversations.stores import ConversationStores
@@ -155,7 +157,7 @@ class Turns:
             )
             written += [AuthoredMessage("assistant", opening, participant.author)] if goes_on else []
             return context.scene_request(written, participant, self._engine.model, goes_on)[0]
-        new = (Message("user", text), *([Message("assistant", opening)] if goes_on else []))
+        new = (sent("user", text), *([Message("assistant", opening)] if goes_on else []))
         above = request_messages(context.prompt.text, path, path[-1].id if path else None)
         return context.request((*above, *new), goes_on)
 
@@ -166,6 +168,7 @@ class Turns:
         if not self.may_begin(context):
             return False
         message = context.store.message(message_id)
+        self._tell_pictures(context)
         if message.role != "assistant":
             return self._begin(context, message.id)
         named = context.participants and message.author.name
@@ -188,6 +191,7 @@ class Turns:
         if not self.may_begin(context, "continue"):
             return False
         message = context.store.message(message_id)
+        self._tell_pictures(context)
         return self._begin(context, message.parent_id, _Beginning(message))
 
     @reports_store_errors
@@ -282,6 +286,9 @@ class Turns:
         Raises `StoreError`: the message is over then.
         """
         try:
+            model = self._engine.model
+            if model is not None and not model.why_no_pictures:
+                request = with_data(request, PictureStore(self._stores.database_of(context.id)).get)
             request = self._runner.begin(request, message, source, leading, tail)
         except StoreError:
             with contextlib.suppress(StoreError):  # else the next start ends it
@@ -299,6 +306,12 @@ class Turns:
         return True
 
     # -- parts
+
+    def _tell_pictures(self, context: ConversationContext) -> None:
+        """Say which pictures the model will not get, where nobody was asked before."""
+        words = not_sent((message.text for message in context.path()), self._engine.model)
+        if words:
+            self._signals.notice.emit(words, "info")
 
     def _context(self, chat: int) -> ConversationContext:
         return self._visible.context if chat in (0, self._visible.id) else self._visible.read(chat)

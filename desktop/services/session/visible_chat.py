@@ -11,6 +11,7 @@ from desktop.services.engine.reply_runner import ReplyRunner
 from desktop.services.engine.running_reply import RunningReply
 from desktop.services.session.context import ConversationContext, is_temporary, read_context
 from desktop.services.session.paths import find_item, show_items
+from desktop.services.session.pictures import sent
 from desktop.services.session.scene import AuthoredMessage, next_participant
 from desktop.services.session.signals import SessionSignals, reports_store_errors
 from desktop.services.settings.layered_settings import LayeredSettings, ModelLayer
@@ -204,7 +205,7 @@ class VisibleChat:
             found = context.scene(participant, self._runner.engine.model).messages(messages, begun=False)
         else:
             system = (Message("system", context.prompt.text),) if context.prompt.text.strip() else ()
-            found = (*system, *(Message(each.role, each.text) for each in messages))
+            found = (*system, *(sent(each.role, each.text) for each in messages))
         return found, [*[0] * (len(found) - len(messages)), *(item.id for item in shown)]
 
     # -- its messages

@@ -101,10 +101,10 @@ class TransferService(QObject):
             job.stop()
 
     def markdown(self, conversation_id: int) -> str:
-        """The shown path of one conversation as Markdown. Raises `StoreError`."""
+        """The shown path of one conversation as Markdown, pictures by their names. Raises `StoreError`."""
         from desktop.store.transfer.exporters.markdown import markdown
 
-        return "".join(markdown([self._record(conversation_id)]))
+        return "".join(markdown([dataclasses.replace(self._record(conversation_id), pictures={})]))
 
     def close(self) -> bool:
         """Cancel what runs and end the thread; False if it did not end in time."""
@@ -134,6 +134,7 @@ def _import(
     path: Path, files: Sequence[Path], stop: threading.Event
 ) -> Generator[ImportReport, None, ImportReport]:
     """Collect events into a report, which is yielded ten times a second."""
+    from desktop.services.composer.pictures import encoded
     from desktop.services.transfer.transfer_report import ImportReport
     from desktop.store.conversations.bulk_insert import discard_unfinished
     from desktop.store.transfer.importers.run import import_conversations
@@ -149,7 +150,7 @@ def _import(
             if stop.is_set():
                 break
         for number, file in enumerate(files):
-            for event in import_conversations(database, file, stop.is_set):
+            for event in import_conversations(database, file, stop.is_set, encode=encoded):
                 report = report.with_event(event, number)
                 if time.monotonic() - reported >= REPORT_S:
                     reported = time.monotonic()

@@ -74,7 +74,8 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
     if text is None:
         raise Unreadable(
             _(
-                "“{path}” is not a text file. You can attach text, code, Markdown, CSV and PDF files.",
+                "“{path}” is neither text nor a picture. You can attach text, code, Markdown, CSV, PDF "
+                "and picture files.",
                 path=path.name,
             )
         )

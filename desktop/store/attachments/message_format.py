@@ -10,8 +10,8 @@ the user wrote::
 
     What stands out here?
 
-In this form they are stored, searched, exported and read by the model like any other text, and every other
-program can read them too.
+A picture is a mark instead (`picture_marks.py`). In this form they are stored, searched, exported and read by
+the model like any other text, and every other program can read them too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
+from desktop.store.attachments.picture_marks import PictureMark, mark_at
 from engine.words import _
 
 __all__ = [
@@ -61,12 +62,14 @@ _PROSE = {"md": "markdown", "markdown": "markdown", "rst": "rst"}
 @dataclass(frozen=True, slots=True)
 class Attachment:
     """One file: its name, the text for the model and, if that is only its beginning, "first 120 of 400
-    lines", which is English as it is a part of the message; `note_text` translates it.
+    lines", which is English as it is a part of the message; `note_text` translates it. A picture has no text
+    but a mark.
     """
 
     name: str
     text: str
     note: str = ""
+    picture: PictureMark | None = None
 
 
 def note_text(note: str) -> str:
@@ -97,7 +100,9 @@ def kind_of(name: str) -> str:
 
 
 def message_text(attachment: Attachment) -> str:
-    """The file as written into a message, in a fence longer than any inside it."""
+    """The file as written into a message, in a fence longer than any inside it; a picture's mark."""
+    if attachment.picture is not None:
+        return attachment.picture.text
     longest = max((len(run) for run in re.findall(r"`{3,}", attachment.text)), default=2)
     fence = "`" * (longest + 1)
     note = f" ({attachment.note})" if attachment.note else ""
@@ -117,11 +122,17 @@ def split(message: str) -> tuple[tuple[tuple[int, Attachment], ...], int]:
     """The files at the beginning of a message with their offsets, and the offset of the user's own words."""
     found: list[tuple[int, Attachment]] = []
     place = 0
-    while message.startswith(_HEAD, place) and (match := _FILE.match(message, place)) is not None:
-        text = match["text"]
-        found.append((place, Attachment(match["name"], text.removesuffix("\n"), match["note"] or "")))
-        place = match.end()
-    return tuple(found), place
+    while True:
+        if message.startswith(_HEAD, place) and (match := _FILE.match(message, place)) is not None:
+            text = match["text"]
+            found.append((place, Attachment(match["name"], text.removesuffix("\n"), match["note"] or "")))
+            place = match.end()
+        elif (picture := mark_at(message, place)) is not None:
+            mark, place_after = picture
+            found.append((place, Attachment(mark.name, "", picture=mark)))
+            place = place_after
+        else:
+            return tuple(found), place
 
 
 def auto_source(message: str) -> str:

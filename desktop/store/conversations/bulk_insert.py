@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from desktop.store.attachments.picture_marks import marks
+from desktop.store.attachments.pictures import PictureStore, StoredPicture
 from desktop.store.conversations.import_placement import folder_of, folder_path, persona_id, persona_of
 from desktop.store.conversations.participants import Cast, portable, settled
 from desktop.store.conversations.records import NOTEBOOK, STATES, auto_title
@@ -143,10 +145,15 @@ class RecordWriter:
         fallback = record.created_at if record.created_at is not None else _earliest(record, now)
         times: dict[str, float] = {}
         new: set[str] = set()
+        pictures = PictureStore(self._database)
         for message in record.messages:
             inherited = times.get(message.parent or "", fallback)
             times[message.key] = message.created_at if message.created_at is not None else inherited
             if message.key not in ids:
+                for mark in marks(message.text):
+                    if mark.key in record.pictures:
+                        pictures.put(record.pictures[mark.key])
+                        writes.pause()
                 ids[message.key] = self._insert(
                     number, message, ids.get(message.parent or ""), times[message.key]
                 )
@@ -263,7 +270,15 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
         json.loads(settings), model_path, bool(is_auto), bool(deleted), folder_path(database, folder),
         bool(pinned), persona_of(database, persona), bool(head[12]), head[13],
         portable(database, Cast.read(head[14])), head[15], local_only=bool(head[16]),
+        pictures=_pictures(database, messages),
     )  # fmt: skip
+
+
+def _pictures(database: Database, messages: tuple[MessageRecord, ...]) -> dict[str, StoredPicture]:
+    """The pictures of the messages, by their keys."""
+    store = PictureStore(database)
+    keys = dict.fromkeys(mark.key for message in messages for mark in marks(message.text))
+    return {key: picture for key in keys if (picture := store.get(key)) is not None}
 
 
 def _record(row: tuple[Any, ...], keys: dict[int, str]) -> MessageRecord:

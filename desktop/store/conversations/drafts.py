@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from desktop.store.attachments.message_format import Attachment
+from desktop.store.attachments.picture_marks import marks
 from desktop.store.database.database import Database
 
 __all__ = ["LONGEST_DRAFT", "MOST_FILES", "DraftStore"]
@@ -55,8 +56,11 @@ class DraftStore:
         )
 
     def files(self, conversation_id: int) -> tuple[Attachment, ...]:
-        query = "SELECT name, text, note FROM draft_files WHERE conversation_id = ? ORDER BY place"
-        return tuple(Attachment(*row) for row in self._database.execute(query, (conversation_id,)))
+        query = "SELECT name, text, note, picture FROM draft_files WHERE conversation_id = ? ORDER BY place"
+        return tuple(
+            Attachment(name, text, note, next(iter(marks(picture)), None))
+            for name, text, note, picture in self._database.execute(query, (conversation_id,))
+        )
 
     def put_files(self, conversation_id: int, files: Sequence[Attachment]) -> tuple[str, ...]:
         """Replace the files, up to `MOST_FILES` characters; returns the names of those that do not fit."""
@@ -66,11 +70,12 @@ class DraftStore:
                 left_out.append(file.name)
                 continue
             room -= len(file.text)
-            kept.append((conversation_id, place, file.name, file.text, file.note))
+            picture = file.picture.text if file.picture is not None else ""
+            kept.append((conversation_id, place, file.name, file.text, file.note, picture))
         with self._database.transaction():
             self._database.execute("DELETE FROM draft_files WHERE conversation_id = ?", (conversation_id,))
             for row in kept:
-                self._database.execute("INSERT INTO draft_files VALUES (?, ?, ?, ?, ?)", row)
+                self._database.execute("INSERT INTO draft_files VALUES (?, ?, ?, ?, ?, ?)", row)
         return tuple(left_out)
 
     def conversations_with_files(self) -> frozenset[int]:

@@ -6,6 +6,8 @@ import contextlib
 from functools import cached_property
 from typing import Any
 
+from desktop.store.attachments.picture_marks import marks
+from desktop.store.attachments.pictures import PictureStore
 from desktop.store.conversations.conversations import Conversation, ConversationStore
 from desktop.store.database.database import MEMORY, Database, StoreError
 from desktop.store.provenance.provenance_store import ProvenanceStore
@@ -57,7 +59,7 @@ class ConversationStores:
     def forget(self, conversation_id: int) -> None:
         """Drop a temporary conversation with all its messages."""
         with self._memory.transaction():
-            for table in ("message_tokens", "message_origins"):
+            for table in ("message_tokens", "message_origins", "message_pictures"):
                 self._memory.execute(
                     f"DELETE FROM {table} WHERE message_id IN (SELECT id FROM messages WHERE "
                     "conversation_id = ?)",
@@ -89,6 +91,8 @@ class ConversationStores:
                 new[number] = self._copy(
                     "messages", number, {"conversation_id": made, "parent_id": new.get(parent)}
                 )
+                pictures = marks(self.temporary.message(number).text)
+                PictureStore(self._memory).copy_to(self.database, (picture.key for picture in pictures))
                 tokens = self.temporary.tokens(number)
                 if tokens:
                     self.database.execute("INSERT INTO message_tokens VALUES (?, ?)", (new[number], tokens))

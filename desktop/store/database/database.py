@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from desktop.store.attachments.picture_marks import keys_json
 from desktop.store.database.errors import Damaged, DiskFull, Gone, Rows, StoreError, is_damage, translated
 from desktop.store.database.integrity_marker import (
     MARKER_SUFFIXES,
@@ -304,6 +305,7 @@ def _configure(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
     connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
     connection.create_function("search_tokens", 1, index_text, deterministic=True)
+    connection.create_function("picture_keys", 1, keys_json, deterministic=True)
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> bool:

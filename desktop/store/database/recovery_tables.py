@@ -32,7 +32,8 @@ _WORDS = {
     "prompts": N_("saved prompts"),
     "queued_messages": N_("queued messages"), "message_tokens": N_("tokens of replies"),
     "message_origins": N_("details of replies"), "imports": N_("record of imported chats"),
-    "imported_messages": N_("record of imported messages"),
+    "imported_messages": N_("record of imported messages"), "pictures": N_("pictures"),
+    "message_pictures": N_("record of the messages' pictures"),
 }  # fmt: skip
 
 
@@ -194,8 +195,14 @@ def _is_packed(row: Mapping[str, Any]) -> bool:
     return isinstance(data, bytes) and data[:2] == b"\x01\x78"
 
 
+def _is_picture(row: Mapping[str, Any]) -> bool:
+    return re.fullmatch("[0-9a-f]{32}", str(row.get("key"))) is not None
+
+
 _MARKS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "messages": lambda row: row.get("state") in STATES,
     "message_tokens": _is_packed,  # the search index has a table with the same columns
+    "pictures": _is_picture,
+    "message_pictures": _is_picture,
 }
 """Checks that the declared types do not express."""

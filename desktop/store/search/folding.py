@@ -13,6 +13,8 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
+from desktop.store.attachments.picture_marks import searchable
+
 __all__ = ["LONGEST_TOKEN", "first_place", "fold", "index_text", "places", "query_terms", "query_words"]
 
 LONGEST_TOKEN = 40
@@ -96,7 +98,7 @@ def _plain(text: str) -> bool:
 
 def index_text(text: str) -> str:
     """The tokens of a message, each once, separated by spaces: the text for the index."""
-    words = dict.fromkeys(text.translate(_INDEXED).split())
+    words = dict.fromkeys(searchable(text).translate(_INDEXED).split())
     joined = " ".join(words)
     cut = (
         _tokens(joined)

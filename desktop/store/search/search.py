@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from desktop.store.attachments.picture_marks import searchable
 from desktop.store.conversations.records import SearchHit
 from desktop.store.conversations.tree import Node, Tree
 from desktop.store.database.database import Database
@@ -199,6 +200,7 @@ class Search:
         """The rows that contain the words and have nothing deleted above them."""
         found = []
         for row in rows:
+            row = (*row[:3], searchable(row[3]), *row[4:])
             folded = fold(row[3])
             if all(word in folded for word in words):
                 found.append(row)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from desktop.store.attachments.pictures import StoredPicture
 from desktop.store.conversations.personas import Persona
 from desktop.store.conversations.records import CHAT
 
@@ -47,7 +48,7 @@ class ConversationRecord:
     who answers, with the id 0, or None; `deleted_at` is when it was moved to the trash; `cast` is what
     `participants.portable` returns; `kind` is that of `Conversation`. `left_out` lists what the file says
     about the conversation that has no counterpart here, as sentences without full stops, for the import's
-    report.
+    report. `pictures` are those of the messages, by their keys.
     """
 
     source: str
@@ -71,6 +72,7 @@ class ConversationRecord:
     kind: str = CHAT
     left_out: tuple[str, ...] = ()
     local_only: bool = False
+    pictures: Mapping[str, StoredPicture] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

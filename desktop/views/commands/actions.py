@@ -58,6 +58,11 @@ def _no_model(session: ChatSession) -> str:
     return "" if session.model is not None else _("No model is loaded.")
 
 
+def no_pictures(session: ChatSession) -> str:
+    """Why no pictures can be attached now; "" if they can."""
+    return session.model.why_no_pictures if session.model is not None else ""
+
+
 def _no_chat(session: ChatSession) -> str:
     return "" if session.conversation else _("No chat is open.")
 
@@ -204,6 +209,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("", "Chat"),
     Command("attach", "Chat", N_("Attach files…"), ("Ctrl+U",),
             why_not=_chats_only(), slash="attach", words="file pdf document csv upload"),
+    Command("attach_pictures", "Chat", N_("Attach pictures…"),
+            why_not=_chats_only(no_pictures), words="image photo screenshot upload vision"),
     Command("emoji", "Chat", N_("Insert an emoji…"), ("Ctrl+E",), words="smiley emoticon symbol picker face"),
     Command("opening", "Chat", N_("Start the reply with…"), ("Ctrl+Shift+B",),
             why_not=_chats_only(_cannot_open), words="prefill begin"),

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QPalette
+from PySide6.QtGui import QIcon, QImage, QPainter, QPalette, QPixmap
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QToolButton, QWidget
 
 from desktop.services.composer.attachments import Held
 from desktop.store.attachments.message_format import Attachment, kind_of, note_text
+from desktop.store.attachments.picture_marks import ADDRESS
 from desktop.views.layout.fill import fill
+from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
+from desktop.views.transcript.row_widgets.picture import picture_name
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton, tinted
 from desktop.views.widgets.text_label import text_label
@@ -19,6 +22,8 @@ from engine.words import _, ngettext
 __all__ = ["AttachmentChips", "count_words"]
 
 _LONGEST_NAME = 26
+_THUMBNAIL = 2.4
+"""The side of a picture, in lines of text."""
 
 
 def count_words(held: Held) -> str:
@@ -48,7 +53,18 @@ class AttachmentChips(QWidget):
         self._reading.hide()
         self.chips: list[_Chip] = []
         self._shown: tuple[Sequence[Held], int] = ((), 0)
+        self._pictures: ImageLoader | None = None
         self.hide()
+
+    def show_pictures_of(self, pictures: ImageLoader) -> None:
+        """Let `pictures` load the pictures to show."""
+        self._pictures = pictures
+        pictures.arrived.connect(lambda _keys: self._show_pictures())
+
+    def _show_pictures(self) -> None:
+        for chip in self.chips:
+            if self._pictures is not None:
+                chip.show_picture(self._pictures)
 
     def show_held(self, all_held: Sequence[Held], reading: int = 0) -> None:
         """Show these chips, and that `reading` more files are being read."""
@@ -64,6 +80,7 @@ class AttachmentChips(QWidget):
             chip.opened.connect(self.opened)
             chip.removed.connect(self.removed)
             chip.show()
+        self._show_pictures()
         self._flow.addWidget(self._reading)
         self._reading.setVisible(reading > 0)
         self.setVisible(bool(self.chips) or reading > 0)
@@ -86,6 +103,7 @@ class _Chip(QFrame):
         super().__init__()
         self.setObjectName("chip")
         self.key = held.key
+        self._mark = held.attachment.picture
         name = _shortened(held.attachment)
         self.face = QToolButton()
         self.face.setAutoRaise(True)
@@ -93,20 +111,48 @@ class _Chip(QFrame):
         self.face.setText(name.replace("&", "&&"))
         self.face.setToolTip(
             _("{attachment}\nClick to preview the text that the model reads", attachment=held.attachment.name)
+            if self._mark is None
+            else _("{name}\nClick to open it", name=held.attachment.name)
         )
         self.face.setAccessibleName(
             _("Preview of {attachment}, {size}", attachment=held.attachment.name, size=count_words(held))
+            if self._mark is None
+            else picture_name(self._mark)
         )
         colour = self.palette().color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText).name()
         side = round(self.face.fontMetrics().height() * 1.05)
         self.face.setIconSize(QSize(side, side))
-        self.face.setIcon(tinted(kind_of(held.attachment.name), colour, colour))
+        kind = kind_of(held.attachment.name) if self._mark is None else "picture"
+        self.face.setIcon(tinted(kind, colour, colour))
         words = count_words(held) + (f", {note_text(held.attachment.note)}" if held.attachment.note else "")
         self.count = text_label(words, "muted")
         self.close_button = IconButton("close", _("Remove {attachment}", attachment=held.attachment.name))
         fill(QHBoxLayout(self), self.face, self.count, self.close_button, margins=(2, 1, 2, 1), spacing=4)
         self.face.clicked.connect(lambda: self.opened.emit(self.key))
         self.close_button.clicked.connect(lambda: self.removed.emit(self.key))
+
+    def show_picture(self, pictures: ImageLoader) -> None:
+        """Show the picture as soon as it is loaded."""
+        if self._mark is None:
+            return
+        side = round(self.face.fontMetrics().height() * _THUMBNAIL)
+        key = ImageKey(ADDRESS + self._mark.key, width=side, ratio=self.devicePixelRatioF())
+        found = pictures.get(key)
+        if found is not None:
+            self.face.setIconSize(QSize(side, side))
+            self.face.setIcon(QIcon(_in_square(found.image, round(side * key.ratio))))
+        elif not pictures.known(key):
+            pictures.want(key)
+
+
+def _in_square(image: QImage, side: int) -> QPixmap:
+    """A picture in the middle of a square of device pixels, so that all chips are equally high."""
+    square = QPixmap(side, side)
+    square.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(square)
+    painter.drawImage((side - image.width()) // 2, (side - image.height()) // 2, image)
+    painter.end()
+    return square
 
 
 def _shortened(attachment: Attachment) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QObject
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QWidget
 
 from desktop.services.composer.attachments import AttachmentService, Held
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.pictures import not_sent
 from desktop.store.attachments.message_format import Attachment, split
+from desktop.store.attachments.picture_marks import PictureMark, marks
 from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.commands.actions import no_pictures
 from desktop.views.composer.attachment_chips import AttachmentChips, count_words
 from desktop.views.transcript.row_widgets.attachment import ATTACHMENT_ACTION
+from desktop.views.transcript.row_widgets.picture import COPY_PICTURE, OPEN_PICTURE, SAVE_PICTURE
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.listening import listen
 from desktop.views.widgets.suggestion_bar import SuggestionBar
@@ -21,8 +26,9 @@ from engine.words import N_, _, translate
 
 __all__ = ["AttachmentController"]
 
-_KINDS = N_("Text, code, CSV and PDF files (*)")
-PASTED = "pasted"
+_KINDS = N_("Text, code, CSV, PDF and pictures (*)")
+_PICTURES = N_("Pictures (*.png *.jpg *.jpeg *.webp *.gif *.bmp);;All files (*)")
+PASTED, _LEFT_OUT = "pasted", "pictures"
 
 
 class AttachmentController(QObject):
@@ -45,12 +51,20 @@ class AttachmentController(QObject):
             window,
         )
         self._reading = 0
+        self._warned: set[tuple[int, str]] = set()
+        listen(self, session.model_changed, lambda _model: offers.withdraw(_LEFT_OUT))
         self.chips = AttachmentChips()
         chat.composer.add_inside(self.chips)
         chat.composer.attach_requested.connect(self.ask)
         chat.composer.box.files_pasted.connect(self.take)
         chat.composer.box.long_pasted.connect(self._offer_pasted)
         chat.transcript.action.connect(self._show_sent)
+        chat.composer.pictures_requested.connect(self.ask_pictures)
+        chat.composer.box.picture_pasted.connect(self._paste)
+        chat.transcript.pictures.read = self._bytes_of
+        self.chips.show_pictures_of(chat.transcript.pictures)
+        for changed in (session.model_changed, session.conversation_changed):
+            listen(self, changed, lambda _what: chat.composer.set_pictures(no_pictures(session)))
         listen(self, service.changed, lambda _conversation: self.show())
         service.reading.connect(self._show_reading)
         listen(self, service.refused, lambda sentence: chat.show_notice(sentence, "warning"))
@@ -62,6 +76,25 @@ class AttachmentController(QObject):
     def held(self) -> Sequence[Held]:
         """The files of the open chat's next message."""
         return self._service.held(self._session.conversation)
+
+    def tells_pictures(self, message: str, send: Callable[[], object]) -> bool:
+        """Say which pictures the model will not get, once in each chat with each model, and offer to `send`
+        all the same; whether it was said.
+        """
+        session = self._session
+        key = (session.conversation, session.model.path if session.model is not None else "")
+        texts = [message, *(item.text for item in session.messages.items())]
+        words = not_sent(texts, session.model) if key not in self._warned else ""
+        if not words:
+            return False
+
+        def confirmed() -> None:
+            self._warned.add(key)
+            self._offers.withdraw(_LEFT_OUT)
+            send()
+
+        self._offers.offer(_LEFT_OUT, words, _("Send without pictures"), confirmed, "warning")
+        return True
 
     def accepts(self, path: Path) -> bool:
         """Whether a file can be attached now: a notebook is sent as it is, without files."""
@@ -75,6 +108,10 @@ class AttachmentController(QObject):
     def ask(self) -> None:
         """Let the user choose files, and attach them."""
         ask_open(self._window, _("Attach files"), self.take, translate(_KINDS), several=True)
+
+    def ask_pictures(self) -> None:
+        """Let the user choose pictures, and attach them."""
+        ask_open(self._window, _("Attach pictures"), self.take, translate(_PICTURES), several=True)
 
     def show(self) -> None:
         """Update the chips."""
@@ -96,13 +133,49 @@ class AttachmentController(QObject):
 
     def _open(self, key: int) -> None:
         found = next((held for held in self.held() if held.key == key), None)
-        if found is not None:
+        if found is not None and found.attachment.picture is not None:
+            self._open_picture(found.attachment.picture)
+        elif found is not None:
             from desktop.views.composer.attachment_preview import AttachmentPreview  # only when needed
 
             AttachmentPreview(found.attachment, count_words(found), self._window).open()
 
+    def _paste(self, image: QImage) -> None:
+        self._service.paste(image, self._session.conversation)
+
+    def _bytes_of(self, key: str) -> bytes:
+        found = self._service.picture(key, self._session.conversation)
+        return found.data if found is not None else b""
+
+    def _open_picture(self, mark: PictureMark) -> None:
+        picture = self._service.picture(mark.key, self._session.conversation)
+        if picture is not None:
+            from desktop.views.composer.picture_viewer import PictureViewer  # only when needed
+
+            PictureViewer(mark, picture, self._chat.transcript.pictures, self._window).open()
+
+    def _act_on_picture(self, action: str, key: str, message: int) -> None:
+        """What was chosen of a picture in the transcript."""
+        text = self._session.messages.item(message).text
+        mark = next((mark for mark in marks(text) if mark.key == key), None)
+        picture = self._service.picture(key, self._session.conversation)
+        if mark is None or picture is None:
+            return
+        if action == OPEN_PICTURE:
+            self._open_picture(mark)
+            return
+        from desktop.views.composer.picture_viewer import ask_and_save_picture, copy_picture
+
+        if action == COPY_PICTURE:
+            copy_picture(picture)
+        else:
+            ask_and_save_picture(self._window, mark, picture)
+
     def _show_sent(self, action: str, message: int) -> None:
-        """A file in the transcript was clicked."""
+        """A file or picture in the transcript was clicked."""
+        for known in (OPEN_PICTURE, COPY_PICTURE, SAVE_PICTURE):
+            if action.startswith(known):
+                self._act_on_picture(known, action.removeprefix(known), message)
         if action.startswith(ATTACHMENT_ACTION):
             files, _unused = split(self._session.messages.item(message).text)
             place = int(action.removeprefix(ATTACHMENT_ACTION))

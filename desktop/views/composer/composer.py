@@ -22,15 +22,15 @@ COLUMN_WIDTH = 860
 
 
 class Composer(QWidget):
-    """The box, the beginning of the reply, and the buttons: files, beginning, saved prompts, thinking, and
-    Send, or Stop while a reply is written.
+    """The box, the beginning of the reply, and the buttons: files, pictures, beginning, saved prompts,
+    thinking, and Send, or Stop while a reply is written.
 
     `submitted(text)` asks to send, or to queue while a reply is written; the text stays in the box until the
     owner calls `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop;
-    `previous_requested()` is the Up key in an empty box; `attach_requested()` and `prompts_requested()` are
-    buttons. With `laden` a message without text can be sent. `left(conversation, text, opening)` comes before
-    the text of another chat is shown, which is `saved(conversation)`, text and opening, the
-    first time.
+    `previous_requested()` is the Up key in an empty box; `attach_requested()`, `pictures_requested()` and
+    `prompts_requested()` are buttons. With `laden` a message without text can be sent. `left(conversation,
+    text, opening)` comes before the text of another chat is shown, which is `saved(conversation)`, text and
+    opening, the first time.
     """
 
     submitted = Signal(str)
@@ -38,6 +38,7 @@ class Composer(QWidget):
     previous_requested = Signal()
     attach_requested = Signal()
     prompts_requested = Signal()
+    pictures_requested = Signal()
     left = Signal(int, str, str)
 
     def __init__(self, saved: Callable[[int], tuple[str, str]] = lambda conversation: ("", "")) -> None:
@@ -68,12 +69,14 @@ class Composer(QWidget):
         self.button = IconButton("send", _("Send message"), role=QPalette.ColorRole.HighlightedText)
         self.button.setObjectName("send")
         self.attach = IconButton("attach", _("Attach files"))
+        self.picture = IconButton("picture", _("Attach pictures"))
         self.opening_button = IconButton("opening", _("Start the reply with…"))
         self.opening_button.setCheckable(True)
         self.prompts = IconButton("prompts", _("Saved prompts"))
         self.thinking = ThinkingPicker()
         self.button.clicked.connect(self._pressed)
         self.attach.clicked.connect(self.attach_requested)
+        self.picture.clicked.connect(self.pictures_requested)
         self.prompts.clicked.connect(self.prompts_requested)
         self.opening_button.toggled.connect(self._show_opening)
 
@@ -81,7 +84,7 @@ class Composer(QWidget):
         self.frame = QFrame()
         self.frame.setObjectName("composerBox")
         self.frame.setMaximumWidth(COLUMN_WIDTH)
-        left = (self.attach, self.opening_button, self.prompts)
+        left = (self.attach, self.picture, self.opening_button, self.prompts)
         tools = fill(QHBoxLayout(), *left, 1, self.thinking, self.button, spacing=2)
         self._inside = fill(
             QVBoxLayout(self.frame), self.opening_box, self.box, tools, margins=(8, 6, 6, 6), spacing=4
@@ -130,6 +133,12 @@ class Composer(QWidget):
         """Set whether there is something to send besides the text."""
         self._laden = laden
         self._show_state()
+
+    def set_pictures(self, reason: str) -> None:
+        """Enable the button for pictures unless there is a reason against them, which it shows then."""
+        self.picture.setEnabled(not reason)
+        self.picture.setToolTip(reason or _("Attach pictures"))
+        self.picture.setAccessibleDescription(reason)
 
     def set_answering(self, answering: bool) -> None:
         """Show Stop in place of Send while a reply is written."""

@@ -100,8 +100,9 @@ class ComposerController(QObject):
         """The commands of the message box."""
         composer = self._chat.composer
         return {
-            "attach": self.files.ask, "opening": composer.opening_button.toggle,
-            "thinking": composer.thinking.open_menu, "emoji": self.open_emoji,
+            "attach": self.files.ask, "attach_pictures": self.files.ask_pictures,
+            "opening": composer.opening_button.toggle, "thinking": composer.thinking.open_menu,
+            "emoji": self.open_emoji,
         }  # fmt: skip
 
     def open_emoji(self) -> None:
@@ -131,6 +132,8 @@ class ComposerController(QObject):
             self.offers.offer(_READING, _("The message is sent when its files are read."), "", None)
             return
         message, opening = self.message(text), self._chat.composer.opening()
+        if self.files.tells_pictures(message, lambda: self.send(self._chat.composer.text())):
+            return
         if self._may_be_long(message, opening):
             if self._waits():
                 if self._warned(message):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, Qt, Signal
-from PySide6.QtGui import QContextMenuEvent, QDragEnterEvent, QDragMoveEvent, QFocusEvent, QKeyEvent
+from PySide6.QtGui import QContextMenuEvent, QDragEnterEvent, QDragMoveEvent, QFocusEvent, QImage, QKeyEvent
 from PySide6.QtWidgets import QFrame, QMenu, QSizePolicy
 
 from desktop.views.widgets.growing_text_edit import FittedTextEdit
@@ -20,13 +20,14 @@ _MOST_LINES = 9
 class MessageEdit(FittedTextEdit):
     """Grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends.
 
-    `files_pasted(list of Path)` comes instead of text; `long_pasted(str)` after a text of `LONG_PASTE`
-    characters or more was inserted; `menu_opens(menu, position)` before the menu is shown, at a position of
-    the text.
+    `files_pasted(list of Path)` and `picture_pasted(QImage)` come instead of text; `long_pasted(str)` after a
+    text of `LONG_PASTE` characters or more was inserted; `menu_opens(menu, position)` before the menu is
+    shown, at a position of the text.
     """
 
     send = Signal()
     files_pasted = Signal(list)
+    picture_pasted = Signal(QImage)
     long_pasted = Signal(str)
     focus_changed = Signal(bool)
     previous_requested = Signal()
@@ -84,15 +85,20 @@ class MessageEdit(FittedTextEdit):
         )
 
     def canInsertFromMimeData(self, source: QMimeData) -> bool:
-        return source.hasText() or source.hasUrls()
+        return source.hasText() or source.hasUrls() or source.hasImage()
 
     def insertFromMimeData(self, source: QMimeData) -> None:
-        """Paste plain text; files are reported instead."""
+        """Paste plain text; files, and pictures without text, are reported instead."""
         urls = source.urls()
         if urls and all(url.isLocalFile() for url in urls):
             self.files_pasted.emit([Path(url.toLocalFile()) for url in urls])
             return
         text = source.text()
+        if not text and source.hasImage():
+            image = QImage(source.imageData())
+            if not image.isNull():
+                self.picture_pasted.emit(image)
+            return
         self.insertPlainText(text)
         if len(text) >= LONG_PASTE:
             self.long_pasted.emit(text)

@@ -10,6 +10,7 @@ from PySide6.QtGui import QGuiApplication, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QMenu
 
 from desktop.items.chats.messages import MessageItem
+from desktop.store.attachments.picture_marks import in_words
 from desktop.views.transcript.find import Finding
 from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
@@ -27,9 +28,9 @@ ALL_ACTIONS = frozenset(
 
 
 def copy_text(text: str) -> None:
-    """Put `text` on the clipboard; an empty text leaves the clipboard as it is."""
+    """Put `text` on the clipboard, pictures by their names; an empty text leaves the clipboard as it is."""
     if text:
-        QGuiApplication.clipboard().setText(text)
+        QGuiApplication.clipboard().setText(in_words(text))
 
 
 def _copy_selection(parts: TranscriptParts) -> None:

@@ -209,11 +209,10 @@ class MessageRows:
         files, end = split(text)
         ends = [*(start for start, _ in files[1:]), end]
         made = (
-            Row(RowKind.ATTACHMENT, self.item, f"{name} ({note_text(note)})" if note else name,
-            text[start:stop], gap=0.3 if number else AFTER_HEADER,
-                ordinal=number, start=start)
-            for number, ((start, name, note), stop) in enumerate(zip(((at, f.name, f.note) for at,
-            f in files), ends, strict=True))
+            Row(RowKind.ATTACHMENT if file.picture is None else RowKind.PICTURE, self.item,
+                f"{file.name} ({note_text(file.note)})" if file.note else file.name, text[start:stop],
+                gap=0.3 if number else AFTER_HEADER, ordinal=number, start=start)
+            for number, ((start, file), stop) in enumerate(zip(files, ends, strict=True))
         )  # fmt: skip
         return [self._keep(row, number) for number, row in enumerate(made)] if files else []
 

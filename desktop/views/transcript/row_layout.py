@@ -17,7 +17,8 @@ __all__ = ["RowLayout"]
 _SIGNS = re.compile(r"[*_`\[<~&\\]")
 _LINES = {
     RowKind.HEADER: 1.2, RowKind.RULE: 0.1, RowKind.THOUGHT: 1.5, RowKind.WAITING: 1.4, RowKind.NOTICE: 2.2,
-    RowKind.FOOTER: 1.9, RowKind.ATTACHMENT: 1.9, RowKind.MORE: 1.9,
+    RowKind.FOOTER: 1.9, RowKind.ATTACHMENT: 1.9, RowKind.PICTURE: 14.0,
+    RowKind.MORE: 1.9,
 }  # fmt: skip
 
 

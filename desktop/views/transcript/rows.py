@@ -38,6 +38,7 @@ class RowKind(StrEnum):
     FOOTER = "footer"
     EDITOR = "editor"
     ATTACHMENT = "attachment"
+    PICTURE = "picture"
     MORE = "more"
 
 

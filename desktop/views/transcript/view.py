@@ -117,10 +117,10 @@ class TranscriptView(QAbstractScrollArea):
         self, edit_words: Callable[[int], str], why_not: Callable[[TokenTrace], tuple[str, frozenset[int]]]
     ) -> None:
         self._code_colours = CodeColours(IdleRunner(self))
-        self._pictures = ImageLoader(self)
+        self.pictures = ImageLoader(self)
         tokens = TokenView()
         context = RowContext(
-            self.viewport(), self._connected_signals(), self._code_colours, self._pictures, self.avatars,
+            self.viewport(), self._connected_signals(), self._code_colours, self.pictures, self.avatars,
             tokens, edit_words, self.offered,
         )  # fmt: skip
         self.messages = MessageList(self._style)
@@ -233,7 +233,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def settled(self) -> bool:
         """Whether everything is shown, drawn and coloured: nothing is waiting."""
-        return not self._waits and self._code_colours.runner.idle() and self._pictures.idle()
+        return not self._waits and self._code_colours.runner.idle() and self.pictures.idle()
 
     def arrange(self) -> None:
         """Place the rows as they are now, and what lies over them."""

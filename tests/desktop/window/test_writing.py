@@ -135,7 +135,7 @@ def test_files_are_pasted_dropped_chosen_removed_and_refused_in_a_sentence(hand)
     other.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
     hand.click("Attach files")
     choose(hand.window, other)
-    hand.qtbot.waitUntil(lambda: "not a text file" in hand.window.chat.banner.text.text())
+    hand.qtbot.waitUntil(lambda: "photo.png” is damaged" in hand.window.chat.banner.text.text())
     hand.click("Remove data.csv")
     assert chips(hand) == []
     assert not hand.window.chat.composer.button.isEnabled()

@@ -150,15 +150,20 @@ def test_a_server_with_everything(server: FakeServer) -> None:
         top_logprobs=5, several=True, continues="flags", tokenize="vllm", reasoning="reasoning",
         schema="response_format",
         regex="structured_outputs.regex", grammar="structured_outputs.grammar", tools=True, stops=True,
-        stop_reason=True, taken=("temperature", "seed", "top_k", "min_p"),
+        stop_reason=True, taken=("temperature", "seed", "top_k", "min_p"), pictures="no",
+        pictures_why="it takes requests with pictures, but does not read them",
     )  # fmt: skip
     assert len(said) >= 5
-    assert len(server.asked) < 30
+    assert len(server.asked) < 36
 
 
 def test_a_server_that_accepts_everything_and_does_nothing(server: FakeServer) -> None:
     Model(server)
-    assert found(server) == Capabilities(server="fake", context_length=2048, chat=True, finishes=True)
+    result = found(server)
+    assert result.pictures_why == "it takes requests with pictures, but does not read them"
+    assert replace(result, pictures_why="") == Capabilities(
+        server="fake", context_length=2048, chat=True, finishes=True, pictures="no"
+    )
 
 
 def test_a_server_that_refuses_what_it_does_not_know(server: FakeServer) -> None:

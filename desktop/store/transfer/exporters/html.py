@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from desktop.blocks.addresses import add_addresses
 from desktop.blocks.latex import math_ml
 from desktop.blocks.spans import SpanKind
+from desktop.store.attachments.pictures import StoredPicture
 from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.transfer.exporters.directions import add_directions
 from desktop.store.transfer.exporters.footnotes import add_footnotes
 from desktop.store.transfer.exporters.formulas import INLINE, ROW, add_formulas
+from desktop.store.transfer.exporters.pictures import as_html, as_markdown
 from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
 from desktop.store.transfer.exporters.tasks import add_tasks
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
@@ -120,18 +122,20 @@ def _article(conversation: ConversationRecord, pages: Iterator[int]) -> Iterator
         if conversation.kind == NOTEBOOK:
             yield f'<div class="document" dir="auto">{_plain(message.text)}</div>\n'
         else:
-            yield from _message(message, pages)
+            yield from _message(message, pages, conversation.pictures)
     yield "</article>\n"
 
 
-def _message(message: MessageRecord, pages: Iterator[int]) -> Iterator[str]:
+def _message(
+    message: MessageRecord, pages: Iterator[int], pictures: Mapping[str, StoredPicture]
+) -> Iterator[str]:
     """`pages` numbers the texts, to distinguish the footnotes of each."""
     made = when(message.created_at)
     yield f"<h2><bdi>{escape(label(message))}</bdi>" + (f" · {made}" if made else "") + "</h2>\n"
     if message.role == "user":
-        yield f'<div class="user" dir="auto">{_plain(message.text)}</div>\n'
+        yield f'<div class="user" dir="auto">{as_html(message.text.strip(chr(10)), pictures)}</div>\n'
         return
-    for is_thought, text in pieces(message.text):
+    for is_thought, text in pieces(as_markdown(message.text, pictures)):
         kind = "thoughts" if is_thought else "text"
         yield f'<div class="{kind}">\n{_rendered(text, next(pages))}</div>\n'
 

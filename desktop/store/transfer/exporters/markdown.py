@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from desktop.store.conversations.records import NOTEBOOK
+from desktop.store.transfer.exporters.pictures import as_markdown
 from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import _
@@ -28,16 +29,19 @@ def _parts(conversation: ConversationRecord) -> Iterator[str]:
         yield "## System prompt"
         yield conversation.system_prompt.strip("\n")
     for message in shown_path(conversation):
-        yield from (message.text,) if conversation.kind == NOTEBOOK else _message(message)
+        if conversation.kind == NOTEBOOK:
+            yield message.text
+        else:
+            yield from _message(message, conversation)
 
 
-def _message(message: MessageRecord) -> Iterator[str]:
+def _message(message: MessageRecord, conversation: ConversationRecord) -> Iterator[str]:
     made = when(message.created_at)
     yield f"## {_escaped(label(message))}" + (f" · {made}" if made else "")
     if message.role == "user":
-        yield message.text.strip("\n")
+        yield as_markdown(message.text.strip("\n"), conversation.pictures)
         return
-    for is_thought, text in pieces(message.text):
+    for is_thought, text in pieces(as_markdown(message.text, conversation.pictures)):
         yield _quoted(text) if is_thought else text
 
 

@@ -39,7 +39,19 @@ def plain(conversation: ConversationRecord) -> dict[str, Any]:
         "settings": dict(conversation.settings), "model_path": conversation.model_path,
         "shown": conversation.shown_root,
         "messages": [_message(message) for message in conversation.messages],
+    } | _pictures(conversation)  # fmt: skip
+
+
+def _pictures(conversation: ConversationRecord) -> dict[str, Any]:
+    """The pictures by their keys, if there are any; `data` is base64."""
+    found = {
+        key: {
+            "type": picture.media_type, "width": picture.width, "height": picture.height,
+            "data": base64.b64encode(picture.data).decode("ascii"),
+        }
+        for key, picture in conversation.pictures.items()
     }  # fmt: skip
+    return {"pictures": found} if found else {}
 
 
 def _head(conversation: ConversationRecord) -> dict[str, Any]:

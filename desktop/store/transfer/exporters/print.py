@@ -7,7 +7,7 @@ rich text cannot draw around a block (a background, a bar, a formula) is stated 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 from unicodedata import bidirectional
 
 from desktop.blocks.spans import Span
+from desktop.store.attachments.picture_marks import in_words
+from desktop.store.attachments.pictures import StoredPicture
 from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.transfer.exporters.footnotes import NOTE_BACK, NOTE_REF
 from desktop.store.transfer.exporters.formulas import INLINE, ROW
 from desktop.store.transfer.exporters.html import code_style, highlighted, make_renderer
+from desktop.store.transfer.exporters.pictures import as_markdown, text_and_pictures
 from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import _
@@ -109,7 +112,10 @@ def print_pieces(conversation: ConversationRecord) -> Iterator[Piece]:
         yield _who(_("System prompt"))
         yield from (replace(piece, bar=True) for piece in _plain(conversation.system_prompt, ""))
     for message in shown_path(conversation):
-        yield from _plain(message.text, "") if conversation.kind == NOTEBOOK else _message(message)
+        if conversation.kind == NOTEBOOK:
+            yield from _plain(message.text, "")
+        else:
+            yield from _message(message, conversation.pictures)
 
 
 def first_words(text: str, most: int = 64) -> str:
@@ -127,18 +133,20 @@ def _who(words: str, mark: str = "") -> Piece:
     return Piece(f'<p class="who">{escape(words)}</p>', 20.0, True, mark=mark)
 
 
-def _message(message: MessageRecord) -> Iterator[Piece]:
+def _message(message: MessageRecord, pictures: Mapping[str, StoredPicture]) -> Iterator[Piece]:
     made = when(message.created_at)
     is_user = message.role == "user"
-    yield _who(
-        label(message) + (f" · {made}" if made else ""), (first_words(message.text) or "…") if is_user else ""
-    )
+    mark = (first_words(in_words(message.text)) or "…") if is_user else ""
+    yield _who(label(message) + (f" · {made}" if made else ""), mark)
     if is_user:
-        yield from (
-            replace(piece, before=5.0 if piece.begins else 0.0) for piece in _plain(message.text, TYPED)
-        )
+        for is_html, part in text_and_pictures(message.text.strip("\n"), pictures):
+            if is_html:
+                yield Piece(f"<p>{part}</p>", 5.0)
+                continue
+            for piece in _plain(part, TYPED):
+                yield replace(piece, before=5.0 if piece.begins else 0.0)
         return
-    for is_thought, text in pieces(message.text):
+    for is_thought, text in pieces(as_markdown(message.text, pictures)):
         for piece in _rendered(text):
             yield (
                 replace(piece, html=f'<div class="thoughts">{piece.html}</div>', bar=True)

@@ -12,7 +12,15 @@ from typing import Any
 
 from desktop.store.transfer.importers.fields import first_text, items, mapping, rest, seconds, text
 from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
-from desktop.store.transfer.importers.parts import document, join, thought, tool_call, tool_result, with_files
+from desktop.store.transfer.importers.parts import (
+    document,
+    join,
+    picture,
+    thought,
+    tool_call,
+    tool_result,
+    with_files,
+)
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
@@ -132,4 +140,6 @@ def _call(call: Any) -> str:
 def _extra(part: Any) -> str:
     about = mapping(part)
     kind, name = text(about.get("type")), text(about.get("name"))
+    if kind == "imageFile" and about.get("base64Url"):
+        return picture(text(about["base64Url"]), name)
     return document(name, text(about.get("content")), kind.removesuffix("File").lower() or "unknown")

@@ -7,6 +7,7 @@ import binascii
 import dataclasses
 from typing import Any
 
+from desktop.store.attachments.pictures import StoredPicture
 from desktop.store.conversations.bulk_insert import OWN, chain_key
 from desktop.store.conversations.personas import Persona
 from desktop.store.conversations.records import CHAT, NOTEBOOK, STATES
@@ -65,8 +66,20 @@ class Own:
             value.get("inherits_prompt") is not False, seconds(value.get("deleted_at")),
             mapping(value.get("roles")),
             NOTEBOOK if value.get("kind") == NOTEBOOK and len(messages) == 1 else CHAT,
-            local_only=value.get("local_only") is True,
+            local_only=value.get("local_only") is True, pictures=_pictures(value.get("pictures")),
         )  # fmt: skip
+
+
+def _pictures(value: Any) -> dict[str, StoredPicture]:
+    """The pictures by their keys, not checked yet; their sizes and types are found out from their bytes."""
+    found: dict[str, StoredPicture] = {}
+    for key, about in mapping(value).items():
+        try:
+            data = base64.b64decode(text(mapping(about).get("data")), validate=True)
+        except (binascii.Error, ValueError):
+            continue
+        found[key] = StoredPicture("", 0, 0, data)
+    return found
 
 
 def _folder(value: Any) -> tuple[str, ...]:

@@ -13,10 +13,14 @@ from desktop.store.attachments.message_format import Attachment, language_of, me
 from desktop.store.transfer.importers.fields import clean, compact
 
 __all__ = [
+    "ASSET",
+    "clean_name",
     "document",
     "fenced",
     "join",
     "made_file",
+    "part_picture",
+    "picture",
     "placeholder",
     "thought",
     "tool_call",
@@ -24,6 +28,8 @@ __all__ = [
     "with_files",
 ]
 
+ASSET = "inglenook-asset:"
+"""The beginning of the address of a picture that is a file beside the chats, in the program's export."""
 _LONGEST_NAME = 120
 
 
@@ -47,6 +53,27 @@ def fenced(text: str, language: str = "") -> str:
 def placeholder(kind: str, name: str = "") -> str:
     """A short mark for what text cannot show; the original is kept beside the message."""
     return f"[{kind}: {_short(name)}]" if name.strip() else f"[{kind}]"
+
+
+def picture(url: str, name: str, kind: str = "image") -> str:
+    """A picture whose address holds it, as `importers/pictures.py` finds it; else a placeholder."""
+    if not (url.startswith("data:image/") and ";base64," in url[:100]):
+        return placeholder(kind, name)
+    return f"![{clean_name(name)}]({''.join(url.split())})"
+
+
+def clean_name(name: str) -> str:
+    """A name for a picture in Markdown: short, on one line, without brackets."""
+    return _short(name).replace("[", "(").replace("]", ")")
+
+
+def part_picture(part: Any) -> str:
+    """The address of the picture in a part of a message in OpenAI's form; "" for any other part."""
+    if not isinstance(part, dict) or part.get("type") not in ("image_url", "input_image"):
+        return ""
+    given = part.get("image_url")
+    url = given.get("url") if isinstance(given, dict) else given
+    return url if isinstance(url, str) else ""
 
 
 def document(name: str, text: str, kind: str = "file") -> str:

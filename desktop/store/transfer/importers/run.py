@@ -20,8 +20,16 @@ from desktop.store.transfer.importers.gpt4all import MAGIC, read_chat
 from desktop.store.transfer.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
 from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
 from desktop.store.transfer.importers.open_webui.database import chat_rows
+from desktop.store.transfer.importers.pictures import Encode, PictureImporter
 from desktop.store.transfer.importers.protocol import LineFormat, Note, Unreadable
-from desktop.store.transfer.importers.sources import TROUBLE, SourceFile, on_disk, opened, source_files
+from desktop.store.transfer.importers.sources import (
+    TROUBLE,
+    Assets,
+    SourceFile,
+    on_disk,
+    opened,
+    source_files,
+)
 from desktop.store.transfer.records import Broken, ConversationRecord, Event, LeftOut, Progress
 from engine.units import size_text
 from engine.words import N_, _, translate
@@ -37,14 +45,18 @@ _OTHER_FILES = N_("Files without chats (pictures, sounds, account data) were not
 
 
 def import_conversations(
-    database: Database, path: Path, cancel: Callable[[], bool] = lambda: False, most_bytes: int = MOST_BYTES
+    database: Database,
+    path: Path,
+    cancel: Callable[[], bool] = lambda: False,
+    most_bytes: int = MOST_BYTES,
+    encode: Encode | None = None,
 ) -> Iterator[Event]:
     """Import every conversation of a file or zip archive, each completely or not at all; yields events.
 
     `database` was opened by the calling thread. When `cancel()` returns true the import ends between two
     entries; what was imported stays. An entry of more than `most_bytes` is refused, and no more than that is
-    held in memory. Whatever is wrong with the file is reported as `Broken`; only trouble with the store
-    raises `StoreError`.
+    held in memory. Pictures are made ready by `encode`; without it, short marks take their places. Whatever
+    is wrong with the file is reported as `Broken`; only trouble with the store raises `StoreError`.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -59,6 +71,8 @@ def import_conversations(
             sum(file.size for file in files),
             alone=len(files) == 1,
         )
+        assets = Assets(files)
+        run.assets, run.pictures = assets, PictureImporter(encode, assets.read)
         for file in files:
             yield from run.file(file, path.name if run.alone and file.member is None else file.name)
             if run.stopped:
@@ -98,6 +112,8 @@ class _Run:
     _reported: float = 0.0
     _foreign: int = 0
     _group: _Group | None = None
+    assets: Assets | None = None
+    pictures: PictureImporter | None = None
 
     def file(self, source: SourceFile, name: str) -> Iterator[Event]:
         """Everything in one file. In an archive, a file with nothing known in it is skipped and counted."""
@@ -139,8 +155,8 @@ class _Run:
         if not self.found_any:
             yield from self.held[:_MOST_NOTES]
             yield Broken(name, _("It contains no chats of a known program."))
-        elif self._others:
-            yield LeftOut(translate(_OTHER_FILES), self._others, files=True)
+        elif others := self._others - (len(self.assets.used) if self.assets is not None else 0):
+            yield LeftOut(translate(_OTHER_FILES), others, files=True)
         for what, count in self._left_out.items():
             yield LeftOut(what, count)
         yield Progress(self.total, self.total)
@@ -241,6 +257,8 @@ class _Run:
 
         try:
             record = read(note)
+            if self.pictures is not None:
+                record = self.pictures.taken(record)
         except Unreadable as error:
             yield Broken(place, _sentence(str(error)))
         else:

@@ -19,7 +19,15 @@ from desktop.store.transfer.importers.fields import (
     text,
 )
 from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
-from desktop.store.transfer.importers.parts import join, placeholder, thought, tool_call, tool_result
+from desktop.store.transfer.importers.parts import (
+    join,
+    part_picture,
+    picture,
+    placeholder,
+    thought,
+    tool_call,
+    tool_result,
+)
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import chained, shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
@@ -153,6 +161,8 @@ def _message(entry: Any) -> MessageRecord | None:
 
 def _part(part: Any) -> str:
     about = mapping(part)
+    if url := part_picture(part):
+        return picture(text(url), "", text(about.get("type")))
     return text(part) or first_text(about.get("text")) or placeholder(text(about.get("type")) or "unknown")
 
 

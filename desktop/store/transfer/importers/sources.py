@@ -8,6 +8,7 @@ bounded.
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import struct
 import tempfile
@@ -23,12 +24,14 @@ from engine.printable import one_line
 from engine.units import size_text
 from engine.words import _
 
-__all__ = ["TROUBLE", "SourceFile", "directory_size", "on_disk", "opened", "source_files"]
+__all__ = ["TROUBLE", "Assets", "SourceFile", "directory_size", "on_disk", "opened", "source_files"]
 
 TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 """What reading a damaged, encrypted or unknown kind of archive raises: zipfile's errors have no common base.
 """
 
+_ASSET = re.compile(r"file[-_][0-9A-Za-z]+")
+_MOST_ASSET = 64 << 20
 _PIECE = 1 << 20
 _MOST_DIRECTORY = 64 << 20
 """Bytes of an archive's directory, several copies of which are held in memory: about 500,000 members."""
@@ -86,6 +89,34 @@ def source_files(path: Path) -> Iterator[list[SourceFile]]:
         with zipfile.ZipFile(file) as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]
             yield [SourceFile(path, archive, member, member.file_size) for member in members]
+
+
+class Assets:
+    """The files of an archive that chats refer to by the beginnings of their names, as ChatGPT's do
+    ("file-AbC123-beach.jpg"). `used` are the names of those that were read.
+    """
+
+    def __init__(self, files: list[SourceFile]) -> None:
+        self._files: dict[str, SourceFile] = {}
+        self.used: set[str] = set()
+        for file in files:
+            name = file.member.filename.rpartition("/")[2] if file.member is not None else ""
+            if (begin := _ASSET.match(name)) is not None:
+                self._files.setdefault(begin[0], file)
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of the file that a chat calls so; None if it is not there, too large or damaged."""
+        begin = _ASSET.match(name)
+        file = self._files.get(begin[0]) if begin is not None else None
+        if file is None or file.size > _MOST_ASSET:
+            return None
+        try:
+            with opened(file) as stream:
+                data = stream.read(_MOST_ASSET + 1)
+        except TROUBLE:
+            return None
+        self.used.add(file.name)
+        return data
 
 
 def directory_size(file: IO[bytes]) -> int:

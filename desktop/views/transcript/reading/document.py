@@ -23,8 +23,10 @@ from PySide6.QtGui import (
 from desktop.blocks import Block, Kind
 from desktop.blocks.spoken_math import spoken_math
 from desktop.services.formulas.rich_text import fragments
+from desktop.store.attachments.picture_marks import marks
 from desktop.views.transcript.rendering.inline_objects import SPOKEN
 from desktop.views.transcript.rendering.markdown import SafeDocument, set_markdown
+from desktop.views.transcript.row_widgets.picture import picture_name
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.style import Style
 from engine.words import _, ngettext
@@ -151,6 +153,8 @@ def write_message(document: QTextDocument, rows: Iterable[Row], style: Style) ->
             writer.place("more", row.text, _("{text}. Press Enter.", text=row.text))
         elif row.kind is RowKind.ATTACHMENT:
             writer.plain(_("Attached file: {text}", text=row.text))
+        elif row.kind is RowKind.PICTURE:
+            writer.plain("\n".join(map(picture_name, marks(row.source))))
         elif row.kind in (RowKind.BUBBLE, RowKind.NOTICE):
             writer.plain(row.text)
         elif row.kind in (RowKind.TEXT, RowKind.TABLE, RowKind.TOKENS) and row.block is not None:

@@ -6,12 +6,14 @@ import logging
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal
 
 from desktop.services.formulas import formula_images
-from desktop.views.transcript.rendering.local_image import read_picture
+from desktop.store.attachments.picture_marks import ADDRESS
+from desktop.views.transcript.rendering.local_image import decoded, read_picture
 from desktop.views.transcript.rendering.math_image import Picture, render_math
 
 __all__ = ["ImageKey", "ImageLoader"]
@@ -29,8 +31,8 @@ _LONGEST_S = 10.0
 
 
 class ImageKey(NamedTuple):
-    """The picture to make: LaTeX in letters of `size` pixels, or (size 0) the file that `source` names, at
-    most `width` pixels wide.
+    """The picture to make: LaTeX in letters of `size` pixels, or (size 0) the file that `source` names, or
+    the picture of a message ("picture:" and its key), at most `width` pixels wide.
     """
 
     source: str
@@ -48,16 +50,18 @@ class _Workshop:
 
     def __init__(self) -> None:
         self.done: deque[tuple[ImageKey, Picture | None]] = deque()
-        self._waiting: deque[ImageKey] = deque(maxlen=_WAITING)
+        self._waiting: deque[tuple[ImageKey, bytes]] = deque(maxlen=_WAITING)
         self._changed = threading.Condition()
         self._begun = self._closed = False
         self._since = float("inf")
 
-    def add(self, key: ImageKey) -> ImageKey | None:
-        """Make `key`; returns the key that is dropped because too many wait."""
+    def add(self, key: ImageKey, data: bytes = b"") -> ImageKey | None:
+        """Make `key`, of the bytes of a file if there are any; returns the key that is dropped because too
+        many wait.
+        """
         with self._changed:
-            dropped = self._waiting[0] if len(self._waiting) == _WAITING else None
-            self._waiting.append(key)
+            dropped = self._waiting[0][0] if len(self._waiting) == _WAITING else None
+            self._waiting.append((key, data))
             begin = not self._begun and not self._closed
             self._begun = self._begun or begin
             self._changed.notify()
@@ -83,12 +87,14 @@ class _Workshop:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._closed:
                     return
-                key = self._waiting.pop()
+                key, data = self._waiting.pop()
             made: Picture | None = None
             try:
                 if key.size:
                     self._since = time.monotonic()
                     made = render_math(key.source, key.size, key.colour, key.display, key.ratio)
+                elif key.source.startswith(ADDRESS):
+                    made = decoded(data, key.width, key.ratio)
                 else:
                     made = read_picture(key.source, key.width, key.ratio)
             except Exception:
@@ -105,7 +111,7 @@ class _Workshop:
 
 class ImageLoader(QObject):
     """`get` returns a picture, None where it cannot be made; `known` says whether that is final; `want` has
-    it made.
+    it made. `read` returns the bytes of a picture of a message by its key, none for one that is gone.
 
     `arrived(set keys)`: these are known now.
     """
@@ -114,6 +120,7 @@ class ImageLoader(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
+        self.read: Callable[[str], bytes] = lambda key: b""
         self._known: OrderedDict[ImageKey, Picture | None] = OrderedDict()
         self._bytes = 0
         self._pending: set[ImageKey] = set()
@@ -140,7 +147,9 @@ class ImageLoader(QObject):
         """Make a picture unless it is known or being made."""
         if key not in self._known and key not in self._pending:
             self._pending.add(key)
-            dropped = self._workshop.add(key)
+            own = key.source.startswith(ADDRESS)
+            data = self.read(key.source.removeprefix(ADDRESS)) if own else b""
+            dropped = self._workshop.add(key, data)
             if dropped is not None:
                 self._pending.discard(dropped)
             self._timer.start()

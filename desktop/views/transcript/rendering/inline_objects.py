@@ -20,6 +20,7 @@ from PySide6.QtGui import (
 
 from desktop.blocks import Span, SpanKind
 from desktop.services.formulas.rich_text import formula_size, fragments, set_descent
+from desktop.store.attachments.picture_marks import ADDRESS
 from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
 from desktop.views.transcript.rendering.local_image import local_path
 from desktop.views.transcript.rendering.math_image import Picture
@@ -106,7 +107,8 @@ def _put_picture(
     shape = QTextCharFormat(cursor.charFormat())
     key: ImageKey | None = None
     if inlay is not None and span.kind is SpanKind.IMAGE:
-        path = local_path(span.content)
+        own = span.content.startswith(ADDRESS)
+        path = span.content if own else local_path(span.content)
         key = ImageKey(path, width=style.column, ratio=inlay.ratio) if path else None
     elif inlay is not None:
         key = inlay.math_key(

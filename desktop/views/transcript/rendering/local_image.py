@@ -14,7 +14,7 @@ from PySide6.QtGui import QImage, QImageReader
 
 from desktop.views.transcript.rendering.math_image import Picture
 
-__all__ = ["LARGEST", "local_path", "read_picture"]
+__all__ = ["LARGEST", "decoded", "local_path", "read_picture"]
 
 LARGEST = 32 * 1024 * 1024
 """The size in bytes of the largest file that is read."""
@@ -49,8 +49,11 @@ def read_picture(path: str, width: int, ratio: float) -> Picture | None:
     """The picture at `path`, shrunk to `width` logical pixels; None when it cannot be shown."""
     kind = _FORMATS.get(Path(path).suffix.lower())
     data = _read(path) if kind is not None else None
-    if data is None or kind is None:
-        return None
+    return decoded(data, width, ratio, kind) if data is not None and kind is not None else None
+
+
+def decoded(data: bytes, width: int, ratio: float, kind: bytes = b"") -> Picture | None:
+    """The picture in the bytes of a file of this `kind`, as `read_picture`."""
     buffer = QBuffer()
     buffer.setData(QByteArray(data))
     buffer.open(QIODevice.OpenModeFlag.ReadOnly)

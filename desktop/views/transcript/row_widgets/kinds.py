@@ -11,6 +11,7 @@ from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.editor import EditorRow
 from desktop.views.transcript.row_widgets.footer import FooterRow
 from desktop.views.transcript.row_widgets.math import MathRow
+from desktop.views.transcript.row_widgets.picture import SentPictureRow
 from desktop.views.transcript.row_widgets.small import (
     HeaderRow,
     MoreRow,
@@ -41,5 +42,6 @@ ROW_WIDGETS: dict[RowKind, Callable[[RowContext], RowWidget]] = {
     RowKind.FOOTER: FooterRow,
     RowKind.EDITOR: EditorRow,
     RowKind.ATTACHMENT: AttachmentRow,
+    RowKind.PICTURE: SentPictureRow,
     RowKind.MORE: MoreRow,
 }

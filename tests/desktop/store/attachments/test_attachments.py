@@ -73,8 +73,8 @@ def test_every_usual_encoding_is_detected(encoding) -> None:
 def test_binary_data_is_refused_with_a_sentence(tmp_path) -> None:
     stop = threading.Event()
     cases = {
-        "photo.png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "not a text file"),
-        "noise.bin": (bytes(range(256)) * 40, "not a text file"),
+        "photo.png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "neither text nor a picture"),
+        "noise.bin": (bytes(range(256)) * 40, "neither text nor a picture"),
         "empty.txt": (b"  \n", "is empty"),
         "broken.pdf": (b"%PDF-1.7\nnothing that follows is right", "is damaged"),
         "big.log": (b"x" * (9 << 20), "Attach the relevant part"),

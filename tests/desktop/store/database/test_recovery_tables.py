@@ -24,6 +24,12 @@ from desktop.store.database.recovery_tables import content_tables, label
 PAGE = 4096
 COUNT = 60
 WORDS = "some words that a person wrote " * 8
+
+
+def shown(n: int) -> str:
+    return f'![p](picture:{n:032x} "640x480")'
+
+
 ROWS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "folders": lambda n: (n, n - 1 or None, f"Folder {n}", n, "{}", WORDS),
     "personas": lambda n: (n, f"Persona {n}", "A", b"\x89PNG" * 9, WORDS, "precise", "/models/a.gguf", n % 2),
@@ -32,15 +38,19 @@ ROWS: dict[str, Callable[[int], tuple[Any, ...]]] = {
         None,
         n, 1, None, n, 1, 0, "", "chat", n % 2,
     ),
-    "messages": lambda n: (n, n, None, "user", f"{n} {WORDS}", "complete", 1e9 + n, "{}", 0, None, "Ada", 1),
+    "messages": lambda n: (
+        n, n, None, "user", f"{n} {WORDS} {shown(n)}", "complete", 1e9 + n, "{}", 0, None, "Ada", 1,
+    ),
     "message_tokens": lambda n: (n, b"\x01\x78" + bytes(range(200))),
     "message_origins": lambda n: (n, n - 1, n % 20, b"\x01" + bytes(range(200))),
     "imports": lambda n: ("chatgpt", f"key {n} " + "k" * 100, n, 1e9 + n + 0.25),
     "imported_messages": lambda n: (n, f"key {n}", None if n % 2 else b'{"raw": 1}' * 20),
     "drafts": lambda n: (n, f"{n} {WORDS}", 1e9 + n, "Sure"),
-    "draft_files": lambda n: (n, n % 3, f"file {n}.txt", WORDS, "first 3 of 5 pages"),
+    "draft_files": lambda n: (n, n % 3, f"file {n}.txt", WORDS, "first 3 of 5 pages", ""),
     "prompts": lambda n: (n, f"Prompt {n}", WORDS),
     "queued_messages": lambda n: (n, n, f"{n} {WORDS}", "Sure"),
+    "pictures": lambda n: (n, f"{n:032x}", "image/png", 640, 480, b"\x89PNG" + bytes(range(256)) * 9),
+    "message_pictures": lambda n: (n, f"{n:032x}"),
 }  # fmt: skip
 Tables = dict[str, list[tuple[Any, ...]]]
 
@@ -60,7 +70,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tables]:
         with database.transaction():
             for table, row in ROWS.items():
                 values = row(number)
-                database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+                database.execute(
+                    f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(values))})", values
+                )
     found = tables_of(database)
     database.close()
     return path, found
@@ -145,11 +157,21 @@ def test_a_damaged_page_of_a_table_is_reported_and_costs_only_its_rows(
     broken(whole[0], tmp_path / "a.sqlite3", pages[len(pages) // 2])
     database = open_conversations(tmp_path / "a.sqlite3")
     found = tables_of(database)
+    if table == "message_pictures":  # written again with the messages
+        assert (found[table], "Nothing is missing" in database.notices[0]) == (whole[1][table], True)
+        database.close()
+        return
     assert f"may be missing from: {label(table)}. An" in database.notices[0]
     assert 0 < len(found[table]) < COUNT or (table == "conversations" and len(found[table]) == COUNT)
     refers_to = {
         "conversations": ("messages",),
-        "messages": ("message_tokens", "message_origins", "imported_messages"),
+        "messages": (
+            "message_tokens",
+            "message_origins",
+            "imported_messages",
+            "message_pictures",
+            "pictures",  # which go with the messages that have them
+        ),
     }
     for other, rows in whole[1].items():
         if other == table:
@@ -185,6 +207,7 @@ def test_random_damage_is_never_reported_as_complete(
     notice = database.notices[0]
     # they go with what they belong to
     children = {"message_tokens", "message_origins", "imported_messages", "imports"}
+    children |= {"message_pictures", "pictures"}
     assert all(label(table) in notice for table in lost - children)
     assert not lost or "Everything" not in notice
     database.close()

@@ -15,6 +15,8 @@ from desktop.store.transfer.importers.open_webui.details import without_details
 from desktop.store.transfer.importers.parts import (
     document,
     join,
+    part_picture,
+    picture,
     placeholder,
     thought,
     tool_call,
@@ -144,7 +146,8 @@ def _message(key: str, node: Any) -> MessageRecord | None:
     if role not in _ROLES or not (isinstance(content, (str, list)) or items(about.get("output"))):
         return None
     parts = [
-        text(mapping(part).get("text")) or placeholder(text(mapping(part).get("type")) or "unknown")
+        text(mapping(part).get("text"))
+        or picture(text(part_picture(part)), "", text(mapping(part).get("type")) or "unknown")
         for part in items(content)
     ]
     words = without_details(text(content)) if isinstance(content, str) else join(parts)
@@ -176,6 +179,8 @@ def _file(file: Any) -> str:
         mapping(about.get("data")).get("content"),
         about.get("content"),
     )
+    if url.startswith("data:image/"):
+        return picture(url, name)
     return document(name, words, text(about.get("type")) or "file")
 
 

@@ -1,0 +1,58 @@
+"""Pictures on their way from messages to a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+from desktop.store.attachments.picture_marks import in_words, marks
+from desktop.store.attachments.pictures import StoredPicture
+from engine.core import ChatRequest, Message, ModelInfo, Picture
+from engine.words import ngettext
+
+__all__ = ["not_sent", "sent", "with_data"]
+
+
+def sent(role: str, text: str) -> Message:
+    """A stored text as a message to a model: each mark of a picture becomes its words and, in a message of
+    the user, the picture itself, still without its bytes.
+    """
+    found = marks(text)
+    if not found:
+        return Message(role, text)
+    pictures = tuple(Picture(mark.name, mark.key, mark.width, mark.height) for mark in found)
+    return Message(role, in_words(text), pictures=pictures if role == "user" else ())
+
+
+def with_data(request: ChatRequest, read: Callable[[str], StoredPicture | None]) -> ChatRequest:
+    """The request with the bytes of its pictures, which `read` finds by their keys. Raises what that does."""
+    if not any(message.pictures for message in request.messages):
+        return request
+
+    def filled(picture: Picture) -> Picture:
+        found = read(picture.key)
+        if found is None:
+            return picture
+        return dataclasses.replace(picture, media_type=found.media_type, data=found.data)
+
+    messages = tuple(
+        dataclasses.replace(message, pictures=tuple(map(filled, message.pictures)))
+        if message.pictures
+        else message
+        for message in request.messages
+    )
+    return dataclasses.replace(request, messages=messages)
+
+
+def not_sent(texts: Iterable[str], model: ModelInfo | None) -> str:
+    """What of these texts' pictures a model does not get, and why; "" if it gets all."""
+    reason = model.why_no_pictures if model is not None else ""
+    count = sum(len(marks(text)) for text in texts) if reason else 0
+    if not count:
+        return ""
+    what = ngettext(
+        "{n} picture of this chat is not sent; the model reads its name instead.",
+        "{n} pictures of this chat are not sent; the model reads their names instead.",
+        count,
+    )
+    return f"{what} {reason}"

@@ -1,0 +1,174 @@
+"""Pictures in exports and imports."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from desktop.services.composer.pictures import encoded
+from desktop.store.attachments.picture_marks import mark_of, marks
+from desktop.store.attachments.pictures import PictureStore, StoredPicture
+from desktop.store.conversations.bulk_insert import read_whole
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.database import Database
+from desktop.store.database.open import open_conversations
+from desktop.store.transfer.exporters.html import html_page
+from desktop.store.transfer.exporters.markdown import markdown
+from desktop.store.transfer.exporters.own import own_json
+from desktop.store.transfer.exporters.print import print_pieces
+from desktop.store.transfer.records import LeftOut
+from tests.desktop.picture_files import PLACE, drawn, jpeg_with_place, saved
+from tests.desktop.store.transfer.importers.files import imported, node, run, written
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    found = open_conversations(tmp_path / "conversations.sqlite3")
+    yield found
+    found.close()
+
+
+def put(database: Database) -> tuple[StoredPicture, str]:
+    picture = encoded(saved(drawn()), "boat.png")
+    key = PictureStore(database).put(picture)
+    return picture, mark_of("boat.png", key, picture.width, picture.height).text
+
+
+def talk(database: Database) -> tuple[StoredPicture, int]:
+    picture, mark = put(database)
+    store = ConversationStore(database)
+    chat = store.create("Boats").id
+    asked = store.add_message(chat, None, "user", f"{mark}\n\nWhat is <this>?")
+    store.add_message(chat, asked.id, "assistant", f"Like this:\n\n{mark}\n\nA *boat*.")
+    return picture, chat
+
+
+def url(picture: StoredPicture) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture.data).decode()}"
+
+
+def test_every_export_has_the_pictures(database: Database) -> None:
+    picture, chat = talk(database)
+    record = read_whole(database, chat)
+    page = "".join(html_page([record]))
+    assert re.findall(r'<img src="([^"]+)" alt="boat.png"', page) == [url(picture)] * 2
+    assert "What is &lt;this&gt;?" in page
+    text = "".join(markdown([record]))
+    assert text.count(f"![boat.png]({url(picture)})") == 2
+    assert "What is <this>?" in text
+    printed = [piece.html for piece in print_pieces(record)]
+    assert sum(f'src="{url(picture)}"' in html for html in printed) == 2
+    (found,) = json.loads("".join(own_json([record])))
+    (stored,) = found["pictures"].values()
+    assert base64.b64decode(stored["data"]) == picture.data
+    for whole in (page, text, *printed):
+        assert "picture:" not in whole
+
+
+def test_a_picture_that_is_gone_is_named(database: Database) -> None:
+    _, chat = talk(database)
+    database.execute("DELETE FROM pictures")
+    record = read_whole(database, chat)
+    for whole in ("".join(html_page([record])), "".join(markdown([record]))):
+        assert whole.count("[picture: boat.png]") + whole.count("picture: boat.png") >= 2
+    assert "[picture: boat.png]" in "".join(piece.html for piece in print_pieces(record))
+
+
+def test_our_own_json_brings_them_back(database: Database, tmp_path: Path) -> None:
+    picture, chat = talk(database)
+    path = tmp_path / "a.inglenook.json"
+    path.write_text("".join(own_json([read_whole(database, chat)])))
+    other = open_conversations(tmp_path / "other.sqlite3")
+    (made,) = imported(run(other, path, encode=encoded))
+    record = read_whole(other, made.conversation_id)
+    assert list(record.pictures.values()) == [picture]
+    assert record.messages == read_whole(database, chat).messages
+    other.close()
+
+
+def first(database: Database, path: Path) -> tuple[str, list[StoredPicture], Any]:
+    events = run(database, path, encode=encoded)
+    record = read_whole(database, imported(events)[0].conversation_id)
+    return record.messages[0].text, list(record.pictures.values()), record.messages[0].raw
+
+
+def tree(**message: Any) -> dict[str, Any]:
+    about = {"id": "u", "role": "user", "content": "Look", "childrenIds": [], **message}
+    return {"id": "c", "chat": {"history": {"messages": {"u": about}, "currentId": "u"}}}
+
+
+PHOTO = "data:image/jpeg;base64," + base64.b64encode(jpeg_with_place(drawn())).decode()
+PART = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": PHOTO}}]
+LLAMA = {
+    "conv": {"id": "c", "name": "T", "lastModified": 1, "currNode": "m"},
+    "messages": [
+        {
+            "id": "m", "role": "user", "content": "Look", "parent": None, "type": "text",
+            "extra": [{"type": "imageFile", "name": "cat.jpg", "base64Url": PHOTO}],
+        }
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (tree(files=[{"type": "image", "url": PHOTO, "name": "cat.jpg"}]), "cat.jpg"),
+        (tree(content=PART), ""),
+        (LLAMA, "cat.jpg"),
+        ({"messages": [{"role": "user", "content": PART}]}, ""),
+    ],
+    ids=["open webui files", "open webui parts", "llama.cpp", "messages"],
+)
+def test_pictures_that_an_export_holds_become_pictures(
+    database: Database, tmp_path: Path, value: Any, name: str, qapp
+) -> None:
+    text, (picture,), raw = first(database, written(tmp_path / "a.json", value))
+    (mark,) = marks(text)
+    assert text == f"{mark.text}\n\nLook"
+    assert (mark.name, mark.width, mark.height) == (name, 64, 48)
+    assert PLACE not in picture.data
+    assert PHOTO not in json.dumps(raw)
+
+
+def test_chatgpts_pictures_are_found_beside_the_chats(database: Database, tmp_path: Path, qapp) -> None:
+    def part(pointer: str) -> dict[str, Any]:
+        return {"content_type": "image_asset_pointer", "asset_pointer": pointer}
+
+    parts = [part("file-service://file-AbC1"), part("sediment://file_2"), part("sediment://file_3"), "Look"]
+    about = {"attachments": [{"id": "file-AbC1", "name": "cat.png", "mime_type": "image/png"}]}
+    asked = {"content_type": "multimodal_text", "parts": parts}
+    value = {
+        "title": "T", "conversation_id": "x", "current_node": "u",
+        "mapping": {"u": node("u", None, [], "user", asked, metadata=about)},
+    }  # fmt: skip
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.writestr("file-AbC1-cat.png", saved(drawn()))
+        archive.writestr("user-1/file_2-sanitized.png", saved(drawn(20, 20)))
+        archive.writestr("file_3-broken.png", saved(drawn())[:60])
+        archive.writestr("notes.html", "<p>account</p>")
+        archive.writestr("conversations.json", json.dumps([value]))
+    events = run(database, tmp_path / "export.zip", encode=encoded)
+    record = read_whole(database, imported(events)[0].conversation_id)
+    cat, other = marks(record.messages[0].text)
+    assert record.messages[0].text == f"{cat.text}\n\n{other.text}\n\n[image: file_3]\n\nLook"
+    assert (cat.name, other.name, other.width) == ("cat.png", "file_2", 20)
+    assert [event.count for event in events if isinstance(event, LeftOut)] == [1]
+    (again,) = imported(run(database, tmp_path / "export.zip", encode=encoded))
+    assert again.outcome == "known"
+
+
+def test_without_an_encoder_and_with_broken_bytes_there_are_marks(database: Database, tmp_path: Path) -> None:
+    broken = tree(files=[{"type": "image", "url": "data:image/png;base64,AA==", "name": "cat.png"}])
+    assert first(database, written(tmp_path / "a.json", broken))[0] == "[image: cat.png]\n\nLook"
+    value = tree(files=[{"type": "image", "url": PHOTO, "name": "dog.png"}]) | {"id": "d"}
+    events = run(database, written(tmp_path / "b.json", value))
+    record = read_whole(database, imported(events)[0].conversation_id)
+    assert record.messages[0].text == "[image: dog.png]\n\nLook"
