@@ -111,7 +111,7 @@ def test_reading_in_a_long_paragraph_with_late_formulas(show: Show, qtbot: QtBot
     text = "\n".join(
         f"- item {i} with $\\frac{{a_{{{i}}}}}{{b + \\frac{{1}}{{c}}}}$ in it, end{i}" for i in range(40)
     )
-    view.pictures._workshop.add = lambda key: None  # they wait until they are drawn
+    view.pictures._workshop.add = lambda *wanted: None  # they wait until they are drawn
     model.append(MessageItem(2, "assistant", text + "\n\n" + "tail\n\n" * 30))
     qtbot.waitUntil(lambda: not view._waits)
     row = next(row for row in view.messages.rows_of(2) if row.kind is RowKind.TEXT)
@@ -121,7 +121,7 @@ def test_reading_in_a_long_paragraph_with_late_formulas(show: Show, qtbot: QtBot
     before, (words, top) = row.height, line_on_screen(view)
     del view.pictures._workshop.add
     for key in list(view.pictures._pending):
-        view.pictures._workshop.add(key)
+        view.pictures._workshop.add(key, b"")
     qtbot.waitUntil(view.settled)
     assert row.text.count("$") > 60
     assert abs(row.height - before) > 100
