@@ -24,6 +24,8 @@ __all__ = ["AttachmentChips", "count_words"]
 _LONGEST_NAME = 26
 _THUMBNAIL = 2.4
 """The side of a picture, in lines of text."""
+_GAP = 8
+"""Pixels beside a picture that is as wide as high, half of them before the name."""
 
 
 def count_words(held: Held) -> str:
@@ -139,20 +141,21 @@ class _Chip(QFrame):
         key = ImageKey(ADDRESS + self._mark.key, width=side, ratio=self.devicePixelRatioF())
         found = pictures.get(key)
         if found is not None:
-            self.face.setIconSize(QSize(side, side))
-            self.face.setIcon(QIcon(_in_square(found.image, round(side * key.ratio))))
+            self.face.setIconSize(QSize(side + _GAP, side))
+            gap, height = round(_GAP * key.ratio), round(side * key.ratio)
+            self.face.setIcon(QIcon(_in_middle(found.image, QSize(height + gap, height))))
         elif not pictures.known(key):
             pictures.want(key)
 
 
-def _in_square(image: QImage, side: int) -> QPixmap:
-    """A picture in the middle of a square of device pixels, so that all chips are equally high."""
-    square = QPixmap(side, side)
-    square.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(square)
-    painter.drawImage((side - image.width()) // 2, (side - image.height()) // 2, image)
+def _in_middle(image: QImage, size: QSize) -> QPixmap:
+    """A picture in the middle of `size` device pixels, so that all chips are equally high."""
+    room = QPixmap(size)
+    room.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(room)
+    painter.drawImage((size.width() - image.width()) // 2, (size.height() - image.height()) // 2, image)
     painter.end()
-    return square
+    return room
 
 
 def _shortened(attachment: Attachment) -> str:
