@@ -71,7 +71,7 @@ HOSTILE = {
     "tags": "{{ ('<>' * 400000) | striptags }}",
     "tags method": "{{ (('<>' * 400000) | safe).striptags() }}",
     "bytes of a number": "{{ (1).to_bytes(10000000000, 'big') }}",
-    "slices": BIG + "{{ [" + "big[1:]," * 9000 + "] | length }}",
+    "slices": BIG + "{{ [" + "big[1:]," * 6000 + "] | length }}",
     "pprint": "{{ ([[1] * 10] * 50000) | pprint }}",
     "many statements": "{% if a %}{{ a.b }}{% endif %}" * 3000 + NESTED,
     "number of a long text": BIG
