@@ -128,14 +128,7 @@ class Backups:
             for stale in self.folder.glob("*.part*"):
                 stale.unlink()
             self._bound(size)
-            if shutil.disk_usage(self.folder).free < size + SPARE:
-                raise DiskFull(
-                    _(
-                        "There is not enough disk space for a backup in {folder}. It needs {size}.",
-                        folder=self.folder,
-                        size=size_text(size),
-                    )
-                )
+            self._check_room(size)
             private_file(part)
             if not self._copy(part, cancelled, progress):
                 part.unlink(missing_ok=True)
@@ -167,6 +160,16 @@ class Backups:
                     part.with_name(part.name + suffix).unlink()
         self._bound(0)
         return Backup(target, now, target.stat().st_size)
+
+    def _check_room(self, size: int) -> None:
+        if shutil.disk_usage(self.folder).free < size + SPARE:
+            raise DiskFull(
+                _(
+                    "There is not enough disk space for a backup in {folder}. It needs {size}.",
+                    folder=self.folder,
+                    size=size_text(size),
+                )
+            )
 
     def kept(self, now: float | None = None) -> dict[Path, str]:
         """The copies to keep, each with the name of the longest tier that keeps it.
