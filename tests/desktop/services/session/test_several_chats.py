@@ -268,11 +268,13 @@ def test_closing_keeps_what_every_reply_has(talking: Harness) -> None:
         chat, gate = begin(talking, text)
         gate.set()
         chats.append(chat)
-    wait(talking, lambda: all(path(talking, chat)[-1][0] for chat in chats))
+    wait(talking, lambda: all(len(path(talking, chat)[-1][0]) > 20 for chat in chats))
+    before = [path(talking, chat)[-1][0] for chat in chats]
     talking.close_session()
-    for chat in chats:
+    for chat, begun in zip(chats, before, strict=True):
         (_, (text, state)) = path(talking, chat)
-        assert text.startswith("w0 ")
+        assert text.startswith(begun)
+        assert talking.chat.reply.startswith(text)
         assert state == "stopped"
         assert talking.store.path(chat)[1].stats["stopped_by"] == "close"
 
