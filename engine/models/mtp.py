@@ -58,9 +58,10 @@ def _find(tensors: Mapping[str, RawTensor], names: TensorNames, config: ModelCon
         ),
     )
     found = next((form for form in known if form.projection + ".weight" in tensors), None)
-    if found is not None and found.norm + ".weight" not in tensors:
-        return replace(found, norm="")
-    return found
+    if found is None or found.norm + ".weight" in tensors:
+        return found
+    other = at + "final_layernorm"  # Hunyuan 3's name
+    return replace(found, norm=other if other + ".weight" in tensors else "")
 
 
 def _layer_config(config: ModelConfig, has_experts: bool) -> ModelConfig:

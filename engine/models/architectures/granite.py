@@ -9,7 +9,7 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import Experts, ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, hf_decoder, layer_kinds
+from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, gguf_windows, hf_decoder, layer_kinds
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
@@ -140,6 +140,19 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
+def from_gguf_sliding(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`granite_swa`, with experts and without; `attention.rope_pattern` has the layers with rope."""
+    handled = (*GGUF_MULTIPLIERS, *GGUF_EXPERT_KEYS)
+    shape = gguf_decoder(keys, tensors, "granite_swa", interleaved=True, handled=handled)
+    layers = shape["layers"]
+    rotated = keys.flags("attention.rope_pattern", layers)
+    return ModelConfig(
+        **shape, **gguf_multipliers(keys), sinks=True, experts=gguf_experts(keys, shape),
+        windows=gguf_windows(keys, layers, keys.integer("attention.sliding_window", 0, MAX_CONTEXT), 0),
+        nope_layers=frozenset(layer for layer, rotates in enumerate(rotated) if not rotates),
+    )  # fmt: skip
+
+
 def gguf_nope_layers(keys: Keys, layers: int) -> frozenset[int]:
     """All layers if `rope.scaling.finetuned` is false."""
     return frozenset() if keys.flag("rope.scaling.finetuned", True) else frozenset(range(layers))
@@ -159,13 +172,14 @@ GRANITE = Architecture(
     ("granite",), ("GraniteForCausalLM",), from_hf, from_gguf, HF, GGUF, interleaved_rows=True
 )
 GRANITE_SLIDING = Architecture(
-    (), ("GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM"), from_hf_sliding, None,
+    ("granite_swa",), ("GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM"), from_hf_sliding,
+    from_gguf_sliding,
     replace(
         MIXTURE_NAMES, sinks="self_attn.sinks", router="block_sparse_moe.router", stack_ends=("", "_bias"),
         expert_gate_up="block_sparse_moe.experts.gate_up_proj", expert_down_stack="",
         expert_down="block_sparse_moe.experts.down_proj",
     ),
-    None,
+    replace(GGUF, shared_gate_up="ffn_up_shexp"), interleaved_rows=True,
 )  # fmt: skip
 HYPER_CLOVA = Architecture(
     (), ("HyperCLOVAXForCausalLM",), from_hf_clova, None,

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import hf_decoder, hf_layer_types
-from engine.models.headers.experts import hf_experts
+from engine.models.headers.decoder import (
+    MAX_LAYERS,
+    gguf_decoder,
+    gguf_layers_with,
+    hf_decoder,
+    hf_layer_types,
+)
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.names import SHARING, TensorNames, with_shared
+from engine.models.names import GGUF, SHARING, TensorNames, with_shared
+from engine.tensors import RawTensor
 
 HF_NAMES = replace(SHARING, correction="mlp.e_score_correction_bias")
 PUBLISHED = replace(
@@ -42,9 +49,28 @@ def from_hf(keys: Keys) -> ModelConfig:
     return ModelConfig(**shape, qk_norm="head", experts=experts)
 
 
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`hy_v3`."""
+    # The last layers may predict further tokens; they are no part of the decoder.
+    layers = keys.integer("block_count", 1, MAX_LAYERS)
+    layers -= keys.integer("nextn_predict_layers", 0, layers - 1, 0)
+    keys = keys.replaced("block_count", layers)
+    shape = gguf_decoder(keys, tensors, "hy_v3", handled=GGUF_EXPERT_KEYS)
+    experts = gguf_experts(
+        keys,
+        shape,
+        normalise=False,
+        scores="sigmoid",
+        layers=gguf_layers_with(tensors, "ffn_gate_inp", layers),
+    )
+    return ModelConfig(**shape, qk_norm="head", experts=experts)
+
+
 def adapted(names: TensorNames, tensors: Iterable[str]) -> TensorNames:
-    """The makers' names, where the file has them."""
+    """The makers' names, where the file has them; in GGUF files the bias of the choice is no ".bias"."""
+    if any(name.endswith(".exp_probs_b") for name in tensors):
+        return replace(names, correction="exp_probs_b")
     return PUBLISHED if any(".router.gate." in name for name in tensors) else names
 
 
-HUNYUAN_3 = Architecture((), ("HYV3ForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted)
+HUNYUAN_3 = Architecture(("hy_v3",), ("HYV3ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, adapt=adapted)

@@ -61,7 +61,8 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
     rope: RopeConfig = shape["rope"]
     weight = keys.number("rope.scaling.yarn_log_multiplier", 0.0, 1e3, 0.0)
-    if weight:  # instead of the usual magnitude, as config.json's mscale and mscale_all_dim say
+    # Instead of the usual magnitude, as config.json's mscale and mscale_all_dim say.
+    if weight and not keys.has("rope.scaling.yarn_attn_factor"):
         factor = keys.number("rope.scaling.factor", 1e-3, 1e6, 1.0)
         rope = replace(rope, magnitude=rope.magnitude / yarn_magnitude(factor, weight))
     beta = keys.number("attention.temperature_scale", 0.0, 1e3, 0.0)

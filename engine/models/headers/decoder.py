@@ -212,17 +212,10 @@ def gguf_windows(keys: Keys, layers: int, window: int, step: int) -> tuple[int, 
     """
     if not window:
         return ()
-    pattern = keys.raw("attention.sliding_window_pattern")
-    if isinstance(pattern, list):
-        if len(pattern) < layers or any(type(slides) not in (bool, int) for slides in pattern):
-            raise BadCheckpoint(
-                _(
-                    "attention.sliding_window_pattern is not a list of {layers} flags; the file is damaged.",
-                    layers=layers,
-                )
-            )
-        return tuple(window if slides else 0 for slides in pattern[:layers])
-    step = keys.integer("attention.sliding_window_pattern", 0, MAX_LAYERS, step)
+    name = "attention.sliding_window_pattern"
+    if isinstance(keys.raw(name), list):
+        return tuple(window if slides else 0 for slides in keys.flags(name, layers))
+    step = keys.integer(name, 0, MAX_LAYERS, step)
     return tuple(window if not step or (layer + 1) % step else 0 for layer in range(layers))
 
 

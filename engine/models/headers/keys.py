@@ -115,6 +115,19 @@ class Keys:
             )
         return tuple(values)
 
+    def flags(self, name: str, count: int) -> tuple[bool, ...]:
+        """A list of at least `count` flags, or of 0 and 1, of which the rest is left out; () if absent."""
+        values = self.raw(name)
+        if values is None:
+            return ()
+        if (
+            not isinstance(values, list)
+            or len(values) < count
+            or any(value not in (0, 1) for value in values)
+        ):
+            raise self._wrong(name, values, _("a list of {count} flags", count=count))
+        return tuple(bool(value) for value in values[:count])
+
     def numbers(self, name: str, low: float, high: float) -> tuple[float, ...]:
         """A list of numbers from `low` to `high`, which may be infinite; () if absent."""
         values = self.raw(name)

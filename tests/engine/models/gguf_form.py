@@ -34,6 +34,8 @@ class GgufForm:
     """Further keys of the architecture from config.json; None leaves a common one out."""
     change: Callable[[Config, Tensors], Tensors] = lambda config, tensors: tensors
     """Prepares the folder's tensors before they are renamed; it may use names of GGUF."""
+    alike: tuple[str, ...] = ()
+    """Architectures that have its names, where the `gguf` package does not know it yet; the first counts."""
 
 
 def write_gguf(
@@ -104,8 +106,11 @@ def _common_keys(config: Config) -> dict[str, Any]:
 def _converted(form: GgufForm, config: Config, tensors: Tensors) -> Tensors:
     import gguf
 
-    arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == form.architecture)
-    names = gguf.get_tensor_name_map(arch, layer_count(config))
+    kinds = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
+    maps = [
+        gguf.get_tensor_name_map(kinds[name], layer_count(config))
+        for name in form.alike or (form.architecture,)
+    ]
     out = {}
     for name, values in stacked_experts(form.change(config, text_only(tensors))).items():
         if form.interleaved and re.search(r"\.[qk]_proj\.", name):
@@ -113,7 +118,9 @@ def _converted(form: GgufForm, config: Config, tensors: Tensors) -> Tensors:
             values = _interleaved(values, heads)
         if name.endswith("norm.weight"):
             values = values + np.float32(form.offset)
-        found = names.get_name(name, (".weight", ".bias", ".scale"))
+        found = next(
+            filter(None, (names.get_name(name, (".weight", ".bias", ".scale")) for names in maps)), None
+        )
         assert found is not None, f"llama.cpp has no name for {name}"
         out[found] = values
     return out

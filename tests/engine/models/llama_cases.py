@@ -47,6 +47,20 @@ def llama3_factors(config: Config, tensors: Tensors) -> Tensors:
     return tensors | {"rope_freqs.weight": np.array(factors, np.float32)}
 
 
+OWN_YARN = GgufForm(
+    "llama", interleaved=True,
+    keys=lambda config: {
+        f"rope.scaling.yarn_{name}": config["rope_parameters"][key]
+        for name, key in (
+            ("attn_factor", "attention_factor"), ("beta_fast", "beta_fast"), ("beta_slow", "beta_slow")
+        )
+    },
+)  # fmt: skip
+"""What the converter writes of these numbers, and llama.cpp reads in few architectures: its Llama has those
+that yarn begins with. The model was trained with its own, which transformers takes as they are.
+"""
+
+
 LLAMA_CASES = (
     Case("Llama", "grouped queries", "llama", SMALL, LLAMA_FORM),
     Case("Llama", "", "llama", {**SMALL, "attention_bias": True, "mlp_bias": True,
@@ -60,8 +74,8 @@ LLAMA_CASES = (
          LLAMA_FORM, "yarn", 80),
     Case("Llama", "", "llama", {**scaled("yarn", factor=4.0, original_max_position_embeddings=20,
     attention_factor=1.3, beta_fast=8.0,
-         beta_slow=2.0, truncate=False), "max_position_embeddings": 80}, None, "yarn with its own numbers",
-         80),
+         beta_slow=2.0, truncate=False), "max_position_embeddings": 80}, OWN_YARN,
+         "yarn with its own numbers", 80),
     Case("Llama", "", "llama", {**SMALL, "rope_parameters": LLAMA3},
     GgufForm("llama", interleaved=True, change=llama3_factors), "llama3", 100),
     Case("Llama", "", "llama", {**SMALL, "max_position_embeddings": 160, "rope_parameters": LONGROPE}, None,

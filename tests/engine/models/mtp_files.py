@@ -28,11 +28,20 @@ class Kind:
 
     case: Case
     apart: bool = False
+    norm: str = "shared_head.norm"
+    """The last norm in folders that have the head as a layer."""
 
     @property
     def layers(self) -> int:
         """The layers of the model without its head."""
         return int(self.case.settings["num_hidden_layers"]) - 1
+
+    def outer_names(self) -> dict[str, str]:
+        """The full names in folders of what `OUTER` names."""
+        if self.apart:
+            return {name: f"mtp.{own}.weight" for name, own in zip(OUTER, APART, strict=True)}
+        last = {"shared_head.norm": self.norm}
+        return {name: f"model.layers.{self.layers}.{last.get(name, name)}.weight" for name in OUTER}
 
 
 KINDS = {
@@ -41,6 +50,7 @@ KINDS = {
     "Qwen3-Next": Kind(BY_NAME["Qwen3-Next"], apart=True),
     "DeepSeek V3": Kind(BY_NAME["DeepSeek V3"]),
     "GLM-4.5 to 4.7": Kind(BY_NAME["GLM-4.5 to 4.7"]),
+    "Hunyuan 3": Kind(BY_NAME["Hunyuan 3"], norm="final_layernorm"),
 }
 OUTER = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
 APART = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
@@ -65,8 +75,8 @@ def write_folder(kind: Kind, folder: Path, outer: Tensors, change: Any = None) -
     at = f"model.layers.{kind.layers}."
     for name in [name for name in tensors if kind.apart and name.startswith(at)]:
         tensors["mtp.layers.0." + name.removeprefix(at)] = tensors.pop(name)
-    for name, own in zip(OUTER, APART, strict=True):
-        tensors[(f"mtp.{own}" if kind.apart else at + name) + ".weight"] = outer[name]
+    for name, full in kind.outer_names().items():
+        tensors[full] = outer[name]
     save_file({name: np.ascontiguousarray(values) for name, values in tensors.items()},
               folder / "model.safetensors")  # fmt: skip
     config = json.loads((folder / "config.json").read_text("utf-8"))
@@ -87,8 +97,8 @@ def write_file(kind: Kind, folder: Path, path: Path) -> Path:
     assert form is not None
     tensors = load_file(folder / "model.safetensors")
     at, head = f"model.layers.{kind.layers}.", {}
-    for name, own in zip(OUTER, APART, strict=True):
-        values = tensors.pop((f"mtp.{own}" if kind.apart else at + name) + ".weight")
+    for name, full in kind.outer_names().items():
+        values = tensors.pop(full)
         end = name.replace(".", "_")
         head[f"blk.{kind.layers}.nextn.{end}.weight"] = values + (kind.apart and name != "eh_proj")
     for name in [name for name in tensors if name.startswith("mtp.layers.0.")]:

@@ -306,3 +306,17 @@ def test_null_counts_as_absent(read: Callable[[Keys], Any], value: Any) -> None:
 def test_a_gguf_model_is_named_after_its_file(tmp_path: Path, file: str, expected: str) -> None:
     write_gguf(tmp_path / file, TINY, "F32")
     assert describe(tmp_path / file).name == expected
+
+
+def test_the_factor_of_attention_in_a_gguf_file_takes_the_place_of_yarns_own() -> None:
+    """Equation 22 of arXiv 2309.00071 gives the factor that the makers leave out; theirs replaces it, as in
+    transformers.
+    """
+    from engine.models.headers.rope import rope_from_gguf
+
+    found = []
+    for own in ({}, {"rope.scaling.yarn_attn_factor": 1.3}, {"rope.scaling.yarn_attn_factor": 1.0}):
+        scaling = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, **own}
+        keys = Keys({**scaling, "rope.scaling.original_context_length": 64, "context_length": 256}, "x")
+        found.append(rope_from_gguf(keys, 32, {}, interleaved=True).magnitude)
+    assert found == pytest.approx([1 + 0.1 * np.log(4), 1.3, 1.0])

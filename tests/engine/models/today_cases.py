@@ -10,6 +10,7 @@ from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
 from tests.engine.models.gguf_form import GgufForm
 from tests.engine.models.latent_cases import LATENT, absorbed, absorbed_keys
 from tests.engine.models.mixture_cases import CHOSEN, EXPERTS, GROUPS
+from tests.engine.models.other_cases import granite_keys
 
 PLAIN = {"rope_type": "default", "rope_theta": 700.0}
 KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
@@ -63,6 +64,62 @@ def published_hunyuan(config: Config, tensors: Tensors) -> tuple[Config, Tensors
             name = name.replace(old, new)
         out[name] = values
     return config, out
+
+
+def hunyuan_keys(config: Config) -> dict[str, Any]:
+    return {
+        "expert_feed_forward_length": config["moe_intermediate_size"], "expert_gating_func": 2,
+        "expert_shared_feed_forward_length":
+            config["moe_intermediate_size"] * config["num_shared_experts"],
+        "expert_weights_norm": True, "expert_weights_scale": config["router_scaling_factor"],
+    }  # fmt: skip
+
+
+HUNYUAN_FORM = GgufForm(
+    "hy_v3", keys=hunyuan_keys, alike=("qwen3moe", "afmoe"),
+    change=lambda config, tensors: {
+        name.replace("mlp.router.gate", "mlp.gate").replace("shared_mlp", "shared_experts"): values
+        for name, values in tensors.items()
+    },
+)  # fmt: skip
+
+
+def sliding_keys(config: Config) -> dict[str, Any]:
+    """The layers with windows, and those with rope."""
+    keys = granite_keys(config) | {
+        "attention.sliding_window": config["sliding_window"],
+        "attention.sliding_window_pattern": [
+            kind == "sliding_attention" for kind in config["layer_types"]
+        ],
+    }  # fmt: skip
+    if not all(config["layer_rope_theta"]):
+        keys["attention.rope_pattern"] = [base > 0 for base in config["layer_rope_theta"]]
+    if config.get("shared_intermediate_size"):
+        keys["expert_shared_feed_forward_length"] = config["shared_intermediate_size"]
+    return keys
+
+
+def sliding_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """Gate and up stay in one tensor."""
+    names = {
+        "self_attn.sinks": "self_attn.sinks.weight",
+        "block_sparse_moe.experts.gate_up_proj": "mlp.experts.gate_up_proj.weight",
+        "block_sparse_moe.experts.down_proj": "mlp.experts.down_proj.weight",
+        "block_sparse_moe.router": "mlp.gate", "shared_mlp.input_linear": "mlp.shared_expert.up_proj",
+        "shared_mlp.output_linear": "mlp.shared_expert.down_proj",
+    }  # fmt: skip
+    out: Tensors = {}
+    for name, values in tensors.items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        out[name] = values
+    return out
+
+
+SLIDING_FORM = GgufForm(
+    "granite_swa", interleaved=True, keys=sliding_keys, change=sliding_tensors,
+    alike=("granitemoe", "granite", "qwen3next", "gpt-oss"),
+)  # fmt: skip
 
 
 def published_lfm_3(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
@@ -219,7 +276,8 @@ TODAY_CASES = (
     ),
     Case(
         "Hunyuan 3", "experts by sigmoid, with a bias for the choice, a shared one, qk norm", "hy_v3",
-        {**SMALL, **EXPERTS, "head_dim": 24, "num_shared_experts": 2, ROPE: PLAIN}, publish=published_hunyuan,
+        {**SMALL, **EXPERTS, "head_dim": 24, "num_shared_experts": 2, ROPE: PLAIN}, HUNYUAN_FORM,
+        publish=published_hunyuan,
     ),
     Case(
         "Hunyuan 3", "", "hy_v3",
@@ -230,7 +288,7 @@ TODAY_CASES = (
     ),
     Case(
         "Granite with windows", "attention sinks, windows in three of four layers", "granite_swa",
-        SLIDING_GRANITE, length=90,
+        SLIDING_GRANITE, SLIDING_FORM, length=90,
     ),
     Case(
         "Granite with windows", "", "granitemoe_swa",
@@ -243,8 +301,8 @@ TODAY_CASES = (
         "Granite with windows", "", "granitemoe_swa",
         {
             **SLIDING_GRANITE, "num_local_experts": 5, "num_experts_per_tok": 2, "layer_rope_theta": None,
-            "layer_types": ["sliding_attention", "full_attention"] * 2,
-        }, variant="experts, other layers",
+            "layer_types": ["sliding_attention", "full_attention"] * 2, "shared_intermediate_size": 40,
+        }, SLIDING_FORM, variant="experts, other layers",
     ),
     Case(
         "HyperCLOVA X", "Granite with four norms", "hyperclovax",
