@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ from engine.errors import Cancelled, DeviceLost, NotFinite, UnsupportedModel
 from engine.generator.adapter_slot import AdapterSlot, parse_adapters
 from engine.generator.drafting.draft_slot import DraftSlot
 from engine.generator.job import Job, Setup
-from engine.generator.prompt.answers import answer_filters
+from engine.generator.prompt.answers import reply_filters
 from engine.generator.prompt.prompt import Prompt, Prompts
 from engine.generator.prompt.tool_calls import CallPlan, divided
 from engine.generator.request import GenerationRequest, Guidance
@@ -41,7 +42,7 @@ from engine.platform.folders import cache_dir
 from engine.platform.garbage import few_collections
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.template.template import ChatTemplate
-from engine.text.tokenizer.aside import events_aside
+from engine.text.tokenizer.aside import events_aside, kept_aside
 from engine.words import _
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class LocalChat:
         if request.replayed is not None:
             prompt, heal = _as_it_was(request.replayed, request.guidance.cfg_scale), request.replayed.heal
         else:
-            prompt = self._prompts.build(request)
+            prompt = kept_aside("prompt", lambda: self._prompts.build(request))
             continued = request.continue_last or request.plain
             heal = request.constraint.heal and continued and not request.continue_ids
         if not request.plain:
@@ -115,19 +116,16 @@ class LocalChat:
             request = dataclasses.replace(request, stops=stops)
         plan = self._prompts.calling.plan(request, self.info.thinking, prompt.ids)
         if plan is None:
-            filters = self._answer_filters(prompt, request)
+            filters = self._filters(prompt, request)
             return self._reply(prompt, request, stop, heal=heal, started=started, filters=filters)
         request = dataclasses.replace(request, constraint=plan.constraint)
         return divided(self._reply(prompt, request, stop, heal=heal, started=started, plan=plan), plan.parser)
 
-    def _answer_filters(self, prompt: Prompt, request: ChatRequest) -> tuple[Filter, ...]:
-        """The filters for the answer, where a thought may come before it."""
-        if request.plain:
-            return ()
-        before = prompt.ids[: len(prompt.ids) - prompt.given]
-        return answer_filters(
-            request.constraint, self.tokenizer, self.template.source, self.info.thinking, before
-        )
+    def _filters(self, prompt: Prompt, request: ChatRequest) -> tuple[Filter, ...]:
+        """The filters of a request; for the answer alone, where a thought may come before it."""
+        before = None if request.plain else prompt.ids[: len(prompt.ids) - prompt.given]
+        source, tags = self.template.source, self.info.thinking
+        return reply_filters(request.constraint, self.tokenizer, source, tags, before)
 
     def complete(
         self, ids: Sequence[int], request: ChatRequest, stop: threading.Event
@@ -137,7 +135,11 @@ class LocalChat:
         """
         self.check_writes()
         prompt, request = self._prompts.completion(ids, request), dataclasses.replace(request, plain=True)
-        return self._reply(prompt, request, stop, heal=request.constraint.heal, started=time.perf_counter())
+        reply = partial(self._reply, prompt, request, stop, heal=request.constraint.heal)
+        now = time.perf_counter()
+        return events_aside(
+            self.tokenizer, lambda: reply(started=now, filters=self._filters(prompt, request))
+        )
 
     def _reply(
         self,

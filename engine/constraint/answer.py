@@ -284,6 +284,11 @@ class AnswerFilter:
         start = None if self._start is None else self._start[0]
         return None if start is None else closing + start
 
+    @property
+    def least(self) -> int:
+        """A number of tokens that a whole answer has at least."""
+        return self._inner.least if isinstance(self._inner, GrammarFilter) else 0
+
     def hastened(self, mask: Mask) -> Mask:
         """As in `Finishing`."""
         state = self._states[-1]

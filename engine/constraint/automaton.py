@@ -4,9 +4,8 @@ vocabulary.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
+from itertools import accumulate
 
 import numpy as np
 
@@ -48,6 +47,11 @@ class TextAutomaton:
         letters = {byte for text in texts for unit in text for choice in unit for byte in choice}
         singles = {word[0] for word in vocabulary.words if len(word) == 1}
         self._complete = letters <= singles  # then every text that is begun can be finished
+        self._lengths = [
+            [*accumulate((len(min(unit, key=_size)) for unit in text[::-1]), initial=0)][::-1]
+            for text in texts
+        ]
+        """The fewest bytes that remain of each text, by its next unit."""
         self.start = self._state((i, 0, b"") for i in range(len(texts)))
 
     def step(self, state: State, data: bytes) -> State | None:
@@ -72,20 +76,15 @@ class TextAutomaton:
 
     def shortest(self, state: State) -> bytes:
         """The fewest bytes from here to the end of a text; of several, the first in order."""
-        ways, before = deque([state]), {state.items: (state.items, b"")}
-        while True:  # every state leads to the end of a text
-            here = ways.popleft()
-            if here.done:
-                break
-            for byte, after in sorted(self._next(here).items(), key=itemgetter(0)):
-                if after.items not in before:
-                    before[after.items] = here.items, bytes((byte,))
-                    ways.append(after)
-        found, items = list[bytes](), here.items
-        while items != state.items:
-            items, byte_before = before[items]
-            found.append(byte_before)
-        return b"".join(reversed(found))
+        if state.done:
+            return b""
+        left = [(len(rest) + self._lengths[text][unit], text, unit, rest) for text, unit, rest in state.items]
+        fewest = min(left)[0]
+        return min(
+            rest + b"".join(min(choices, key=_size) for choices in self._texts[text][unit:])
+            for length, text, unit, rest in left
+            if length == fewest
+        )
 
     def mask(self, state: State) -> Mask:
         """The tokens that may follow; stop tokens only where a text is complete. Do not write to it."""
@@ -168,3 +167,8 @@ class TextAutomaton:
                     continue
                 here.alive = False
             stack.pop()
+
+
+def _size(choice: bytes) -> tuple[int, bytes]:
+    """The order of choices: the shortest first."""
+    return len(choice), choice

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.constraint.filter import Filter, Finishing
+from engine.constraint.filter import Bounded, Filter, Finishing
 from engine.constraint.vocabulary import Mask, Vocabulary, allows
 
 _SOFT = 16
@@ -51,6 +51,10 @@ class Budget:
         self._tried: tuple[int, Ending | None] | None = None
         self._pause, self._next = _PAUSE, 0  # the next search: after this many tokens
         self._near: int | None = None  # or when this many are left
+
+    def least(self) -> int:
+        """A number of tokens that a whole reply has at least."""
+        return max((one.least for one in self._filters if isinstance(one, Bounded)), default=0)
 
     def accept(self, token: int) -> None:
         """The filters have accepted a token."""

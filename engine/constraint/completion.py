@@ -7,6 +7,10 @@ that lead to the same state of a JSON text count as equally good: the later one 
 from __future__ import annotations
 
 import heapq
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -26,6 +30,13 @@ MIN_STEPS = 500
 """Where another way is known a search that failed halves what the next such one looks at, to no less than
 this; a good one adds it.
 """
+GIVEN_UP: ContextVar[threading.Event | None] = ContextVar("given up", default=None)
+"""Once this is set, the searches of a thread end and find nothing."""
+_SHORT = 100
+"""Searches that go on from more places than this run one at a time, so that other work has cores."""
+_POLL_SECONDS = 0.02
+_NEVER = threading.Event()
+_one_at_a_time = threading.Lock()
 _TURN = 16
 """One way in this many is one that had to wait."""
 _MANY = 24
@@ -112,7 +123,25 @@ class Completer:
         return found
 
     def _searched(self, after: bytes, place: JsonPlace, most: int) -> bytes | None:
-        """Search paths by their lengths; now and then one of those that wait."""
+        """What `_search` finds, unless the thread's searches are given up before."""
+        given_up = GIVEN_UP.get() or _NEVER
+        with ExitStack() as alone:
+            for count, found in enumerate(self._search(after, place, most)):
+                if found is not None:
+                    return found
+                if count == _SHORT:
+                    while not _one_at_a_time.acquire(timeout=_POLL_SECONDS):
+                        if given_up.is_set():
+                            return None
+                    alone.callback(_one_at_a_time.release)
+                if given_up.is_set():
+                    return None
+        return None
+
+    def _search(self, after: bytes, place: JsonPlace, most: int) -> Iterator[bytes | None]:
+        """Search paths by their lengths; now and then one of those that wait. Yields None before each place
+        that it looks at, and what it finds at the end.
+        """
         first = self._way(after, place, (0, 0))
         ways, waiting, seen, passed = (
             [first] if first is not None else [],
@@ -122,17 +151,19 @@ class Completer:
         )
         steps = expanded = 0
         while (ways or waiting) and steps < most:
+            yield None
             expanded += 1
             turn = not ways or (waiting and expanded % _TURN == 0)
             way = heapq.heappop(waiting if turn else ways)
             if way.complete:
-                return way.data[len(after) :]
+                yield way.data[len(after) :]
+                return
             path = way.place.path
             if not turn and passed and any(path[:depth] in passed for depth in range(1, len(path) + 1)):
                 heapq.heappush(waiting, way)  # another way has got beyond this value
                 continue
             if not self._move(way.data):
-                return None
+                return
             allowed = way.allowed
             if len(allowed) > _MANY and allowed[0] in _TRIED_FIRST:
                 heapq.heappush(
@@ -145,7 +176,7 @@ class Completer:
                 place = way.place.after(letter) if self._source.is_json else way.place
                 found = self._way(way.data + letter, place, (-expanded, i))
                 if found is None:
-                    return None
+                    return
                 stands = place.key if len(way.allowed) <= _NAMES else place._replace(name=b"").key
                 key = (
                     stands if self._source.is_json else len(found.data),
@@ -158,7 +189,6 @@ class Completer:
                     seen.add(key)
                     if path and path != place.path and len(place.path) <= len(path) and byte in b",]}":
                         passed.add(path)
-        return None
 
     def _way(self, data: bytes, place: JsonPlace, number: tuple[int, int]) -> _Way | None:
         """What follows `data`; None if the grammar is too complex."""

@@ -73,3 +73,13 @@ class Finishing(Protocol):
     def hastened(self, mask: Mask) -> Mask:
         """The tokens of `mask` that lead towards the end, at least one if it has any; all if equally good."""
         ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A filter that knows without a search that its texts are not short."""
+
+    @property
+    def least(self) -> int:
+        """A number of tokens that a whole text has at least."""
+        ...

@@ -162,6 +162,11 @@ class GrammarFilter:
         """The tokens as bytes."""
         return self._vocabulary
 
+    @property
+    def least(self) -> int:
+        """A number of tokens that a whole text has at least."""
+        return self._source.least // max(1, self._vocabulary.longest)
+
     def completion(self, after: bytes, known: bytes | None = None) -> bytes | None:
         """A short text that completes this one once `after` follows; None if the search finds none, or the
         source wants none.

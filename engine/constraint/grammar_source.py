@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from engine.constraint.least import least_bytes
 from engine.constraint.roomy import with_room
 from engine.errors import BadSetting
 from engine.words import N_, _, translate
@@ -42,7 +43,7 @@ class GrammarSource:
 
     `name` is the word for it in messages; `text` is llguidance's own form (JSON); `is_json`: its texts are
     JSON. `marks` are the tokens that it names by their ids. A text that `may_be_cut` is not brought to an
-    early end where tokens run short.
+    early end where tokens run short. `least` is a number of bytes that its texts have at least.
     """
 
     name: str
@@ -50,6 +51,7 @@ class GrammarSource:
     is_json: bool = False
     marks: frozenset[int] = frozenset()
     may_be_cut: bool = False
+    least: int = 0
 
 
 def json_source() -> GrammarSource:
@@ -115,7 +117,8 @@ def named_schema(name: str, schema: dict[str, Any]) -> GrammarSource:
         {"lark_grammar": f"{NO_FORCING}\nstart: @inner"},
         {"name": "inner", "json_schema": schema},
     ]
-    return dataclasses.replace(checked_source(name, grammars), is_json=True)
+    source = checked_source(name, grammars)
+    return dataclasses.replace(source, is_json=True, least=least_bytes(schema))
 
 
 def with_short_blanks(schema: dict[str, Any]) -> dict[str, Any]:

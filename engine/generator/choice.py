@@ -4,13 +4,13 @@ reply in a format can end in time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.constraint.filter_set import FilterSet
+from engine.constraint.filter_set import Busy, FilterSet
 from engine.constraint.vocabulary import Mask, vocabulary_of
 from engine.errors import BadSetting, NothingAllowed
 from engine.generator.params import ReturnOptions
@@ -51,7 +51,7 @@ def choose_token(
     """The token at a place, and whether it is the proposed one.
 
     `mask` is that of the filters, which can still end in time after it. Raises `NothingAllowed` when no token
-    can be chosen.
+    can be chosen, and `Busy` when the filters need longer: the same call then chooses what it would have.
     """
     if filters is None or mask is None:
         return _chosen(sampler, where, returns, proposal, mask)
@@ -65,8 +65,12 @@ def choose_token(
                 raise
             # what is banned stays banned, even if the reply cannot end in time
             return _chosen(sampler, where, returns, None, whole, tried)
-        if mask is None or tried == _MOST_TRIED or filters.fits(sampled.id):
-            break
+        try:
+            if mask is None or tried == _MOST_TRIED or filters.fits(sampled.id):
+                break
+        except Busy:
+            sampler.restore(before)
+            raise
         sampler.restore(before)
         proposal, mask = None, filters.forced() if tried == _MOST_TRIED - 1 else _without(mask, sampled.id)
     return sampled, accepted
@@ -112,11 +116,22 @@ def drawable_tokens(tables: TokenTables, tokenizer: Tokenizer) -> Mask | None:
     )
 
 
-def check_budget(filters: FilterSet, limit: int, room: int) -> None:
+def check_budget(filters: FilterSet, limit: int, room: int, given: int = 0) -> None:
     """Raise `BadSetting` if the shortest text that the filters allow is too long.
 
-    `limit` is the most tokens of a reply (0: no limit), `room` the number that fits into the context.
+    `limit` is the most tokens of a reply (0: no limit), `room` the number that fits into the context, `given`
+    how many the reply has already. May raise `Busy`.
     """
+    least, most = filters.least() - given, min(limit or room, room)
+    if least > most:
+        raise BadSetting(
+            _(
+                "A reply in this format has at least {least} tokens, but there is room for {most}; "
+                "choose a simpler format.",
+                least=least,
+                most=most,
+            )
+        )
     needed = filters.needed()
     if limit and needed > limit:
         raise BadSetting(
@@ -137,6 +152,17 @@ def check_budget(filters: FilterSet, limit: int, room: int) -> None:
                 room=room,
             )
         )
+
+
+def only_stops(mask: Mask | None, stop_ids: Iterable[int]) -> bool:
+    """Whether a mask allows nothing but tokens that end the sequence."""
+    if mask is None:
+        return False
+    others = mask.copy()
+    for token in stop_ids:
+        if token // 32 < len(others):
+            others[token // 32] &= ~np.uint32(1 << token % 32)
+    return not others.any()
 
 
 def _without(mask: Mask, token: int) -> Mask:

@@ -7,9 +7,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from engine.constraint.filter_set import Busy
 from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.drafting.sequence import Drafting
@@ -24,10 +27,12 @@ from engine.words import _
 
 S = TypeVar("S")
 R = TypeVar("R")
-Steps = Generator[Prefill | StepOutput | ModelPass, Floats | None, None]
-"""Progress of the prompt, then what each token made certain; and each pass of the model that is to run, for
-which its logits are sent.
+Steps = Generator[Prefill | StepOutput | ModelPass | Future[Any], Floats | None, None]
+"""Progress of the prompt, then what each token made certain; each pass of the model that is to run, for which
+its logits are sent; and futures that the sequence waits for, while others may go on.
 """
+PATIENCE = 0.005
+"""Seconds that a sequence waits for its filters' thread before others go on without it."""
 _INFO = attrgetter("info")
 RUNNING_SECONDS = 0.5
 """Time between two `Running` events. Nobody reads figures that change more often, and showing them takes time
@@ -35,7 +40,9 @@ from a model on the CPU.
 """
 
 
-def driven(steps: Generator[S | ModelPass, Floats | None, R], cache: PagedCache) -> Generator[S, None, R]:
+def driven(
+    steps: Generator[S | ModelPass | Future[Any], Floats | None, R], cache: PagedCache
+) -> Generator[S, None, R]:
     """The steps of one sequence, whose passes run as soon as it asks for them; the result is the same.
     Closing it closes `steps`.
     """
@@ -49,6 +56,9 @@ def driven(steps: Generator[S | ModelPass, Floats | None, R], cache: PagedCache)
                 return result
             if isinstance(step, ModelPass):
                 logits = run_pass(step, cache)
+            elif isinstance(step, Future):
+                logits = None
+                wait([step], PATIENCE)
             else:
                 logits = None
                 yield step
@@ -147,7 +157,7 @@ def decode(
     drafts, finish = drafting.active, drafting.timed(runner.finish)
     stats.begin(drafting)
     try:
-        sequence.begin()
+        yield from _settled(partial(sequence.begin, PATIENCE), stopped)
         runner.heard = drafting.follow(sequence.ids)
         runner.open()
         stats.cached = runner.cached
@@ -209,6 +219,19 @@ def _prefilled(
         sent = yield stats.prefill(step) if isinstance(step, Prefill) else step
 
 
+def _settled(call: Callable[[], R], stopped: Callable[[], bool]) -> Generator[Future[Any], None, R | None]:
+    """What `call` returns once the filters' thread has found what it needs; None if stopped before."""
+    while True:
+        try:
+            return call()
+        except Busy as busy:
+            task = busy.task
+        while not task.done():
+            if stopped():
+                return None
+            yield task
+
+
 def _decide(
     rows: Floats,
     proposals: Sequence[Proposal],
@@ -216,23 +239,27 @@ def _decide(
     sequence: TokenSequence,
     stats: SequenceStats,
     stopped: Callable[[], bool],
-) -> Generator[StepOutput, None, int]:
+) -> Generator[StepOutput | Future[Any], None, int]:
     """Choose a token from each of the logits `rows` (1 + drafts, V), up to the first that is not the drafted
     one; the rows after that are void. Returns the number of tokens, 0 when the sequence is over.
     """
     decided = 0
+    if sequence.constrained:
+        rows = rows.copy()  # while the filters need longer, others' passes overwrite them
     for logits in rows:
         proposal = proposals[decided] if proposals and decided < len(proposals) else None
-        output = decide(logits, proposal)
-        while output.retry is not None and not stopped():
+        chosen = partial(decide, logits, proposal)
+        output = (yield from _settled(chosen, stopped)) if sequence.constrained else chosen()
+        while output is not None and output.retry is not None and not stopped():
             yield output
             proposal = None
-            output = sequence.decide(output.retry)
-        decided += 1
-        stats.token()
-        yield output
-        if output.reason:
-            return 0
+            output = yield from _settled(partial(sequence.decide, output.retry), stopped)
+        if output is not None:
+            decided += 1
+            stats.token()
+            yield output
+            if output.reason:
+                return 0
         if stopped():
             yield sequence.finish("cancelled")
             return 0

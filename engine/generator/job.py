@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -18,6 +19,8 @@ NEW, PENDING, ACTIVE, SUSPENDED, ENDED = "new", "pending", "active", "suspended"
 """States of a job: not enqueued yet; in the queue; running; in the queue again, because others needed its
 pages; over.
 """
+_WAIT_SECONDS = 0.005
+"""How long a turn waits at a time where all jobs wait for other threads."""
 
 
 @final
@@ -82,6 +85,8 @@ class Job:
         self.opened: OpenSequence | None = None
         self.waits_for: ModelPass | None = None
         """The pass that the sequence waits for, while it runs."""
+        self.busy: Future[Any] | None = None
+        """What the sequence waits for that runs on another thread."""
         self.resuming: Generator[ModelPass, Floats | None, None] | None = None
         """Reads again what was lost while the job was suspended, until it can do what it then waited for."""
         self.then: ModelPass | None = None
@@ -113,3 +118,27 @@ class Job:
     def reads(self) -> bool:
         """Whether its next pass reads a chunk of a prompt."""
         return self.waits_for is not None and self.waits_for.reads
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its next step needs no pass: its decode loop goes on, or what it waited for is done."""
+        return self.waits_for is None and (self.busy is None or self.busy.done() or self.stop.is_set())
+
+    def step(self, logits: Floats | None) -> Prefill | StepOutput | ModelPass | Future[Any]:
+        """The next step of its sequence, after the logits of its pass; one that was suspended first reads
+        again what it lost.
+        """
+        assert self.opened is not None
+        if self.resuming is None:
+            return self.opened.loop.send(logits)
+        try:
+            return self.resuming.send(logits)
+        except StopIteration:
+            self.resuming, then = None, self.then
+            return then if then is not None else self.opened.loop.send(None)
+
+
+def wait_for(jobs: Sequence[Job]) -> None:
+    """Wait a moment for what these jobs need of other threads, unless one of them can go on."""
+    if jobs and not any(job.goes_on for job in jobs):
+        wait([job.busy for job in jobs if job.busy is not None], _WAIT_SECONDS, FIRST_COMPLETED)

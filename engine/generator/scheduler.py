@@ -12,12 +12,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
+from concurrent.futures import Future
 
 from engine.core import Done, Loading, Prefill, Running, Stats, Text, Waiting
 from engine.errors import ContextTooLong, forget_frames
 from engine.generator.admission import fits, waits_for_a_reader
 from engine.generator.drafting.drafters import Drafters
-from engine.generator.job import ACTIVE, ENDED, PENDING, SUSPENDED, Failed, Job, JobEvent, Started
+from engine.generator.job import ACTIVE, ENDED, PENDING, SUSPENDED, Failed, Job, JobEvent, Started, wait_for
 from engine.generator.opening import checked
 from engine.generator.runner import ModelPass
 from engine.generator.sequence import StepOutput
@@ -29,7 +30,6 @@ _LOOK_AHEAD = 16
 """How many jobs of the queue are looked at in a turn."""
 _LEAST_CHUNK, _CHUNKS = 64, 8
 """While replies are written, a chunk has the cache's rows divided by this, and at least this many rows."""
-
 Batch = list[tuple[Job, list[SequencePart]]]
 """The jobs of a pass, and what it runs of each."""
 StreamEvent = Loading | Waiting | Prefill | Text | Running | Done
@@ -76,7 +76,7 @@ class Scheduler:
         for jobs in (self.pending, self.active):
             if job in jobs:
                 jobs.remove(job)
-        job.state, job.waits_for, job.resuming = ENDED, None, None
+        job.state, job.waits_for, job.busy, job.resuming = ENDED, None, None, None
 
     def iterate(self) -> list[JobEvent]:
         """A turn: what happened to the jobs whose events nobody iterates over."""
@@ -126,7 +126,7 @@ class Scheduler:
                     (mine if own else self._streams.get(happened.job, self.unheard)).append(happened)
                 if self._errors:
                     self._forget_frames()
-                if not mine and len(self.pending) + len(self.active) > 1:
+                if not mine and (job.busy is not None or len(self.pending) + len(self.active) > 1):
                     yield Waiting(job.queued)
         finally:
             self._streams.pop(job, None)
@@ -165,7 +165,9 @@ class Scheduler:
         assert opened is not None
         opened.runner.sharing = 0
         if job.waits_for is None:
-            self._advance(job, None, once=True)  # its decode loop goes on
+            wait_for([job])
+            if job.goes_on:
+                self._advance(job, None, once=True)
         elif job.stop.is_set():
             self._end_stopped()
         if (model_pass := job.waits_for) is not None:
@@ -180,7 +182,9 @@ class Scheduler:
         for job in self.active:
             assert job.opened is not None
             job.opened.runner.sharing = len(running)
-        for job in [job for job in self.active if job.waits_for is None]:
+        if not any(job.waits_for is not None for job in running):
+            wait_for(running)
+        for job in [job for job in self.active if job.goes_on]:
             self._advance(job, None)  # its decode loop ends
         for batch in self._batches([job for job in running if job.waits_for is not None]):
             parts = [part for _, found in batch for part in found]
@@ -264,15 +268,22 @@ class Scheduler:
     # -- one job
 
     def _advance(self, job: Job, logits: Floats | None, *, once: bool = False) -> None:
-        """Go on with a job until it waits for a pass, or with `once` until it has given an output."""
-        job.waits_for = None
+        """Go on with a job until it waits for a pass or another thread, or with `once` until it has given an
+        output.
+        """
+        job.waits_for = job.busy = None
         try:
             while job.waits_for is None:
                 assert job.opened is not None
-                made = job.opened.loop.send(logits) if job.resuming is None else self._resumed(job, logits)
+                made = job.step(logits)
                 logits = None
                 if type(made) is ModelPass:
                     job.waits_for = made
+                    if made.reads and not job.reading:
+                        job.reading = job.opened.runner.reading()
+                    return
+                if isinstance(made, Future):
+                    job.busy = made
                     return
                 output = made if type(made) is StepOutput else None
                 for event in job.opened.writer.events(made):
@@ -283,17 +294,6 @@ class Scheduler:
                     return
         except BaseException as error:  # noqa: BLE001 - the other jobs go on
             self._fail(job, error)
-
-    @staticmethod
-    def _resumed(job: Job, logits: Floats | None) -> Prefill | StepOutput | ModelPass:
-        """The next step of a job that reads again what it lost, after the logits of its pass."""
-        assert job.opened is not None
-        assert job.resuming is not None
-        try:
-            return job.resuming.send(logits)
-        except StopIteration:
-            job.resuming, then = None, job.then
-            return then if then is not None else job.opened.loop.send(None)
 
     def _fail(self, job: Job, error: BaseException) -> None:
         """End a job by an error, which may also be a panic of a Rust library."""
@@ -310,7 +310,7 @@ class Scheduler:
             job.then = job.waits_for
         else:
             job.resuming.close()
-        job.resuming = job.waits_for = None
+        job.resuming = job.waits_for = job.busy = None
         job.opened.runner.suspend()
         self.active.remove(job)
         job.state = SUSPENDED
@@ -380,10 +380,7 @@ class Scheduler:
             return
         job.state = ACTIVE
         self.active.append(job)
-        new = job.resuming is None
         self._advance(job, None)
-        if new and job.waits_for is not None:
-            job.reading = job.opened.runner.reading()
 
     def _set_up(self, job: Job, steps: Generator[Loading, None, None]) -> None:
         """One step of a job's setup; when it is done, the job starts."""

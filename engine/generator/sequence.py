@@ -13,14 +13,11 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from engine.constraint.filter_set import FilterSet
-from engine.constraint.vocabulary import Mask
 from engine.core import TokenInfo
 from engine.errors import BadSetting, NothingAllowed
 from engine.generator.checkpoints import Checkpoint, Checkpoints, Late
-from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens
+from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens, only_stops
 from engine.generator.params import GenerationParams
 from engine.generator.token_buffer import TokenBuffer, WrittenToken, alternatives_of
 from engine.sampling.sampler import Sampled, Sampler
@@ -127,29 +124,28 @@ class TokenSequence:
         if rules.max_tokens:
             self._room = min(self._begin + rules.max_tokens - 1, self.context_length)
 
-    def begin(self) -> None:
+    def begin(self, patience: float | None = None) -> None:
         """Start the filters, which compute their first mask while the prompt is read.
 
-        Raises `BadSetting` when they do not allow the reply so far.
+        Raises `BadSetting` when they do not allow the reply so far. With a `patience`, this and `decide`
+        raise `Busy` when the filters need longer than so many seconds, and are then called again.
         """
         if self._filters is None:
             return
+        self._filters.patience = patience
         given: list[int] = []
         if self.params.given:
             given = self.ids[len(self.ids) - self.params.given + bool(self._healed) :]
-        self._filters.begin(b"" if self.params.given else self._healed)
-        for token in given:
-            mask = self._filters.mask()
-            if mask is not None and not mask[token // 32] >> (token % 32) & 1:
-                raise BadSetting(
-                    _(
-                        "The reply so far ({decode!r}) does not match the format; edit it, or set "
-                        "the format to free text.",
-                        decode=self._tokenizer.decode(given)[:40],
-                    )
+        if not self._filters.begin(b"" if self.params.given else self._healed, given):
+            raise BadSetting(
+                _(
+                    "The reply so far ({decode!r}) does not match the format; edit it, or set "
+                    "the format to free text.",
+                    decode=self._tokenizer.decode(given)[:40],
                 )
-            self._filters.accept(token)
-        check_budget(self._filters, self.params.rules.max_tokens, self.context_length + 1 - len(self.ids))
+            )
+        room = self.context_length + 1 - len(self.ids)
+        check_budget(self._filters, self.params.rules.max_tokens, room, len(given))
         self._prepare_mask()
 
     def close(self) -> None:
@@ -193,7 +189,11 @@ class TokenSequence:
                         "the reply so far; relax one of them."
                     )
                 ) from error
-            if self._filters is not None and self._filters.may_end and self._only_stops(mask):
+            if (
+                self._filters is not None
+                and self._filters.may_end
+                and only_stops(mask, self.params.rules.token_ids)
+            ):
                 # fewer than the minimum number of tokens, but no further one is possible
                 return self.finish("end_filter")
             raise
@@ -203,9 +203,14 @@ class TokenSequence:
     # -- overlapped decode (`engine.generator.overlap`)
 
     @property
+    def constrained(self) -> bool:
+        """Whether filters say which tokens may follow."""
+        return self._filters is not None
+
+    @property
     def needs_host(self) -> bool:
         """Whether the host must choose every token: because of filters, or because logits are reported."""
-        return self._filters is not None or self.params.returns.logits
+        return self.constrained or self.params.returns.logits
 
     @property
     def usual(self) -> bool:
@@ -354,16 +359,6 @@ class TokenSequence:
     @property
     def _stuck(self) -> bool:
         return self._filters is not None and self._filters.stuck
-
-    def _only_stops(self, mask: Mask | None) -> bool:
-        """Whether a mask allows nothing but tokens that end the sequence."""
-        if mask is None:
-            return False
-        others = mask.copy()
-        for token in self.params.rules.token_ids:
-            if token // 32 < len(others):
-                others[token // 32] &= ~np.uint32(1 << token % 32)
-        return not others.any()
 
     def _info(self, sampled: Sampled, text: str, drafted: bool, healed: bool) -> TokenInfo:
         seconds = time.perf_counter() - self._started

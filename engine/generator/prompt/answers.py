@@ -10,9 +10,10 @@ from engine.constraint.answer import AnswerFilter, ThoughtEnd, tag_end
 from engine.constraint.filter import Filter
 from engine.settings import ConstraintSettings
 from engine.text.template.reasoning import Tag, opened_by
+from engine.text.tokenizer.aside import made_aside
 from engine.text.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["answer_filters"]
+__all__ = ["answer_filters", "reply_filters"]
 
 _TAG_TOKENS = 32
 """The most tokens that a tag may have."""
@@ -24,6 +25,25 @@ _MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
 _MARK = re.compile("|".join(map(re.escape, _MARKS)).encode())
 _LONG = 200
 """More bytes than a header has."""
+
+
+def reply_filters(
+    constraint: ConstraintSettings,
+    tokenizer: Tokenizer,
+    template: str,
+    tags: Sequence[Tag],
+    before: Sequence[int] | None,
+) -> tuple[Filter, ...]:
+    """The filters of a reply, as `answer_filters` where those must not constrain a thought; `before` is None
+    for plain text. Made aside (`engine.text.tokenizer.aside`). Raises `BadSetting`.
+    """
+
+    def made() -> tuple[Filter, ...]:
+        if before is not None and (found := answer_filters(constraint, tokenizer, template, tags, before)):
+            return found
+        return tuple(make_filters(constraint, tokenizer))
+
+    return made_aside("filters", made) if constraint.format != "none" or constraint.begin_with else ()
 
 
 def answer_filters(

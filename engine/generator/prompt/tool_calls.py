@@ -17,6 +17,7 @@ from engine.errors import BadSetting
 from engine.settings import ConstraintSettings
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate, Turn
+from engine.text.tokenizer.aside import made_aside
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.text.tools.detect import ToolStyle, tool_style
 from engine.text.tools.form import CHANNELS
@@ -142,16 +143,19 @@ class ToolCalling:
         chosen = tuple(tool for tool in tools if tool.name == choice) if named else tools
         several = request.parallel_tool_calls and not named
         grammar = CallGrammar(self.style.form, chosen, self._tokens, choice == "auto", several)
-        content = format_source(constraint) if choice == "auto" else None
-        found: Filter
-        if choice == "auto" and content is None:
-            # what channels hold is known by their headers, not by tags
-            found = LazyCalls(self._tokenizer, grammar, () if channels else tags, "" if channels else opened)
-        else:
+
+        def made() -> Filter:
+            content = format_source(constraint) if choice == "auto" else None
+            if choice == "auto" and content is None:
+                # what channels hold is known by their headers, not by tags
+                lead = ((), "") if channels else (tags, opened)
+                return LazyCalls(self._tokenizer, grammar, *lead)
             own = tuple(tag for tag in tags if all(part in self._template.source for part in tag))
             thought = self._marks("\n".join((opened, *(part for tag in own for part in tag))))
-            grammar = replace(grammar, tokens=tuple(sorted({*self._tokens, *thought})))
-            found = GrammarFilter(self._tokenizer, grammar.whole(own, opened, content))
+            tokens = tuple(sorted({*self._tokens, *thought}))
+            return GrammarFilter(self._tokenizer, replace(grammar, tokens=tokens).whole(own, opened, content))
+
+        found = made_aside("calls", made)
         return CallPlan(parser, found, replace(constraint, format="none", pattern=""), self.shown, channels)
 
 

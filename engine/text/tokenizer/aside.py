@@ -1,14 +1,15 @@
-"""Long texts become tokens on a thread of their own, so that the thread that asks goes on with other work.
+"""Long texts become tokens, and grammars filters, on a thread of their own, so that the thread that asks goes
+on with other work.
 
 A text of a megabyte takes a second. `encoded_aside` runs what needs the ids of such a text until it asks for
-them, has them made, and runs it again. Before that, a text that is longer than the context by its bytes alone
-is refused (`least_tokens`).
+them, has them made, and runs it again; so it does for what `made_aside` makes. Before that, a text that is
+longer than the context by its bytes alone is refused (`least_tokens`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -27,7 +28,7 @@ _STEP_SECONDS = 0.002
 """How long that thread waits at a time: little beside a step of a model."""
 _NFC = 4
 """More than the factor by which NFC shortens a text, which is 3 (U+212A)."""
-_known: ContextVar[Mapping[str, list[int]] | None] = ContextVar("known", default=None)
+_known: ContextVar[dict[Hashable, Any] | None] = ContextVar("known", default=None)
 _one_at_a_time = threading.Lock()
 
 
@@ -44,11 +45,11 @@ class Encoder(Protocol):
 
 
 class Deferred(Exception):
-    """A long text whose ids are not there yet."""
+    """Something that takes long and is not there yet: what `make` makes, or without it the ids of a text."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__("a long text is encoded on another thread")
-        self.text = text
+    def __init__(self, key: Hashable, make: Callable[[], Any] | None = None) -> None:
+        super().__init__("this is made on another thread")
+        self.key, self.make = key, make
 
 
 def ids_made_aside(text: str) -> list[int] | None:
@@ -61,25 +62,53 @@ def ids_made_aside(text: str) -> list[int] | None:
     return list(known[text])
 
 
+def made_aside(key: Hashable, make: Callable[[], Result]) -> Result:
+    """What `make` returns, made on another thread within `encoded_aside`, in which `key` names it. Raises
+    `Deferred` until it is there.
+    """
+    known = _known.get()
+    if known is None:
+        return make()
+    if key not in known:
+        raise Deferred(key, make)
+    result: Result = known[key]
+    return result
+
+
+def kept_aside(key: Hashable, make: Callable[[], Result]) -> Result:
+    """What `make` returns, made here, but only once within `encoded_aside`."""
+    known = _known.get()
+    if known is None:
+        return make()
+    if key not in known:
+        known[key] = make()
+    result: Result = known[key]
+    return result
+
+
 def encoded_aside(
     tokenizer: Encoder, attempt: Callable[[], Result], most: int = 0
 ) -> Generator[Waiting, None, Result]:
-    """What `attempt` returns, which encodes texts and may run several times; yields while a thread encodes.
-    Within another one it only calls `attempt`.
+    """What `attempt` returns, which encodes texts and may run several times; yields while another thread
+    works for it. Within another one it only calls `attempt`.
 
     Raises `ContextTooLong` for a text that is certainly longer than `most` tokens; 0: any.
     """
     if _known.get() is not None:
         return attempt()  # within another one
-    known: dict[str, list[int]] = {}
+    known: dict[Hashable, Any] = {}
     while True:
         before = _known.set(known)
         try:
             return attempt()
         except Deferred as found:
-            text = found.text
+            key, make = found.key, found.make
         finally:
             _known.reset(before)
+        if make is not None:
+            known[key] = yield from _elsewhere(make)
+            continue
+        text = str(key)
         least = tokenizer.least_tokens(text) if most else 0
         if least > most:
             raise ContextTooLong(
@@ -112,13 +141,13 @@ def _after(first: Waiting, steps: Generator[Waiting, None, Iterator[Event]]) -> 
     yield from events
 
 
-def _elsewhere(encode: Callable[[], list[int]]) -> Generator[Waiting, None, list[int]]:
-    """What `encode` returns or raises on a thread; one text at a time, so that other work has cores."""
+def _elsewhere(make: Callable[[], Result]) -> Generator[Waiting, None, Result]:
+    """What `make` returns or raises on a thread; one at a time, so that other work has cores."""
     found: list[Any] = []
 
     def run() -> None:
         try:
-            found.append(encode())
+            found.append(make())
         except BaseException as error:  # noqa: BLE001 - it is raised on the other thread
             found.append(error)
         finally:
@@ -126,15 +155,15 @@ def _elsewhere(encode: Callable[[], list[int]]) -> Generator[Waiting, None, list
 
     while not _one_at_a_time.acquire(timeout=_STEP_SECONDS):
         yield Waiting(queued=True)
-    thread = threading.Thread(target=run, name="tokenizer", daemon=True)
+    thread = threading.Thread(target=run, name="aside", daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(_STEP_SECONDS)
         yield Waiting()
     if isinstance(found[0], BaseException):
         raise found[0]
-    ids: list[int] = found[0]
-    return ids
+    result: Result = found[0]
+    return result
 
 
 _KEPT_BY = {"ByteLevel", "Digits", "Metaspace", "Split"}

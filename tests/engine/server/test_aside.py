@@ -1,4 +1,6 @@
-"""Long texts: refused by their bytes alone where these tell, else encoded while other replies go on."""
+"""Long texts are refused by their bytes alone where these tell, else encoded while other replies go on, as
+they do while a grammar is compiled.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from engine.constraint.grammar import GrammarFilter
+from engine.constraint.select import SelectFilter
 from engine.text.tokenizer import aside
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.server.served import HELLO, WAIT, Gate, Served, ask, opened, read_until
@@ -73,7 +77,7 @@ def test_other_replies_go_on_while_a_text_is_encoded(
         assert gate.passes - before >= STEPS - 1
         held.free.set()
         assert b"200 OK" in read_until(connection, b"\r\n\r\n")
-    assert held.threads == {"tokenizer"}
+    assert held.threads == {"aside"}
     while not served.idle():
         pass
 
@@ -138,3 +142,44 @@ def test_a_text_of_too_many_bytes_is_not_encoded(
     assert answer.status == 400
     assert "has at least" in json.loads(answer.body)["error"]["message"]
     assert served.idle()
+
+
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+CONSTRAINED = [
+    (CHAT, chat("Hello", response_format={"type": "json_object"})),
+    (CHAT, chat("Hello", structured_outputs={"choice": ["yes", "no"]})),
+    (CHAT, chat("Hello", tools=[TOOL], tool_choice="required")),
+    ("/v1/completions", {"prompt": "Hello", "max_tokens": 3, "structured_outputs": {"regex": "[a-z]+"}}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), CONSTRAINED, ids=["json", "choice", "tool", "completion"])
+def test_other_replies_go_on_while_a_format_becomes_a_filter(
+    served: Served, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    begun, free, threads = threading.Event(), threading.Event(), set[str]()
+
+    def held(real: Any) -> Any:
+        def make(self: Any, *rest: Any, **more: Any) -> None:
+            threads.add(threading.current_thread().name)
+            begun.set()
+            assert free.wait(WAIT)
+            real(self, *rest, **more)
+
+        return make
+
+    for kind in (GrammarFilter, SelectFilter):
+        monkeypatch.setattr(kind, "__init__", held(kind.__init__))
+    gate = Gate(served.chat, monkeypatch)
+    gate.open()
+    with opened(served, path, body) as connection:
+        assert begun.wait(WAIT)
+        before = gate.passes
+        answer = ask(served, CHAT, {"messages": HELLO, "max_tokens": STEPS, "ignore_eos": True})
+        assert answer.json["usage"]["completion_tokens"] == STEPS
+        assert gate.passes - before >= STEPS - 1
+        free.set()
+        assert b"200 OK" in read_until(connection, b"\r\n\r\n")
+    assert threads == {"aside"}
+    while not served.idle():
+        pass

@@ -54,7 +54,7 @@ def test_from_which_length_on() -> None:
     assert ids == [32_768]
     assert not any(wait.queued for wait in waits)
     assert lengths.encode(long) == ids  # outside
-    assert lengths.calls == [(short, here), (long, "tokenizer"), (long, here)]
+    assert lengths.calls == [(short, here), (long, "aside"), (long, here)]
 
 
 def test_each_text_once_and_callers_own_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
