@@ -52,16 +52,19 @@ class Entry:
     content: Bytes | None = None
 
 
+_PATTERN = 65521
+
+
 def _pattern(kind: str) -> Bytes:
-    """Bytes of small numbers of a type."""
-    values = np.random.default_rng(3).standard_normal(1 << 16, np.float32) * np.float32(0.02)
+    """Bytes of small numbers of a type. Their count is prime: rows of a matrix differ."""
+    values = np.random.default_rng(3).standard_normal(_PATTERN, np.float32) * np.float32(0.02)
     if kind == "F32":
         return values.view(np.uint8)
     if kind == "F16":
         return values.astype(np.float16).view(np.uint8)
     if kind == "BF16":
         return np.ascontiguousarray(values.view(np.uint16)[1::2]).view(np.uint8)
-    return np.random.default_rng(4).integers(0, 96, 1 << 16).astype(np.uint8)
+    return np.random.default_rng(4).integers(0, 96, _PATTERN).astype(np.uint8)
 
 
 def write_safetensors(path: Path, entries: Mapping[str, Entry]) -> None:

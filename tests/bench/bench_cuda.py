@@ -114,7 +114,7 @@ def _matmul_rate(device: Device, side: int) -> float:
 
     kind = torch.bfloat16 if device.capability >= 80 else torch.float16
     with device.torch_work():
-        a, b = (torch.ones(side, side, dtype=kind, device=device.torch_device) for _ in range(2))
+        a, b = (torch.randn(side, side, dtype=kind, device=device.torch_device) for _ in range(2))
     return 2 * float(side) ** 3 / seconds_of(device, lambda: torch.mm(a, b))
 
 

@@ -86,6 +86,25 @@ def uploads_come_back(device: Device) -> None:
     assert device.read(device.upload(np.zeros(0, np.float32))).size == 0
 
 
+def torch_work_nests(device: Device) -> None:
+    """Entered again, it stays what it was, and what follows is in order."""
+    import torch
+
+    numbers = device.upload(np.ones(4, np.float32)).view(torch.float32)
+    with device.torch_work():
+        numbers.mul_(2)
+        with device.torch_work():
+            numbers.add_(1)
+        numbers.mul_(2)
+        with pytest.raises(ValueError, match="inner"), device.torch_work():
+            raise ValueError("inner")
+        numbers.add_(1)
+    assert device.read(numbers).view(np.float32).tolist() == [7.0] * 4
+    with device.torch_work():
+        numbers.mul_(2)
+    assert device.read(numbers).view(np.float32).tolist() == [14.0] * 4
+
+
 def a_kernel_runs(device: Device) -> None:
     work = Sum(device)
     work.launch()
@@ -203,8 +222,9 @@ def memory_that_is_not_there_is_refused(device: Device) -> None:
 
 
 CHECKS: tuple[Callable[[Device], None], ...] = (
-    says_what_it_is, memory_is_aligned_and_filled, uploads_come_back, a_kernel_runs, an_empty_grid_is_nothing,
-    copies_are_in_order, kernels_reach_pinned_memory, a_graph_is_recorded_and_replayed,
+    says_what_it_is, memory_is_aligned_and_filled, uploads_come_back, torch_work_nests, a_kernel_runs,
+    an_empty_grid_is_nothing, copies_are_in_order, kernels_reach_pinned_memory,
+    a_graph_is_recorded_and_replayed,
     a_recording_that_fails_can_be_repeated, marks_tell_when, torch_works_in_order,
     memory_that_is_not_there_is_refused,
 )  # fmt: skip

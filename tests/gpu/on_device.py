@@ -3,7 +3,8 @@
     python -m pytest -p tests.gpu.on_device tests/simt -m "slow or not slow"
 
 Each kernel test calls `tests.simt.agree.both`, which compares the kernel's body with its model. Here the body
-runs compiled on the device, twice, on copies of the same arrays, and both runs must give the same bits.
+runs compiled on the device, twice, on copies of the same arrays, and both runs must give the same bits. Tests
+of whole models get a `RealDevice` instead of the fake one.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.registry import all_kernels
 from engine.backends.cuda.runtime.device import Device
 from tests.gpu.checks import missing
-from tests.simt import agree
+from tests.simt import agree, fake_machine, whole
 
 REPORT = "INGLENOOK_ON_DEVICE_REPORT"
 """Names a file for what ran, as JSON."""
-
+EARLY = "INGLENOOK_EARLY"
+"""Where this is "1", kernels may start before the ones before them have ended."""
+WHOLE_MODELS = "tests.simt.backend."
+"""Modules with this name use the real device for whole models, too."""
 
 FAKE = "INGLENOOK_FAKE_DEVICE"
 """Where this is "1", the tests' fake device stands for the GPU: what is launched and reported can be seen
@@ -80,6 +84,7 @@ class OnDevice:
 
 
 _runner: OnDevice | None = None
+_installed = fake_machine.install
 
 
 def pytest_sessionstart() -> None:
@@ -87,6 +92,28 @@ def pytest_sessionstart() -> None:
     global _runner
     _runner = OnDevice(_device())
     agree.interpreted, agree.CONTRACTED = _runner.interpreted, True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Replace the fake device by the real one, where whole models use it."""
+    if os.environ.get(FAKE) == "1":
+        return
+    from tests.gpu.real_device import RealDevice
+
+    RealDevice.early = os.environ.get(EARLY) == "1"
+    modules = {item.module for item in items if item.module.__name__.startswith(WHOLE_MODELS)}  # type: ignore[attr-defined]
+    for module in [*modules, whole, fake_machine]:
+        if hasattr(module, "FakeDevice"):
+            module.FakeDevice = RealDevice
+        if hasattr(module, "install"):
+            module.install = _install
+
+
+def _install(monkeypatch: pytest.MonkeyPatch, *devices: Any) -> fake_machine.FakeMachine:
+    """A machine with one GPU, which is a real one."""
+    if len(devices) > 1:
+        pytest.skip("needs a machine with several GPUs")
+    return _installed(monkeypatch, *devices)
 
 
 def _device() -> Device:
@@ -101,7 +128,23 @@ def _device() -> Device:
         pytest.exit(found.reason, returncode=5)
     from engine.backends.cuda.runtime.torch_device import TorchDevice
 
-    return TorchDevice(found.gpus[0].index, early=os.environ.get("INGLENOOK_EARLY") == "1")
+    return TorchDevice(found.gpus[0].index, early=os.environ.get(EARLY) == "1")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that shares out the tests (pytest-xdist) what ran in this one."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None and _runner is not None:
+        output["launches"], output["ran"] = _runner.launches, sorted(_runner.ran)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add up what ran in the others."""
+    output = getattr(node, "workeroutput", {})
+    if _runner is not None:
+        _runner.launches += output.get("launches", 0)
+        _runner.ran |= set(output.get("ran", ()))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -17,6 +17,8 @@ from tests.gpu.checks import missing
 from tests.gpu.on_device import REPORT
 
 ROOT = Path(__file__).parents[2]
+PROCESSES = 4
+"""At most; each takes some hundred megabytes of the GPU's memory."""
 
 
 def run_on_device(
@@ -35,6 +37,7 @@ def run_on_device(
         *tests,
     ]
     command += ["-m", "slow or not slow", "--ignore=tests/simt/kernels/test_gate.py", "--timeout=1200"]
+    command += ["-n", str(min(PROCESSES, os.cpu_count() or 1)), "--dist", "loadfile"]
     environ = {**os.environ, REPORT: str(report), **variables}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     return done, json.loads(report.read_text("utf-8")) if report.exists() else {}

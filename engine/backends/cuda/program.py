@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -177,17 +179,20 @@ class CudaProgram:
         for arena, state in zip(self._large, self._states, strict=True):
             arena.make_room(logit_rows)
             state.send(several=False)
-        for number, part in self._lowered.large:
-            if isinstance(part, PeerCopy):
-                self._copy_over(number, part, self._large, rows)
-                continue
-            count = (logit_rows if part.on_logit_rows else rows) * part.copies
-            bound = BoundStep(self, number, count, rows - logit_rows, step)
-            if isinstance(part, Call):
-                bound.launch(part)
-            else:
-                with self._devices[number].torch_work():
-                    part.run(bound)
+        for number, parts in groupby(self._lowered.large, key=itemgetter(0)):
+            device = self._devices[number]
+            with device.torch_work():  # entered once, since each entry costs the host time
+                for _, part in parts:
+                    if isinstance(part, PeerCopy):
+                        self._copy_over(number, part, self._large, rows)
+                        continue
+                    count = (logit_rows if part.on_logit_rows else rows) * part.copies
+                    bound = BoundStep(self, number, count, rows - logit_rows, step)
+                    if isinstance(part, Call):
+                        bound.launch(part)
+                    else:
+                        with device.torch_work():
+                            part.run(bound)
         last, logits = self._lowered.logits.device, self._lowered.logits
         found = self._devices[last].read(self._large[last].memory(logits)[: logit_rows * logits.stride])
         values: Floats = found.view(np.float32).reshape(logit_rows, -1)[:, : logits.width]
@@ -269,7 +274,8 @@ class BoundStep:
 
     def __init__(self, program: CudaProgram, number: int, rows: int, first_row: int, step: Step) -> None:
         self._program, self._number, self.rows, self._step = program, number, rows, step
-        self._first_row = first_row
+        self._arena = program._large[number]
+        self._runtime = _runtime_arguments(program._states[number], rows, first_row)
 
     @property
     def device(self) -> Device:
@@ -285,11 +291,10 @@ class BoundStep:
 
     def tensor(self, buffer: Buffer) -> torch.Tensor:
         rows = self._step.logit_rows if buffer.on_logit_rows else len(self._step.token_ids)
-        return self._program._large[self._number].tensor(buffer, rows * buffer.copies)
+        return self._arena.tensor(buffer, rows * buffer.copies)
 
     def address(self, argument: Argument) -> int | float:
-        runtime = _runtime_arguments(self._program._states[self._number], self.rows, self._first_row)
-        return _value(argument, self._program._large[self._number], runtime)
+        return _value(argument, self._arena, self._runtime)
 
     def launch(self, call: Call) -> None:
         arguments = [self.address(argument) for argument in call.arguments]

@@ -166,7 +166,9 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         mlp_layers=own(config.mlp_layers),
         bare_layers=own(config.bare_layers),
         recurrent=_few_heads(config.recurrent),
-        learned_positions=min(config.learned_positions, _POSITIONS),
+        learned_positions=_POSITIONS
+        if config.learned_positions
+        else 0,  # the steps may be longer than the model
         experts=experts,
     )
 

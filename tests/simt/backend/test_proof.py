@@ -27,13 +27,16 @@ from engine.drain import drain
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory, NotFinite
 from engine.models.proof import cases, first_use
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
-from tests.engine.models.all_cases import BY_NAME
+from tests.engine.models.all_cases import BY_NAME, CASES
 from tests.engine.models.architectures import case_folders
+from tests.engine.models.oracle import load
 from tests.engine.models.test_lora import write_adapter
+from tests.engine.weights.packed.test_packed_folders import PACKINGS
 from tests.simt.backend.test_replies import ASK, DRAWN, Reply
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import FakeMachine, install
 from tests.tiny import TINY, write_gguf
+from tests.tiny_packed import SIZES, write_packed
 
 CACHE = CacheSettings(context_length=512, memory=1)
 AUTO = LoadSettings()
@@ -62,6 +65,33 @@ def loaded(path: Path, load: LoadSettings = AUTO) -> tuple[LocalChat, list[Loadi
 
 def checks(events: list[Loading]) -> int:
     return sum(event.stage == first_use.STAGE for event in events)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(case.name, marks=[] if case.name == "GPT-2" else [pytest.mark.slow])
+        for case in CASES
+        if case.gpu
+    ],
+)
+def test_every_architecture_passes(
+    machine: FakeMachine, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    """Its own small model among the cases, however few positions it has."""
+    backend = CudaBackend(machine.devices)
+    load(case_folders(tmp_path_factory)(BY_NAME[name]), backend).close()
+    assert backend.notice == "", backend.report
+    assert proven.known(machine.devices[0].identity).passed
+
+
+@pytest.mark.slow
+def test_a_short_last_group(machine: FakeMachine, tmp_path: Path) -> None:
+    """No matrix of the cases' sizes has its groups."""
+    write_packed(tmp_path / "m", PACKINGS["gptq, a short last group"], SIZES.but(layers=1), head=True)
+    backend = CudaBackend(machine.devices)
+    load(tmp_path / "m", backend).close()
+    assert backend.notice == "", backend.report
 
 
 def test_proved_once(machine: FakeMachine, path: Path) -> None:

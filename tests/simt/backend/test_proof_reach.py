@@ -72,7 +72,7 @@ LARGE: tuple[Large, ...] = (
     Large("GPT-OSS 20B", GPT_OSS, capability=75),
     Large("GPT-OSS 20B", all_of("BF16")),
     Large("Phi 3.5 mini", all_of("Q4_K")),
-    Large("SmolLM3 3B", all_of("Q4_0")),
+    *(Large("SmolLM3 3B", all_of(kind)) for kind in ("Q4_0", "Q2_K")),
     Large("OLMo 2 7B", all_of("Q4_K"), adapted=("proj",)),
     *(Large("Granite 3.3 8B", all_of(kind)) for kind in ("Q4_K", "BF16", "F32")),
     Large("GLM-4 9B", all_of("Q4_K")),

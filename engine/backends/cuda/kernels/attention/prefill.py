@@ -147,14 +147,19 @@ def fused(
     The last T keys are the rows' own. `room` is memory for the queries in fp16.
     """
     import torch
-    from torch.nn.attention.bias import causal_lower_right
 
     # Scaled before rounding: queries are large where scores are, and fp16 ends at 65504.
     short = torch.mul(query, scale, out=room.view(keys.dtype).view(query.shape))
     q, k, v = (part.transpose(0, 1)[None] for part in (short, keys, values))
-    ratio = query.shape[1] // keys.shape[1]
-    bias = causal_lower_right(len(query), len(keys))
-    out: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=bias, scale=1.0, enable_gqa=ratio > 1
-    )
+    out: torch.Tensor
+    if len(query) < len(keys) and query.device.type == "cuda":
+        # What `causal_lower_right` ends in, without the checks that `has_flash` has made.
+        out = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, is_causal=True, scale=1.0)[0]
+    else:
+        from torch.nn.attention.bias import causal_lower_right
+
+        bias = causal_lower_right(len(query), len(keys))
+        out = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, scale=1.0, enable_gqa=query.shape[1] > keys.shape[1]
+        )
     return out[0].transpose(0, 1)

@@ -12,10 +12,22 @@ from engine.backends.cuda.kernels.linear.interface import EXPERTS, LINEAR, Varia
 from engine.backends.cuda.layouts.codes import CodeLayout
 from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
 
-_TWELVE = ("q40", "q4k", "q41", "q50", "q51", "iq4nl", "iq4xs", "tq10", "tq20")
-"""Layouts for which twelve warps a block, used for small matrices, fit in 80 registers on every device."""
+_MOST_WARPS = {
+    **dict.fromkeys(("q41", "q50", "q51"), (12, 80)),
+    **dict.fromkeys(("q40", "q4k", "q2k", "q3k", "iq4nl"), (14, 72)),
+    **dict.fromkeys(("q6k", "iq4xs", "tq10", "tq20", "mxfp4", "grouped2u32f32"), (16, 64)),
+    **dict.fromkeys((f"grouped{bits}u64" for bits in (2, 3, 4, 5)), (16, 64)),
+    **dict.fromkeys((f"grouped{bits}u64f32" for bits in (2, 3, 4, 5)), (16, 64)),
+    **dict.fromkeys((f"grouped{bits}u128" for bits in (2, 3, 4, 6, 8)), (16, 64)),
+    **dict.fromkeys((f"grouped{bits}u128f32" for bits in (2, 4, 5, 8)), (16, 64)),
+}
+"""By layout: the warps of a block for small matrices, and the register limit within which all of a
+multiprocessor's fit on every device without spills.
+"""
 _WIDE = {"q5k": 128, "grouped4u64": 128, "grouped8u32": 168}
-"""The register limits of layouts that need more than 80."""
+"""The register limits of layouts that need more than 80 with eight warps."""
+_TWO_TILES_COST = 0.8
+"""A tile's time with two tiles a warp, relative to one (measured on an H200)."""
 
 
 def _light(weight_layout: CodeLayout) -> bool:
@@ -31,13 +43,22 @@ def _light(weight_layout: CodeLayout) -> bool:
 def variant(
     weight_layout: CodeLayout, tiles: int, columns: int, sm_count: int, experts: bool = False
 ) -> Variant:
-    """Two tiles a warp if that leaves 20 warps a multiprocessor; small matrices get more warps along K."""
-    if _light(weight_layout) and tiles // 2 * 4 >= 20 * sm_count:
-        each, warps = 2, 4
-    else:
-        few = tiles * 8 < 32 * sm_count and columns >= 16 * 128 and weight_layout.name in _TWELVE
-        each, warps = 1, 12 if few else 8
-    return Variant(kernel(weight_layout, each, warps, experts), each)
+    """More warps along K for matrices so small that all their blocks run at once, two a multiprocessor; two
+    tiles a warp where that takes less time: blocks run in rounds, and the last one may be nearly empty.
+    """
+    one = kernel(weight_layout, 1, 8, experts)
+    if weight_layout.name in _MOST_WARPS and tiles <= 2 * sm_count and columns >= 16 * 128:
+        return Variant(kernel(weight_layout, 1, _MOST_WARPS[weight_layout.name][0], experts), 1)
+    if _light(weight_layout):
+        two = kernel(weight_layout, 2, 4, experts)
+        if _TWO_TILES_COST * _tile_rounds(two, 2, tiles, sm_count) < _tile_rounds(one, 1, tiles, sm_count):
+            return Variant(two, 2)
+    return Variant(one, 1)
+
+
+def _tile_rounds(kernel: Kernel, each: int, tiles: int, sm_count: int) -> int:
+    """The tiles that each multiprocessor computes, one after the other, in all rounds of blocks."""
+    return -(-tiles // (each * kernel.blocks * sm_count)) * each * kernel.blocks
 
 
 _CHECKED = ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped8u32f32")
@@ -48,9 +69,9 @@ def variants() -> Iterator[Kernel]:
     for weight_layout in WEIGHT_LAYOUTS:
         if isinstance(weight_layout, CodeLayout) and weight_layout.name in _CHECKED:
             yield kernel(weight_layout, 1, 8)
-            if weight_layout.name in ("q40", "q4k"):
-                yield kernel(weight_layout, 1, 12)
-            if weight_layout.name == "q40":
+            if weight_layout.name in _MOST_WARPS:
+                yield kernel(weight_layout, 1, _MOST_WARPS[weight_layout.name][0])
+            if _light(weight_layout):
                 yield kernel(weight_layout, 2, 4)
             if weight_layout.name in ("q4k", "q6k", "mxfp4"):
                 yield unpack_codes.unpack_kernel(weight_layout)
@@ -69,6 +90,8 @@ def kernel(weight_layout: CodeLayout, tiles: int, warps: int, experts: bool = Fa
     sizes = {"TILES": tiles, "WARPS": warps, "TILE_SHIFT": 3 + tiles.bit_length(), "AHEAD": ahead}
     words = sum(region.words for region in weight_layout.regions if not region.header)
     limit = 96 if tiles == 2 else _WIDE.get(weight_layout.name, 128 if words > 12 else 80)
+    most, narrow = _MOST_WARPS.get(weight_layout.name, (0, 0))
+    limit = narrow if warps == most else limit
     return Kernel(
         f"{'experts' if experts else 'linear'}_{weight_layout.name}_{tiles}x{warps}",
         multiply_codes.experts if experts else multiply_codes.linear,
