@@ -62,7 +62,8 @@ class EchoChat:
     `delay_s` passes before each word and `prefill_delay_s` between the `prefill_steps` progress events; both
     end at once when the stop event is set. `reply` (if any) is said instead; `error` is raised after
     `error_after` words; `trimmed` oldest messages are said to be left out; `hold`, as it is when the stream
-    begins, keeps it from its first word until it is set, and `queue` from reading the prompt.
+    begins, keeps it from its first word until it is set, and `queue` from reading the prompt; `pauses` maps
+    the number of a word to an event that it waits for. `said` counts the words of all replies.
 
     Continuing goes on with what the reply still lacks
     (as many words as it has are left out when it has others). `suppressed` maps the number of a word to a
@@ -83,6 +84,8 @@ class EchoChat:
     trimmed: int = 0
     hold: threading.Event | None = None
     queue: threading.Event | None = None
+    pauses: dict[int, threading.Event] = field(default_factory=dict)
+    said: int = 0
     suppressed: dict[int, str] = field(default_factory=dict)
     running_every: int = 0
     ending: tuple[str, str] = ("stop_token", "<|im_end|>")
@@ -124,6 +127,7 @@ class EchoChat:
         for word in self._words(request):
             if self.error is not None and count == self.error_after:
                 raise self.error
+            yield from _waiting(self.pauses.get(count + 1), stop)
             yield from _passing(self.delay_s, stop)
             if stop.is_set():
                 break
@@ -131,6 +135,7 @@ class EchoChat:
                 reason, trigger = "max_tokens", ""
                 break
             count += 1
+            self.said += 1
             drafted = request.speculation.method != "none" and count % (1 + self.accepted) != 1
             yield Text(
                 word,

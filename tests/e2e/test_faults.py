@@ -76,7 +76,6 @@ def reply_in(data: Path) -> StoredMessage:
         database.close()
 
 
-@pytest.mark.timeout(120)
 def test_a_suspended_process_continues_where_it_was(tmp_path: Path) -> None:
     """SIGSTOP, like a closed lid or a debugger; after SIGCONT the reply continues and is saved."""
     (tmp_path / "echo.gguf").touch()
@@ -89,7 +88,6 @@ def test_a_suspended_process_continues_where_it_was(tmp_path: Path) -> None:
     assert len(reply_in(tmp_path).text) > before
 
 
-@pytest.mark.timeout(120)
 def test_ctrl_c_keeps_what_was_written(tmp_path: Path) -> None:
     with typing(tmp_path, "echo", "--signals") as typist:
         assert typist.stdout is not None

@@ -78,7 +78,6 @@ def check_what_is_left(data: Path, reports: list[Report], killed: float) -> None
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("attempt", range(2))
 def test_a_killed_window_keeps_the_reply(tmp_path, qtbot, qapp, attempt) -> None:
     (tmp_path / "echo.gguf").touch()

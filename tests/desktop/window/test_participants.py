@@ -175,7 +175,7 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
 
     session.set_cast(Cast(cast, turn="named", automatic=50))
     assert window.participants.bar.buttons[2].property("next")  # In turn, because nobody is named.
-    chat.reply, chat.delay_s = "Long " * 400, 0.005
+    chat.reply, chat.delay_s = "Long " * 4000, 0.005
     hand.type("Ada and Cleo?")
     hand.press(Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: session.state == "answering")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import pytest
 
@@ -52,8 +53,13 @@ def test_the_setting_switches_it_off(hand) -> None:
 
 
 def test_the_window_closes_while_a_title_is_written(hand) -> None:
-    hand.echo.chat.delay_s = 0.2
-    hand.say("what grows in my garden")
+    chat = hand.echo.chat
+    chat.hold = reply = threading.Event()
+    hand.session.submit("what grows in my garden")
+    hand.qtbot.waitUntil(lambda: len(chat.requests) == 1)
+    chat.hold = threading.Event()  # of the title
+    reply.set()
+    hand.qtbot.waitUntil(lambda: len(chat.requests) == 2)
     assert hand.desktop.services.titles.waiting
     hand.restart()
     assert listed(hand) == ["what grows in my garden"]

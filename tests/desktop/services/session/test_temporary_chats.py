@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from desktop.services.session.context import is_temporary
@@ -40,14 +42,15 @@ def test_a_running_reply_keeps_a_temporary_chat_until_its_end(talking) -> None:
     kept = session.conversation
     session.new_temporary()
     temporary = session.conversation
-    talking.chat.delay_s = 0.02
+    end = threading.Event()
+    talking.chat.pauses = {5: end}
     session.submit("one two three four five")
     talking.qtbot.waitUntil(lambda: session.state == "answering")
     assert not session.keep_temporary()
     assert "still being written" in talking.notices()[-1]
     session.open_conversation(kept)
     assert talking.stores.temporary.get(temporary).id == temporary
-    talking.until_idle()
+    end.set()
     talking.qtbot.waitUntil(lambda: not talking.stores.temporary.path(temporary))
 
 

@@ -174,22 +174,26 @@ def test_a_reply_continues_while_another_chat_is_open(talking: Harness) -> None:
     talking.session.new_conversation()
     mine = talking.session.conversation
     talking.chat.reply = "".join(f"w{n} " for n in range(400))
-    talking.chat.delay_s = 0.002
+    elsewhere, here, end = (threading.Event() for _ in range(3))
+    talking.chat.pauses, talking.chat.said = {20: elsewhere, 200: here, 380: end}, 0
     talking.session.submit("tell me more")
     reply = talking.ids()[1]
     talking.qtbot.waitUntil(lambda: len(talking.texts()[1]) > 50)
     talking.session.open_conversation(other)
     assert talking.texts() == ["elsewhere", "elsewhere"]
-    talking.qtbot.wait(60)
+    elsewhere.set()
+    talking.qtbot.waitUntil(lambda: talking.chat.said == 199)
     assert talking.texts() == ["elsewhere", "elsewhere"]
     talking.session.open_conversation(mine)
     item = talking.session.messages.item(reply)
     assert item.running
     assert len(item.text) > 50
     assert talking.chat.reply.startswith(item.text)
+    here.set()
     talking.qtbot.waitUntil(lambda: len(talking.session.messages.item(reply).text) > len(item.text) + 20)
     talking.session.open_conversation(other)
     stats_before = len(talking.said["stats_changed"])
+    end.set()
     talking.qtbot.waitUntil(lambda: not talking.session.busy)
     assert len(talking.said["stats_changed"]) == stats_before  # another conversation's end is not this one's
     assert [message.text for message in talking.store.path(mine)] == ["tell me more", talking.chat.reply]
@@ -387,12 +391,15 @@ def test_closing_during_a_reply_saves_everything(talking: Harness) -> None:
     talking.session.submit("go")
     number = talking.session.conversation
     talking.qtbot.waitUntil(lambda: len(talking.texts()[1]) > 30)
-    time.sleep(0.2)  # the window is busy: words arrive that no event loop has taken yet
     before = len(talking.texts()[1])
+    said = talking.chat.said
+    while talking.chat.said < said + 50:  # the window is busy: no event loop takes the words that come
+        time.sleep(0.001)
+    assert len(talking.texts()[1]) == before
     assert talking.session.close()
     saved = talking.store.path(number)[1]
     assert saved.state == "stopped"
-    assert len(saved.text) > before + 100
+    assert len(saved.text) >= 5 * (said + 49)
     assert talking.chat.reply.startswith(saved.text)
     assert saved.stats["reason"] == "cancelled"
     assert talking.chat.closed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -78,8 +79,13 @@ def test_sentences_are_said_as_they_are_complete_and_none_twice(
     monkeypatch.setattr(module, "_EACH_MS", 0)
     hand.load()
     announce_replies(hand, "sentence")
-    hand.echo.chat.reply, hand.echo.chat.delay_s = REPLY, 0.02
-    hand.say("Tell me")
+    gates = {8: threading.Event(), 14: threading.Event()}
+    hand.echo.chat.reply, hand.echo.chat.pauses = REPLY, gates
+    hand.type("Tell me")
+    hand.press(Qt.Key.Key_Return)
+    for gate, said in zip(gates.values(), WORDS, strict=False):
+        hand.qtbot.waitUntil(lambda said=said: heard[-1].endswith(said))
+        gate.set()
     hand.qtbot.waitUntil(lambda: heard[-1].startswith("The reply has ended: "))
     begin = heard.index("Generating the reply")
     assert " ".join(heard[begin + 1 : -1]) == " ".join(WORDS)
@@ -98,7 +104,7 @@ def test_the_whole_reply_is_said_at_its_end(hand: Hand, heard: list[str]) -> Non
 
 def test_a_stopped_reply_says_so(hand: Hand, heard: list[str]) -> None:
     hand.load()
-    hand.echo.chat.reply, hand.echo.chat.delay_s = "word " * 500, 0.01
+    hand.echo.chat.reply, hand.echo.chat.delay_s = "word " * 5000, 0.01
     hand.type("Tell me")
     hand.press(Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: hand.items()[-1].text.startswith("word"))
