@@ -193,13 +193,26 @@ def check_value(cls: type, name: str, value: Any) -> Any:
     return _check_scalar(found.where, value, found.scalar, found.info)
 
 
+@functools.cache  # most values of most settings objects are defaults
+def _checked_defaults(cls: type) -> dict[str, tuple[Any, Any]]:
+    """The default of each field as it is declared, and as `check_value` returns it."""
+    return {
+        field.name: (field.default, check_value(cls, field.name, field.default))
+        for field in dataclasses.fields(cls)
+    }
+
+
 class Settings:
     """Base of all settings dataclasses: validation on creation, and JSON both ways."""
 
     def __post_init__(self) -> None:
         cls: type = type(self)
-        for name in field_kinds(cls):
-            object.__setattr__(self, name, check_value(cls, name, getattr(self, name)))
+        for name, (default, checked) in _checked_defaults(cls).items():
+            value = getattr(self, name)
+            if value is not default:
+                checked = check_value(cls, name, value)
+            if checked is not value:
+                object.__setattr__(self, name, checked)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dict of str, int, float, bool, list, None."""
