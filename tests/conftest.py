@@ -56,6 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         os.environ[name] = str(home / name.lower())
         (home / name.lower()).mkdir()
+    # the processes that tests start read the bytecode that the first one has written
+    os.environ["PYTHONPYCACHEPREFIX"] = str(home / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("INGLENOOK_CACHE", str(home / "kernels"))
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["HF_HUB_OFFLINE"] = "1"

@@ -18,6 +18,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -25,16 +26,25 @@ import pytest
 GRACE_SECONDS = 3.0
 """A thread that was asked to stop may take this long to be gone."""
 
-_started_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_started_at: weakref.WeakKeyDictionary[Any, list[traceback.FrameSummary]] = weakref.WeakKeyDictionary()
+_SKIPPED = (__file__, f"{os.sep}_pytest{os.sep}", f"{os.sep}pluggy{os.sep}", f"{os.sep}pytestqt{os.sep}")
 
 
-def _origin(depth: int = 6) -> str:
-    """The innermost lines of this call, without those of the guards and of pytest."""
-    skipped = (__file__, f"{os.sep}_pytest{os.sep}", f"{os.sep}pluggy{os.sep}", f"{os.sep}pytestqt{os.sep}")
-    frames = [
-        frame for frame in traceback.extract_stack() if not any(part in frame.filename for part in skipped)
-    ]
-    return "".join(traceback.format_list(frames[-depth:]))
+def _origin(depth: int = 6) -> list[traceback.FrameSummary]:
+    """The innermost lines of this call, without those of the guards and of pytest; their text is read when it
+    is shown.
+    """
+    found: list[traceback.FrameSummary] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and len(found) < depth:
+        code = frame.f_code
+        if not any(part in code.co_filename for part in _SKIPPED):
+            summary = traceback.FrameSummary(
+                code.co_filename, frame.f_lineno, code.co_name, lookup_line=False
+            )
+            found.append(summary)
+        frame = frame.f_back
+    return found[::-1]
 
 
 def _remembering(start: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,9 +85,13 @@ def watch_qt() -> None:
 
 def _report(kind: str, things: list[Any]) -> list[str]:
     return [
-        f"{kind} {thing!r} is left over; it was started at\n{_started_at.get(thing, '(unknown place)')}"
+        f"{kind} {thing!r} is left over; it was started at\n{_place(thing) or '(unknown place)'}"
         for thing in things
     ]
+
+
+def _place(thing: Any) -> str:
+    return "".join(traceback.format_list(_started_at.get(thing, [])))
 
 
 def _left_threads(before: set[threading.Thread]) -> list[str]:

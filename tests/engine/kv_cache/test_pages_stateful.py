@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
@@ -284,8 +285,22 @@ class PagedMemoryAndStates(PagedMemory):
             assert len(taken) == len(world.states)
 
 
-LIFE = settings(max_examples=150, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
-TestPagedMemory = PagedMemory.TestCase
-TestPagedMemory.settings = LIFE
-TestPagedMemoryAndStates = PagedMemoryAndStates.TestCase
-TestPagedMemoryAndStates.settings = LIFE
+LIFE = settings(max_examples=40, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
+
+
+class TestPagedMemory(PagedMemory.TestCase):  # type: ignore[misc]
+    settings = LIFE
+
+
+class TestPagedMemoryAndStates(PagedMemoryAndStates.TestCase):  # type: ignore[misc]
+    settings = LIFE
+
+
+@pytest.mark.slow
+class TestManyLivesOfPagedMemory(PagedMemory.TestCase):  # type: ignore[misc]
+    settings = settings(LIFE, max_examples=300)
+
+
+@pytest.mark.slow
+class TestManyLivesOfPagedMemoryAndStates(PagedMemoryAndStates.TestCase):  # type: ignore[misc]
+    settings = settings(LIFE, max_examples=300)
