@@ -15,6 +15,7 @@ from tests.bench.cuda_kit import KINDS, SHAPES, Made
 from tests.simt.fake import FakeDevice
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_toy(kind: str) -> None:
     device = FakeDevice()
@@ -28,6 +29,7 @@ def test_toy(kind: str) -> None:
     assert device.graph_launches > 0
 
 
+@pytest.mark.slow
 def test_toys_are_never_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

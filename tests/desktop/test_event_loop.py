@@ -24,6 +24,7 @@ sys.exit(app.run(data=pathlib.Path({folder!r})))
 """
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "deed",
     ["desktop.window.close()", "app.QTimer.singleShot(300, desktop.window, lambda: desktop.window.close())"],

@@ -87,6 +87,7 @@ def test_plain_text_has_the_format_as_a_whole() -> None:
     assert ask("Hm.</think>12", OPENING, plain=True, messages=(Message("user", "<think>\n"),))[0] == "12"
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "reply",
     [

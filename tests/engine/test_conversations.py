@@ -175,6 +175,7 @@ def test_an_edited_message_costs_what_follows_it_and_every_version_stays(harness
         assert harness.ask(messages)[1].prefill_tokens == 1
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("tokens", [2, 7, 300])
 def test_the_token_that_ended_a_reply_is_read_with_the_next_message(harness, tokens):
     """TinyChat's `start_pos` leaves it out; here it is read, and nothing before it."""
@@ -208,6 +209,7 @@ def test_stopping_anywhere_then_this_or_another_question(harness):
         harness.ask([SYSTEM, user(f"{steps} " + questions[(steps + 1) % 3])], tokens=6, complete=False)
 
 
+@pytest.mark.slow
 def test_the_conversation_not_touched_for_longest_goes_first(path):
     chat = opened(path, context=768, memory=2)  # a page is 256 KiB: eight of them
     assert chat.generator.cache.store.page_count == 8
@@ -229,6 +231,7 @@ def test_the_conversation_not_touched_for_longest_goes_first(path):
     harness.fresh.close()
 
 
+@pytest.mark.slow
 def test_both_rows_of_guidance_are_found_again(harness):
     guided = GuidanceSettings(negative_prompt="Be long. " + LONG, cfg_scale=1.5)
     messages = [SYSTEM, user("Hello there! " + LONG)]
@@ -241,6 +244,7 @@ def test_both_rows_of_guidance_are_found_again(harness):
     harness.ask(messages[:-2])  # without guidance: the positive row's cache serves
 
 
+@pytest.mark.slow
 def test_a_conversation_longer_than_the_context_ends_there_and_another_goes_on(path):
     chat = opened(path, context=512, memory=6)
     assert chat.generator.cache.store.page_count == 24

@@ -181,6 +181,7 @@ def test_replays_prompts_and_foresight(chat: LocalChat) -> None:
     assert special <= chat.tokenizer.special_ids
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -79,6 +79,7 @@ def start(code: str, place: Path, cache: Path, features: tuple[str, ...], *rest:
     return report
 
 
+@pytest.mark.slow
 def test_code_that_is_brought_is_loaded_and_only_by_a_processor_that_can_run_it(tmp_path: Path) -> None:
     compile_kernels(tmp_path / FOLDER, [LEVELS[0], LOWEST], ["last_rows"])
     features = tuple(feature for feature in LEVELS[0].features if not feature.startswith("avx512"))

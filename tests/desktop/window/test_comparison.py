@@ -375,6 +375,7 @@ def test_the_pane_key_goes_through_the_page(hand) -> None:
     assert visited == [page(hand).columns[0].transcript, hand.box]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_small_window_scrolls_to_the_columns(hand, theme) -> None:
     hand.session.set_settings(dataclasses.replace(hand.session.settings(Appearance), theme=theme))

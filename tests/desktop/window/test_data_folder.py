@@ -100,7 +100,7 @@ def said_in(folder: Path) -> list[list[str]]:
     return found
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("go_away", WAYS)
 def test_it_is_noticed_and_nothing_is_reported_as_saved(
     make_hand, tmp_path: Path, go_away: Callable[[Path], None]

@@ -66,6 +66,7 @@ def say(hand: Hand) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_is_reported_and_replaced(hand: Hand, machine: FakeMachine, tmp_path: Path) -> None:
     machine.devices[0].broken["linear_q40"] = wrong
     hand.window.model_controller.open(write_gguf(tmp_path / "m.gguf", TINY, "Q4_0"))
@@ -83,6 +84,7 @@ def test_a_wrong_kernel_is_reported_and_replaced(hand: Hand, machine: FakeMachin
     assert hand.session.stores.kept.message(hand.items()[-1].id).state == "complete"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("now_wrong", [False, True])
 def test_scores_that_are_no_numbers_end_the_reply_with_a_sentence(
     hand: Hand, machine: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now_wrong: bool

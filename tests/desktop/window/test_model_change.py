@@ -65,6 +65,7 @@ def load_in_library(hand: Hand, path: str) -> None:
     hand.window.model_controller.library.hide()  # visible, it would measure the memory's speed later
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("way", ["open", "menu", "unload", "reload", "library"])
 def test_a_reply_is_not_ended_without_a_question(hand, way: str) -> None:
     begin_reply(hand)
@@ -126,6 +127,7 @@ def test_a_notebook_continues_when_the_model_is_loaded(hand, notebook) -> None:
     hand.qtbot.waitUntil(lambda: notebook.editor.text() == "Once upon a time")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("act", ["stop", "escape", "leave", "fail"])
 def test_waiting_for_the_model_ends(hand, notebook, act: str) -> None:
     name = "bad.gguf" if act == "fail" else "other.gguf"

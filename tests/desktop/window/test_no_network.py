@@ -207,6 +207,7 @@ def one_day(tmp_path: Path, model: Path, kind: str) -> list[str]:
 SEEN_NOTHING = ["the day is over", "exit 0 sockets []", "the watch sees True True"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"),
     reason="elsewhere qasync's own loop talks to itself over the loopback",

@@ -57,6 +57,7 @@ FAULTS: dict[str, tuple[Callable[[Asked], Reply], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_came_is_kept_and_the_next_attempt_works(hand, fault):
     script, kept, sentence = FAULTS[fault]
@@ -102,6 +103,7 @@ def test_a_server_that_asks_to_wait_is_asked_again(hand):
     assert hand.items()[-1].notice == ""
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("script", ["hangs", "hangs in the middle", "asks you to wait"])
 def test_stop_ends_what_hangs_at_once(hand, script):
     hand.use()

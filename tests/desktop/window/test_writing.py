@@ -448,6 +448,7 @@ def test_a_message_waits_for_the_file_that_is_still_read(hand, slow_pdf) -> None
     assert len(hand.items()) == 2
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("change", ["typed", "refused", "stopped", "other chat"])
 def test_a_message_that_waited_for_its_file_stays_unsent(hand, slow_pdf, change) -> None:
     hand.type("Who keeps it?")

@@ -158,7 +158,7 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(("kind", "heads", "rows", "columns"), PRODUCTS)
 @pytest.mark.parametrize("name", ["cpu", "reference"])
 def test_products_head_by_head(name: str, kind: str, heads: int, rows: int, columns: int) -> None:

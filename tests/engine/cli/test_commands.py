@@ -499,6 +499,7 @@ class FakePeer:
         self.closed = True
 
 
+@pytest.mark.slow
 def test_bench_beside_a_peer(answer, run_command, tiny, monkeypatch):
     monkeypatch.setattr(bench, "LlamaCpp", FakePeer)
     sizes = (

@@ -44,7 +44,7 @@ def answer_of(text: str, opened: bool) -> str | None:
     return answer if closing else None
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize("pattern", ["a(ba)*", "(a|b){2,5}", "<a|ab"])
 def test_every_walk_ends_in_an_answer_that_fits(pattern: str, opened: bool) -> None:
@@ -122,6 +122,7 @@ def test_going_back_leads_to_the_same_state(data: st.DataObject, opened: bool, p
         assert one.completion(b"") == fresh.completion(b"")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize("limit", [12, 14, 20, 60])
 def test_a_thought_ends_in_time_for_the_answer(opened: bool, limit: int) -> None:

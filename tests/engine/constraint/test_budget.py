@@ -81,7 +81,7 @@ def needed(constraint: ConstraintSettings) -> int:
     return int(re.findall(r"\d+", str(reported.value))[0])
 
 
-@pytest.mark.slow_after(6)
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_budget_is_kept(name: str) -> None:
     constraint = ConstraintSettings(format="json_schema", pattern=json.dumps(SCHEMAS[name]))

@@ -177,6 +177,7 @@ def test_arguments_that_do_not_fit_are_not_allowed(name: str) -> None:
     assert not filter.follow(written_calls(form, [("weather-now.v3", CALLS[0][1])]).strip().encode())
 
 
+@pytest.mark.slow
 def test_hundreds_of_tools_can_be_offered() -> None:
     properties = {f"p{n}": {"enum": ["a", n]} for n in range(12)}
     tools = tuple(Tool(f"tool-{n}", "", json.dumps({"properties": properties})) for n in range(200))

@@ -139,7 +139,7 @@ def test_case():
     assert "lazy" not in text_of(run(answering, ("lazy",))[0]).lower()
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("drafting", ["none", "ngram"])
 def test_no_leak_in_200_replies(drafting):
     from engine.settings import SpeculationSettings

@@ -394,14 +394,14 @@ def assert_same(one: Reply, other: Reply) -> None:
         assert a == b
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("states", [6, 12])
 def test_combinations_of_a_model_with_states(states: int) -> None:
     for number in range(100 * states, 100 * states + 12):
         check(number, states)
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("start", range(0, 60, 10))
 def test_combinations(start: int) -> None:
     for number in range(start, start + 10):

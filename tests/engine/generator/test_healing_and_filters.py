@@ -142,6 +142,7 @@ def test_a_reply_that_is_continued_goes_on_in_its_form():
     assert table.free + table.idle == table.page_count
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_json_comes_to_its_end_before_the_limit_of_tokens(seed):
     tree = {

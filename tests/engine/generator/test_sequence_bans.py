@@ -24,6 +24,7 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.from_gguf(byte_level_metadata())
 
 
+@pytest.mark.slow_after(60)
 @pytest.mark.parametrize("seed", range(250))
 def test_text_and_ids_agree_and_nothing_banned_is_shown(seed: int) -> None:
     draw = random.Random(seed)

@@ -211,6 +211,7 @@ def test_a_foreign_folder_is_left_alone(hub: Hub, tmp_path: Path) -> None:
     assert hub.ranges_asked(choice.files[0].name) == []
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("model", ["a/gguf", "a/folder"])
 @pytest.mark.parametrize("ranges", [True, False])
 def test_pauses_at_any_byte_give_the_same_files(hub: Hub, tmp_path: Path, model: str, ranges: bool) -> None:
@@ -262,6 +263,7 @@ for event in download_model(choice, Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_download_resumes_at_the_next_start(hub: Hub, tmp_path: Path) -> None:
     hub.chunk, hub.chunk_pause = 5_000, 0.01
     root = Path(__file__).resolve().parents[3]

@@ -1,14 +1,14 @@
 """Every architecture against transformers in float32: folder, GGUF file, older config.json, any split into
 steps, both backends.
 
-The default run takes each folder on the CPU backend, in steps, and each GGUF file on the reference; the rest
-is slow.
+The default run takes each architecture's folder on the CPU backend, in steps, and its GGUF file on the
+reference; further variants and the rest are slow.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -31,14 +31,12 @@ from tests.engine.models.oracle import load, logits
 
 Folder = Callable[[Case], Path]
 every_case = pytest.mark.parametrize("name", BY_NAME)
-every_gguf = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(case.name, marks=[pytest.mark.slow] if case.variant else [])
-        for case in CASES
-        if case.gguf is not None
-    ],
-)
+
+
+def usual(cases: Iterable[Case]) -> pytest.MarkDecorator:
+    """These cases, of which further variants are slow."""
+    names = [pytest.param(case.name, marks=[pytest.mark.slow] if case.variant else []) for case in cases]
+    return pytest.mark.parametrize("name", names)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,7 @@ def test_any_cut_into_steps_gives_the_same(folder: Folder, name: str) -> None:
     assert_near(logits(model, tokens, cuts, context=case.length), whole, 2e-5)
 
 
-@every_gguf
+@usual(case for case in CASES if case.gguf is not None)
 def test_gguf_file_agrees_with_the_folder(folder: Folder, name: str, tmp_path: Path) -> None:
     case = BY_NAME[name]
     file = load(write_case_gguf(case, folder(case), tmp_path / "m.gguf"))
@@ -91,7 +89,7 @@ def test_older_config_gives_the_same(folder: Folder, name: str, tmp_path: Path) 
     assert read_config(open_checkpoint(tmp_path)) == read_config(open_checkpoint(folder(case)))
 
 
-@every_case
+@usual(CASES)
 def test_cpu_agrees_with_the_reference(folder: Folder, name: str) -> None:
     """The same numbers on the CPU backend, in steps of many sizes."""
     case = BY_NAME[name]

@@ -54,7 +54,7 @@ def test_shapes(tmp_path: Path, name: str) -> None:
     assert_backends_agree(write_gguf(tmp_path / "m.gguf", VARIANTS[name], "F16"))
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("type_name", TYPES)
 def test_tensor_types(tmp_path: Path, type_name: str) -> None:
     assert_backends_agree(write_gguf(tmp_path / "m.gguf", WIDE, type_name))

@@ -42,7 +42,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@pytest.mark.slow_after(16)
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_hostile_configs_end_in_one_sentence(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
     """Keys of config.json with wrong types, absurd numbers or NaN give an `EngineError` or a model of these
@@ -96,7 +96,7 @@ GGUF_KEYS = (
 )  # fmt: skip
 
 
-@pytest.mark.slow_after(16)
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURES if BY_NAME[name].gguf is not None])
 def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
     """The same for the keys of a GGUF file."""
@@ -120,7 +120,7 @@ def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_pat
     attack()
 
 
-@pytest.mark.slow_after(30)
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_missing_and_misshapen_tensors(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
     """Each tensor is missing once, and has a row too many once."""

@@ -149,6 +149,7 @@ def test_a_survey_has_the_shapes_of_the_loaded_model(tmp_path: Path, name: str) 
     model.close()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.usefixtures("dry")
 @pytest.mark.parametrize("experts", [0, 8])
 def test_bytes_read_per_token(tmp_path: Path, experts: int) -> None:
@@ -220,6 +221,7 @@ def test_memory_of_packing_does_not_grow_with_the_matrix(tmp_path: Path, kind: s
     assert peaks[1] < 1.5 * peaks[0] + 4 * MIB
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dry")
 def test_memory_is_released_when_loading_is_stopped_and_when_the_chat_closes(tmp_path: Path) -> None:
     path = write_large_gguf(tmp_path / "large.gguf", LARGE, "q8_0")

@@ -68,6 +68,7 @@ def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, 
     return adapter, merged
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_as_if_merged(name: str, tmp_path: Path) -> None:
     """GGUF files may have the rows in another order."""

@@ -48,7 +48,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return get
 
 
-@pytest.mark.slow_after(8)
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("backend", BACKENDS)  # the last of them is a fake GPU
 @pytest.mark.parametrize("form", ["folder", "gguf"])
 @pytest.mark.parametrize("kind", KINDS)

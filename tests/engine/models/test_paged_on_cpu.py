@@ -91,7 +91,7 @@ class Alone:
         return self.known[key]
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(2)
 def test_everything_equals_the_text_alone_with_states(recurrent: Model, tmp_path: Path) -> None:
     everything_equals_the_text_alone(recurrent, tmp_path, "auto", "same")
 
@@ -106,6 +106,7 @@ def test_everything_equals_the_text_alone_with_token_shifts(tmp_path: Path) -> N
     model.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", ["auto", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("q8", "q4"))]
 )
@@ -115,7 +116,7 @@ def test_everything_equals_the_text_alone_in_other_caches(
     everything_equals_the_text_alone(other_cache, tmp_path, dtype, "same")
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("dtype", "values"), [("auto", "same"), ("fp32", "fp8"), ("q8", "same"), ("q6", "same"), ("q4", "fp16")]
 )
@@ -167,6 +168,7 @@ def everything_equals_the_text_alone(model: Model, tmp_path: Path, dtype: str, v
     fresh.close()
 
 
+@pytest.mark.slow
 def test_another_cache_type_finds_nothing(model: Model, tmp_path: Path) -> None:
     cache = new_cache(model, "q8", "same")
     with cache.open([5, 6, 7]) as lease:

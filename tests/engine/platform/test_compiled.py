@@ -48,6 +48,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
     return tmp_path / "one", tmp_path / "other", tmp_path / "cache"
 
 
+@pytest.mark.slow
 def test_it_follows_the_sources_not_their_place(folders: tuple[Path, Path, Path]) -> None:
     one, other, cache = folders
     first = compiled_files(one, cache, one)

@@ -160,7 +160,7 @@ def test_in_any_pieces(name: str, where: st.DataObject) -> None:
     assert (text_of(events), sentence) == (EXPECTED[name], "")
 
 
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("error", [None, httpx2.RemoteProtocolError("incomplete"), httpx2.ReadError("reset")])
 @pytest.mark.parametrize("name", ["vllm_chat", "sglang_chat"])
 def test_cut_anywhere_keeps_what_came(name: str, error: Exception | None) -> None:

@@ -26,6 +26,7 @@ def chi_squared(counts: np.ndarray, probabilities: np.ndarray) -> float:
     return float(((counts - expected) ** 2 / expected).sum())
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "sampler",
     [OFF, SamplerSettings(temperature=1.3, top_k=5, top_p=0.97, min_p=0.02)],

@@ -156,6 +156,7 @@ def test_a_perfect_head_is_always_right(
     assert stats.passes <= 12  # 40 tokens, five a pass
 
 
+@pytest.mark.slow
 def test_a_head_of_random_numbers_is_seldom_right(models: Callable[..., LocalChat]) -> None:
     _, stats = written(models(), asked(GREEDY, HEAD))
     assert stats.acceptance_rate < 0.5
@@ -303,6 +304,7 @@ def cache_of_head(chat: LocalChat) -> PagedCache:
     return cache
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("name", "waiting"), [("GLM-4.5 to 4.7", 512), ("GLM-4.5 to 4.7", 20), ("Qwen 3.5", 20)]
 )

@@ -99,6 +99,7 @@ def test_the_residual_is_what_the_guess_lacks(
         np.testing.assert_allclose(dense(left, 9), required / required.sum(), atol=1e-9)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("truncated", [False, True])
 def test_chi_squared_of_many_draws(truncated: bool) -> None:
     rng = np.random.default_rng(3)

@@ -136,6 +136,7 @@ def exact(path: Path) -> tuple[Any, ...]:
     return tuple(reported.ids)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("how", "name"),
     [
@@ -194,7 +195,8 @@ def test_every_kernel_has_a_case_that_finds_it_wrong(machine: FakeMachine, path:
     assert machine.taken == [0]
 
 
-@pytest.mark.parametrize("name", ["columns", "gemm_expert_biases"])
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("name", ["gemm_expert_biases", "columns"])
 def test_kernels_that_few_models_need(
     machine: FakeMachine, tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
@@ -209,6 +211,7 @@ def test_kernels_that_few_models_need(
     loading.close()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("dtype", ["q6", "q4"])
 def test_every_type_of_cache_can_be_proved(machine: FakeMachine, path: Path, dtype: str) -> None:
     """One that is another for keys than for values, too."""
@@ -218,6 +221,7 @@ def test_every_type_of_cache_can_be_proved(machine: FakeMachine, path: Path, dty
     chat.close()
 
 
+@pytest.mark.slow
 def test_adapters_bring_kernels_that_prove_themselves(
     machine: FakeMachine, path: Path, tmp_path: Path
 ) -> None:
@@ -356,6 +360,7 @@ def test_no_memory_for_a_proof(machine: FakeMachine, path: Path, monkeypatch: py
     chat.close()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("broken", [False, True])
 def test_logits_that_are_no_numbers(machine: FakeMachine, path: Path, broken: bool) -> None:
     """The reply ends with a sentence, and the kernels are checked again."""
@@ -378,6 +383,7 @@ def test_logits_that_are_no_numbers(machine: FakeMachine, path: Path, broken: bo
     assert machine.taken == [0]
 
 
+@pytest.mark.slow
 def test_logits_that_are_no_numbers_where_torch_does_it_all(machine: FakeMachine, path: Path) -> None:
     """No kernel is to blame."""
     machine.devices[0].broken["attend"] = zeros

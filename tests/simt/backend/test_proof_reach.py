@@ -128,6 +128,7 @@ def test_every_kernel_that_a_model_needs_has_a_case_that_runs_it(
     assert len(found.besides) <= 12  # each has to be loaded, or compiled
 
 
+@pytest.mark.slow
 def test_every_kernel_that_is_compiled_for_all_is_one_that_cases_run() -> None:
     """The test above holds for what some model of the table needs: it has models for all kernels, but for
     those that `selftest` runs.

@@ -60,6 +60,7 @@ def chats(
     assert machine.taken == [0]
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(
     "name", some(tuple(CASES), "plain", "drawn", "penalties", "bans", "guidance", "healing", "n-grams")
 )
@@ -109,6 +110,7 @@ def alone(cache: PagedCache, ids: list[int]) -> Floats:
         return read(cache, lease, ids, 7)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", some(FAMILIES, "LFM2", "Granite 4"))
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_everything_equals_the_text_alone(name: str, devices: int, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_gguf(tmp_path_factory.mktemp("gpu") / "m.gguf", TINY.but(layers=1), "F32")
 
 
-@pytest.mark.parametrize("dtype", some(TYPES, "fp32", "q8", "q4"))
+@pytest.mark.parametrize("dtype", some(TYPES, "fp32", "q4"))
 def test_cache_types(path: Path, dtype: str) -> None:
     device = FakeDevice()
     model = on_gpu(path, device)
@@ -112,7 +112,7 @@ def test_cache_types(path: Path, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", some(("Llama", "Gemma 3", "GPT-OSS", "GPT-2", "Qwen 3", "Mixtral"), "Gemma 3", "GPT-OSS", "GPT-2")
+    "name", some(("Llama", "Gemma 3", "GPT-OSS", "GPT-2", "Qwen 3", "Mixtral"), "GPT-OSS", "GPT-2")
 )
 def test_architectures(name: str, tmp_path: Path) -> None:
     """Windows, sinks, norms of heads, learned positions, experts."""
@@ -122,6 +122,7 @@ def test_architectures(name: str, tmp_path: Path) -> None:
     model.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", some(("fp16", "q4"), "q4"))
 def test_layers_on_several_devices(tmp_path: Path, dtype: str) -> None:
     devices = [FakeDevice(index=index) for index in range(2)]

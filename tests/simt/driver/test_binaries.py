@@ -207,6 +207,7 @@ def test_prebuild_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> N
 # --- workers ---
 
 
+@pytest.mark.slow
 def test_workers_compile_and_the_next_process_needs_no_compiler(tmp_path: Path) -> None:
     """For real: one worker, float64 refused by it, and code from disk in a process that imports no numba
     and no torch.

@@ -59,6 +59,7 @@ SCORED = {
 }
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("name", SCORED)
 def test_route_scored(name: str, with_bias: bool) -> None:

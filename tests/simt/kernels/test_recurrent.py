@@ -144,6 +144,7 @@ def attention(
     return node, inputs
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize("name", ["delta", "delta, tiled", "delta, odd", "mamba, odd"])
 @pytest.mark.parametrize("runs", RUNS)
 def test_linear_attention(name: str, runs: str) -> None:
@@ -152,6 +153,7 @@ def test_linear_attention(name: str, runs: str) -> None:
     same(advanced(node, inputs, shape.floats, RUNS[runs]))
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("delta", [True, False])
 @pytest.mark.parametrize("key_dim", [128, 150, 256, pytest.param(300, marks=pytest.mark.slow)])
 def test_many_keys(key_dim: int, delta: bool) -> None:
@@ -161,6 +163,7 @@ def test_many_keys(key_dim: int, delta: bool) -> None:
     same(advanced(node, inputs, shape.floats, [(5, len(next(iter(inputs.values()))), (0, 2))]))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["convolution", "linear attention"])
 def test_several_sequences(kind: str) -> None:
     """Bit for bit as each of them alone."""
@@ -182,6 +185,7 @@ def test_several_sequences(kind: str) -> None:
         first += count
 
 
+@pytest.mark.slow
 def test_whole_layers_of_bodies() -> None:
     """A text of twelve rows as its formulas say, and the same, bit for bit, in other cuts."""
     layer = Layer(backend_of("cuda", interpret=True), LinearAttentionShape(1, 2, 6, 34, True), True, True)

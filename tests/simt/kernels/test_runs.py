@@ -119,7 +119,7 @@ def test_attention_by_models(kind: tuple[str, str], dim: int, window: int) -> No
 @pytest.mark.parametrize(
     ("kind", "dim", "window"),
     [
-        *(pytest.param(*each, marks=[pytest.mark.slow] if i > 2 else []) for i, each in enumerate(KINDS)),
+        *(pytest.param(*each, marks=[] if i == 1 else [pytest.mark.slow]) for i, each in enumerate(KINDS)),
         *(pytest.param(*each, 0, marks=pytest.mark.slow) for each in REGISTERED),
     ],
 )
@@ -152,6 +152,7 @@ def test_blocks_of_a_row(ratio: int) -> None:
 # -- cache writes
 
 
+@pytest.mark.slow_after(6)
 @BOTH
 @pytest.mark.parametrize("kinds", [("fp16", "fp8"), ("fp32", "q8"), ("q8", "q4"), ("q4", "q4")])
 def test_cache_writes(launch: Launch, kinds: tuple[str, str]) -> None:

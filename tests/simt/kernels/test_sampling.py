@@ -46,6 +46,7 @@ SURVEYS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("size", "inside", "group", "edits"), SURVEYS)
 def test_survey(size: int, inside: int, group: int, edits: int) -> None:
     shape, rng = Shape(size, -(-size // 2048), group), np.random.default_rng(size)
@@ -90,6 +91,7 @@ def sorted_by_both(values: Any, inside: int, group: int, want: int) -> list[Any]
     ]
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("size", "inside", "group", "want"),
     [(2100, 2090, 4, 40), (5000, 5000, 16, 100), (40, 39, 4, 256), (9000, 9000, 64, 3)],
@@ -124,6 +126,7 @@ PLANS = [
 ]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("plan", PLANS)
 def test_draw(plan: SamplingPlan) -> None:
     size, text = 1500, np.random.default_rng(1).integers(0, 1500, 12)
@@ -200,6 +203,7 @@ TABLES = [
 ]
 
 
+@pytest.mark.slow_after(18)
 @pytest.mark.parametrize("tables", TABLES)
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_like_the_sampler(settings: SamplerSettings, tables: TokenTables) -> None:

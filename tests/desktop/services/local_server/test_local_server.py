@@ -170,6 +170,7 @@ def test_requests_are_shown_and_can_be_ended(hand: Hand) -> None:
     assert hand.session.state == "idle"
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("what", ["unload", "load", "off", "close"])
 def test_whatever_ends_a_reply_the_client_hears_of_it(hand: Hand, what: str, tmp_path: Path) -> None:
     server = change(hand)

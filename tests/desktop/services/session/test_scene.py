@@ -138,6 +138,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(("text", "expected"), CASES)
 @given(data=st.data())
 def test_a_name_is_removed_however_the_text_is_split(text: str, expected: str, data) -> None:

@@ -60,6 +60,7 @@ application.exec()
 """
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("number", range(4))
 def test_killed_during_a_reply(tmp_path: Path, number: int) -> None:
     draw = random.Random(number * 7919 + 1)

@@ -88,6 +88,7 @@ def opened(path: Path, texts: Texts) -> tuple[Database, int]:
     return database, len(rows)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_some_bad_pages(tmp_path: Path, whole: tuple[Path, Texts], seed: int) -> None:
     draw = random.Random(seed)
@@ -109,6 +110,7 @@ def test_some_bad_pages(tmp_path: Path, whole: tuple[Path, Texts], seed: int) ->
     again.close()
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("what", ["schema", "header", "end", "roots"])
 def test_the_worst_places(tmp_path: Path, whole: tuple[Path, Texts], what: str) -> None:
     path, texts = tmp_path / "a.sqlite3", whole[1]

@@ -222,6 +222,7 @@ def test_place_page_and_size_are_remembered(hand: Hand) -> None:
     assert (window.page, window.width(), window.height()) == (3, 640, 480)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("query", "cls", "name"),
     [
@@ -287,6 +288,7 @@ def cut(window: PreferencesWindow) -> list[str]:
     return [*found, *(["too wide"] if body.width() > window._scroll.viewport().width() else [])]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("width", "scale", "theme"), [(400, 100, "light"), (400, 200, "dark"), (760, 100, "dark")]
 )

@@ -149,6 +149,7 @@ def test_tab_follows_the_layout_of_the_panes(hand, qtbot) -> None:
     assert set(inside) == by_tab
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("scale", [100, 150])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_label_is_cut_in_a_narrow_window(hand, qtbot, theme: str, scale: int) -> None:

@@ -129,6 +129,7 @@ def test_a_growing_table_paints_its_new_lines(show: Show, qtbot: QtBot, painted:
     assert on_screen(view) == afresh(view)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_after_any_use_the_screen_is_up_to_date(show: Show, qtbot: QtBot, seed: int) -> None:
     view, model = show([])

@@ -271,6 +271,7 @@ def test_the_menu_key_opens_the_menu_of_the_message(show: Show, qtbot: QtBot) ->
     assert not view.reading.is_open, "the chat shows the new reply"
 
 
+@pytest.mark.slow
 def test_a_very_long_message_shows_more_on_enter(show: Show, qtbot: QtBot, said: list[str]) -> None:
     text = "\n\n".join(f"Paragraph {number}." for number in range(1200))
     view, _model = show([MessageItem(1, "assistant", text)])

@@ -24,6 +24,7 @@ print(json.dumps([events[-1].done, events[-1].total, "numba.typed.typeddict" in 
 """
 
 
+@pytest.mark.slow
 def test_second_process_takes_kernels_from_disk(tmp_path: Path) -> None:
     """Nothing is compiled twice: the second process writes no new file, and does not get Numba's compiler
     ready.

@@ -64,6 +64,7 @@ def test_kernels_of_a_worker_that_fails_are_compiled_here(
     assert all(table.address(name) for name in NAMES)
 
 
+@pytest.mark.slow
 def test_a_worker_fills_another_cache_meanwhile(
     table: KernelTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +97,7 @@ def test_workers_compile_from_the_first_event_on(table: KernelTable, monkeypatch
     compiling.close()
 
 
+@pytest.mark.slow
 def test_what_is_cached_is_compiled_nowhere(table: KernelTable, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in table.compile(NAMES[:2]):
         pass

@@ -52,6 +52,7 @@ def drawn(
     return wrap_fp8(tensors, settings or {})["x.weight"], values.astype(np.float32)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("shape", "scale", "settings", "weight_layout"),
     [

@@ -241,6 +241,7 @@ def test_a_tape_keeps_its_weights_alive() -> None:
     program.close()
 
 
+@pytest.mark.slow
 def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
     """A thread that lost its core wakes up while the next step is being written: it must not run with half
     of it.

@@ -91,6 +91,7 @@ SIZES = (
 )
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(write_gguf(tmp_path / "tiny.gguf", TINY, "F16", tokenizer__ggml__add_bos_token=True))
     assert main(["bench", path, *SIZES, "--json", "--device", "cpu"]) == 0

@@ -126,6 +126,7 @@ def assert_same_pages(first: KVCache, second: KVCache, used: list[Sequence]) -> 
             assert np.array_equal(first.read_page(int(page)), second.read_page(int(page)))
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_many_random_passes_of_one_to_eight_rows(dtype: str) -> None:
     """Lengths from 0 to five pages, near borders of pages and of the first sixteen keys; 60 passes."""

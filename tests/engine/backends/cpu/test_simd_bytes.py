@@ -51,6 +51,7 @@ def test_sums_are_exact(kind: str, signed: bool, monkeypatch: pytest.MonkeyPatch
         assert np.array_equal(out, total + (given * x).sum(1))
 
 
+@pytest.mark.slow_after(5)
 @pytest.mark.parametrize("largest", [3, 7, 15, 31, 63])
 @pytest.mark.parametrize("kind", RUNNABLE)
 def test_sums_of_several_quads_are_exact(kind: str, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def unpacked(weight: CpuWeight) -> Array:
     ]
 
 
-@pytest.mark.slow_after(8)
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("kind", WEIGHT_TYPES)
 def test_unpacking_gives_the_file_s_values_to_the_last_bit(kind: str) -> None:
     """Whatever the bytes: fp16 numbers from the smallest subnormal one to 60,000, of either sign (for MXFP4
@@ -85,6 +85,7 @@ def test_unpacking_gives_the_file_s_values_to_the_last_bit(kind: str) -> None:
         assert weight.nbytes == WeightSpec(matrix).nbytes
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("kind", WEIGHT_CASES)
 def test_products_of_extreme_scales(kind: str) -> None:
     """Steps of one to nine and of many rows, within float32's rounding of each output's own terms."""

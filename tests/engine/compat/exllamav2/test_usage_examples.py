@@ -280,6 +280,7 @@ def test_texts_and_ids(parts):
         tokenizer.single_id("one two three")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "kind", [ExLlamaV2Cache, ExLlamaV2Cache_8bit, ExLlamaV2Cache_Q8, ExLlamaV2Cache_Q6, ExLlamaV2Cache_Q4]
 )

@@ -163,7 +163,7 @@ def test_a_guess_is_supposed_to_cost_what_the_draft_model_reads():
     assert lengths == [6, 2]
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("speculation", [NGRAM, MODEL])
 def test_the_sampled_distribution_is_the_targets(speculation):
     """Chi-squared over pairs of tokens of a vocabulary narrowed to three: the second one comes from a

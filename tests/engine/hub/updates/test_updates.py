@@ -374,6 +374,7 @@ def killed_after(site: Path, image: Path, calls: int) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [0, pytest.param(6, marks=pytest.mark.slow)])
 def test_killed_anywhere_the_program_is_whole_and_the_next_try_succeeds(site, image, early) -> None:
     """Killed before each of the last changes, and at `early` places before."""

@@ -96,6 +96,7 @@ def test_the_bandwidth_behind_a_speed_is_that_which_gives_it() -> None:
     assert bandwidth_from(INFO, 0.49 / (32 * 80e-6)) > 0
 
 
+@pytest.mark.slow
 def test_quantising_while_loading_counts(tmp_path: Path) -> None:
     """The estimate equals what loading takes, the head separately; quantised matrices stay unchanged."""
     folder = write_folder(tmp_path / "m", WIDE.but(tied=False), dtype="BF16")

@@ -254,6 +254,7 @@ def check(events: Iterator[Event], count: int) -> Iterator[None]:
     assert shares[-1] == 1.0
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(database: Database, tmp_path: Path) -> None:
     count = big_file(tmp_path / "a.json", 20 << 20)
     tracemalloc.start()
