@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from desktop.services.composer.pictures import ReadPicture, is_picture, read_pic
 from desktop.services.engine.background import Background
 from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.context import is_temporary
 from desktop.store.attachments.files import Unreadable, read_attachment
 from desktop.store.attachments.message_format import Attachment, message_text
 from desktop.store.attachments.picture_marks import mark_of
 from desktop.store.attachments.pictures import MOST_STORED, PictureStore, StoredPicture
-from desktop.store.database.database import StoreError
+from desktop.store.database.database import Database, StoreError
 from engine.remote.estimate import picture_tokens
 from engine.words import _
 
@@ -88,7 +90,8 @@ class AttachmentService(QObject):
 
     def read(self, paths: Sequence[Path], conversation: int) -> None:
         """Read files and hold them for a chat; emits `refused` for each that cannot be read."""
-        self._begin(lambda stop: _read(tuple(paths), stop), conversation)
+        library = self._library(conversation)
+        self._begin(lambda stop: _saved(_read(tuple(paths), stop), library), conversation)
 
     def _begin(self, read: Callable[[threading.Event], Found], conversation: int) -> None:
         job = self._background.start(
@@ -156,8 +159,16 @@ class AttachmentService(QObject):
 
     def paste(self, image: QImage, conversation: int) -> None:
         """Attach a picture that has no file."""
-        name = _("Pasted picture.png")
-        self._begin(lambda stop: _encode(image, name), conversation)
+        name, library = _("Pasted picture.png"), self._library(conversation)
+        self._begin(lambda stop: _saved(_encode(image, name), library), conversation)
+
+    def _library(self, conversation: int) -> Path | None:
+        """The database in which the pictures of a chat are saved off the GUI thread; None for a temporary
+        one's, which is in memory, and where the model takes no pictures.
+        """
+        model = self._session.model
+        blind = model is not None and bool(model.why_no_pictures)
+        return None if blind or is_temporary(conversation) else self._session.stores.database.path
 
     def remove(self, key: int, conversation: int) -> None:
         self._held[conversation] = [held for held in self.held(conversation) if held.key != key]
@@ -289,6 +300,18 @@ class AttachmentService(QObject):
 def _estimate(attachment: Attachment) -> int:
     mark = attachment.picture
     return estimated(attachment.text) if mark is None else picture_tokens(mark.width, mark.height)
+
+
+def _saved(found: Found, library: Path | None) -> Found:
+    """What is read, with its pictures saved already: the window would wait 10 to 20 ms for each. Where that
+    fails, or may not be, `hold_picture` says so.
+    """
+    for each in found:
+        if library is not None and isinstance(each, ReadPicture):
+            with suppress(StoreError), closing(Database.second(library)) as database:
+                if (store := PictureStore(database)).total() <= MOST_STORED:
+                    store.put(each.picture)
+        yield each
 
 
 def _encode(image: QImage, name: str) -> Found:

@@ -48,6 +48,8 @@ class PictureStore:
         message, a draft or a queued message that has it.
         """
         key = key_of(picture.data)
+        if self._database.execute("SELECT 1 FROM pictures WHERE key = ?", (key,)).fetchone():
+            return key
         self._database.execute(
             "INSERT OR IGNORE INTO pictures (key, media_type, width, height, data) VALUES (?, ?, ?, ?, ?)",
             (key, picture.media_type, picture.width, picture.height, picture.data),

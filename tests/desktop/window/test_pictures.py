@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import threading
+from collections.abc import Sequence
+from sqlite3 import Cursor
 from unittest import mock
 
 import pytest
@@ -13,7 +16,7 @@ from desktop.services.composer import attachments as attachment_service
 from desktop.store.attachments import pictures as picture_store
 from desktop.store.attachments.picture_marks import marks
 from desktop.store.attachments.pictures import PictureStore
-from desktop.store.database.database import DiskFull
+from desktop.store.database.database import Database, DiskFull
 from desktop.views.composer.picture_viewer import PictureViewer
 from desktop.views.transcript.row_widgets.picture import COPY_PICTURE, SAVE_PICTURE, SentPictureRow
 from desktop.views.transcript.rows import RowKind
@@ -264,3 +267,29 @@ def test_a_server_that_is_not_known_to_take_pictures_is_tried_once(hand) -> None
     hand.load()
     hand.use(hand.providers.servers[0].provider)
     assert len(hand.echo_server.server.asked) == asked
+
+
+def test_pictures_are_saved_off_the_gui_thread(hand: RemoteHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attached or pasted, its bytes go to the database on the thread that reads files; before it is held."""
+    threads: list[tuple[str, int]] = []
+    real = Database.execute
+
+    def execute(self: Database, sql: str, values: Sequence[object] = ()) -> Cursor:
+        if sql.lstrip().startswith("INSERT OR IGNORE INTO pictures"):
+            threads.append((threading.current_thread().name, len(files(hand).held())))
+        return real(self, sql, values)
+
+    hand.use()
+    monkeypatch.setattr(Database, "execute", execute)
+    attach(hand, a_png=saved(drawn()), b_jpg=jpeg_with_place(drawn(20, 20)))
+    data = QMimeData()
+    data.setImageData(drawn(30, 30))
+    hand.box.insertFromMimeData(data)
+    hand.qtbot.waitUntil(lambda: len(files(hand).held()) == 3, timeout=WAIT_MS)
+    assert len(threads) == 3
+    assert threading.current_thread().name not in {name for name, _ in threads}
+    assert [held for _, held in threads] == sorted(held for _, held in threads)
+    pictures = PictureStore(hand.session.stores.database)
+    for held in files(hand).held():
+        assert held.attachment.picture is not None
+        assert pictures.get(held.attachment.picture.key) is not None
