@@ -22,11 +22,10 @@ from desktop.store.transfer.importers.fields import (
 )
 from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
 from desktop.store.transfer.importers.parts import (
-    ASSET,
-    clean_name,
     fenced,
     join,
     made_file,
+    picture_beside,
     placeholder,
     thought,
     tool_call,
@@ -280,5 +279,5 @@ def _part(part: Any, names: dict[str, str]) -> str:
     )
     name = names.get(_identity(pointer)) or asked or _identity(pointer)
     if kind == "image_asset_pointer" and (asset := _identity(pointer)) and "(" not in asset:
-        return f"![{clean_name(name)}]({ASSET}{asset})"
+        return picture_beside(asset, name)
     return first_text(part.get("text")) or placeholder(_FILES.get(kind, kind or "unknown"), name)

@@ -1,7 +1,7 @@
 """Claude's data export: `conversations.json`, a list of conversations with `chat_messages`.
 
 With a `parent_message_uuid` in messages they form a tree, otherwise a sequence. `content` holds parts (text,
-thinking, tool_use, tool_result); older files have only `text`.
+thinking, tool_use, tool_result); older files have only `text`. Of attached pictures it has the names alone.
 """
 
 from __future__ import annotations

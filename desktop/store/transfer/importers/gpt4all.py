@@ -2,7 +2,7 @@
 
 Layout: github.com/nomic-ai/gpt4all, gpt4all-chat/src/chat.cpp, chatllm.cpp, chatmodel.cpp and tool.cpp
 (versions 1 to 12); primitive types: https://doc.qt.io/qt-6/datastreamformat.html (big-endian; texts are
-UTF-16 after their length in bytes).
+UTF-16 after their length in bytes). Attached files are texts and spreadsheets, never pictures.
 """
 
 from __future__ import annotations

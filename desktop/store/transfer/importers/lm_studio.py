@@ -3,7 +3,8 @@ selected.
 
 What follows a message goes below its selected version. The format is undocumented and may change, so it is
 read defensively; descriptions: github.com/YorkieDev/lm-studio-conversation-converter and
-github.com/ispaure/migration-chatgpt-to-lmstudio.
+github.com/ispaure/migration-chatgpt-to-lmstudio. Attached files lie in `user-files`, beside `conversations`,
+under their identifiers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import Any
 from desktop.store.conversations.bulk_insert import chain_key
 from desktop.store.transfer.importers.fields import compact, first_text, items, mapping, rest, seconds, text
 from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
-from desktop.store.transfer.importers.parts import join, placeholder, thought, tool_call, tool_result
+from desktop.store.transfer.importers.parts import (
+    join,
+    picture_beside,
+    placeholder,
+    thought,
+    tool_call,
+    tool_result,
+)
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.sampling import chat_settings, switched
 from desktop.store.transfer.importers.trees import shape
@@ -169,8 +177,14 @@ def _content(content: Any, raw: list[Any]) -> str:
         elif kind == "toolCallResult":
             words.append(tool_result("", _result(about.get("content"))))
         else:
-            name = first_text(about.get("fileName"), about.get("name"), about.get("fileIdentifier"))
-            words.append(placeholder(first_text(about.get("fileType"), kind) or "unknown", name))
+            own = text(about.get("fileIdentifier"))
+            name = first_text(about.get("fileName"), about.get("name"), own)
+            known = kind == "file" and about.get("fileType") == "image" and own
+            words.append(
+                picture_beside(f"user-files/{own}", name)
+                if known
+                else placeholder(first_text(about.get("fileType"), kind) or "unknown", name)
+            )
         raw.append(part)
     return join([*words, run]) if words else run
 

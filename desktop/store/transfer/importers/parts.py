@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from desktop.store.attachments.message_format import Attachment, language_of, message_text
 from desktop.store.transfer.importers.fields import clean, compact
@@ -21,6 +22,7 @@ __all__ = [
     "made_file",
     "part_picture",
     "picture",
+    "picture_beside",
     "placeholder",
     "thought",
     "tool_call",
@@ -29,7 +31,9 @@ __all__ = [
 ]
 
 ASSET = "inglenook-asset:"
-"""The beginning of the address of a picture that is a file beside the chats, in the program's export."""
+"""The beginning of the address of a picture that is a file beside the chats: in the program's export, or in
+its folder.
+"""
 _LONGEST_NAME = 120
 
 
@@ -60,6 +64,13 @@ def picture(url: str, name: str, kind: str = "image") -> str:
     if not (url.startswith("data:image/") and ";base64," in url[:100]):
         return placeholder(kind, name)
     return f"![{clean_name(name)}]({''.join(url.split())})"
+
+
+def picture_beside(path: str, name: str) -> str:
+    """A picture that is a file of the program, as `importers/pictures.py` finds it: `path` is from the folder
+    that the chats are in as well, or the file's id.
+    """
+    return f"![{clean_name(name)}]({ASSET}{quote(path)})"
 
 
 def clean_name(name: str) -> str:

@@ -122,6 +122,8 @@ class _Run:
             self.stopped = True
             return
         self._found, self._foreign, self._group = False, 0, None
+        if self.assets is not None:
+            self.assets.chats = source
         held, self.held = self.held, []
         try:
             with opened(source) as stream:

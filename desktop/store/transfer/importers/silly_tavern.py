@@ -1,8 +1,9 @@
 """SillyTavern's chats, one per `.jsonl` file: a header line, then one message per line, with swipes as
 variants.
 
-Format: github.com/SillyTavern/SillyTavern, src/endpoints/chats.js and public/script.js; its macros:
-docs.sillytavern.app, usage/core-concepts.
+Format: github.com/SillyTavern/SillyTavern, src/endpoints/chats.js, public/script.js and public/scripts/
+chats.js; its macros: docs.sillytavern.app, usage/core-concepts. Pictures lie in `user/images`, in the folder
+that `chats` is in as well; the oldest files have them as data.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ from desktop.store.transfer.importers.fields import (
     text,
 )
 from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
-from desktop.store.transfer.importers.parts import document, join, thought, tool_call, tool_result, with_files
+from desktop.store.transfer.importers.parts import (
+    document,
+    join,
+    picture,
+    picture_beside,
+    thought,
+    tool_call,
+    tool_result,
+    with_files,
+)
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
@@ -220,7 +230,7 @@ def _use(use: dict[str, Any]) -> str:
 
 
 def _files(kind: str, value: Any) -> list[str]:
-    """Placeholders for attached files: a path, an object, or a list of these."""
+    """Pictures and placeholders for attached files: a path, an object, or a list of these."""
     found: list[str] = []
     for file in value if isinstance(value, list) else [value] if value else []:
         about = mapping(file)
@@ -228,11 +238,12 @@ def _files(kind: str, value: Any) -> list[str]:
         name = first_text(about.get("name"), about.get("title")) or (
             "" if path.startswith("data:") else path.rpartition("/")[2]
         )
-        found.append(
-            document(
-                name,
-                text(about.get("text")),
-                first_text(about.get("type")) or ("file" if kind == "files" else kind),
-            )
-        )
+        what = first_text(about.get("type")) or ("file" if kind == "files" else kind)
+        own = path.replace("\\", "/").lstrip("/")
+        if what in ("image", "media") and own.startswith("user/images/"):
+            found.append(picture_beside(own, name))
+        elif what in ("image", "media") and path.startswith("data:image/"):
+            found.append(picture(path, name))
+        else:
+            found.append(document(name, text(about.get("text")), what))
     return found

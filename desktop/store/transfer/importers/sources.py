@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from urllib.parse import unquote
 
 from desktop.store.transfer.importers.protocol import Unreadable
 from engine.printable import one_line
@@ -32,6 +33,8 @@ TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, Runtime
 
 _ASSET = re.compile(r"file[-_][0-9A-Za-z]+")
 _MOST_ASSET = 64 << 20
+_MOST_FOLDERS = 8
+"""Folders around a chat in which its pictures are looked for."""
 _PIECE = 1 << 20
 _MOST_DIRECTORY = 64 << 20
 """Bytes of an archive's directory, several copies of which are held in memory: about 500,000 members."""
@@ -92,22 +95,31 @@ def source_files(path: Path) -> Iterator[list[SourceFile]]:
 
 
 class Assets:
-    """The files of an archive that chats refer to by the beginnings of their names, as ChatGPT's do
-    ("file-AbC123-beach.jpg"). `used` are the names of those that were read.
+    """The files that chats refer to. They do by the beginnings of their names in an archive, as ChatGPT's do
+    ("file-AbC123-beach.jpg"), or by their paths from a folder that `chats`, the file that is read, is in:
+    directly or in folders of it. `used` are the names of those that were read.
     """
 
     def __init__(self, files: list[SourceFile]) -> None:
         self._files: dict[str, SourceFile] = {}
+        self._members: dict[str, list[SourceFile]] = {}
         self.used: set[str] = set()
+        self.chats: SourceFile | None = None
         for file in files:
             name = file.member.filename.rpartition("/")[2] if file.member is not None else ""
             if (begin := _ASSET.match(name)) is not None:
                 self._files.setdefault(begin[0], file)
+            self._members.setdefault(name, []).append(file)
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of the file that a chat calls so; None if it is not there, too large or damaged."""
+        """The bytes of the file that a chat calls so, quoted as in an address; None if it is not there, too
+        large or damaged.
+        """
         begin = _ASSET.match(name)
-        file = self._files.get(begin[0]) if begin is not None else None
+        try:
+            file = self._at(unquote(name)) if "/" in name else self._files.get(begin[0]) if begin else None
+        except TROUBLE:
+            return None
         if file is None or file.size > _MOST_ASSET:
             return None
         try:
@@ -117,6 +129,29 @@ class Assets:
             return None
         self.used.add(file.name)
         return data
+
+    def _at(self, path: str) -> SourceFile | None:
+        """The file at a path from the nearest folder around the chats that has one there; never outside of
+        it.
+        """
+        parts, chats = path.split("/"), self.chats
+        if chats is None or not all(parts) or any(part in (".", "..") for part in parts):
+            return None
+        if chats.member is not None:
+            place = f"/{chats.member.filename}"
+            found = [
+                (len(name), file)
+                for file in self._members.get(parts[-1], ())
+                if file.member is not None
+                and (name := f"/{file.member.filename}").endswith(f"/{path}")
+                and place.startswith(name.removesuffix(path))
+            ]
+            return max(found, key=lambda one: one[0])[1] if found else None
+        for folder in chats.path.resolve().parents[:_MOST_FOLDERS]:
+            file = folder.joinpath(*parts)
+            if file.is_file() and file.resolve().is_relative_to(folder):
+                return SourceFile(file, None, None, file.stat().st_size)
+        return None
 
 
 def directory_size(file: IO[bytes]) -> int:

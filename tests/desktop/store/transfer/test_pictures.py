@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from desktop.store.transfer.exporters.own import own_json
 from desktop.store.transfer.exporters.print import print_pieces
 from desktop.store.transfer.records import LeftOut
 from tests.desktop.picture_files import PLACE, drawn, jpeg_with_place, saved
+from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import imported, node, run, written
 
 
@@ -172,3 +174,114 @@ def test_without_an_encoder_and_with_broken_bytes_there_are_marks(database: Data
     events = run(database, written(tmp_path / "b.json", value))
     record = read_whole(database, imported(events)[0].conversation_id)
     assert record.messages[0].text == "[image: dog.png]\n\nLook"
+
+
+# -- pictures in the folders of programs
+
+LM_FILE = "1784921393420 - 431.png"
+TAVERN_FILE = "1712345678901_1234 (1).png"
+
+
+def lm_studio(file: str = LM_FILE) -> dict[str, Any]:
+    """A chat as LM Studio writes it, with a picture attached."""
+    content = [
+        {"type": "text", "text": "Look"},
+        {"type": "file", "fileIdentifier": file, "fileType": "image", "sizeBytes": 2048},
+    ]
+    said = {"type": "singleStep", "role": "user", "content": content}
+    value = files.lm_studio()
+    return value | {"messages": [{"versions": [said], "currentlySelected": 0}]}
+
+
+def tavern(**extra: Any) -> str:
+    """A chat as SillyTavern writes it, with `extra` in its first message."""
+    head = {"user_name": "You", "character_name": "Ann", "create_date": "2024-9-28 @01h 02m 36s"}
+    said = {
+        "name": "You", "is_user": True, "is_system": False, "send_date": "September 28, 2024 1:02am",
+        "mes": "Look", "extra": {"isSmallSys": False, **extra},
+    }  # fmt: skip
+    return "\n".join(map(json.dumps, (head, said)))
+
+
+def uploaded(file: str = TAVERN_FILE) -> dict[str, Any]:
+    media = {"url": f"/user/images/Ann/{file}", "type": "image", "title": "cat.png", "source": "upload"}
+    return {"media": [media], "media_index": 0, "inline_image": True}
+
+
+PROGRAMS = [
+    ("conversations/old/1.conversation.json", json.dumps(lm_studio()), f"user-files/{LM_FILE}", LM_FILE),
+    ("chats/Ann/a.jsonl", tavern(**uploaded()), f"user/images/Ann/{TAVERN_FILE}", "cat.png"),
+    ("chats/Ann/a.jsonl", tavern(image="user/images/Ann/1.png"), "user/images/Ann/1.png", "1.png"),
+]
+
+
+@pytest.mark.parametrize(
+    ("chats", "text", "file", "name"), PROGRAMS, ids=["lm studio", "tavern", "old tavern"]
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_pictures_in_a_programs_folder_are_found(
+    database: Database, tmp_path: Path, chats: str, text: str, file: str, name: str, packed: bool, qapp
+) -> None:
+    root = tmp_path / "home" / ".program"
+    for place, data in ((chats, text.encode()), (file, saved(drawn()))):
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_bytes(data)
+    path = root / chats
+    if packed:
+        path = tmp_path / "copy.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(f"other/{file}", saved(drawn(20, 20)))
+            for place in (file, chats):
+                archive.write(root / place, f"mine/{place}")
+            archive.writestr(f"mine/deeper/{file}", saved(drawn(30, 30)))
+    found, (picture,), raw = first(database, path)
+    (mark,) = marks(found)
+    assert found == f"{mark.text}\n\nLook"
+    assert (mark.name, picture.width) == (name, 64)
+    assert Path(file).name in json.dumps(raw)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["../secret.png", "a/../../secret.png", "/secret.png", "a//b.png", "", "x\0.png", "x" * 5000, "gone.png"],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_only_pictures_in_the_folder_of_the_program_are_read(
+    database: Database, tmp_path: Path, file: str, packed: bool, qapp
+) -> None:
+    root = tmp_path / "program"
+    (root / "conversations").mkdir(parents=True)
+    (root / "user-files").mkdir()
+    for place in (tmp_path, root):
+        (place / "secret.png").write_bytes(saved(drawn()))
+    path = written(root / "conversations" / "1.json", lm_studio(file))
+    if packed:
+        path = tmp_path / "copy.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(root / "conversations" / "1.json", "conversations/1.json")
+            archive.write(root / "secret.png", "secret.png")
+    text, pictures, _raw = first(database, path)
+    assert pictures == []
+    assert text.startswith("Look\n\n[image")
+    assert "inglenook-asset" not in text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_a_link_out_of_the_folder_is_not_followed(database: Database, tmp_path: Path, qapp) -> None:
+    root = tmp_path / "program"
+    (root / "conversations").mkdir(parents=True)
+    (root / "user-files").mkdir()
+    (tmp_path / "secret.png").write_bytes(saved(drawn()))
+    (root / "user-files" / LM_FILE).symlink_to(tmp_path / "secret.png")
+    path = written(root / "conversations" / "1.json", lm_studio())
+    assert first(database, path)[0] == f"Look\n\n[image: {LM_FILE}]"
+
+
+def test_the_data_in_old_chats_of_sillytavern(database: Database, tmp_path: Path, qapp) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(tavern(image=PHOTO))
+    text, (picture,), raw = first(database, path)
+    (mark,) = marks(text)
+    assert text == f"{mark.text}\n\nLook"
+    assert PLACE not in picture.data
+    assert PHOTO not in json.dumps(raw)
