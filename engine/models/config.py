@@ -48,6 +48,10 @@ class Experts:
     """Whether the weight multiplies what goes into an expert instead of what comes out (Llama 4)."""
     early: bool = False
     """Whether the router reads the layer's input, before attention and any norm (SmallThinker)."""
+    averaged: bool = False
+    """Whether the mean of what routed experts and the shared one make is taken, of which `scale` halves the
+    first (Cohere 2).
+    """
     beside: bool = False
     """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
 
@@ -173,6 +177,8 @@ class ModelConfig:
     learned_positions: int = 0
     learned_offset: int = 0
     """Rows of their table before that of the first position (OPT: 2)."""
+    sinusoids: bool = False
+    """Whether the table of positions is computed, beginning at `learned_offset` (XGLM)."""
     embed_width: int = 0
     """Features of the embedding and the head, with a matrix each between them and `width` (OPT 350M)."""
     extra_embeddings: int = 0

@@ -6,7 +6,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.backends.base import AttentionShape, Weight
 from engine.models.attention import (
@@ -36,7 +35,9 @@ from engine.models.layers.parts import (
 from engine.models.layers.per_layer import scaled_blocks
 from engine.models.layers.recurrent import recurrent_mixer
 from engine.models.layers.recurrent_parts import RecurrentSource
+from engine.models.layers.row_orders import fused_order, half_of_queries
 from engine.models.layers.rwkv import rwkv_blocks, time_mixing
+from engine.models.layers.sinusoids import sinusoids
 from engine.models.names import TensorNames
 from engine.models.recurrent_config import Rwkv7
 from engine.models.source import WHOLE, View, WeightSource, linear, norm, vector_if
@@ -59,6 +60,8 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
         rows = config.learned_positions + config.learned_offset
         stored = source.vector(names.positions + ".weight", rows, config.width)
         positions = stored[config.learned_offset :]
+    if config.sinusoids:
+        positions = sinusoids(config.context_length, config.width, config.learned_offset)
     if config.token_types:
         row = source.vector(names.token_types + ".weight", config.token_types, config.width)[0]
         every = np.broadcast_to(row, (config.context_length, config.width))
@@ -251,10 +254,11 @@ class _Builder:
         fused = at + names.query_key_value
         if names.query_key_value and self.source.has(fused + ".weight"):
             rows = queries + 2 * keys
+            order = fused_order(config, names)
             view = (
-                View(transposed=names.transposed, order=ungrouped_rows(config), stored_rows=rows)
-                if names.grouped
-                else self.view
+                self.view
+                if order is None
+                else View(transposed=names.transposed, order=order, stored_rows=rows)
             )
             return FusedQkv(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
         return SeparateQkv(
@@ -315,9 +319,12 @@ class _Builder:
         if not experts.shared_width:
             return made
         own = (names.shared_gate, names.shared_up, names.shared_down, names.shared_gate_up)
+        shared = self._feed_forward(layer, own, experts.shared_width, config.mlp_bias)
+        if experts.averaged and isinstance(shared, GatedMlp):
+            shared = replace(shared, scale=0.5 * shared.scale)
         return replace(
             made,
-            shared=self._feed_forward(layer, own, experts.shared_width, config.mlp_bias),
+            shared=shared,
             shared_gate=self._shared_gate(at + names.shared_router) if experts.shared_gate else None,
         )
 
@@ -369,18 +376,3 @@ class _Builder:
 def _bare_norm(config: ModelConfig, heads: int, dim: int) -> Norm:
     """The norm of each head alone, without a weight."""
     return Norm(np.ones(dim, np.float32), config.norm_eps, heads=heads)
-
-
-def half_of_queries(config: ModelConfig, half: int) -> npt.NDArray[np.int64]:
-    """The rows of queries (0) or of the output gate (1) in the matrix that makes both."""
-    rows = np.arange(2 * config.heads * config.head_dim).reshape(config.heads, 2, config.head_dim)
-    return np.ascontiguousarray(rows[:, half].reshape(-1))
-
-
-def ungrouped_rows(config: ModelConfig) -> npt.NDArray[np.int64]:
-    """Indices that order the rows of a grouped fused tensor: all queries, then all keys, then all values."""
-    groups, ratio, dim = config.kv_heads, config.heads // config.kv_heads, config.head_dim
-    rows = np.arange(groups * (ratio + 2) * dim).reshape(groups, ratio + 2, dim)
-    return np.concatenate(
-        [rows[:, :ratio].reshape(-1), rows[:, ratio].reshape(-1), rows[:, ratio + 1].reshape(-1)]
-    )

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from engine.backends.base import Weight
 from engine.errors import BadSetting
-from engine.models.decoder import QUERY_PARTS, half_of_queries, ungrouped_rows
+from engine.models.decoder import QUERY_PARTS
 from engine.models.layers.latent import latent_orders
 from engine.models.layers.parts import Linear, Order, Slot
 from engine.models.layers.recurrent import fused_orders, tiled_orders
+from engine.models.layers.row_orders import fused_order, half_of_queries
 from engine.models.names import LATENT_HF, TensorNames
 from engine.models.source import PARTS
 from engine.weights.lora_adapter import Adapter
@@ -83,8 +84,8 @@ def _slot(
     interleaved = architecture.interleaved_rows and names is architecture.gguf_names
     if linear is not None:
         rows = linear.weight.shape[0]
-        if field == "query_key_value" and architecture.hf_names.grouped:
-            return Slot(((linear, ungrouped_rows(config)),), rows)
+        if field == "query_key_value":
+            return Slot(((linear, fused_order(config, architecture.hf_names)),), rows)
         return Slot(
             ((linear, _interleaved(config, rows) if interleaved and field in ("query", "key") else None),),
             rows,
@@ -105,11 +106,8 @@ def _slot(
     if field != "query_key_value" or None in parts:
         return None
     # One matrix in the folder, three in the GGUF file.
-    places = (
-        ungrouped_rows(config)
-        if architecture.hf_names.grouped
-        else np.arange(sum(part.weight.shape[0] for part in parts if part))
-    )
+    order = fused_order(config, architecture.hf_names)
+    places = np.arange(sum(part.weight.shape[0] for part in parts if part)) if order is None else order
     start, pairs = 0, []
     for part, name in zip(parts, "qkv", strict=True):
         assert part is not None

@@ -217,6 +217,8 @@ class TensorNames:
     """Whether the rows of `query_key_value` are grouped by key/value head: the queries of a group, its key,
     its value (InternLM 2).
     """
+    shards: int = 0
+    """The parts of the rows of `query_key_value`, each with queries, values, keys (CodeGen); 0: one."""
     recurrent: RecurrentNames | None = None
     latent: LatentNames | None = None
     rwkv: RwkvNames | None = None

@@ -19,8 +19,10 @@ from engine.models.architectures.bert import BERT, JINA_BERT_2, ROBERTA
 from engine.models.architectures.bitnet import BITNET
 from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.cohere import COHERE
+from engine.models.architectures.cohere2_moe import COHERE_2_MIXTURE
 from engine.models.architectures.cwm import CWM
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
+from engine.models.architectures.deepseek_1 import DEEPSEEK_1
 from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE
 from engine.models.architectures.exaone import EXAONE_3
 from engine.models.architectures.exaone4 import EXAONE_4
@@ -34,9 +36,10 @@ from engine.models.architectures.glm import GLM
 from engine.models.architectures.glm4_moe import DOTS_1, GLM_4_MIXTURE, SOLAR_OPEN
 from engine.models.architectures.gpt2 import GPT2
 from engine.models.architectures.gpt_bigcode import GPT_BIGCODE
-from engine.models.architectures.gpt_neox import GPT_NEOX
+from engine.models.architectures.gpt_neo import GPT_NEO
+from engine.models.architectures.gpt_neox import GPT_NEOX, PERSIMMON
 from engine.models.architectures.gpt_oss import GPT_OSS
-from engine.models.architectures.gptj import GPT_J
+from engine.models.architectures.gptj import CODEGEN, GPT_J
 from engine.models.architectures.granite import GRANITE, GRANITE_MIXTURE, GRANITE_SLIDING, HYPER_CLOVA
 from engine.models.architectures.granite_hybrid import GRANITE_4
 from engine.models.architectures.helium import HELIUM
@@ -60,6 +63,7 @@ from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.mllama import LLAMA_3_2_VISION
 from engine.models.architectures.modernbert import EURO_BERT, MODERN_BERT, NOMIC_BERT
 from engine.models.architectures.mpt import MPT
+from engine.models.architectures.nanochat import NANOCHAT
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
 from engine.models.architectures.nemotron_nas import NEMOTRON_NAS
@@ -67,7 +71,7 @@ from engine.models.architectures.olmo import OLMO
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
 from engine.models.architectures.olmo_hybrid import OLMO_HYBRID
 from engine.models.architectures.olmoe import FLEX_OLMO, OLMOE
-from engine.models.architectures.opt import OPT
+from engine.models.architectures.opt import BIO_GPT, OPT, XGLM
 from engine.models.architectures.orion import ORION, XVERSE
 from engine.models.architectures.phi import PHI, PHI_2
 from engine.models.architectures.phimoe import PHI_MIXTURE
@@ -95,5 +99,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     QWEN, BAICHUAN, ORION, XVERSE, MAMBA, JAMBA,
     TRINITY, LFM3, SOLAR_OPEN, HUNYUAN_3, GRANITE_SLIDING, HYPER_CLOVA, VAULT_GEMMA, YOUTU, MELLUM,
     FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID, NEMOTRON_NAS, RWKV_7, ARWKV_7, SMALL_THINKER,
+    GPT_NEO, CODEGEN, BIO_GPT, XGLM, PERSIMMON, NANOCHAT, DEEPSEEK_1, COHERE_2_MIXTURE,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING,
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """GPT-NeoX (arXiv 2204.06745), also Pythia and the first StableLM: both halves of a block have the same
-input, with a layer norm each; rope on a part of each head; one matrix for queries, keys and values.
+input, with a layer norm each; rope on a part of each head; one matrix for queries, keys and values. Persimmon
+is alike, with one half after the other and norms of queries and keys.
 """
 
 from __future__ import annotations
@@ -51,3 +52,29 @@ def _placement(parallel: bool) -> str:
 GPT_NEOX = Architecture(
     ("gptneox",), ("GPTNeoXForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-")
 )
+
+
+def from_hf_persimmon(keys: Keys) -> ModelConfig:
+    """`PersimmonForCausalLM`."""
+    keys = keys.over(_PERSIMMON).without("num_key_value_heads", "head_dim")
+    shape = hf_decoder(
+        keys, bias=True, mlp_bias=True, activation="relu2", share=0.5, norm_eps="layer_norm_eps",
+        layer_norm_eps=1e-5, max_position_embeddings=16384,
+    )  # fmt: skip
+    normed = keys.flag("qk_layernorm", True)
+    return ModelConfig(**shape, **_QUIRKS, qk_norm="head" if normed else "none", qk_layer_norm=normed)
+
+
+_PERSIMMON = {
+    "vocab_size": 262144, "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 64,
+    "intermediate_size": 16384,
+}  # fmt: skip
+PERSIMMON = Architecture(
+    (), ("PersimmonForCausalLM",), from_hf_persimmon, None,
+    replace(
+        HF_NAMES, embed=HF.embed, norm="model.final_layernorm", head=HF.head, layer=HF.layer,
+        query_key_value="self_attn.query_key_value", output="self_attn.dense",
+        query_norm="self_attn.q_layernorm", key_norm="self_attn.k_layernorm",
+    ),
+    None, prefixes=("", "-"),
+)  # fmt: skip

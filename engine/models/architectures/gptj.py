@@ -1,17 +1,19 @@
 """GPT-J: one layer norm for both halves of a block, interleaved rope on a part of each head, biases of the
-feed-forward part and of the head alone.
+feed-forward part and of the head alone. CodeGen is the same with queries, values and keys in one matrix.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_activation, hf_shape
 from engine.models.headers.keys import Keys
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import HF
+from engine.words import _
 
 HF_NAMES = replace(
     HF, embed="transformer.wte", norm="transformer.ln_f", layer="transformer.h.{}.", attention_norm="ln_1",
@@ -19,6 +21,24 @@ HF_NAMES = replace(
     up="mlp.fc_in", down="mlp.fc_out",
 )  # fmt: skip
 _DEFAULTS = {"vocab_size": 50400, "n_positions": 2048, "n_embd": 4096, "n_layer": 28, "n_head": 16}
+
+
+_SHARDS = 4
+"""The parts of CodeGen's matrix of queries, values and keys, from the four devices of its training."""
+
+
+def from_hf_codegen(keys: Keys) -> ModelConfig:
+    """`CodeGenForCausalLM`."""
+    config = from_hf(keys)
+    if config.heads % _SHARDS:
+        raise BadCheckpoint(
+            _(
+                "The model has {heads} heads, but a multiple of {parts} was expected; the file is damaged.",
+                heads=config.heads,
+                parts=_SHARDS,
+            )
+        )
+    return config
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -48,3 +68,8 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 GPT_J = Architecture((), ("GPTJForCausalLM",), from_hf, None, HF_NAMES, None, prefixes=("", "-"))
+CODEGEN = Architecture(
+    (), ("CodeGenForCausalLM",), from_hf_codegen, None,
+    replace(HF_NAMES, query="", key="", value="", query_key_value="attn.qkv_proj", shards=_SHARDS), None,
+    prefixes=("", "-"),
+)  # fmt: skip

@@ -1,10 +1,13 @@
 """OPT (arXiv 2205.01068), also Galactica: GPT-2 with separate matrices, relu, and a table of positions that
-begins with two spare rows. OPT 350M has norms after the sums, and narrower embeddings.
+begins with two spare rows. OPT 350M has norms after the sums, and narrower embeddings. BioGPT and XGLM are
+alike with scaled embeddings; XGLM's table of positions is computed.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
@@ -51,3 +54,52 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 OPT = Architecture((), ("OPTForCausalLM",), from_hf, None, HF_NAMES, None, prefixes=("", "-"))
+
+
+def from_hf_biogpt(keys: Keys) -> ModelConfig:
+    """`BioGptForCausalLM`."""
+    keys = keys.over({
+        "vocab_size": 42384, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+        "intermediate_size": 4096, "max_position_embeddings": 1024,
+    })  # fmt: skip
+    shape = _scaled(keys, "hidden_act")
+    return ModelConfig(**shape, learned_positions=shape["context_length"])
+
+
+def from_hf_xglm(keys: Keys) -> ModelConfig:
+    """`XGLMForCausalLM`."""
+    own = {"d_model": 1024, "ffn_dim": 4096, "num_layers": 24, "attention_heads": 16, "vocab_size": 256008}
+    keys = keys.over(own).renamed(
+        hidden_size="d_model", intermediate_size="ffn_dim", num_hidden_layers="num_layers",
+        num_attention_heads="attention_heads",
+    )  # fmt: skip
+    # The table is computed as long as this says.
+    keys.integer("max_position_embeddings", 1, 1 << 14, 2048)
+    return ModelConfig(**_scaled(keys, "activation_function"), sinusoids=True)
+
+
+def _scaled(keys: Keys, activation: str) -> dict[str, Any]:
+    shape = hf_shape(
+        keys.without("num_key_value_heads", "head_dim"), "", tie_word_embeddings=True, **{"": 1e-5}
+    )
+    return shape | {
+        "activation": hf_activation(keys, activation, "gelu"), "rope": None, "learned_offset": 2,
+        "embed_scale": math.sqrt(shape["width"]) if keys.flag("scale_embedding", True) else 1.0,
+        "attention_bias": True, "output_bias": True, "mlp_bias": True, "norm": "layer", "norm_bias": True,
+        "gated": False,
+    }  # fmt: skip
+
+
+_ALIKE = replace(
+    HF_NAMES, embed="biogpt.embed_tokens", norm="biogpt.layer_norm", head="output_projection",
+    layer="biogpt.layers.{}.", positions="biogpt.embed_positions", project_in="", project_out="",
+)  # fmt: skip
+BIO_GPT = Architecture((), ("BioGptForCausalLM",), from_hf_biogpt, None, _ALIKE, None, prefixes=("", "-"))
+XGLM = Architecture(
+    (), ("XGLMForCausalLM",), from_hf_xglm, None,
+    replace(
+        _ALIKE, embed="model.embed_tokens", norm="model.layer_norm", head="lm_head",
+        layer="model.layers.{}.", positions="",
+    ),
+    None, prefixes=("", "-"),
+)  # fmt: skip

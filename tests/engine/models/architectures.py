@@ -105,7 +105,7 @@ def transformers_model(case: Case) -> Any:
         for name, buffer in model.named_buffers():
             if name.endswith("layer_scalar"):
                 buffer.copy_(1 + 0.2 * torch.randn(buffer.shape, generator=generator))
-            elif name.endswith("bias"):  # of the choice of experts
+            elif name.endswith("bias") and buffer.is_floating_point():  # of the choice of experts
                 buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
     return model.eval()
 

@@ -94,13 +94,8 @@ def bailing_2(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return bailing(kept | own, tensors)
 
 
-def bailing_1(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
-    """The first version from Granite 3 without its multipliers: a tensor for each expert."""
-    own = {
-        "architectures": ["BailingMoeForCausalLM"], "model_type": "bailing_moe", "norm_topk_prob": True,
-        "num_experts": config["num_local_experts"], "num_shared_experts": 2, "rope_theta": 700.0,
-        "moe_intermediate_size": config["intermediate_size"],
-    }  # fmt: skip
+def from_granite(tensors: Tensors) -> Tensors:
+    """The mixture of Granite 3 with a tensor for each expert, under the names of DeepSeek."""
     out: Tensors = {}
     for name, values in tensors.items():
         at = ".".join(name.split(".")[:3]) + ".mlp"
@@ -121,8 +116,18 @@ def bailing_1(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
         else:
             name = name.replace("shared_mlp.output_linear", "mlp.shared_experts.down_proj")
             out[name.replace("block_sparse_moe.router.layer", "mlp.gate")] = values
+    return out
+
+
+def bailing_1(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The first version from Granite 3 without its multipliers."""
+    own = {
+        "architectures": ["BailingMoeForCausalLM"], "model_type": "bailing_moe", "norm_topk_prob": True,
+        "num_experts": config["num_local_experts"], "num_shared_experts": 2, "rope_theta": 700.0,
+        "moe_intermediate_size": config["intermediate_size"],
+    }  # fmt: skip
     kept = {key: value for key, value in config.items() if key not in ("num_local_experts", ROPE)}
-    return bailing(kept | own, out)
+    return bailing(kept | own, from_granite(tensors))
 
 
 def bailing_keys(config: Config) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference import ReferenceBackend
-from engine.errors import UnsupportedModel
+from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
 from tests.engine.models.all_cases import BY_NAME
@@ -258,3 +258,30 @@ def test_recurrent_layers_with_another_activation_are_refused(tmp_path: Path, na
     write_config(tmp_path, config | {key: "gelu"})
     with pytest.raises(UnsupportedModel, match="recurrent layers have the activation 'gelu'"):
         read_config(open_checkpoint(tmp_path))
+
+
+def test_codegen_takes_heads_in_four_parts(tmp_path: Path) -> None:
+    config = transformers_config(BY_NAME["CodeGen"]).to_dict() | {"architectures": ["CodeGenForCausalLM"]}
+    save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    write_config(tmp_path, config | {"n_head": 2})
+    with pytest.raises(BadCheckpoint, match="has 2 heads, but a multiple of 4 was expected"):
+        read_config(open_checkpoint(tmp_path))
+
+
+@pytest.mark.parametrize("kinds", [[[["global", "local"], 1]], [[["far"], 4]], [3], "all"])
+def test_gpt_neo_says_the_kind_of_each_layer(kinds: Any, tmp_path: Path) -> None:
+    config = transformers_config(BY_NAME["GPT-Neo"]).to_dict() | {"architectures": ["GPTNeoForCausalLM"]}
+    save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    write_config(tmp_path, config | {"attention_types": kinds})
+    with pytest.raises(BadCheckpoint, match="attention_types is not a list of 4 kinds of layers"):
+        read_config(open_checkpoint(tmp_path))
+
+
+def test_cohere_2_with_an_unknown_choice_of_experts_is_refused(tmp_path: Path) -> None:
+    case = BY_NAME["Cohere 2 mixture of experts"]
+    config = transformers_config(case).to_dict() | {"architectures": ["Cohere2MoeForCausalLM"]}
+    save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    for name in ("expert_selection_fn", "shared_expert_combination_strategy"):
+        write_config(tmp_path, config | {name: "noise"})
+        with pytest.raises(UnsupportedModel, match=f"sets {name} to noise"):
+            read_config(open_checkpoint(tmp_path))

@@ -1,0 +1,41 @@
+"""The first DeepSeek mixture (DeepSeekMoE, arXiv 2401.06066): Llama's attention, experts and shared ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.models.architecture import Architecture
+from engine.models.config import ModelConfig
+from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
+from engine.models.headers.keys import Keys
+from engine.models.names import GGUF, MIXTURE, with_shared
+from engine.tensors import RawTensor
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`DeepseekForCausalLM`, under the makers' keys."""
+    shape = hf_decoder(keys, bias=keys.flag("attention_bias", False))
+    layers, step = shape["layers"], keys.integer("moe_layer_freq", 1, MAX_LAYERS, 1)
+    first = keys.integer("first_k_dense_replace", 0, MAX_LAYERS, 0)
+    sparse = keys.raw("n_routed_experts") is not None
+    width = keys.integer("moe_intermediate_size", 1, 1 << 22, 1407)
+    experts = hf_experts(
+        keys, [layer for layer in range(first, layers) if layer % step == 0] if sparse else (),
+        count="n_routed_experts", used="num_experts_per_tok", width=width,
+        normalise=keys.flag("norm_topk_prob", False),
+        shared_width=width * keys.integer("n_shared_experts", 0, 1 << 10, 0),
+    )  # fmt: skip
+    return ModelConfig(**shape, experts=experts)
+
+
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`deepseek`."""
+    shape = gguf_decoder(keys, tensors, "deepseek", interleaved=True, handled=GGUF_EXPERT_KEYS)
+    return ModelConfig(**shape, experts=gguf_experts(keys, shape, normalise=False))
+
+
+DEEPSEEK_1 = Architecture(
+    ("deepseek",), ("DeepseekForCausalLM",), from_hf, from_gguf,
+    with_shared(MIXTURE, "mlp.shared_experts"), GGUF, interleaved_rows=True,
+)  # fmt: skip
