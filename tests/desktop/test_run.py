@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DRIVER = """
 import sys
 from PySide6.QtCore import QTimer
@@ -54,6 +56,7 @@ def test_an_unhandled_error_is_one_sentence_and_in_the_log(tmp_path) -> None:
     assert "ZeroDivisionError" in log
 
 
+@pytest.mark.slow
 def test_an_error_on_another_thread_is_shown_in_the_window(tmp_path) -> None:
     done = run(["--data", str(tmp_path)], deed="__import__('threading').Thread(target=lambda: [][0]).start()")
     assert "banner: Something went wrong in Inglenook (IndexError)" in done.stdout
@@ -67,6 +70,7 @@ def test_qt_s_own_warnings_go_into_the_log(tmp_path) -> None:
     assert "a warning of Qt" in (tmp_path / "logs" / "inglenook.log").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_debug_writes_the_log_to_the_terminal_too(tmp_path) -> None:
     done = run(["--data", str(tmp_path), "--debug"])
     assert "Inglenook starts with the data in" in done.stderr

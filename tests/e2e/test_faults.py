@@ -76,6 +76,7 @@ def reply_in(data: Path) -> StoredMessage:
         database.close()
 
 
+@pytest.mark.slow
 def test_a_suspended_process_continues_where_it_was(tmp_path: Path) -> None:
     """SIGSTOP, like a closed lid or a debugger; after SIGCONT the reply continues and is saved."""
     (tmp_path / "echo.gguf").touch()

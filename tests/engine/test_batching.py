@@ -95,7 +95,7 @@ def test_eight_jobs_have_the_bits_of_each_alone(chat: LocalChat) -> None:
     assert [bits(tokens) for tokens in found.values()] == expected
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("cache_type", ["q8", "q4"])
 def test_quantised_caches_and_sixteen_jobs(chat: LocalChat, cache_type: str) -> None:
     """Quantised keys and values, prompts in chunks of 64 rows, batches of more rows than one pass takes."""

@@ -196,6 +196,7 @@ def test_the_token_that_ended_a_reply_is_read_with_the_next_message(harness, tok
         ].prefill_tokens == len(prompt) - len(before)
 
 
+@pytest.mark.slow
 def test_stopping_anywhere_then_this_or_another_question(harness):
     harness.chat.generator.cache.rows = 64
     questions = ["Hello there! " + LONG * 2, "Hello there! " + LONG + "And you?", "How are you?"]

@@ -131,6 +131,7 @@ raise SystemExit(app.run(data=Path(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 def test_a_whole_run_leaves_nothing_open(tmp_path: Path) -> None:
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", START, str(tmp_path / "data")]

@@ -245,6 +245,7 @@ def killed_after(usual: Path, target: Path, calls: int) -> subprocess.CompletedP
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="ends a process by a signal")
 @pytest.mark.parametrize("times", [4, pytest.param(40, marks=pytest.mark.slow)])
 def test_killed_at_any_point_one_folder_is_whole_and_a_second_try_works(

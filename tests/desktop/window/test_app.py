@@ -630,6 +630,7 @@ def test_an_unhandled_error_is_one_sentence_in_the_window(hand) -> None:
     assert "KeyError" in banner(hand)
 
 
+@pytest.mark.slow
 def test_a_long_list_is_read_after_the_first_paint(hand, monkeypatch) -> None:
     """A screen's worth before; all of it where the open chat is further down, so that it can be seen in
     its place.

@@ -211,6 +211,7 @@ def test_keys_of_the_transcript_reach_the_columns(hand) -> None:
     hand.qtbot.waitUntil(lambda: QApplication.focusWidget() is not hand.box)
 
 
+@pytest.mark.slow
 def test_columns_follow_the_look_and_the_model(hand) -> None:
     hand.echo.chat.reply = "[T]secret[/T]words"
     hand.say("apples")
@@ -375,7 +376,7 @@ def test_the_pane_key_goes_through_the_page(hand) -> None:
     assert visited == [page(hand).columns[0].transcript, hand.box]
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_small_window_scrolls_to_the_columns(hand, theme) -> None:
     hand.session.set_settings(dataclasses.replace(hand.session.settings(Appearance), theme=theme))

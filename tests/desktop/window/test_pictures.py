@@ -143,6 +143,7 @@ def test_a_picture_in_the_transcript_is_opened_copied_and_saved(hand) -> None:
     assert QGuiApplication.clipboard().text() == "[picture: boat.png]\n\nWhat?"
 
 
+@pytest.mark.slow
 def test_a_picture_is_kept_through_an_edit_and_a_restart(hand) -> None:
     hand.use()
     attach(hand, boat_png=saved(drawn()))

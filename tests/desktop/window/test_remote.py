@@ -42,6 +42,7 @@ def test_a_model_of_a_server_answers_in_the_window(hand):
     assert (body["model"], body["messages"]) == ("echo", [{"role": "user", "content": "one two three"}])
 
 
+@pytest.mark.slow
 def test_a_server_that_lists_no_models_answers_all_the_same(hand):
     del hand.echo_server.server.routes["/v1/models"]
     hand.use()
@@ -209,6 +210,7 @@ def test_a_refusal_is_shown_and_the_message_kept(hand):
     assert "no such model" in hand.items()[1].notice
 
 
+@pytest.mark.slow
 def test_it_is_said_when_a_chat_goes_to_a_server_for_the_first_time(hand):
     hand.load()
     hand.say("used here")

@@ -195,6 +195,7 @@ def test_tokens_can_be_looked_at_though_the_server_tells_no_probabilities(hand):
     assert hand.notice() == ""
 
 
+@pytest.mark.slow
 def test_a_local_and_a_remote_reply_are_compared(hand):
     hand.load()
     hand.say("compare us")

@@ -57,7 +57,7 @@ FAULTS: dict[str, tuple[Callable[[Asked], Reply], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_came_is_kept_and_the_next_attempt_works(hand, fault):
     script, kept, sentence = FAULTS[fault]

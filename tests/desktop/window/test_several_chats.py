@@ -109,6 +109,7 @@ def test_loading_a_model_asks_how_many_replies_would_end(hand) -> None:
     assert writing(hand) == []
 
 
+@pytest.mark.slow
 def test_closing_the_window_keeps_both_chats(hand) -> None:
     send(hand, "apples")
     apples = hand.session.conversation

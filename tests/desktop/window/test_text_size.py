@@ -90,6 +90,7 @@ def test_a_step_of_the_text_size_restyles_no_widget_and_reaches_all(
     )
 
 
+@pytest.mark.slow
 def test_a_change_of_the_theme_styles_each_widget_once(
     hand: Hand, styled: Styled, qapp: QApplication
 ) -> None:

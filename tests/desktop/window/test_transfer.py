@@ -325,6 +325,7 @@ def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> 
     assert LONG.startswith(kept.text)
 
 
+@pytest.mark.slow
 def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
     hand.load()
     hand.say("First")

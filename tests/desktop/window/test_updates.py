@@ -168,6 +168,7 @@ def test_the_version_before_can_be_brought_back(hand, qtbot) -> None:
     dialog.reject()
 
 
+@pytest.mark.slow
 def test_the_weekly_check_is_once_a_week_and_only_tells(hand, qtbot) -> None:
     updates, session, now = hand.desktop.services.updates, hand.session, [1e9]
     updates._clock = lambda: now[0]

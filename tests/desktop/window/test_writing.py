@@ -538,6 +538,7 @@ def test_a_reply_can_be_stopped_while_a_message_that_waited_is_read(hand) -> Non
     hand.wait_for("idle")
 
 
+@pytest.mark.slow
 def test_drafts_move_along_when_a_temporary_chat_is_kept(hand) -> None:
     hand.session.new_temporary()
     attach(hand, "notes.md", "# Alpha\n")

@@ -150,6 +150,7 @@ def test_the_processor_with_a_model(run: Run, tmp_path: Path) -> None:
     assert "against the reference backend" in out
 
 
+@pytest.mark.slow
 def test_the_cuda_engine_on_a_device_that_is_none(run: Run, gpu: list[FakeDevice]) -> None:
     words = ("rms_norm", "gated, silu", "linear, BF16", "linear, Q4_0", "attention, 8 heads")
     code, out = run("--device", "cuda", *(part for word in words for part in ("--only", word)))

@@ -216,6 +216,7 @@ WORDS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data())
 def test_endings_follow_the_text_forwards_and_back(data: st.DataObject) -> None:

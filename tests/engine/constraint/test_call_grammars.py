@@ -440,6 +440,7 @@ REPLY = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.data())
 def test_going_back_leads_to_the_same_state(data: st.DataObject) -> None:

@@ -392,7 +392,7 @@ def test_generate_answers_prompts_pairs_and_lists() -> None:
         generator.generate(["a", "b"], [asked])
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "states"), [(0, 0), (1, 0), (2, 0), (3, 0), (1, 7), (2, 20)])
 def test_any_order_of_calls_keeps_the_pages_in_order(seed: int, states: int) -> None:
     """2,000 random calls: enqueue, cancel, stop, run, evict; pages are short, so that jobs are suspended."""

@@ -166,6 +166,7 @@ def tokens_of(events: Sequence[Any]) -> list[Any]:
     return [token for event in events if isinstance(event, Text) for token in event.tokens]
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "sampler",

@@ -63,6 +63,7 @@ def assert_near(found: Floats, expected: Floats, share: float = 5e-5) -> None:
     assert np.abs(found - expected).max() <= share * np.abs(expected).max()
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_folders(name: str, tmp_path: Path) -> None:
     case = BY_NAME[name]

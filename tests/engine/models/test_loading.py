@@ -149,7 +149,7 @@ def test_a_survey_has_the_shapes_of_the_loaded_model(tmp_path: Path, name: str) 
     model.close()
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.usefixtures("dry")
 @pytest.mark.parametrize("experts", [0, 8])
 def test_bytes_read_per_token(tmp_path: Path, experts: int) -> None:

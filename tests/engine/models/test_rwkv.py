@@ -40,6 +40,7 @@ def assert_near(found: Any, expected: Any, share: float = 1e-4) -> None:
     assert np.abs(found - expected).max() <= share * np.abs(expected).max()
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("size", SIZES)
 def test_folder_agrees_with_the_paper(backend: str, size: str, tmp_path: Path) -> None:

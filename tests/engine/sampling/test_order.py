@@ -188,6 +188,7 @@ def test_any_order_of_any_settings_is_what_the_formulas_say(
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.integers(0, 2**32 - 1), texts, any_settings, st.sampled_from([40, 1500, 66_000]))
 def test_any_order_works_on_any_vocabulary(

@@ -138,6 +138,7 @@ def test_a_random_head_changes_nothing(models: Callable[..., LocalChat], name: s
     assert written(chat, asked(GREEDY, NONE, 24))[0] == plain
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("name", "form", "backend"),
     [
@@ -180,6 +181,7 @@ def test_turns_of_a_chat(models: Callable[..., LocalChat]) -> None:
     assert stats.acceptance_rate == 1.0
 
 
+@pytest.mark.slow
 def test_what_is_taken_back(models: Callable[..., LocalChat]) -> None:
     """Banned strings rewind the text, and with it the states and the head's pairs."""
     for name in ("Qwen 3.5", "GLM-4.5 to 4.7"):
@@ -247,6 +249,7 @@ def test_a_model_without_a_head_is_refused(tmp_path: Path) -> None:
         chat.close()
 
 
+@pytest.mark.slow
 def test_the_head_is_released(models: Callable[..., LocalChat]) -> None:
     chat = models("GLM-4.5 to 4.7")
     plain, _ = written(chat, asked(GREEDY, NONE))

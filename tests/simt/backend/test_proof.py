@@ -200,7 +200,7 @@ def test_every_kernel_has_a_case_that_finds_it_wrong(machine: FakeMachine, path:
     assert machine.taken == [0]
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gemm_expert_biases", "columns"])
 def test_kernels_that_few_models_need(
     machine: FakeMachine, tmp_path_factory: pytest.TempPathFactory, name: str
@@ -216,7 +216,7 @@ def test_kernels_that_few_models_need(
     loading.close()
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["q6", "q4"])
 def test_every_type_of_cache_can_be_proved(machine: FakeMachine, path: Path, dtype: str) -> None:
     """One that is another for keys than for values, too."""
@@ -285,6 +285,7 @@ def test_a_kernel_that_cannot_be_compiled(machine: FakeMachine, path: Path, exac
     chat.close()
 
 
+@pytest.mark.slow
 def test_a_kernel_that_stops_the_device(machine: FakeMachine, path: Path, exact: tuple[Any, ...]) -> None:
     """The processor takes the model at once; at the next start of the program that kernel is not tried
     again.
@@ -347,6 +348,7 @@ def test_the_time_of_a_proof_is_bounded(
     chat.close()
 
 
+@pytest.mark.slow
 def test_no_memory_for_a_proof(machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not tried for that is tried at the next loading, and is not taken for what no case runs."""
 

@@ -117,7 +117,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_after(10)
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("name", CASES)
 def test_as_on_the_reference(chats: tuple[LocalChat, LocalChat], name: str) -> None:
     """In float32 both compute the same but for the order of sums, and these seeds come near no border."""

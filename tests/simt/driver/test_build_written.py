@@ -94,6 +94,7 @@ def test_written_out_or_not_it_is_the_same(many: int) -> None:
     assert np.array_equal([written[4 * k] for k in range(target.size)], target.ravel())
 
 
+@pytest.mark.slow
 def test_it_is_compiled() -> None:
     for kind, loads in (("plain", 4 * MANY), ("none", 0)):
         built = build(Kernel(f"given_{kind}", _kernel, "llf", 32, 40, {"KIND": kind}), [80])[80]

@@ -246,6 +246,7 @@ REGISTERED += [
 ]
 
 
+@pytest.mark.slow_after(14)
 @pytest.mark.parametrize(("kind", "shape", "start", "rows", "splits", "sinks"), [*BODIES, *REGISTERED])
 def test_bodies(
     kind: tuple[str, str], shape: AttentionShape, start: int, rows: int, splits: int, sinks: bool
@@ -313,6 +314,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow_after(36)
 @pytest.mark.parametrize(
     "kind",
     [

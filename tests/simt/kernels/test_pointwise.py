@@ -31,6 +31,7 @@ def expected_of(activation: str, gate: Any, up: Any) -> Any:
     ).numpy()
 
 
+@pytest.mark.slow_after(24)
 @pytest.mark.parametrize("activation", GATES)
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize(("kind", "floats"), [("none", True), ("fp16", False), ("bf16x2", True)])

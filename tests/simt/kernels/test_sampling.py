@@ -203,7 +203,7 @@ TABLES = [
 ]
 
 
-@pytest.mark.slow_after(18)
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize("tables", TABLES)
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_like_the_sampler(settings: SamplerSettings, tables: TokenTables) -> None:

@@ -195,6 +195,7 @@ def test_whatever_ends_a_reply_the_client_hears_of_it(hand: Hand, what: str, tmp
             assert "in Inglenook's window" in ended["error"]["message"]
 
 
+@pytest.mark.slow
 def test_the_windows_own_chat_is_answered_beside_a_request(hand: Hand) -> None:
     server = change(hand)
     asking = Asking(server, request(300))

@@ -67,6 +67,7 @@ def test_cached_headers_are_not_read_again(reader: HeaderReader, model: Path, tm
     assert helper_pid(HEADERS) is not None
 
 
+@pytest.mark.slow
 def test_a_dying_process_costs_one_model(reader: HeaderReader, model: Path) -> None:
     reader(model)
     child = helper_pid(HEADERS)

@@ -91,6 +91,7 @@ def test_a_damaged_trace_is_rejected(damage: bytes) -> None:
     assert TokenTrace.unpack(damage) is None
 
 
+@pytest.mark.slow
 @given(TOKENS.filter(bool), st.integers(0, 10_000), st.integers(0, 255))
 def test_a_changed_byte_is_noticed(tokens: list[TokenInfo], place: int, value: int) -> None:
     data = bytearray(traced(*tokens).pack())

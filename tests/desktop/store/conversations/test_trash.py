@@ -32,6 +32,7 @@ def test_emptied_by_age(store: ConversationStore, database: Database) -> None:
     assert list(empty_trash(database)) == []
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_deleted_in_short_steps(store: ConversationStore, database: Database) -> None:
     talk = store.create("Long").id
     parent = None

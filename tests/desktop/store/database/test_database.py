@@ -181,6 +181,7 @@ def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_folder().name == "inglenook"
 
 
+@pytest.mark.slow
 def test_checking_a_large_file_is_quick(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     fill(path, 2000)

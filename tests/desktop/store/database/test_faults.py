@@ -135,6 +135,7 @@ def read_only(folder: Path) -> Iterator[None]:
             folder.chmod(0o700)
 
 
+@pytest.mark.slow
 @posix
 def test_a_start_on_a_read_only_disk_is_refused_with_a_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "data"

@@ -88,7 +88,7 @@ def opened(path: Path, texts: Texts) -> tuple[Database, int]:
     return database, len(rows)
 
 
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_some_bad_pages(tmp_path: Path, whole: tuple[Path, Texts], seed: int) -> None:
     draw = random.Random(seed)
@@ -210,6 +210,7 @@ def test_random_bytes_never_raise(tmp_path: Path, whole: tuple[Path, Texts], see
     database.close()
 
 
+@pytest.mark.slow
 def test_a_large_file_is_checked_on_request(
     tmp_path: Path, whole: tuple[Path, Texts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +248,7 @@ def test_a_large_file_without_its_end_is_noticed(
     database.close()
 
 
+@pytest.mark.slow
 def test_a_file_that_was_closed_cleanly_is_not_checked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

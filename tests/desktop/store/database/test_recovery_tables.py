@@ -138,6 +138,7 @@ def test_a_future_table_is_copied_according_to_the_schema(tmp_path: Path) -> Non
     fresh.close()
 
 
+@pytest.mark.slow
 def test_one_damaged_page_of_any_index_loses_nothing(tmp_path: Path, whole: tuple[Path, Tables]) -> None:
     for index in indexes(whole[0]):
         for page in pages_of(whole[0], index)[:1]:

@@ -74,6 +74,7 @@ def test_tokens_are_those_of_the_folded_text(text: str) -> None:
     assert index_text(text) == " ".join(dict.fromkeys(_tokens(fold(text))))
 
 
+@pytest.mark.slow
 def test_each_character_is_indexed_as_it_is_folded() -> None:
     for first in (*range(0, 0x32000, 256), 0xE0000, 0xE0100, 0xF0000, 0x10FF00):
         text = "b ".join(chr(code) for code in range(first, first + 256) if not 0xD800 <= code < 0xE000)

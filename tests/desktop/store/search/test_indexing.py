@@ -6,6 +6,7 @@ import random
 import sqlite3
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -102,6 +103,7 @@ def test_an_empty_file_needs_no_step(tmp_path: Path) -> None:
     database.close()
 
 
+@pytest.mark.slow
 def test_the_index_is_small(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.sqlite3")
     store, draw = ConversationStore(database), random.Random(3)

@@ -181,6 +181,7 @@ class FakeNotifier:
         self.closed = True
 
 
+@pytest.mark.slow
 @pytest.mark.qt_log_ignore(NO_RAISE, extend=True)
 def test_a_long_unseen_reply_is_notified(hand, monkeypatch) -> None:
     fake, seen, step = FakeNotifier(), [False], [25.0]

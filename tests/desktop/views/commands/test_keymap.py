@@ -129,6 +129,7 @@ def chips(dialog: ShortcutsDialog, name: str) -> list[QPushButton]:
     return [button for button in dialog.rows[name].findChildren(QPushButton) if button.objectName() == "key"]
 
 
+@pytest.mark.slow
 def test_keys_changed_in_the_list_apply_at_once_and_after_a_restart(qtbot, qapp, tmp_path) -> None:
     hand = Hand(qtbot, tmp_path)
     try:

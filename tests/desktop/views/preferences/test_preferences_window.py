@@ -213,6 +213,7 @@ def test_tab_reaches_every_control_of_a_page_in_order(hand: Hand) -> None:
         assert all(after >= before - 12 for before, after in itertools.pairwise(heights))
 
 
+@pytest.mark.slow
 def test_place_page_and_size_are_remembered(hand: Hand) -> None:
     window = opened(hand)
     window.resize(640, 480)

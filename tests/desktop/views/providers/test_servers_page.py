@@ -177,6 +177,7 @@ def test_a_change_keeps_the_key_and_is_used_at_once(hand):
     hand.wait_for("idle")
 
 
+@pytest.mark.slow
 def test_the_model_and_the_longest_wait_of_a_server_are_set(hand):
     hand.echo_server.models = [{"id": "alpha"}, {"id": "echo"}]
     page = opened(hand)

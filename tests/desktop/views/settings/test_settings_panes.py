@@ -205,6 +205,7 @@ def test_a_folded_group_says_how_much_is_changed_in_it(hand) -> None:
     assert group.note.text() == ""
 
 
+@pytest.mark.slow
 def test_search_finds_settings_in_folded_groups_and_hidden_ones(hand) -> None:
     query = inspector(hand).query
     query.setFocus()

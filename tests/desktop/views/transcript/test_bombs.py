@@ -48,6 +48,7 @@ def test_every_row_of_a_text_is_small(name: str) -> None:
             assert count <= 3 * LIMIT
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("role", ["assistant", "user"])
 @pytest.mark.parametrize(
     "name", ["one word", "short lines", "headings", "code of many lines", "a table of many rows"]

@@ -105,7 +105,7 @@ def check(view: TranscriptView, model: MessagesModel) -> None:
         assert widget.y() == layout.top(row) - view.verticalScrollBar().value()
 
 
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_use(show: Show, qtbot: QtBot, seed: int) -> None:
     view, model = show([])

@@ -52,6 +52,7 @@ def test_a_worker_s_kernels_are_loaded(table: KernelTable, monkeypatch: pytest.M
     assert list(table.compile(NAMES)) == []
 
 
+@pytest.mark.slow
 def test_kernels_of_a_worker_that_fails_are_compiled_here(
     table: KernelTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

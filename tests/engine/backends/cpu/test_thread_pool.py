@@ -225,6 +225,7 @@ def test_a_helper_that_never_gets_a_core_stops_nobody() -> None:
         release.set()
 
 
+@pytest.mark.slow
 def test_a_helper_that_keeps_losing_its_core_is_left_out_and_taken_back() -> None:
     """The thread pool's milliseconds are twenty here, beside which those that other programs take are few."""
     rate = 20 * _rate()

@@ -70,7 +70,7 @@ def unpacked(weight: CpuWeight) -> Array:
     ]
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("kind", WEIGHT_TYPES)
 def test_unpacking_gives_the_file_s_values_to_the_last_bit(kind: str) -> None:
     """Whatever the bytes: fp16 numbers from the smallest subnormal one to 60,000, of either sign (for MXFP4

@@ -66,6 +66,7 @@ def test_agrees_with_the_definition_whatever_the_chunks(
             assert hit.string in strings
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(
     strings=st.lists(st.text("ab", min_size=2, max_size=5), min_size=1, max_size=3),

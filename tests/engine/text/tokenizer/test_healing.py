@@ -166,6 +166,7 @@ def test_snapshots(tokenizers_of: dict[str, Tokenizer], kind: str, data: st.Data
     )
 
 
+@pytest.mark.slow
 def test_index_of_a_large_vocabulary_is_quick_and_goes_with_its_tokenizer() -> None:
     class Large:
         """256k tokens, as the largest vocabularies have."""

@@ -308,6 +308,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_values_of_any_kind_in_any_place_raise_nothing(tmp_path: Path, data: st.DataObject) -> None:
