@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Any
 
 from engine.chat import LocalChat
@@ -16,7 +17,8 @@ from engine.server.fields import Fields
 from engine.server.parameters import chat_thinking, template_variables
 from engine.server.service import Service
 from engine.server.tools import offer_of
-from engine.text.tokenizer.aside import encoded_aside
+from engine.text.tokenizer import aside
+from engine.text.tokenizer.aside import elsewhere, encoded_aside, made_aside
 
 
 async def tokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
@@ -90,7 +92,12 @@ def _rendering(fields: Fields) -> Callable[[LocalChat], tuple[str, list[int]]]:
 
 
 def _counted(chat: LocalChat, ids: list[int], fields: Fields) -> Mapping[str, Any]:
-    pieces = [chat.tokenizer.piece(id) for id in ids] if fields.flag("return_token_strs") else None
+    def made() -> list[str]:
+        return [chat.tokenizer.piece(id) for id in ids]
+
+    pieces: list[str] | None = None
+    if fields.flag("return_token_strs"):
+        pieces = made() if len(ids) < aside.LONG else made_aside("pieces", made)
     return {
         "tokens": ids, "count": len(ids), "max_model_len": chat.context_length, "token_strs": pieces,
     }  # fmt: skip
@@ -103,7 +110,9 @@ async def asked(
 
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
         found = yield from encoded_aside(chat.tokenizer, lambda: answer(chat))
-        yield json.dumps(found)
+        many = len(found.get("tokens", ())) >= aside.LONG
+        written = partial(json.dumps, found)
+        yield (yield from elsewhere(written)) if many else written()
 
     service.start(exchange, [work])
     found: Mapping[str, Any] = {}

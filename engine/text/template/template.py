@@ -7,7 +7,10 @@ write stays text.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +23,7 @@ from engine.text.template.sandbox import BoundedEnvironment, TemplateOverLimit
 from engine.text.template.sandbox_limits import text_size
 from engine.text.template.source import folder_template, gguf_template
 from engine.text.template.thinking import ThinkingSwitch, Way, find_switch
+from engine.text.tokenizer import aside
 from engine.text.tokenizer.hf_folder import special_tokens
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
@@ -121,6 +125,14 @@ class ChatTemplate:
             return opened_by(prompt, tags)
         except BadTemplate:  # it requires other messages; a real conversation shows whether it works
             return ""
+
+    @cached_property
+    def twin(self) -> ChatTemplate:
+        """The same template for another thread: of one, a rendering waits for the one before."""
+        other = copy(self)
+        other._environment = BoundedEnvironment()
+        other._template = other._environment.compile_bounded(self.source)
+        return other
 
     def render(
         self,
@@ -268,16 +280,31 @@ def encode_chat(
         [_as_turn(message) for message in messages],
         None if tools is None else [dict(tool) for tool in tools],
     )
-    guard = _ContentGuard(tokenizer, [*_texts_in([turns, offered]), template.source])
-    text = template.render(
-        guard.inside(turns),
-        add_generation_prompt=add_generation_prompt,
-        continue_last=continue_last,
-        tools=None if offered is None else guard.inside(offered),
-        variables=variables,
-    )
-    text = text.translate({ord(mark): name for name, mark in marks.items()})
-    return text.translate(guard.literal), tokenizer.encode_parts(text, guard.literal)
+
+    def rendered(template: ChatTemplate) -> tuple[str, dict[int, str]] | BadTemplate:
+        guard = _ContentGuard(tokenizer, [*_texts_in([turns, offered]), template.source])
+        try:
+            text = template.render(
+                guard.inside(turns),
+                add_generation_prompt=add_generation_prompt,
+                continue_last=continue_last,
+                tools=None if offered is None else guard.inside(offered),
+                variables=variables,
+            )
+        except BadTemplate as error:
+            return error
+        return text.translate({ord(mark): name for name, mark in marks.items()}), guard.literal
+
+    content = [turns, offered, variables]
+    if text_size(content) < aside.LONG:
+        found = rendered(template)
+    else:  # it takes up to `sandbox.TIME_LIMIT`
+        key = json.dumps([content, add_generation_prompt, continue_last], default=repr)
+        found = aside.made_aside(key, lambda: rendered(template.twin))
+    if isinstance(found, BadTemplate):
+        raise found
+    text, literal = found
+    return text.translate(literal), tokenizer.encode_parts(text, literal)
 
 
 def _texts_in(value: Any) -> Iterable[str]:

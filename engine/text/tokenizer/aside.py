@@ -106,7 +106,7 @@ def encoded_aside(
         finally:
             _known.reset(before)
         if make is not None:
-            known[key] = yield from _elsewhere(make)
+            known[key] = yield from elsewhere(make)
             continue
         text = str(key)
         least = tokenizer.least_tokens(text) if most else 0
@@ -119,7 +119,7 @@ def encoded_aside(
                     most=most,
                 )
             )
-        known[text] = yield from _elsewhere(partial(tokenizer.encode_here, text))
+        known[text] = yield from elsewhere(partial(tokenizer.encode_here, text))
 
 
 def events_aside(
@@ -141,7 +141,7 @@ def _after(first: Waiting, steps: Generator[Waiting, None, Iterator[Event]]) -> 
     yield from events
 
 
-def _elsewhere(make: Callable[[], Result]) -> Generator[Waiting, None, Result]:
+def elsewhere(make: Callable[[], Result]) -> Generator[Waiting, None, Result]:
     """What `make` returns or raises on a thread; one at a time, so that other work has cores."""
     found: list[Any] = []
 

@@ -14,6 +14,7 @@ import pytest
 
 from engine.constraint.grammar import GrammarFilter
 from engine.constraint.select import SelectFilter
+from engine.text.template.sandbox import BoundedEnvironment
 from engine.text.tokenizer import aside
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.server.served import HELLO, WAIT, Gate, Served, ask, opened, read_until
@@ -178,6 +179,34 @@ def test_other_replies_go_on_while_a_format_becomes_a_filter(
         answer = ask(served, CHAT, {"messages": HELLO, "max_tokens": STEPS, "ignore_eos": True})
         assert answer.json["usage"]["completion_tokens"] == STEPS
         assert gate.passes - before >= STEPS - 1
+        free.set()
+        assert b"200 OK" in read_until(connection, b"\r\n\r\n")
+    assert threads == {"aside"}
+    while not served.idle():
+        pass
+
+
+def test_other_replies_go_on_while_a_template_runs_for_long(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, free, threads = threading.Event(), threading.Event(), set[str]()
+    real = BoundedEnvironment.render_bounded
+
+    def render(self: BoundedEnvironment, template: Any, content: int, variables: Any) -> str:
+        if content >= 300:
+            threads.add(threading.current_thread().name)
+            begun.set()
+            with self._lock:  # as a rendering does
+                assert free.wait(WAIT)
+        return real(self, template, content, variables)
+
+    monkeypatch.setattr(BoundedEnvironment, "render_bounded", render)
+    monkeypatch.setattr(aside, "LONG", 300)
+    turns = [{"role": role, "content": "a"} for _ in range(40) for role in ("user", "assistant")]
+    with opened(served, CHAT, {"messages": [*turns, *HELLO], "max_tokens": 3}) as connection:
+        assert begun.wait(WAIT)
+        answer = ask(served, CHAT, {"messages": HELLO, "max_tokens": STEPS, "ignore_eos": True})
+        assert answer.json["usage"]["completion_tokens"] == STEPS
         free.set()
         assert b"200 OK" in read_until(connection, b"\r\n\r\n")
     assert threads == {"aside"}
