@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,8 +26,19 @@ STAMP = (12, ("model.safetensors", 5))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> HeaderStore:
-    return HeaderStore(tmp_path / "cache" / FILE_NAME, "1")
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeaderStore]:
+    """A store; it and all others of a test are closed at its end."""
+    opened: list[HeaderStore] = []
+    begin = HeaderStore.__init__
+
+    def noted(self: HeaderStore, path: Path, version: str) -> None:
+        begin(self, path, version)
+        opened.append(self)
+
+    monkeypatch.setattr(HeaderStore, "__init__", noted)
+    yield HeaderStore(tmp_path / "cache" / FILE_NAME, "1")
+    for each in opened:
+        each.close()
 
 
 def again(store: HeaderStore, version: str = "1") -> HeaderStore:
@@ -68,7 +81,7 @@ def test_a_damaged_file_is_created_again(store: HeaderStore, damage: bytes | Non
 def test_a_damaged_entry_is_ignored(store: HeaderStore) -> None:
     store.put("/m/a.gguf", STAMP, INFO)
     store.close()
-    with sqlite3.connect(store.path) as database:
+    with contextlib.closing(sqlite3.connect(store.path)) as database, database:
         database.execute('UPDATE headers SET info = replace(info, \'"layers": 2\', \'"layers": "two"\')')
     assert store.get("/m/a.gguf", STAMP) is None
 

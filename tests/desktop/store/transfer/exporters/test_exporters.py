@@ -360,7 +360,8 @@ def test_a_conversation_appears_once_it_is_complete(
 ) -> None:
     monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 0.0)
     path = files.written(tmp_path / "a.json", files.chatgpt())
-    other = ConversationStore(Database.second(database.path))
+    second = Database.second(database.path)
+    other = ConversationStore(second)
     seen: list[int] = []
     rest = ChunkedWrites.pause
 
@@ -381,6 +382,7 @@ def test_a_conversation_appears_once_it_is_complete(
     (found,) = imported(run(database, path))
     assert (found.outcome, found.messages) == ("new", 5)
     assert len(other.list()) == 1
+    second.close()
 
 
 def test_file_names() -> None:
