@@ -40,7 +40,7 @@ from engine.models.layers.rwkv import rwkv_blocks, time_mixing
 from engine.models.layers.sinusoids import sinusoids
 from engine.models.names import TensorNames
 from engine.models.recurrent_config import Rwkv7
-from engine.models.source import WHOLE, View, WeightSource, linear, norm, vector_if
+from engine.models.source import WHOLE, View, WeightSource, linear, linear_parts, norm, vector_if
 
 QUERY_PARTS = (" queries", " gate")
 """After a name in `WeightSource.linears`: the part of the matrix that a linear holds."""
@@ -261,6 +261,11 @@ class _Builder:
                 else View(transposed=names.transposed, order=order, stored_rows=rows)
             )
             return FusedQkv(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
+        if names.key_value:
+            halves = np.arange(2 * keys).reshape(2, keys)
+            query = self._linear(at + names.query, queries, config.width, bias)
+            made = linear_parts(self.source, at + names.key_value, (halves[0], halves[1]), config.width, bias)
+            return SeparateQkv(query, *made)
         return SeparateQkv(
             self._half_of_queries(at, queries, 0)
             if config.output_gate == "queries"

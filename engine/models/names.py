@@ -141,6 +141,8 @@ class TensorNames:
     up: str
     down: str
     query_key_value: str = ""
+    key_value: str = ""
+    """Keys and values in one matrix, where queries have their own."""
     gate_up: str = ""
     query_norm: str = ""
     key_norm: str = ""
@@ -188,6 +190,8 @@ class TensorNames:
     """How the names of stacks of weights and of biases end."""
     stacks_transposed: bool = False
     """Whether stacks are (X, K, N) instead of (X, N, K)."""
+    stacks_flat: bool = False
+    """Whether stacks are (X F, E), of which the matrices of `expert_down` are transposed (DBRX)."""
     stacks_alternate: bool = False
     """Whether the rows of a fused stack are gate, up, gate, up, ... instead of the gate's first."""
     router_norm: str = ""

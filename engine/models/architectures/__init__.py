@@ -21,6 +21,7 @@ from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.cohere2_moe import COHERE_2_MIXTURE
 from engine.models.architectures.cwm import CWM
+from engine.models.architectures.dbrx import DBRX
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
 from engine.models.architectures.deepseek_1 import DEEPSEEK_1
 from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE
@@ -78,6 +79,7 @@ from engine.models.architectures.phimoe import PHI_MIXTURE
 from engine.models.architectures.qwen import MELLUM, QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
 from engine.models.architectures.qwen1 import QWEN
 from engine.models.architectures.qwen3_5 import QWEN_3_5, QWEN_3_5_MIXTURE, QWEN_3_NEXT
+from engine.models.architectures.refact import REFACT
 from engine.models.architectures.rwkv7 import ARWKV_7, RWKV_7
 from engine.models.architectures.seed_oss import SEED_OSS
 from engine.models.architectures.smallthinker import SMALL_THINKER
@@ -99,6 +101,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     QWEN, BAICHUAN, ORION, XVERSE, MAMBA, JAMBA,
     TRINITY, LFM3, SOLAR_OPEN, HUNYUAN_3, GRANITE_SLIDING, HYPER_CLOVA, VAULT_GEMMA, YOUTU, MELLUM,
     FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID, NEMOTRON_NAS, RWKV_7, ARWKV_7, SMALL_THINKER,
-    GPT_NEO, CODEGEN, BIO_GPT, XGLM, PERSIMMON, NANOCHAT, DEEPSEEK_1, COHERE_2_MIXTURE,
+    GPT_NEO, CODEGEN, BIO_GPT, XGLM, PERSIMMON, NANOCHAT, DEEPSEEK_1, COHERE_2_MIXTURE, DBRX,
+    REFACT,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING,
 )  # fmt: skip

@@ -34,7 +34,7 @@ def mixture(
         experts.routing,
         gate,
         up,
-        made.expert(at + down, config.width, experts.width),
+        made.expert(at + down, config.width, experts.width, last=True),
         config.activation,
         _correction(source, names, experts, at),
         weighs_input=experts.weighs_input,
@@ -97,8 +97,10 @@ class _Stacks:
         self.source, self.names, self.experts = source, names, experts
         self.bias = experts.bias
 
-    def expert(self, name: str, rows: int, columns: int) -> Expert:
-        """One matrix of every expert, stored as a tensor each or as a stack (X, rows, columns)."""
+    def expert(self, name: str, rows: int, columns: int, *, last: bool = False) -> Expert:
+        """One matrix of every expert, stored as a tensor each or as a stack; `last`: the second one."""
+        if self.names.stacks_flat:
+            return self._flat(name, rows, columns, last)
         if "{}" not in name:
             return self.stack(name, rows, columns)
         matrices = (
@@ -123,3 +125,11 @@ class _Stacks:
             return Expert(stack)
         bias = self.source.vector(full, count, stored)
         return Expert(stack, bias if order is None else np.ascontiguousarray(bias[:, order]))
+
+    def _flat(self, name: str, rows: int, columns: int, flipped: bool) -> Expert:
+        """Rows of one matrix (X F, E): those of each expert in turn, or with `flipped` its columns."""
+        count, inner = self.experts.count, columns if flipped else rows
+        parts = np.arange(count * inner).reshape(count, inner)
+        views = (View(order=part, stored_rows=count * inner, flipped=flipped) for part in parts)
+        full = name + self.names.stack_ends[0]
+        return Expert(tuple(self.source.matrix(full, rows, columns, view) for view in views))

@@ -115,7 +115,8 @@ def _spread(case: Case, name: str, parameter: Any, random: Any) -> Any:
         return random
     if name.endswith("bias"):
         return 0.3 * random
-    if "norm" in name or parameter.ndim == 1:  # architectures that add 1 to a norm's weight begin with zeros
+    plain = name.replace("norm_attn_norm", "")  # a module of DBRX with more than norms
+    if "norm" in plain or parameter.ndim == 1:  # architectures that add 1 to a norm's weight begin with zeros
         return (0 if bool((parameter == 0).all()) else 1) + 0.2 * random
     width = parameter.shape[1] if parameter.ndim == 2 else min(parameter.shape[1:])
     if "embed" in name or "head" in name or "wte" in name or "wpe" in name:

@@ -1,10 +1,12 @@
-"""GPT-Neo, CodeGen, BioGPT, XGLM, Persimmon, nanochat, the first DeepSeek mixture and that of Cohere 2."""
+"""GPT-Neo, CodeGen, BioGPT, XGLM, Persimmon, nanochat, DBRX, the first DeepSeek mixture and that of
+Cohere 2.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.architectures import ABSENT, ROPE, SMALL, Case, Config, Tensors
 from tests.engine.models.gguf_form import GgufForm
 from tests.engine.models.sparse_cases import from_granite
 
@@ -69,6 +71,29 @@ def cohere_keys(config: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def dbrx_keys(config: Config) -> dict[str, Any]:
+    attention, own = config["attn_config"], config["ffn_config"]
+    return {
+        "attention.clamp_kqv": attention["clip_qkv"], "attention.head_count_kv": attention["kv_n_heads"],
+        "feed_forward_length": own["ffn_hidden_size"], "expert_count": own["moe_num_experts"],
+        "expert_used_count": own["moe_top_k"], "attention.layer_norm_epsilon": 1e-5,
+    }  # fmt: skip
+
+
+def dbrx_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """Stacks of three dimensions, the last ones transposed."""
+    count, out = config["ffn_config"]["moe_num_experts"], dict(tensors)
+    for name in [name for name in tensors if ".experts.mlp." in name]:
+        stack = out.pop(name).reshape(count, -1, config["d_model"])
+        out[name + ".weight"] = stack.swapaxes(1, 2) if name.endswith("w2") else stack
+    return out
+
+
+DBRX: dict[str, Any] = {
+    "vocab_size": 307, "d_model": 64, "n_heads": 4, "n_layers": 3, "max_seq_len": 512, "bos_token_id": 0,
+    "eos_token_id": 2, "attn_config": {"kv_n_heads": 2, "clip_qkv": 1.1, "rope_theta": 700.0},
+    "ffn_config": {"ffn_hidden_size": 40, "moe_num_experts": 5, "moe_top_k": 2}, ROPE: PLAIN,
+}  # fmt: skip
 COHERE_FORM = GgufForm("cohere2moe", keys=cohere_keys, alike=("cohere2", "qwen2moe", "deepseek"))
 
 LESSER_CASES = (
@@ -111,6 +136,18 @@ LESSER_CASES = (
     Case(
         "DeepSeek 1", "experts and shared ones beside Llama's attention", "granitemoeshared", DEEPSEEK,
         GgufForm("deepseek", interleaved=True, keys=deepseek_keys), publish=deepseek,
+    ),
+    Case(
+        "DBRX", "experts, layer norms, queries, keys and values of a limited size", "dbrx", DBRX,
+        GgufForm("dbrx", keys=dbrx_keys, change=dbrx_tensors), older={ROPE: ABSENT},
+    ),
+    Case(
+        "DBRX", "", "dbrx",
+        {
+            **DBRX, "attn_config": {"kv_n_heads": 4, "rope_theta": 700.0, "clip_qkv": 9.0},
+            "ffn_config": {**DBRX["ffn_config"], "moe_normalize_expert_weights": None},
+        },
+        variant="a wider limit, weights as they are",
     ),
     Case(
         "Cohere 2 mixture of experts", "the mean of experts and a shared one, a dense first layer",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from engine.backends.cpu.backend import CpuBackend
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import Floats, ids, write_case_gguf, write_checkpoint
+from tests.engine.models.gguf_form import GgufForm, write_gguf
 from tests.engine.models.oracle import load, logits
+from tests.tiny import write_tokenizer
 
 pytestmark = pytest.mark.slow
 CONTEXT = 256
@@ -36,6 +40,7 @@ def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
         "Granite with windows",
         "Granite with windows, experts, other layers",
         "Cohere 2 mixture of experts",
+        "DBRX",
     ],
 )
 def test_logits(name: str, tmp_path: Path) -> None:
@@ -64,3 +69,66 @@ def test_deepseek_1_with_weights_as_they_are(tmp_path: Path) -> None:
     assert expected.std() > 0.5
     for found in (logits(load(made), ids(case.length), context=CONTEXT) for made in (file, folder)):
         assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def refact(rng: np.random.Generator) -> dict[str, Floats]:
+    """Random weights under the makers' names: 3 layers, 6 heads of 16."""
+    width, inner, heads = 96, 256, 6
+
+    def matrix(rows: int, columns: int, scale: float = 1.5) -> Floats:
+        return (rng.standard_normal((rows, columns)) * scale / columns**0.5).astype(np.float32)
+
+    found = {"transformer.wte.weight": matrix(307, width, 3.0), "lm_head.weight": matrix(307, width, 2.0)}
+    norms = ["transformer.ln_f"]
+    for layer in range(3):
+        at = f"transformer.h.{layer}."
+        norms += [at + "ln_1", at + "ln_2"]
+        found[at + "attn.q.weight"] = matrix(width, width)
+        found[at + "attn.kv.weight"] = matrix(2 * width // heads, width)
+        found[at + "attn.c_proj.weight"] = matrix(width, width)
+        found[at + "mlp.gate_up_proj.weight"] = matrix(2 * inner, width)
+        found[at + "mlp.c_proj.weight"] = matrix(width, inner)
+    return found | {
+        name + ".weight": (1 + 0.2 * rng.standard_normal(width)).astype(np.float32) for name in norms
+    }
+
+
+def refact_tensors(config: dict[str, Any], tensors: dict[str, Floats]) -> dict[str, Floats]:
+    """As the converter cuts them."""
+    out: dict[str, Floats] = {}
+    for name, values in tensors.items():
+        at = f"blk.{name.split('.')[-4]}." if ".h." in name else ""
+        if name.endswith((".attn.kv.weight", ".gate_up_proj.weight")):
+            parts = ("attn_k", "attn_v") if ".kv." in name else ("ffn_gate", "ffn_up")
+            halves = zip(parts, np.split(values, 2), strict=True)
+            out |= {f"{at}{part}.weight": half for part, half in halves}
+        elif name.endswith(".attn.q.weight"):
+            out[at + "attn_q.weight"] = values
+        else:
+            out[name] = values
+    return out
+
+
+def test_refact(tmp_path: Path) -> None:
+    config = {
+        "architectures": ["GPTRefactForCausalLM"], "model_type": "gpt_refact", "vocab_size": 307,
+        "n_embd": 96, "n_layer": 3, "n_head": 6, "n_positions": 512,
+    }  # fmt: skip
+    tensors, folder, tokens = refact(np.random.default_rng(3)), tmp_path / "m", ids(60)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    save_file(tensors, folder / "model.safetensors")
+    write_tokenizer(folder)
+    keys = {
+        "attention.head_count_kv": 1, "feed_forward_length": 256, "attention.layer_norm_rms_epsilon": 1e-5
+    }  # fmt: skip
+    form = GgufForm("refact", keys=lambda config: keys, change=refact_tensors)
+    file = write_gguf(tmp_path / "m.gguf", form, config, tensors)
+    expected = by_llama_cpp(file, tokens)
+    assert expected.std() > 0.5
+    for found in (logits(load(made), tokens, [1, 7, 30]) for made in (file, folder)):
+        assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+    model = load(folder, CpuBackend(threads=2))
+    found = logits(model, tokens, [1, 7, 30])
+    model.close()
+    assert np.abs(found - expected).max() <= 4e-4 * np.abs(expected).max()
