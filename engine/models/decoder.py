@@ -262,9 +262,9 @@ class _Builder:
             )
             return FusedQkv(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
         if names.key_value:
-            halves = np.arange(2 * keys).reshape(2, keys)
+            pair = np.arange(2 * keys).reshape(2, keys)
             query = self._linear(at + names.query, queries, config.width, bias)
-            made = linear_parts(self.source, at + names.key_value, (halves[0], halves[1]), config.width, bias)
+            made = linear_parts(self.source, at + names.key_value, (pair[0], pair[1]), config.width, bias)
             return SeparateQkv(query, *made)
         return SeparateQkv(
             self._half_of_queries(at, queries, 0)
