@@ -243,13 +243,15 @@ def _decide(
     """Choose a token from each of the logits `rows` (1 + drafts, V), up to the first that is not the drafted
     one; the rows after that are void. Returns the number of tokens, 0 when the sequence is over.
     """
-    decided = 0
-    if sequence.constrained:
+    decided, constrained = 0, sequence.constrained
+    if constrained:
         rows = rows.copy()  # while the filters need longer, others' passes overwrite them
     for logits in rows:
         proposal = proposals[decided] if proposals and decided < len(proposals) else None
-        chosen = partial(decide, logits, proposal)
-        output = (yield from _settled(chosen, stopped)) if sequence.constrained else chosen()
+        if constrained:
+            output = yield from _settled(partial(decide, logits, proposal), stopped)
+        else:
+            output = decide(logits, proposal)
         while output is not None and output.retry is not None and not stopped():
             yield output
             proposal = None

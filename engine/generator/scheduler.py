@@ -165,8 +165,9 @@ class Scheduler:
         assert opened is not None
         opened.runner.sharing = 0
         if job.waits_for is None:
-            wait_for([job])
-            if job.goes_on:
+            if job.busy is not None:
+                wait_for([job])
+            if job.busy is None or job.goes_on:
                 self._advance(job, None, once=True)
         elif job.stop.is_set():
             self._end_stopped()
@@ -275,17 +276,20 @@ class Scheduler:
         try:
             while job.waits_for is None:
                 assert job.opened is not None
-                made = job.step(logits)
+                # without a further call for each token
+                made = job.opened.loop.send(logits) if job.resuming is None else job.step(logits)
                 logits = None
                 if type(made) is ModelPass:
                     job.waits_for = made
                     if made.reads and not job.reading:
                         job.reading = job.opened.runner.reading()
                     return
-                if isinstance(made, Future):
+                output = None
+                if type(made) is StepOutput:
+                    output = made
+                elif isinstance(made, Future):
                     job.busy = made
                     return
-                output = made if type(made) is StepOutput else None
                 for event in job.opened.writer.events(made):
                     self._events.append(JobEvent(job, event, output))
                 if output is not None and output.reason:

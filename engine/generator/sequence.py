@@ -93,6 +93,8 @@ class TokenSequence:
         self._accepted = 0  # tokens the filters have taken in
         drawable = drawable_tokens(params.tables, tokenizer) if params.filters else None
         self._filters: FilterSet | None = None
+        self.constrained = bool(params.filters)
+        """Whether filters say which tokens may follow."""
         if params.filters:
             self._filters = FilterSet(params.filters, prefer_end=params.prefer_end, drawable=drawable)
         self._healed = healed
@@ -203,14 +205,9 @@ class TokenSequence:
     # -- overlapped decode (`engine.generator.overlap`)
 
     @property
-    def constrained(self) -> bool:
-        """Whether filters say which tokens may follow."""
-        return self._filters is not None
-
-    @property
     def needs_host(self) -> bool:
         """Whether the host must choose every token: because of filters, or because logits are reported."""
-        return self.constrained or self.params.returns.logits
+        return self._filters is not None or self.params.returns.logits
 
     @property
     def usual(self) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from engine.chat import LocalChat
 from engine.constraint.calls.filter import LazyCalls
 from engine.constraint.calls.grammar import CallGrammar
-from engine.core import CallPiece, ChatRequest, Done, Message, ModelInfo, Text, Tool, ToolCall
+from engine.core import CallPiece, ChatRequest, Done, Message, ModelInfo, Text, Tool, ToolCall, Waiting
 from engine.errors import BadSetting
 from engine.generator.job import Job
 from engine.generator.request import GenerationRequest
@@ -251,7 +251,8 @@ def test_a_schema_that_cannot_be_enforced_is_refused_before_anything_runs() -> N
     for choice in ("auto", "required", "look"):
         request = ChatRequest(ASKED, GREEDY, LONG, tools=(tool,), tool_choice=choice)
         with pytest.raises(BadSetting, match="schema of the tool 'look'"):
-            chat.stream(request, threading.Event())
+            # another thread reads the schema meanwhile
+            assert all(isinstance(event, Waiting) for event in chat.stream(request, threading.Event()))
 
 
 def test_drafts_and_neighbours_change_no_call() -> None:
