@@ -166,9 +166,8 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         mlp_layers=own(config.mlp_layers),
         bare_layers=own(config.bare_layers),
         recurrent=_few_heads(config.recurrent),
-        learned_positions=_POSITIONS
-        if config.learned_positions
-        else 0,  # the steps may be longer than the model
+        # the steps may be longer than the model's own table
+        learned_positions=_POSITIONS if config.learned_positions else 0,
         experts=experts,
     )
 

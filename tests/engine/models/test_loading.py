@@ -487,10 +487,12 @@ def test_a_tensor_beyond_four_gigabytes(tmp_path: Path) -> None:
         file.write(values.tobytes())
     tensors = open_checkpoint(path).tensors
     assert rows * 4096 * 4 > 1 << 32
-    tracemalloc.start()
-    np.testing.assert_array_equal(tensors["end"].dequantise(), values)
-    assert tensors["hole"].rows(290_000, 290_001).dequantise()[0, -1] == 4095
-    assert not tensors["hole"].rows(290_001, 290_002).dequantise().any()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 64 * MIB  # of 5 GB; threads that others left may take a few meanwhile
+    peaks = []
+    for _ in range(3):  # threads of other tests may take memory during one of them
+        tracemalloc.start()
+        np.testing.assert_array_equal(tensors["end"].dequantise(), values)
+        assert tensors["hole"].rows(290_000, 290_001).dequantise()[0, -1] == 4095
+        assert not tensors["hole"].rows(290_001, 290_002).dequantise().any()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert min(peaks) < 2 * MIB

@@ -204,3 +204,10 @@ def test_the_form_of_a_product(
     found = codes.variant(weight_layout, outputs // 16, columns, sm_count)
     assert found.kernel.name == f"linear_{weight_layout.name}_{chosen}"
     assert found.tiles == int(chosen[0])
+
+
+def test_experts_get_no_more_warps() -> None:
+    """Some of their kernels would spill."""
+    weight_layout: Any = weight_layout_for("Q6_K")
+    found = codes.variant(weight_layout, 64, 4096, 132, experts=True)
+    assert found.kernel.name == "experts_q6k_1x8"

@@ -21,8 +21,8 @@ _MOST_WARPS = {
     **dict.fromkeys((f"grouped{bits}u128" for bits in (2, 3, 4, 6, 8)), (16, 64)),
     **dict.fromkeys((f"grouped{bits}u128f32" for bits in (2, 4, 5, 8)), (16, 64)),
 }
-"""By layout: the warps of a block for small matrices, and the register limit within which all of a
-multiprocessor's fit on every device without spills.
+"""By layout: the warps of a block for small matrices, and the register limit at which two such blocks fit on
+a multiprocessor. Nothing spills on any device; some kernels of experts would.
 """
 _WIDE = {"q5k": 128, "grouped4u64": 128, "grouped8u32": 168}
 """The register limits of layouts that need more than 80 with eight warps."""
@@ -46,9 +46,9 @@ def variant(
     """More warps along K for matrices so small that all their blocks run at once, two a multiprocessor; two
     tiles a warp where that takes less time: blocks run in rounds, and the last one may be nearly empty.
     """
-    one = kernel(weight_layout, 1, 8, experts)
-    if weight_layout.name in _MOST_WARPS and tiles <= 2 * sm_count and columns >= 16 * 128:
-        return Variant(kernel(weight_layout, 1, _MOST_WARPS[weight_layout.name][0], experts), 1)
+    one, small = kernel(weight_layout, 1, 8, experts), tiles <= 2 * sm_count and columns >= 16 * 128
+    if small and not experts and weight_layout.name in _MOST_WARPS:
+        return Variant(kernel(weight_layout, 1, _MOST_WARPS[weight_layout.name][0]), 1)
     if _light(weight_layout):
         two = kernel(weight_layout, 2, 4, experts)
         if _TWO_TILES_COST * _tile_rounds(two, 2, tiles, sm_count) < _tile_rounds(one, 1, tiles, sm_count):
