@@ -122,22 +122,16 @@ def check_budget(filters: FilterSet, limit: int, room: int, given: int = 0) -> N
     `limit` is the most tokens of a reply (0: no limit), `room` the number that fits into the context, `given`
     how many the reply has already. May raise `Busy`.
     """
-    least, most = filters.least() - given, min(limit or room, room)
-    if least > most:
-        raise BadSetting(
-            _(
-                "A reply in this format has at least {least} tokens, but there is room for {most}; "
-                "choose a simpler format.",
-                least=least,
-                most=most,
-            )
-        )
-    needed = filters.needed()
+    _check_length(filters.least() - given, limit, room)
+    _check_length(filters.needed(), limit, room)
+
+
+def _check_length(needed: int, limit: int, room: int) -> None:
     if limit and needed > limit:
         raise BadSetting(
             _(
-                "The shortest reply in this format has {needed} tokens, but a reply may have "
-                "{limit}; allow longer replies, or choose a simpler format.",
+                "A reply in this format has at least {needed} tokens, but a reply may have {limit}; allow "
+                "longer replies, or choose a simpler format.",
                 needed=needed,
                 limit=limit,
             )
@@ -145,9 +139,8 @@ def check_budget(filters: FilterSet, limit: int, room: int, given: int = 0) -> N
     if needed > room:
         raise BadSetting(
             _(
-                "The shortest reply in this format has {needed} tokens, but the context has room "
-                "for {room}; shorten the chat, choose a larger context length, or choose a simpler "
-                "format.",
+                "A reply in this format has at least {needed} tokens, but the context has room for {room}; "
+                "shorten the chat, choose a larger context length, or choose a simpler format.",
                 needed=needed,
                 room=room,
             )

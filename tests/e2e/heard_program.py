@@ -34,11 +34,8 @@ REPLIES = (
 class Scripted(EchoChat):
     """Says the next of `REPLIES`."""
 
-    said: int = 0
-
     def stream(self, request: ChatRequest, stop: Event) -> Iterator[ChatEvent]:
-        self.reply = REPLIES[min(self.said, len(REPLIES) - 1)]
-        self.said += 1
+        self.reply = REPLIES[min(len(self.requests), len(REPLIES) - 1)]
         print(f"temperature {request.sampler.temperature}", flush=True)
         return super().stream(request, stop)
 

@@ -37,7 +37,7 @@ def test_the_command_line_answers(starter_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_the_window_answers(starter_path: Path) -> None:
     conversation = "tests/e2e/test_real_model.py::test_a_conversation_with_the_starter_model"
-    code = "import pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', sys.argv[1]]))"
+    code = "import pytest; sys.exit(pytest.main(['-q', '-m', '', '-p', 'no:cacheprovider', sys.argv[1]]))"
     assert "1 passed" in without_torch(code, conversation)
 
 

@@ -219,4 +219,4 @@ def test_what_is_certainly_too_long_is_refused_without_a_search(
     generator, _ = dynamic()
     said = run(generator, [job := Job(constrained(one))])
     assert isinstance(said[job].error, BadSetting)
-    assert "there is room for 20; choose a simpler format." in str(said[job].error)
+    assert "a reply may have 20; allow longer replies, or choose a simpler format." in str(said[job].error)
