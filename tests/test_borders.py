@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Mapping, Set
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -246,6 +247,22 @@ after = [sys.getrefcount(thing) for thing in (None, True, False)]
 print(max(abs(a - b) for a, b in zip(after, before)))
 """
     assert int(python(code)) < 50
+
+
+def test_the_top_level_holds_nothing_else() -> None:
+    floors = {"desktop", "engine", "resources", "tests"}
+    files = {"pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"}
+    patterns = [
+        line.rstrip("/")
+        for line in (ROOT / ".gitignore").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    found = {
+        path.name
+        for path in ROOT.iterdir()
+        if not (path.name.startswith(".") or any(fnmatch(path.name, pattern) for pattern in patterns))
+    }
+    assert found == floors | files
 
 
 def test_every_folder_is_a_package() -> None:

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from engine.constraint.closing import JsonPlace, Path
-from engine.constraint.grammar_source import GrammarSource, limits
+from engine.constraint.grammar_source import GrammarSource
 from engine.constraint.llguidance_tokens import ByteWords
-from engine.constraint.roomy import with_room
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLTokenizer
+    from llguidance import LLTokenizer
 
 MOST_STEPS = 20_000
 """Places that one search looks at (10 to 50 microseconds each)."""
@@ -81,7 +80,8 @@ class Completer:
         self._source = source
         self._text = bytearray()
         self._ahead = b""  # what the matcher has been given beyond the text
-        self._matcher = self._new_matcher()
+        self._unused = source.matcher(_byte_tokenizer())
+        self._matcher = self._unused.deep_copy()
         self._patience = MOST_STEPS
 
     def follow(self, length: int, data: bytes) -> None:
@@ -238,17 +238,10 @@ class Completer:
         return moved
 
     def _renew(self) -> None:
-        """Make a new matcher after the text: a matcher does not recover from an error."""
+        """Put a new matcher after the text: a matcher does not recover from an error."""
         self._ahead = b""
-        self._matcher = self._new_matcher()
+        self._matcher = self._unused.deep_copy()
         self._matcher.consume_tokens(list(self._text))
-
-    def _new_matcher(self) -> LLMatcher:
-        from llguidance import LLMatcher
-
-        return with_room(
-            lambda: LLMatcher(_byte_tokenizer(), self._source.text, log_level=0, limits=limits())
-        )
 
 
 def _sensible(allowed: list[int], place: JsonPlace) -> list[int]:

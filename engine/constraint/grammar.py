@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -13,19 +14,14 @@ from engine.constraint.grammar_source import (
     GrammarSource,
     json_source,
     lark_source,
-    limits,
     regex_source,
     schema_source,
 )
 from engine.constraint.llguidance_tokens import byte_tokens, llguidance_tokenizer
-from engine.constraint.roomy import with_room
 from engine.constraint.vocabulary import Mask, Vocabulary, vocabulary_of
 from engine.errors import BadSetting
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
-
-if TYPE_CHECKING:
-    from llguidance import LLMatcher
 
 
 class _Step(NamedTuple):
@@ -49,9 +45,17 @@ class GrammarFilter:
         self._tokens = llguidance_tokenizer(tokenizer, source.marks)
         self._source = source
         self._prefix_masks: dict[bytes, Mask] = {}
-        self._matcher = self._new_matcher()
-        if self._matcher.is_error():
+        self._unused = source.matcher(self._tokens)
+        if self._unused.is_error():
             raise BadSetting(self._too_complex())
+        self._restart()
+        self._first = self.mask()
+        if not (self._first.any() or self.may_end):
+            raise BadSetting(_("No text can satisfy {source}; check what it requires.", source=source.name))
+        self._unused = self._matcher.deep_copy()  # with what the first mask has made
+
+    def _restart(self) -> None:
+        self._matcher = self._unused.deep_copy()
         self._steps: list[_Step] = []
         self._pending = b""
         self._stopped = False
@@ -60,9 +64,12 @@ class GrammarFilter:
         self._completer: Completer | None = None
         self._followed = 0  # how much of the text the completer has been given
         self._mask: Mask | None = None
-        self._first = self.mask()
-        if not (self._first.any() or self.may_end):
-            raise BadSetting(_("No text can satisfy {source}; check what it requires.", source=source.name))
+
+    def copy(self) -> Self:
+        """A filter of this grammar that has accepted nothing. Nothing is compiled again."""
+        other = copy.copy(self)
+        other._restart()
+        return other
 
     @classmethod
     def json_schema(cls, tokenizer: Tokenizer, schema: str | Mapping[str, Any]) -> Self:
@@ -89,8 +96,8 @@ class GrammarFilter:
 
     def begin(self, prefix: bytes) -> None:
         """Forget everything; the reply repeats `prefix` (any bytes) first, then follows the grammar."""
-        self.rollback(len(self._steps))
-        self._pending, self._completer = prefix, None
+        self._restart()
+        self._pending = prefix
         self._mask = None if prefix else self._first
 
     def follow(self, data: bytes) -> bool:
@@ -212,14 +219,9 @@ class GrammarFilter:
         """Whether a text of the grammar begins with these bytes. Call it before anything is accepted."""
         return self._valid_bytes(data) == len(data)
 
-    def _new_matcher(self) -> LLMatcher:
-        from llguidance import LLMatcher
-
-        return with_room(lambda: LLMatcher(self._tokens, self._source.text, log_level=0, limits=limits()))
-
     def _recover(self) -> None:
         """A new matcher at the state before the error, from which a matcher does not recover."""
-        self._matcher = self._new_matcher()
+        self._matcher = self._unused.deep_copy()
         self._matcher.consume_tokens([token for step in self._steps for token in step.given])
 
     def _given_for(self, token: int) -> list[int]:

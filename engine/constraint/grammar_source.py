@@ -9,12 +9,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.constraint.least import least_bytes
 from engine.constraint.roomy import with_room
 from engine.errors import BadSetting
 from engine.words import N_, _, translate
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
 
 _MOST_CHARACTERS = 200_000
 _MOST_REFERENCES = 2_000
@@ -52,6 +55,14 @@ class GrammarSource:
     marks: frozenset[int] = frozenset()
     may_be_cut: bool = False
     least: int = 0
+
+    def matcher(self, tokens: LLTokenizer) -> LLMatcher:
+        """A matcher of these texts, compiled anew: milliseconds, where its `deep_copy` takes some
+        microseconds.
+        """
+        from llguidance import LLMatcher
+
+        return with_room(lambda: LLMatcher(tokens, self.text, log_level=0, limits=_limits()))
 
 
 def json_source() -> GrammarSource:
@@ -101,7 +112,7 @@ def lark_source(grammar: str) -> GrammarSource:
     return checked_source(name, [{"lark_grammar": f"{grammar}\n{NO_FORCING}"}])
 
 
-def limits() -> Any:
+def _limits() -> Any:
     """llguidance's limits: about 15 ms for one mask, 100 MB for one grammar; errors without its inner
     state.
     """
@@ -197,7 +208,7 @@ def checked_source(
                 most_references=most_references,
             )
         )
-    failed, messages = with_room(lambda: LLMatcher.validate_grammar_with_warnings(text, limits=limits()))
+    failed, messages = with_room(lambda: LLMatcher.validate_grammar_with_warnings(text, limits=_limits()))
     if failed:
         raise BadSetting(_sentence(name, messages[0]))
     if not marks and any(message.startswith("no tokenizer") for message in messages):

@@ -49,8 +49,7 @@ class LazyCalls:
         tokens = dict(grammar.tokens)
         self._visible = frozenset(tokens.values())
         self._trigger, self._by_marker = trigger(grammar.form, grammar.tools, tokens)
-        self._source = grammar.rest(after_marker=self._by_marker)
-        self._spare: GrammarFilter | None = GrammarFilter(tokenizer, self._source)
+        self._call = GrammarFilter(tokenizer, grammar.rest(after_marker=self._by_marker))
         self._first = _State(closing=opened.encode(), lead=not opened)
         self._text = bytearray()
         self._states = [self._first]
@@ -144,11 +143,9 @@ class LazyCalls:
         text, free = bytes(self._text[state.free :]), state.free
         for match in self._trigger.finditer(text):
             begun = text[match.end() :] if self._by_marker else text[match.start() :].lstrip()
-            call, self._spare = self._spare or GrammarFilter(self._tokenizer, self._source), None
-            call.begin(b"")
+            call = self._call.copy()
             if call.follow(begun):
                 return state._replace(call=call, taken=call.length)
-            self._spare = call
             free = state.free + match.start() + 1
         if not self._grammar.form.marker:  # it is looked for at the beginning only
             return state._replace(free=-1 if len(text) > _LONGEST_OPENING else state.free)

@@ -19,6 +19,7 @@ from engine.constraint.calls.filter import LazyCalls
 from engine.constraint.calls.grammar import MOST_CALLS, CallGrammar
 from engine.constraint.calls.schema import argument_schema
 from engine.constraint.grammar import GrammarFilter
+from engine.constraint.grammar_source import GrammarSource
 from engine.constraint.vocabulary import Mask, allows
 from engine.core import CallPiece, Tool
 from engine.errors import BadSetting
@@ -398,6 +399,18 @@ def test_after_the_only_call_the_reply_ends() -> None:
     assert filter.ended
     filter.rollback(1)
     assert not filter.ended
+
+
+def test_calls_are_compiled_once_and_each_is_taken_back_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    call, filter = written_calls(HERMES, CALLS[1:2]), lazy()
+    monkeypatch.setattr(GrammarSource, "matcher", None)
+    masks = [feed(filter, call) for _ in range(3)]
+    filter.rollback(2 * len(masks[0]))
+    again = [feed(filter, call) for _ in range(2)]
+    for mine, other in zip((*masks[1:], *again), (masks[1], masks[1], *masks[1:]), strict=True):
+        assert [None if mask is None else mask.tolist() for mask in mine] == [
+            None if mask is None else mask.tolist() for mask in other
+        ]
 
 
 def test_a_model_that_calls_without_end_is_stopped() -> None:

@@ -359,6 +359,18 @@ def test_the_prefix_of_a_healed_token() -> None:
     assert ids(one.mask()) == [4]
 
 
+def test_a_copy_has_accepted_nothing_and_goes_its_own_way() -> None:
+    one = GrammarFilter(tokenizer_of([b"a", b"b"]), regex_source("a?b|bb"))
+    one.accept(2)
+    other = one.copy()
+    assert (one.length, ids(one.mask())) == (1, [3])
+    assert (other.length, ids(other.mask())) == (0, [2, 3])
+    other.accept(3)
+    assert (ids(one.mask()), ids(other.mask()), other.may_end) == ([3], [0, 3], True)
+    assert other.completion(b"") == b""
+    assert one.completion(b"") == b"b"
+
+
 def test_a_source_can_be_used_again() -> None:
     source = regex_source("a{2}")
     for words in ([b"a"], [b"b", b"a", b"aa"]):
