@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,9 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         os.environ[name] = str(home / name.lower())
         (home / name.lower()).mkdir()
-    # the processes that tests start read the bytecode that the first one has written
-    os.environ["PYTHONPYCACHEPREFIX"] = str(home / "bytecode")
+    # this process, those that run the tests and those that tests start read the bytecode that an earlier one
+    # has written, assertions included: compiling everything anew takes each of them half a minute
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     os.environ.setdefault("INGLENOOK_CACHE", str(home / "kernels"))
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["HF_HUB_OFFLINE"] = "1"
