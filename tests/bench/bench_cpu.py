@@ -5,9 +5,11 @@
 
 By default all rows run. Each work of a row runs in its own process, which is killed after six minutes. There
 everything is interleaved, once in each repetition; figures are medians, and ratios are medians of the ratios
-of the repetitions. The rival is llama.cpp (the `bench` extra, fp16 cache); prefill also has transformers in
-float32 and bfloat16, and OpenVINO GenAI in the interpreter --openvino. A rival that is not installed is left
-out with a note. Rivals run in their own processes, which are stopped while they are not measured.
+of the repetitions. The rival is llama.cpp (the `bench` extra, fp16 cache); decode, shapes, newer and prefill
+also have ik_llama.cpp in the interpreter --ik-llama, with its weights as they are and repacked, and prefill
+transformers in float32 and bfloat16, and OpenVINO GenAI in the interpreter --openvino. A rival that is not
+installed is left out with a note. Rivals run in their own processes, which are stopped while they are not
+measured.
 
     decode       one token at a time; starter and gemma; share of the read bandwidth of the same run
     shapes       a random Llama of 1.1 billion weights, kept in --keep, as Q4_0, Q4_K_M, Q8_0, F16:
@@ -96,6 +98,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--openvino", default=sys.executable, help="the Python that has openvino-genai; default: this one"
     )
+    parser.add_argument(
+        "--ik-llama", default=sys.executable, help="the Python that has ik_llama.cpp; default: this one"
+    )
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
@@ -171,7 +176,7 @@ def main() -> None:
             asked.starter,
             asked.gemma,
             asked.keep,
-            asked.openvino,
+            {"openvino": asked.openvino, "ik_llama.cpp": asked.ik_llama},
             asked.repeat,
             asked.threads,
             asked.prompt_bits,
@@ -184,9 +189,9 @@ def main() -> None:
         asked.json.write_text(json.dumps(found), "utf-8")
         return
     arguments = [
-        "--starter", str(asked.starter), "--gemma", str(asked.gemma), "--keep", str(asked.keep), "--openvino",
-        asked.openvino, "--repeat", str(asked.repeat), "--threads", str(asked.threads), "--prompt-bits",
-        asked.prompt_bits,
+        "--starter", str(asked.starter), "--gemma", str(asked.gemma), "--keep", str(asked.keep),
+        "--openvino", asked.openvino, "--ik-llama", asked.ik_llama, "--repeat", str(asked.repeat),
+        "--threads", str(asked.threads), "--prompt-bits", asked.prompt_bits,
     ]  # fmt: skip
     found = [line for row, work in works(asked.rows) for line in run_apart(row, work, arguments)]
     judged = [line for line in found if line.get("met") is not None]

@@ -54,7 +54,9 @@ def batch(options: Options, work: str) -> Iterator[Line]:
     tokens = 32 if work not in ("starter", "gemma") else 64
     with ExitStack() as stack:
         generator = stack.enter_context(generating(options.model(work), options.threads, 2048))
-        rivals = open_rivals(stack, (LLAMA,), options.model(work), options.threads, 2048, options.openvino)
+        rivals = open_rivals(
+            stack, (LLAMA,), options.model(work), options.threads, 2048, options.interpreters
+        )
         ids = random_ids(generator.cache, 200)
         work_of: dict[str, Callable[[], float]] = {}
         for count in COUNTS:

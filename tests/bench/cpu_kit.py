@@ -47,14 +47,14 @@ SHAPES = {"Q4_0": 2, "Q4_K_M": 15, "Q8_0": 7, "F16": 1}
 
 @dataclass(frozen=True)
 class Options:
-    """The command line. `openvino` is the interpreter with OpenVINO GenAI, `prompt_bits` our setting of that
-    name.
+    """The command line. `interpreters` are the Pythons of rivals that this one lacks, `prompt_bits` is our
+    setting of that name.
     """
 
     starter: Path
     gemma: Path
     keep: Path
-    openvino: str
+    interpreters: Mapping[str, str]
     repeat: int = 5
     threads: int = 2
     prompt_bits: str = "16"

@@ -27,10 +27,14 @@ from tests.bench.cpu_kit import (
 from tests.tools.rivals import open_rivals
 
 LLAMA = "llama.cpp"
+IK = ("ik_llama.cpp", "ik_llama.cpp repacked")
 DEPTH = 4096
 DECODE_BARS = {"starter": 2.2, "gemma": 1.8, **dict.fromkeys(NEWER, 1.5)}
+SHAPE_PREFILL_BARS = {LLAMA: 1.5, **dict.fromkeys(IK, 1.1)}
 DEPTH_BARS = {"starter": 4.0, "gemma": 1.8}
-PREFILL_RIVALS = (LLAMA, "transformers float32", "transformers bfloat16", "openvino", "openvino float32")
+PREFILL_RIVALS = (
+    LLAMA, *IK, "transformers float32", "transformers bfloat16", "openvino", "openvino float32",
+)  # fmt: skip
 
 
 def decode(options: Options, work: str) -> Iterator[Line]:
@@ -41,7 +45,9 @@ def decode(options: Options, work: str) -> Iterator[Line]:
         ours, cache = stack.enter_context(opened(options.model(work), options.threads, 1024))
         runners: list[Runner] = [
             ours,
-            *open_rivals(stack, (LLAMA,), options.model(work), options.threads, 1024, options.openvino),
+            *open_rivals(
+                stack, (LLAMA, *IK), options.model(work), options.threads, 1024, options.interpreters
+            ),
         ]
         ids = random_ids(cache, 1024)
         warm(runners, ids)
@@ -73,6 +79,12 @@ def decode(options: Options, work: str) -> Iterator[Line]:
                 share(times[LLAMA], count, cache, times[BANDWIDTH]),
                 "%",
             )
+        for name in IK:
+            if name in times:
+                yield Line(
+                    row, work, ours_rate, "tok/s", ratio(times[name], times[ours.name]), rival=name,
+                    theirs=count / median(times[name]),
+                )  # fmt: skip
         if work != "gemma":
             bar = 0.7 if work == "starter" else 0.85 if work in NEWER else 0.9
             yield Line(
@@ -93,11 +105,12 @@ def decode(options: Options, work: str) -> Iterator[Line]:
 def _shape_prefill(options: Options, work: str, runners: list[Runner], ids: list[int]) -> Iterator[Line]:
     times = in_turn(timed(runners, ids[:512], 0, one_by_one=False), min(options.repeat, 3))
     ours, row = times[runners[0].name], "newer" if work in NEWER else "shapes"
-    if LLAMA in times:
-        yield Line(
-            row, f"{work} prefill 512", 512 / median(ours), "tok/s", ratio(times[LLAMA], ours), bar=1.5,
-            rival=LLAMA, theirs=512 / median(times[LLAMA]),
-        )  # fmt: skip
+    for name, bar in SHAPE_PREFILL_BARS.items():
+        if name in times:
+            yield Line(
+                row, f"{work} prefill 512", 512 / median(ours), "tok/s", ratio(times[name], ours), bar=bar,
+                rival=name, theirs=512 / median(times[name]),
+            )  # fmt: skip
 
 
 def depth(options: Options, work: str) -> Iterator[Line]:
@@ -129,7 +142,7 @@ def depth(options: Options, work: str) -> Iterator[Line]:
             return
         runners: list[Runner] = [
             ours,
-            *open_rivals(stack, (LLAMA,), path, options.threads, DEPTH + 2 * count, options.openvino),
+            *open_rivals(stack, (LLAMA,), path, options.threads, DEPTH + 2 * count, options.interpreters),
         ]
         warm(runners, ids)
         in_turn(timed(runners, ids[:DEPTH], 0, one_by_one=False), 1)
@@ -181,7 +194,7 @@ def prefill(options: Options, work: str) -> Iterator[Line]:
         )
         runners: list[Runner] = [
             ours,
-            *open_rivals(stack, PREFILL_RIVALS, path, options.threads, 2304, options.openvino),
+            *open_rivals(stack, PREFILL_RIVALS, path, options.threads, 2304, options.interpreters),
         ]
         ids = random_ids(cache, 2304)
         warm(runners, ids)

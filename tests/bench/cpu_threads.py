@@ -54,7 +54,7 @@ def neighbour(options: Options, work: str) -> Iterator[Line]:
     with ExitStack() as stack:
         several, cache = stack.enter_context(opened(path, threads, 256))
         one, _ = stack.enter_context(opened(path, 1, 256))
-        rivals = open_rivals(stack, (LLAMA,), path, threads, 256, options.openvino)
+        rivals = open_rivals(stack, (LLAMA,), path, threads, 256, options.interpreters)
         ids = random_ids(cache, 256)
         warm([several, one, *rivals], ids)
         several.run(ids[:count], 0, one_by_one=True)
@@ -94,7 +94,7 @@ def verify(options: Options, work: str) -> Iterator[Line]:
     path, start = options.model(work), 64
     with ExitStack() as stack:
         ours, cache = stack.enter_context(opened(path, options.threads, 512))
-        rivals = open_rivals(stack, (LLAMA,), path, options.threads, 512, options.openvino)
+        rivals = open_rivals(stack, (LLAMA,), path, options.threads, 512, options.interpreters)
         ids = random_ids(cache, 512)
         runners: list[Runner] = [ours, *rivals]
         warm(runners, ids)
@@ -175,7 +175,7 @@ def thread(options: Options, work: str) -> Iterator[Line]:
     path, count = options.model(work), 16 if work in SHAPES else 48
     with ExitStack() as stack:
         ours, cache = stack.enter_context(opened(path, 1, 256))
-        runners: list[Runner] = [ours, *open_rivals(stack, (LLAMA,), path, 1, 256, options.openvino)]
+        runners: list[Runner] = [ours, *open_rivals(stack, (LLAMA,), path, 1, 256, options.interpreters)]
         ids = random_ids(cache, 256)
         warm(runners, ids)
         times = in_turn(with_bandwidth(timed(runners, ids[:count], 0, one_by_one=True), 1), options.repeat)

@@ -118,8 +118,12 @@ def test_a_rival_that_is_not_installed_or_cannot_read_is_said(
     path = tmp_path / "nothing.gguf"
     path.write_bytes(b"GGUF")
     with ExitStack() as stack:
-        assert open_rivals(stack, ("openvino", "llama.cpp"), path, 1, 64, sys.executable) == []
+        kinds = ("openvino", "llama.cpp", "ik_llama.cpp repacked")
+        assert open_rivals(stack, kinds, path, 1, 64, {"openvino": sys.executable}) == []
+        with pytest.raises(FileNotFoundError, match="no such Python"):
+            open_rivals(stack, kinds[2:], path, 1, 64, {"ik_llama.cpp": "no such Python"})
     said = capsys.readouterr().out
+    assert "ik_llama.cpp repacked is left out for nothing.gguf: " in said
     assert "openvino is left out for nothing.gguf: " in said
     assert "llama.cpp is left out for nothing.gguf: " in said
 
@@ -164,7 +168,7 @@ def test_a_row_measures_us_without_rivals(tmp_path: Path, monkeypatch: pytest.Mo
     for module in (cpu_speed, cpu_threads):
         monkeypatch.setattr(module, "open_rivals", lambda *_: [])
     path = write_gguf(tmp_path / "m.gguf", TINY.but(context_length=1024))
-    options = Options(path, path, tmp_path, sys.executable, repeat=1, threads=2)
+    options = Options(path, path, tmp_path, {}, repeat=1, threads=2)
     measure, work = (host, "starter greedy") if row == "host" else (bench_cpu.ROWS[row][0], "starter")
     lines = list(measure(options, work))
     assert lines or row == "thread"  # whose only figure for a small model is the ratio to llama.cpp

@@ -5,13 +5,14 @@
 Started by `tests.tools.rivals`. Each line in is a JSON object {"ids", "start", "one_by_one"}, or {"ids",
 "sequences"} for the same ids one by one in so many sequences at once; each line out is {"seconds"}. The first
 line out is {"name", "version"}, or {"error"} with what is missing. Only the rival's packages are imported, so
-that OpenVINO may be installed in another virtual environment. With `start` tokens in the cache, `ids` are run
-after them, all at once (prefill) or one by one (decode), and nothing is sampled but a greedy token where the
-rival cannot do less.
+that each may be in a virtual environment of its own. With `start` tokens in the cache, `ids` are run after
+them, all at once (prefill) or one by one (decode), and nothing is sampled but a greedy token where the rival
+cannot do less.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -164,6 +165,52 @@ class BatchedLlamaCpp:
         return time.perf_counter() - begun
 
 
+class IkLlamaCpp:
+    """ik_llama.cpp's low-level API with an fp16 cache; `repacked` interleaves the rows of the weights while
+    they are loaded. Its package keeps flash attention off without AVX-VNNI, where an assertion fails.
+    """
+
+    def __init__(self, path: Path, threads: int, context: int, repacked: bool) -> None:
+        package, api = (
+            importlib.import_module(name) for name in ("ik_llama_cpp", "ik_llama_cpp._ctypes_api")
+        )
+        llama = importlib.import_module("ik_llama_cpp.llama")
+        self.name = "ik_llama.cpp" + (" repacked" if repacked else "")
+        self.version, self._api = str(package.__version__), api
+        api.llama_backend_init()
+        model = api.llama_model_default_params()
+        model.n_gpu_layers, model.repack_tensors = 0, repacked
+        self._model = api.llama_model_load_from_file(str(path).encode(), model)
+        if not self._model:
+            raise RuntimeError(f"ik_llama.cpp cannot load {path.name}")
+        params = api.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = context, CHUNK, CHUNK
+        params.n_threads = params.n_threads_batch = threads
+        params.flash_attn = llama._cpu_has_avx_vnni()
+        self._context = api.llama_init_from_model(self._model, params)
+        self._batch = api.llama_batch_init(CHUNK, 0, 1)
+        self._remove = ctypes.CDLL(str(Path(package.__file__).parent / "lib" / "libllama.so"))
+        self._remove.llama_kv_cache_seq_rm.argtypes = [ctypes.c_void_p, *[ctypes.c_int32] * 3]
+
+    def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
+        """See `Engine.run`."""
+        api, batch = self._api, self._batch
+        self._remove.llama_kv_cache_seq_rm(self._context, 0, start, -1)
+        step = 1 if one_by_one else CHUNK
+        begun = time.perf_counter()
+        for at in range(0, len(ids), step):
+            piece = ids[at : at + step]
+            batch.n_tokens = len(piece)
+            for row, token in enumerate(piece):
+                batch.token[row], batch.pos[row] = token, start + at + row
+                batch.n_seq_id[row], batch.seq_id[row][0] = 1, 0
+                batch.logits[row] = row + 1 == len(piece)
+            if api.llama_decode(self._context, batch):
+                raise RuntimeError("ik_llama.cpp could not run a batch")
+            api.llama_get_logits_ith(self._context, len(piece) - 1)  # waits for the result
+        return time.perf_counter() - begun
+
+
 def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
     """The rival of this kind. Raises what its package raises, or `RuntimeError` for llama.cpp, if it is not
     available.
@@ -181,6 +228,8 @@ def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
         return BatchedLlamaCpp(path, threads, context)
     if kind.startswith("openvino"):
         return OpenVino(path, threads, kind == "openvino float32")
+    if kind.startswith("ik_llama.cpp"):
+        return IkLlamaCpp(path, threads, context, kind.endswith(" repacked"))
     return Transformers(path, threads, kind.removeprefix("transformers "))
 
 

@@ -2,7 +2,7 @@
 measured.
 
 So the threads of a rival cannot spin while we are measured, and one that never answers is killed after
-`LIMIT_SECONDS`. OpenVINO GenAI may be in another virtual environment, whose interpreter is given.
+`LIMIT_SECONDS`. A rival may be in another virtual environment, whose interpreter is given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ KINDS = (
     "transformers bfloat16",
     "openvino",
     "openvino float32",
+    "ik_llama.cpp",
+    "ik_llama.cpp repacked",
 )
 
 
@@ -109,17 +111,21 @@ class Rival:
 
 
 def open_rivals(
-    stack: ExitStack, kinds: Sequence[str], path: Path, threads: int, context: int, openvino: str
+    stack: ExitStack,
+    kinds: Sequence[str],
+    path: Path,
+    threads: int,
+    context: int,
+    interpreters: Mapping[str, str],
 ) -> list[Rival]:
-    """The available ones of `kinds`, closed with the stack; a line is printed for each other. `openvino` is
-    its interpreter.
+    """The available ones of `kinds`, closed with the stack; a line is printed for each other. `interpreters`
+    are the Pythons of those that are not in this one, by the first word of the kind.
     """
     found = []
     for kind in kinds:
         try:
-            rival = Rival(
-                kind, path, threads, context, openvino if kind.startswith("openvino") else sys.executable
-            )
+            python = interpreters.get(kind.partition(" ")[0], sys.executable)
+            rival = Rival(kind, path, threads, context, python)
         except RivalFailed as error:
             print(f"    {error}", flush=True)
             continue
