@@ -22,6 +22,7 @@ from filelock import FileLock
 from pytestqt.qtbot import QtBot
 
 from tests.guards import Network, environ_kept, nothing_left_over, search_garbage_here, watch_threads
+from tests.kept_kernels import keep_kernels, kernels_name, take_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 WAIT_MS = 30_000
@@ -39,11 +40,14 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("inglenook")
 _numbers = itertools.count()
 _home: tempfile.TemporaryDirectory[str]
+_kept: Path | None = None
+"""Where the process that shares the tests out, or the only one, keeps compiled kernels for later runs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before any import of the program: a temporary home, and one kernel cache for the whole run."""
-    global _home
+    global _home, _kept
+    caches = platformdirs.user_cache_path("inglenook-tests", appauthor=False)
     os.environ[_HANDED_ON] = json.dumps(_REAL_ENVIRON)
     _home = tempfile.TemporaryDirectory(prefix="inglenook-tests-", ignore_cleanup_errors=True)
     home = Path(_home.name)
@@ -61,7 +65,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # has written, assertions included: compiling everything anew takes each of them half a minute
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    os.environ.setdefault("INGLENOOK_CACHE", str(home / "kernels"))
+    if "INGLENOOK_CACHE" not in os.environ:
+        os.environ["INGLENOOK_CACHE"] = str(home / "kernels")
+        _kept = caches / "kernels" / kernels_name(ROOT)
+        take_kernels(_kept, home / "kernels")
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["LC_ALL"], os.environ["LANGUAGE"] = "C.UTF-8", "en"  # the program speaks the system's language
@@ -82,7 +89,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the temporary home."""
+    """Keep the compiled kernels, and remove the temporary home."""
+    if _kept is not None:
+        keep_kernels(Path(_home.name) / "kernels", _kept)
     _home.cleanup()
 
 
