@@ -167,6 +167,8 @@ class TensorNames:
     gate_last: bool = False
     """Whether the gate is the second half of `gate_up` instead of the first."""
     router: str = ""
+    router_transposed: bool = False
+    """Whether it is (E, X) instead of (X, E)."""
     expert_gate: str = ""
     expert_up: str = ""
     expert_down: str = ""
@@ -177,8 +179,8 @@ class TensorNames:
     """
     correction: str = ""
     """The full name of the bias that counts for the choice of experts alone."""
-    correction_row: bool = False
-    """Whether it is (1, X) instead of (X,)."""
+    correction_rows: int = 0
+    """The rows of which it is the first, where it is a table instead of (X,)."""
     shared_router: str = ""
     shared_gate: str = ""
     shared_up: str = ""

@@ -14,6 +14,8 @@ def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
     found = []
     if checkpoint.format != "gguf":
         whole = checkpoint.metadata["config"]
+        if isinstance(thinker := whole.get("thinker_config"), dict):  # Qwen's Omni
+            whole = thinker
         sees, hears = (any(isinstance(whole.get(key), dict) for key in keys) for keys in (_EYES, _EARS))
         if sees and hears:
             found.append(_("The model also takes pictures and sounds, but only its text model runs here."))

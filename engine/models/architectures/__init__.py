@@ -13,6 +13,7 @@ from engine.models.architecture import Architecture
 from engine.models.architectures.afmoe import TRINITY
 from engine.models.architectures.apertus import APERTUS
 from engine.models.architectures.arcee import ARCEE
+from engine.models.architectures.aria import ARIA
 from engine.models.architectures.baichuan import BAICHUAN
 from engine.models.architectures.bailing import BAILING, BAILING_2
 from engine.models.architectures.bert import BERT, JINA_BERT_2, ROBERTA
@@ -24,7 +25,7 @@ from engine.models.architectures.cwm import CWM
 from engine.models.architectures.dbrx import DBRX
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
 from engine.models.architectures.deepseek_1 import DEEPSEEK_1
-from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE
+from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE, ERNIE_4_5_PICTURED
 from engine.models.architectures.exaone import EXAONE_3
 from engine.models.architectures.exaone4 import EXAONE_4
 from engine.models.architectures.exaone_moe import EXAONE_MIXTURE
@@ -74,7 +75,7 @@ from engine.models.architectures.olmo_hybrid import OLMO_HYBRID
 from engine.models.architectures.olmoe import FLEX_OLMO, OLMOE
 from engine.models.architectures.opt import BIO_GPT, OPT, XGLM
 from engine.models.architectures.orion import ORION, XVERSE
-from engine.models.architectures.phi import PHI, PHI_2
+from engine.models.architectures.phi import PHI, PHI_2, PHI_4_MULTIMODAL
 from engine.models.architectures.phimoe import PHI_MIXTURE
 from engine.models.architectures.qwen import MELLUM, QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
 from engine.models.architectures.qwen1 import QWEN
@@ -102,6 +103,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     TRINITY, LFM3, SOLAR_OPEN, HUNYUAN_3, GRANITE_SLIDING, HYPER_CLOVA, VAULT_GEMMA, YOUTU, MELLUM,
     FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID, NEMOTRON_NAS, RWKV_7, ARWKV_7, SMALL_THINKER,
     GPT_NEO, CODEGEN, BIO_GPT, XGLM, PERSIMMON, NANOCHAT, DEEPSEEK_1, COHERE_2_MIXTURE, DBRX,
-    REFACT,
+    REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING,
 )  # fmt: skip

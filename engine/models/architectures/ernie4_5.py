@@ -1,4 +1,6 @@
-"""ERNIE 4.5: Llama with interleaved rope; dense, or with experts and shared ones after dense first layers."""
+"""ERNIE 4.5: Llama with interleaved rope; dense, or with experts and shared ones after dense first layers;
+the text model of ERNIE 4.5 VL, whose experts for pictures are left out.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,18 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder
+from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, SHARING
 from engine.tensors import RawTensor
 
 MIXTURE_NAMES = replace(
-    SHARING, correction="mlp.moe_statics.e_score_correction_bias", correction_row=True
+    SHARING, correction="mlp.moe_statics.e_score_correction_bias", correction_rows=1
+)  # fmt: skip
+PICTURED_NAMES = replace(MIXTURE_NAMES, correction_rows=2, router_transposed=True)
+_OF_TEXT_FIRST = (
+    "moe_intermediate_size", "moe_num_experts", "moe_layer_start_index", "moe_layer_end_index",
 )  # fmt: skip
 
 
@@ -62,6 +68,22 @@ def from_hf_mixture(keys: Keys) -> ModelConfig:
     return ModelConfig(**shape, head_bias=bias, experts=experts)
 
 
+def from_hf_pictured(keys: Keys) -> ModelConfig:
+    """The text model of `Ernie4_5_VLMoeForConditionalGeneration`. Of two numbers the first is about text."""
+    keys = keys.inner("text_config")
+    for name in _OF_TEXT_FIRST:
+        if isinstance(keys.raw(name), list) and (both := keys.integers(name, -1, 1 << 22)):
+            keys = keys.replaced(name, both[0])
+    keys = keys.over({"vocab_size": 103424, "hidden_size": 2560, "intermediate_size": 12288})
+    config = from_hf_mixture(keys.over({"num_hidden_layers": 28, "num_attention_heads": 20}))
+    kinds = hf_layer_types(keys, config.layers, ("dense", "sparse"), "mlp_layer_types")
+    experts = config.experts
+    if kinds is not None and experts is not None:
+        sparse = frozenset(layer for layer, kind in enumerate(kinds) if kind == "sparse")
+        experts = replace(experts, layers=sparse) if sparse else None
+    return replace(config, head_bias=False, experts=experts)
+
+
 def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`ernie4_5-moe`."""
     shape = gguf_decoder(keys, tensors, "ernie4_5-moe", interleaved=True, handled=GGUF_EXPERT_KEYS)
@@ -77,3 +99,7 @@ ERNIE_4_5 = Architecture(("ernie4_5",), ("Ernie4_5ForCausalLM",), from_hf, from_
 ERNIE_4_5_MIXTURE = Architecture(
     ("ernie4_5-moe",), ("Ernie4_5_MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF
 )
+ERNIE_4_5_PICTURED = Architecture(
+    (), ("Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VL_MoeForConditionalGeneration"),
+    from_hf_pictured, None, PICTURED_NAMES, None,
+)  # fmt: skip

@@ -1,5 +1,5 @@
-"""Gemma 4, text only: dense, with a second embedding for every layer (E2B, E4B), and with experts beside a
-plain feed-forward part (26B-A4B).
+"""Gemma 4, text only: dense, with a second embedding for every layer (E2B, E4B), with experts beside a
+plain feed-forward part (26B-A4B), and dense without one in a class of its own (12B).
 
 Norms do not add 1 to their weights, attention is not scaled, values are normed. Layers without a window have
 heads of their own, whose values may be their keys, and rotate a part of each head. The last layers may share
@@ -60,10 +60,12 @@ _DEFAULTS = {
     "vocab_size_per_layer_input": 262144, "hidden_size_per_layer_input": 256,
 }  # fmt: skip
 """The defaults of transformers' class, for keys that config.json leaves out."""
+_UNIFIED_DEFAULTS = _DEFAULTS | {"max_position_embeddings": 262144, "sliding_window": 1024}
 _ROPE = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
 }
+_UNIFIED = ("Gemma4UnifiedForCausalLM", "Gemma4UnifiedForConditionalGeneration")
 _MOST_WIDTH = 1 << 20
 SHARED: dict[str, Any] = {
     "activation": "gelu_tanh", "mlp_bias": False, "placement": "both", "qk_norm": "head", "value_norm": True,
@@ -73,8 +75,12 @@ SHARED: dict[str, Any] = {
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`Gemma4ForCausalLM`, and the text model of `Gemma4ForConditionalGeneration`."""
-    keys = keys.inner("text_config").over(_DEFAULTS)
+    """`Gemma4ForCausalLM`, `Gemma4UnifiedForCausalLM` and the text models of those with pictures."""
+    unified = keys.source["architectures"][0] in _UNIFIED
+    keys = keys.inner("text_config")
+    if unified:
+        keys = keys.without("enable_moe_block").replaced("hidden_size_per_layer_input", 0)
+    keys = keys.over(_UNIFIED_DEFAULTS if unified else _DEFAULTS)
     if keys.raw("rope_parameters") is None:
         keys = keys.replaced("rope_parameters", _ROPE)
     shape = hf_shape(keys)
@@ -142,9 +148,11 @@ def _hf_heads(keys: Keys, layers: int, full: frozenset[int]) -> tuple[tuple[int,
     if keys.flag("attention_k_eq_v", False) and keys.raw("num_global_key_value_heads") is not None:
         own["num_key_value_heads"] = keys.integer("num_global_key_value_heads", 1, 1 << 14)
     table, found = keys.table("per_layer_config"), list[tuple[int, int]]()
+    # transformers pads the numbers of layers with zeros, to one width.
+    entries = {} if table is None else {int(name): name for name in table.source if name.isdecimal()}
     for layer in range(layers):
         change: Mapping[str, Any] = own if table is None and layer in full else {}
-        if table is not None and (entry := table.table(str(layer))) is not None:
+        if table is not None and (entry := table.table(entries.get(layer, ""))) is not None:
             change = {name: entry.integer(name, 1, 1 << 14, value) for name, value in usual.items()}
         made = usual | dict(change)
         found.append((made["num_key_value_heads"], made["head_dim"]))
@@ -246,6 +254,6 @@ def gguf_local_rope(keys: Keys, head_dim: int) -> RopeConfig:
 
 
 GEMMA_4 = Architecture(
-    ("gemma4",), ("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"), from_hf, from_gguf, HF_NAMES,
-    GGUF_NAMES, prefixes=PREFIXES,
+    ("gemma4",), ("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", *_UNIFIED), from_hf, from_gguf,
+    HF_NAMES, GGUF_NAMES, prefixes=PREFIXES,
 )  # fmt: skip

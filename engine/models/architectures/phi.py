@@ -12,7 +12,7 @@ from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_windows
 from engine.models.headers.keys import Keys
-from engine.models.names import GGUF, HF
+from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 
 HF_NAMES_2 = replace(
@@ -27,6 +27,11 @@ _QUIRKS_2: dict[str, Any] = {
 _DEFAULTS_2 = {
     "vocab_size": 51200, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 24,
     "num_attention_heads": 32,
+}  # fmt: skip
+_DEFAULTS_MULTIMODAL = {
+    "vocab_size": 200064, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+    "sliding_window": None,
 }  # fmt: skip
 
 
@@ -52,6 +57,19 @@ def from_hf(keys: Keys) -> ModelConfig:
     return ModelConfig(**shape, windows=hf_windows(keys, shape["layers"]))
 
 
+def from_hf_multimodal(keys: Keys) -> ModelConfig:
+    """`Phi4MultimodalForCausalLM`, and `Phi4MMForCausalLM` of the makers' folder."""
+    return from_hf(keys.over(_DEFAULTS_MULTIMODAL))
+
+
+def _base_layers(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The makers' folder has the matrices beside the adapters for pictures and sounds, which are left out."""
+    if f"{names.layer.format(0)}{names.output}.base_layer.weight" not in tensors:
+        return names
+    changed = ("query_key_value", "output", "gate_up", "down")
+    return replace(names, **{name: getattr(names, name) + ".base_layer" for name in changed})
+
+
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`phi3`."""
     shape = gguf_decoder(keys, tensors, "phi3")
@@ -60,3 +78,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 PHI_2 = Architecture(("phi2",), ("PhiForCausalLM",), from_hf_2, from_gguf_2, HF_NAMES_2, GGUF)
 PHI = Architecture(("phi3",), ("Phi3ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES)
+PHI_4_MULTIMODAL = Architecture(
+    (), ("Phi4MultimodalForCausalLM", "Phi4MMForCausalLM"), from_hf_multimodal, None, HF_NAMES, None,
+    adapt=_base_layers,
+)  # fmt: skip

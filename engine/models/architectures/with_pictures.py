@@ -18,44 +18,93 @@ from engine.tensors import RawTensor
 from engine.words import _
 
 TEXT_MODELS = {
-    "cohere2": "Cohere2ForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM",
-    "gemma2": "Gemma2ForCausalLM", "glm4v_moe_text": "Glm4MoeForCausalLM", "glm4v_text": "Glm4ForCausalLM",
-    "gpt_oss": "GptOssForCausalLM", "granite": "GraniteForCausalLM",
-    "granite_docling_text": "GraniteForCausalLM", "lfm2": "Lfm2ForCausalLM",
-    "lfm2_moe": "Lfm2MoeForCausalLM", "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
-    "phi3": "Phi3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen2_5_vl_text": "Qwen2ForCausalLM",
-    "qwen2_vl_text": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
-    "qwen3_vl_moe_text": "Qwen3MoeForCausalLM", "qwen3_vl_text": "Qwen3ForCausalLM",
-    "smollm3": "SmolLM3ForCausalLM",
+    "aria_text": "AriaTextForCausalLM", "cohere2": "Cohere2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM", "emu3_text_model": "LlamaForCausalLM",
+    "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM",
+    "glm4v_moe_text": "Glm4MoeForCausalLM", "glm4v_text": "Glm4ForCausalLM",
+    "glm_ocr_text": "Glm4ForCausalLM", "gpt_oss": "GptOssForCausalLM", "granite": "GraniteForCausalLM",
+    "granite4_vision_text": "GraniteForCausalLM", "granite_docling_text": "GraniteForCausalLM",
+    "hunyuan_vl_text": "HunYuanDenseV1ForCausalLM", "hyperclovax": "HyperCLOVAXForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM", "lfm2": "Lfm2ForCausalLM", "lfm2_moe": "Lfm2MoeForCausalLM",
+    "lfm3": "Lfm3ForCausalLM", "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
+    "nemotron_h": "NemotronHForCausalLM", "paddleocr_vl_text": "Ernie4_5ForCausalLM",
+    "phi3": "Phi3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen2_5_omni_text": "Qwen2ForCausalLM",
+    "qwen2_5_vl_text": "Qwen2ForCausalLM", "qwen2_vl_text": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
+    "qwen3_omni_moe_text": "Qwen3MoeForCausalLM", "qwen3_vl_moe_text": "Qwen3MoeForCausalLM",
+    "qwen3_vl_text": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM",
 }  # fmt: skip
 """The `model_type` of a text model -> the class that runs it alone."""
 WITH_PICTURES = {
+    "AriaForConditionalGeneration": "aria_text", "AudioFlamingo3ForConditionalGeneration": "qwen2",
     "AyaVisionForConditionalGeneration": "cohere2", "Cohere2VisionForConditionalGeneration": "cohere2",
+    "DeepseekVLForConditionalGeneration": "llama", "DeepseekVLHybridForConditionalGeneration": "llama",
+    "Emu3ForConditionalGeneration": "emu3_text_model",
     "Exaone4_5_ForConditionalGeneration": "exaone4", "FastVlmForConditionalGeneration": "qwen2",
     "Glm46VForConditionalGeneration": "glm4v_text", "Glm4vForConditionalGeneration": "glm4v_text",
-    "Glm4vMoeForConditionalGeneration": "glm4v_moe_text", "Idefics2ForConditionalGeneration": "mistral",
+    "Glm4vMoeForConditionalGeneration": "glm4v_moe_text", "GlmAsrForConditionalGeneration": "llama",
+    "GlmOcrForConditionalGeneration": "glm_ocr_text", "GotOcr2ForConditionalGeneration": "qwen2",
+    "Granite4VisionForConditionalGeneration": "granite4_vision_text",
     "GraniteDoclingForConditionalGeneration": "granite_docling_text",
-    "Idefics3ForConditionalGeneration": "llama", "InternVLChatModel": "qwen2",
-    "InternVLForConditionalGeneration": "qwen2", "Lfm2VlForConditionalGeneration": "lfm2",
+    "HunYuanVLForConditionalGeneration": "hunyuan_vl_text",
+    "HyperCLOVAXVisionV2ForConditionalGeneration": "hyperclovax",
+    "Idefics2ForConditionalGeneration": "mistral", "Idefics3ForConditionalGeneration": "llama",
+    "InternVLChatModel": "qwen2", "InternVLForConditionalGeneration": "qwen2",
+    "JanusForConditionalGeneration": "llama", "KimiK25ForConditionalGeneration": "deepseek_v3",
+    "KimiVLForConditionalGeneration": "deepseek_v3", "Kimi_K25ForConditionalGeneration": "deepseek_v3",
+    "Lfm2VlForConditionalGeneration": "lfm2", "Lfm3VlForConditionalGeneration": "lfm3",
     "LightOnOcrForConditionalGeneration": "qwen3", "LlavaForConditionalGeneration": "llama",
     "LlavaNextForConditionalGeneration": "llama", "LlavaNextVideoForConditionalGeneration": "llama",
-    "LlavaOnevisionForConditionalGeneration": "qwen2", "Ovis2ForConditionalGeneration": "qwen2",
+    "LlavaOnevisionForConditionalGeneration": "qwen2", "MiniCPMOcrForConditionalGeneration": "qwen3_5_text",
+    "MiniCPMV4_6ForConditionalGeneration": "qwen3_5_text",
+    "MiniCPMV4_7ForConditionalGeneration": "qwen3_5_text",
+    "MusicFlamingoForConditionalGeneration": "qwen2", "NemotronH_Nano_VL_V2": "nemotron_h",
+    "NemotronH_Omni_Reasoning_V3": "nemotron_h", "Ovis2ForConditionalGeneration": "qwen2",
+    "PaddleOCRVLForConditionalGeneration": "paddleocr_vl_text",
+    "PerceptionLMForConditionalGeneration": "llama", "QianfanOCRForConditionalGeneration": "qwen3",
     "Qwen2AudioForConditionalGeneration": "qwen2", "Qwen2VLForConditionalGeneration": "qwen2_vl_text",
+    "Qwen2_5OmniForConditionalGeneration": "qwen2_5_omni_text", "Qwen2_5OmniModel": "qwen2_5_omni_text",
+    "Qwen2_5OmniThinkerForConditionalGeneration": "qwen2_5_omni_text",
     "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl_text",
+    "Qwen3ASRForConditionalGeneration": "qwen3",
+    "Qwen3OmniMoeForConditionalGeneration": "qwen3_omni_moe_text",
+    "Qwen3OmniMoeThinkerForConditionalGeneration": "qwen3_omni_moe_text",
     "Qwen3VLForConditionalGeneration": "qwen3_vl_text",
     "Qwen3VLMoeForConditionalGeneration": "qwen3_vl_moe_text",
     "SmolVLMForConditionalGeneration": "llama", "VideoLlama3ForConditionalGeneration": "qwen2",
-    "VipLlavaForConditionalGeneration": "llama", "VoxtralForConditionalGeneration": "llama",
+    "VideoLlavaForConditionalGeneration": "llama", "VipLlavaForConditionalGeneration": "llama",
+    "VoxtralForConditionalGeneration": "llama",
 }  # fmt: skip
 """The class of the whole -> the `model_type` of its text model where config.json does not say."""
 _TIED = {
     "AyaVisionForConditionalGeneration", "Cohere2VisionForConditionalGeneration",
-    "GraniteDoclingForConditionalGeneration",
-    "InternVLForConditionalGeneration", "Lfm2VlForConditionalGeneration",
+    "GotOcr2ForConditionalGeneration", "GraniteDoclingForConditionalGeneration",
+    "HunYuanVLForConditionalGeneration", "InternVLForConditionalGeneration",
+    "Lfm2VlForConditionalGeneration", "Lfm3VlForConditionalGeneration",
     "LightOnOcrForConditionalGeneration", "Ovis2ForConditionalGeneration",
+    "PaddleOCRVLForConditionalGeneration", "Qwen3ASRForConditionalGeneration",
 }  # fmt: skip
 """Those whose tables are tied where config.json does not say."""
+_TIED_ALONE = ("qwen2_5_omni_text", "qwen3_vl_moe_text")
+"""Text models that say true where it does not hold for the whole."""
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "GlmAsrForConditionalGeneration": {
+        "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "max_position_embeddings": 8192,
+    },
+    "VoxtralForConditionalGeneration": {
+        "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 1e8,
+        "max_position_embeddings": 131072,
+    },
+    "aria_text": {"vocab_size": 32000},
+    "emu3_text_model": {
+        "vocab_size": 184622, "intermediate_size": 14336, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+        "rope_theta": 1e6, "max_position_embeddings": 9216,
+    },
+    "glm4v_moe_text": {"attention_bias": True, "max_position_embeddings": 65536},
+    "glm4v_text": {"rms_norm_eps": 1e-5, "max_position_embeddings": 32768},
+    "glm_ocr_text": {
+        "attention_bias": False, "rms_norm_eps": 1e-5, "num_key_value_heads": 8, "partial_rotary_factor": 1.0,
+    },
     "granite_docling_text": {
         "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "embedding_multiplier": 12.0, "logits_scaling": 4.0,
         "residual_multiplier": 0.263, "attention_multiplier": 0.015625, "max_position_embeddings": 32768,
@@ -63,16 +112,30 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama": {"intermediate_size": 11008, "vocab_size": 32000},
     "mistral": {"intermediate_size": 14336, "vocab_size": 32000},
     "qwen2": {"intermediate_size": 22016, "vocab_size": 151936},
+    "qwen2_5_omni_text": {"num_key_value_heads": 4, "rope_theta": 1e6},
+    "qwen2_5_vl_text": {"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6},
+    "qwen2_vl_text": {"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6},
     "qwen3": {"intermediate_size": 22016, "vocab_size": 151936},
-    "qwen3_vl_moe_text": {"norm_topk_prob": True},
+    "qwen3_omni_moe_text": {"norm_topk_prob": True, "rope_theta": 1e6},
+    "qwen3_vl_moe_text": {
+        "norm_topk_prob": True, "num_key_value_heads": 16, "num_experts_per_tok": 4,
+        "moe_intermediate_size": 1408, "max_position_embeddings": 128000, "rope_theta": 5e5,
+    },
+    "qwen3_vl_text": {"max_position_embeddings": 128000, "rope_theta": 5e5},
 }  # fmt: skip
-"""What folders leave out because it is the class's default, where that of the text model alone is another or
-it has none.
+"""What folders leave out because it is the default of a class, or of all with a text model of this kind,
+where that of the text model alone is another or it has none.
 """
 _COMMON = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
 _OF_THE_WHOLE = ("_name_or_path", "torch_dtype", "dtype", "quantization_config")
+_THINKER = "thinker_config"
+"""The part of Qwen's models that also speak which writes text."""
 _PARTS = ("text_config", "llm_config")
-_PREFIXES = ("", "language_model.", "-model.language_model.", "-model.text_model.", "-")
+_PREFIXES = (
+    "", "language_model.", "-model.language_model.", "-model.text_model.", "text_model.",
+    "thinker.",
+    "-thinker.model.language_model.", "-",
+)  # fmt: skip
 
 
 def text_architecture(
@@ -82,7 +145,7 @@ def text_architecture(
 
     Raises `UnsupportedModel` for an unknown text model, and `BadCheckpoint`.
     """
-    keys = Keys(config, "config.json")
+    keys = Keys(config, "config.json").inner(_THINKER)
     inner = text_keys(keys)
     kind = inner.text("model_type", WITH_PICTURES[name]) if inner is not keys else WITH_PICTURES[name]
     if kind not in TEXT_MODELS:
@@ -101,10 +164,12 @@ def text_architecture(
 
 def text_keys(keys: Keys) -> Keys:
     """The keys of the text model; those of the whole where it has no object of its own."""
+    keys = keys.inner(_THINKER)
     return next((inner for name in _PARTS if (inner := keys.table(name)) is not None), keys)
 
 
 def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:
+    keys = keys.inner(_THINKER)
     inner = text_keys(keys)
     outer_tied, inner_tied = (each.raw("tie_word_embeddings") for each in (keys, inner))
     for tied in (outer_tied, inner_tied):
@@ -116,17 +181,18 @@ def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:
                     tied=tied,
                 )
             )
-    # The text model of Qwen3-VL's mixture says true, which does not hold for the whole.
-    tied = outer_tied or (inner_tied and kind != "qwen3_vl_moe_text")
+    tied, name = outer_tied or (inner_tied and kind not in _TIED_ALONE), keys.source["architectures"][0]
     if outer_tied is None and inner_tied is None:
-        tied = keys.source["architectures"][0] in _TIED
+        tied = name in _TIED
     whole = {name: keys.raw(name) for name in _OF_THE_WHOLE if keys.has(name)}
-    inner = inner.over(_COMMON | dict(_DEFAULTS.get(kind, {})))
+    inner = inner.over(_COMMON | dict(_DEFAULTS.get(kind, {})) | dict(_DEFAULTS.get(name, {})))
     own = Keys({**inner.source, **whole}, "config.json").replaced("tie_word_embeddings", bool(tied))
-    if kind == "glm4v_text" and own.raw("head_dim") is None:
+    if kind in ("glm4v_text", "glm_ocr_text") and own.raw("head_dim") is None:
         width, heads = own.integer("hidden_size", 1, 1 << 20), own.integer("num_attention_heads", 1, 1 << 14)
         own = own.replaced("head_dim", width // heads)
     config = found.from_hf(own.replaced("architectures", [TEXT_MODELS[kind]]))
+    if kind == "paddleocr_vl_text" and config.rope is not None:
+        return replace(config, rope=replace(config.rope, interleaved=False))
     return replace(config, logit_scale=1.0) if kind == "cohere2" else config
 
 

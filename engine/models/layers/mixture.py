@@ -19,7 +19,8 @@ def mixture(
 ) -> Mixture:
     """The router and the routed experts of the layer whose names begin with `at`."""
     made = _Stacks(source, names, experts)
-    router = linear(source, at + names.router, experts.count, config.width, experts.router_bias)
+    view = View(transposed=names.router_transposed)
+    router = linear(source, at + names.router, experts.count, config.width, experts.router_bias, view)
     fused, down = at + names.expert_gate_up, names.expert_down
     gate = None
     if config.gated and names.expert_gate_up and source.has(fused + names.stack_ends[0]):
@@ -88,8 +89,9 @@ def _correction(source: WeightSource, names: TensorNames, experts: Experts, at: 
     name = at + names.correction
     if experts.corrected is False or (experts.corrected is None and not source.has(name)):
         return None
-    shape = (1, experts.count) if names.correction_row else (experts.count,)
-    return source.vector(name, *shape).reshape(-1)
+    if not names.correction_rows:
+        return source.vector(name, experts.count)
+    return source.vector(name, names.correction_rows, experts.count)[0]
 
 
 class _Stacks:

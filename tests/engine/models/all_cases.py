@@ -19,6 +19,7 @@ from tests.engine.models.recurrent_cases import RECURRENT_CASES
 from tests.engine.models.scan_cases import SCAN_CASES
 from tests.engine.models.sparse_cases import SPARSE_CASES
 from tests.engine.models.today_cases import TODAY_CASES
+from tests.engine.models.wider_cases import WIDER_CASES
 
 CASES: tuple[Case, ...] = (
     *LLAMA_CASES,
@@ -37,6 +38,7 @@ CASES: tuple[Case, ...] = (
     *SCAN_CASES,
     *TODAY_CASES,
     *LESSER_CASES,
+    *WIDER_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

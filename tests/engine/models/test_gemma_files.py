@@ -61,6 +61,22 @@ def test_the_text_part_of_gemma_4_with_images(tmp_path: Path, settings: Mapping[
     np.testing.assert_allclose(logits(load(tmp_path), TOKENS), expected, atol=1e-4 * np.abs(expected).max())
 
 
+def test_numbers_of_layers_that_transformers_pads(tmp_path: Path) -> None:
+    """With eleven layers or more, per_layer_config names them by two digits."""
+    from transformers import Gemma4UnifiedTextConfig
+
+    whole = Gemma4UnifiedTextConfig(num_hidden_layers=12, architectures=["Gemma4UnifiedForCausalLM"])
+    written = json.loads(whole.to_json_string())
+    assert "05" in written["per_layer_config"]
+    left_out = {"architectures": whole.architectures, "num_hidden_layers": 12}
+    (tmp_path / "bare").mkdir()
+    config = config_of(tmp_path, written)
+    assert config.layer_heads == (((4, 256),) * 5 + ((4, 512),)) * 2
+    assert config.windows == ((1024,) * 5 + (0,)) * 2
+    assert (config.context_length, config.per_layer) == (262144, None)
+    assert config == config_of(tmp_path / "bare", left_out)
+
+
 def test_defaults_of_gemma_4(tmp_path: Path) -> None:
     """Where config.json leaves out what is the class's default."""
     text = {"model_type": "gemma4_text", "num_hidden_layers": 12}

@@ -18,6 +18,7 @@ from tests.tiny import write_folder
     [
         ((), ()),
         (("vision_config",), ("The model also takes pictures, but only its text model runs here.",)),
+        (("thinker_config",), ("The model also takes pictures, but only its text model runs here.",)),
         (("audio_config",), ("The model also takes sounds, but only its text model runs here.",)),
         (
             ("vision_config", "audio_config"),
@@ -28,7 +29,8 @@ from tests.tiny import write_folder
 def test_parts_that_are_left_out(tmp_path: Path, parts: tuple[str, ...], said: tuple[str, ...]) -> None:
     folder = write_folder(tmp_path / "m")
     config = json.loads((folder / "config.json").read_text("utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | {part: {"hidden_size": 8} for part in parts}))
+    own = {"hidden_size": 8, "vision_config": {"hidden_size": 8}}
+    (folder / "config.json").write_text(json.dumps(config | dict.fromkeys(parts, own)))
     assert describe(folder).remarks == said
 
 
