@@ -51,7 +51,7 @@ def architectures() -> str:
         f"Architectures, compared with `transformers` (`inglenook-engine info --json` lists their names in "
         f"files): {'; '.join(plain)}; the mixtures of experts of "
         f"{', '.join(name.removesuffix(_MIXTURE) for name in mixed)}. "
-        "Compared with llama.cpp: RWKV-7, SmallThinker, Refact. "
+        "Compared with llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Qwen 3."
     )
 

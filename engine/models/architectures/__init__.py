@@ -19,6 +19,7 @@ from engine.models.architectures.bailing import BAILING, BAILING_2
 from engine.models.architectures.bert import BERT, JINA_BERT_2, ROBERTA
 from engine.models.architectures.bitnet import BITNET
 from engine.models.architectures.bloom import BLOOM
+from engine.models.architectures.codeshell import CODE_SHELL
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.cohere2_moe import COHERE_2_MIXTURE
 from engine.models.architectures.cwm import CWM
@@ -49,6 +50,7 @@ from engine.models.architectures.hunyuan import HUNYUAN, HUNYUAN_MIXTURE
 from engine.models.architectures.hunyuan_3 import HUNYUAN_3
 from engine.models.architectures.internlm2 import INTERNLM2
 from engine.models.architectures.internlm3 import INTERNLM3
+from engine.models.architectures.jais import JAIS
 from engine.models.architectures.jais2 import JAIS_2
 from engine.models.architectures.kimi_linear import KIMI_LINEAR
 from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE, LFM3
@@ -75,6 +77,7 @@ from engine.models.architectures.olmo_hybrid import OLMO_HYBRID
 from engine.models.architectures.olmoe import FLEX_OLMO, OLMOE
 from engine.models.architectures.opt import BIO_GPT, OPT, XGLM
 from engine.models.architectures.orion import ORION, XVERSE
+from engine.models.architectures.pangu import PANGU
 from engine.models.architectures.phi import PHI, PHI_2, PHI_4_MULTIMODAL
 from engine.models.architectures.phimoe import PHI_MIXTURE
 from engine.models.architectures.qwen import MELLUM, QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
@@ -103,6 +106,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     TRINITY, LFM3, SOLAR_OPEN, HUNYUAN_3, GRANITE_SLIDING, HYPER_CLOVA, VAULT_GEMMA, YOUTU, MELLUM,
     FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID, NEMOTRON_NAS, RWKV_7, ARWKV_7, SMALL_THINKER,
     GPT_NEO, CODEGEN, BIO_GPT, XGLM, PERSIMMON, NANOCHAT, DEEPSEEK_1, COHERE_2_MIXTURE, DBRX,
-    REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL,
+    REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL, PANGU, CODE_SHELL,
+    JAIS,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING,
 )  # fmt: skip

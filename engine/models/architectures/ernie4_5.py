@@ -91,11 +91,13 @@ def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConf
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`ernie4_5`."""
-    return ModelConfig(**gguf_decoder(keys, tensors, "ernie4_5", interleaved=True))
+    """`ernie4_5`, and `paddleocr`, the text model of PaddleOCR-VL, whose rope is not interleaved."""
+    architecture = keys.source["general.architecture"]
+    interleaved = architecture == "ernie4_5"
+    return ModelConfig(**gguf_decoder(keys, tensors, architecture, interleaved=interleaved))
 
 
-ERNIE_4_5 = Architecture(("ernie4_5",), ("Ernie4_5ForCausalLM",), from_hf, from_gguf, HF, GGUF)
+ERNIE_4_5 = Architecture(("ernie4_5", "paddleocr"), ("Ernie4_5ForCausalLM",), from_hf, from_gguf, HF, GGUF)
 ERNIE_4_5_MIXTURE = Architecture(
     ("ernie4_5-moe",), ("Ernie4_5_MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF
 )

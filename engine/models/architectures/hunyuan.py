@@ -93,8 +93,9 @@ def _raised(keys: Keys) -> Keys:
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`hunyuan-dense`, whose base is raised in the file."""
-    return ModelConfig(**gguf_decoder(keys, tensors, "hunyuan-dense"), qk_norm="head", qk_norm_last=True)
+    """`hunyuan-dense`, and the text model of `hunyuan_vl`, whose base is raised in the file."""
+    shape = gguf_decoder(keys, tensors, keys.source["general.architecture"])
+    return ModelConfig(**shape, qk_norm="head", qk_norm_last=True)
 
 
 def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
@@ -107,4 +108,6 @@ def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConf
 HUNYUAN_MIXTURE = Architecture(
     ("hunyuan-moe",), ("HunYuanMoEV1ForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF
 )
-HUNYUAN = Architecture(("hunyuan-dense",), ("HunYuanDenseV1ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF)
+HUNYUAN = Architecture(
+    ("hunyuan-dense", "hunyuan_vl"), ("HunYuanDenseV1ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF
+)

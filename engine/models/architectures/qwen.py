@@ -144,8 +144,11 @@ def from_gguf_2(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def from_gguf_3(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`qwen3`, and the text model of `qwen3vl`."""
-    return ModelConfig(**gguf_decoder(keys, tensors, keys.source["general.architecture"]), qk_norm="head")
+    """`qwen3`, the text model of `qwen3vl`, and `maincoder`, whose interleaved rope is before norms."""
+    architecture = keys.source["general.architecture"]
+    early = architecture == "maincoder"
+    shape = gguf_decoder(keys, tensors, architecture, interleaved=early)
+    return ModelConfig(**shape, qk_norm="head", qk_norm_last=early)
 
 
 def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
@@ -170,7 +173,13 @@ QWEN_2 = Architecture(
     ("qwen2", "qwen2vl"), ("Qwen2ForCausalLM",), from_hf_2, from_gguf_2, HF, GGUF, prefixes=("", "-")
 )
 QWEN_3 = Architecture(
-    ("qwen3", "qwen3vl"), ("Qwen3ForCausalLM",), from_hf_3, from_gguf_3, HF, GGUF, prefixes=("", "-")
+    ("qwen3", "qwen3vl", "maincoder"),
+    ("Qwen3ForCausalLM",),
+    from_hf_3,
+    from_gguf_3,
+    HF,
+    GGUF,
+    prefixes=("", "-"),
 )
 QWEN_3_MIXTURE = Architecture(
     ("qwen3moe", "qwen3vlmoe"), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF

@@ -91,7 +91,8 @@ def _correction(source: WeightSource, names: TensorNames, experts: Experts, at: 
         return None
     if not names.correction_rows:
         return source.vector(name, experts.count)
-    return source.vector(name, names.correction_rows, experts.count)[0]
+    first: Floats = source.vector(name, names.correction_rows, experts.count)[0]
+    return first
 
 
 class _Stacks:

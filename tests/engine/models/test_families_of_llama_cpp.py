@@ -1,0 +1,202 @@
+"""Families that llama.cpp alone has: GGUF files against it, folders of three against these files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from engine.backends.cpu.backend import CpuBackend
+from engine.errors import UnsupportedModel
+from engine.models.load import read_config
+from engine.weights import open_checkpoint
+from tests.engine.models.architectures import Floats, ids
+from tests.engine.models.gguf_form import GgufForm, write_gguf
+from tests.engine.models.oracle import load, logits
+from tests.engine.models.test_gguf_by_llama_cpp import CONTEXT, by_llama_cpp
+from tests.tiny import write_tokenizer
+
+TOKENS, CUTS, LAYERS, WIDTH, INNER, DIM = ids(60), [1, 7, 8, 21, 59], 3, 64, 96, 16
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family as its GGUF files name it: `biases` of "qkv", "o" and "f", the matrices of each layer."""
+
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    biases: tuple[str, ...] = ()
+    kv_heads: int = 2
+    qk_norm: bool = False
+    fused: bool = False
+    gated: bool = True
+    layer_norm: bool = False
+    tolerance: float = 1e-5
+
+
+SECTIONS = {"rope.dimension_sections": [2, 3, 3, 0]}
+FAMILIES = {
+    "hunyuan_vl": Family(SECTIONS, qk_norm=True),
+    "paddleocr": Family(SECTIONS),
+    "maincoder": Family(qk_norm=True),
+    "pangu-embedded": Family(biases=("qkv", "o")),
+    # llama.cpp looks GELU up in a table of 16-bit numbers.
+    "codeshell": Family(
+        biases=("qkv", "o", "f"), fused=True, gated=False, layer_norm=True, tolerance=5e-4
+    ),
+    "jais": Family(
+        {"attention.max_alibi_bias": 8.0}, ("qkv", "o", "f"), kv_heads=4, fused=True, layer_norm=True
+    ),
+}  # fmt: skip
+
+
+def weights(family: Family) -> dict[str, Floats]:
+    """Random weights under the names of GGUF files."""
+    rng, found = np.random.default_rng(3), dict[str, Floats]()
+
+    def matrix(name: str, rows: int, columns: int = WIDTH, kind: str = "", scale: float = 1.5) -> None:
+        found[name + ".weight"] = (rng.standard_normal((rows, columns)) * scale / columns**0.5).astype("f4")
+        if kind in family.biases:
+            found[name + ".bias"] = (0.3 * rng.standard_normal(rows)).astype("f4")
+
+    def norm(name: str, size: int = WIDTH) -> None:
+        found[name + ".weight"] = (1 + 0.2 * rng.standard_normal(size)).astype("f4")
+        if family.layer_norm:
+            found[name + ".bias"] = (0.3 * rng.standard_normal(size)).astype("f4")
+
+    matrix("token_embd", 307, scale=3.0)
+    matrix("output", 307, scale=2.0)
+    norm("output_norm")
+    keys = family.kv_heads * DIM
+    for layer in range(LAYERS):
+        at = f"blk.{layer}."
+        norm(at + "attn_norm")
+        norm(at + "ffn_norm")
+        parts = {"qkv": WIDTH + 2 * keys} if family.fused else {"q": WIDTH, "k": keys, "v": keys}
+        for part, rows in parts.items():
+            matrix(f"{at}attn_{part}", rows, kind="qkv")
+        matrix(at + "attn_output", WIDTH, kind="o")
+        if family.qk_norm:
+            norm(at + "attn_q_norm", DIM)
+            norm(at + "attn_k_norm", DIM)
+        if family.gated:
+            matrix(at + "ffn_gate", INNER, kind="f")
+        matrix(at + "ffn_up", INNER, kind="f")
+        matrix(at + "ffn_down", WIDTH, INNER, kind="f")
+    return found
+
+
+def config_of(family: Family) -> dict[str, Any]:
+    return {
+        "hidden_size": WIDTH, "num_attention_heads": 4, "num_key_value_heads": family.kv_heads,
+        "intermediate_size": INNER, "num_hidden_layers": LAYERS, "max_position_embeddings": 512,
+        "vocab_size": 307, "rope_parameters": {"rope_theta": 10000.0}, "head_dim": DIM,
+        "layer_norm_eps" if family.layer_norm else "rms_norm_eps": 1e-5,
+    }  # fmt: skip
+
+
+def written(name: str, path: Path) -> Path:
+    family = FAMILIES[name]
+    form = GgufForm(name, keys=lambda config: family.keys)
+    return write_gguf(path, form, config_of(family), weights(family))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_gguf_file_agrees_with_llama_cpp(name: str, tmp_path: Path) -> None:
+    """At once, and in steps on the CPU backend."""
+    file = written(name, tmp_path / "m.gguf")
+    expected = by_llama_cpp(file, TOKENS)
+    assert expected.std() > 0.5
+    found = logits(load(file), TOKENS, context=CONTEXT)
+    assert np.abs(found - expected).max() <= FAMILIES[name].tolerance * np.abs(expected).max()
+    model = load(file, CpuBackend(threads=2))
+    stepped = logits(model, TOKENS, CUTS, context=CONTEXT)
+    model.close()
+    assert np.abs(stepped - found).max() <= 2e-4 * np.abs(found).max()
+
+
+GPT_2 = {
+    "token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head",
+    "attn_norm": "ln_1", "ffn_norm": "ln_2", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj",
+    "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj", "ffn_gate": "mlp.c_fc2",
+}  # fmt: skip
+PLAIN = {
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+OLDER = {
+    "n_embd": WIDTH, "n_head": 4, "n_layer": LAYERS, "n_positions": 512, "n_inner": INNER, "vocab_size": 307,
+    "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False,
+}  # fmt: skip
+CODE_SHELL = {
+    **OLDER, "architectures": ["CodeShellForCausalLM"], "position_embedding_type": "rope",
+    "num_query_groups": 2, "group_query_attention": True, "activation_function": "gelu_pytorch_tanh",
+}  # fmt: skip
+JAIS = {
+    **OLDER, "architectures": ["JAISLMHeadModel"], "position_embedding_type": "alibi",
+    "activation_function": "swiglu", "mup_scale_qk_dot_prod": True, "mup_embeddings_scale": 4.0,
+    "mup_output_alpha": 2.0, "mup_width_scale": 0.25,
+}  # fmt: skip
+PANGU = {
+    **config_of(FAMILIES["pangu-embedded"]), "architectures": ["PanguEmbeddedForCausalLM"], "bias": True,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def folder(name: str, config: Mapping[str, Any], names: Mapping[str, str], at: str, path: Path) -> Path:
+    """The same weights under the makers' names; Jais' matrices are transposed, its scales apart."""
+    out: dict[str, Floats] = {}
+    for full, values in weights(FAMILIES[name]).items():
+        stem, _unused, end = full.rpartition(".")
+        layer = stem.startswith("blk.")
+        number, own = stem.split(".")[1:] if layer else ("", stem)
+        if name == "jais" and layer and values.ndim == 2:
+            values = np.ascontiguousarray(values.T)
+        scale = {"token_embd": 0.25, "output": 2.0}.get(own, 1.0) if name == "jais" else 1.0
+        out[f"{at.format(number) if layer else ''}{names[own]}.{end}"] = values * np.float32(scale)
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config), "utf-8")
+    save_file(out, path / "model.safetensors")
+    write_tokenizer(path)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "config", "names", "at"),
+    [
+        ("codeshell", CODE_SHELL, GPT_2, "transformer.h.{}."),
+        ("jais", JAIS, GPT_2, "transformer.h.{}."),
+        ("pangu-embedded", PANGU, PLAIN, "model.layers.{}."),
+    ],
+)
+def test_folder_agrees_with_the_gguf_file(
+    name: str, config: Mapping[str, Any], names: Mapping[str, str], at: str, tmp_path: Path
+) -> None:
+    expected = logits(load(written(name, tmp_path / "m.gguf")), TOKENS)
+    found = logits(load(folder(name, config, names, at, tmp_path / "m")), TOKENS, CUTS)
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("config", "changed"),
+    [
+        (CODE_SHELL, {"position_embedding_type": "learned"}),
+        (JAIS, {"activation_function": "gelu"}),
+        (JAIS, {"position_embedding_type": "learned"}),
+        (JAIS, {"mup_scale_qk_dot_prod": False}),
+    ],
+)
+def test_what_is_not_supported(config: Mapping[str, Any], changed: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changed}), "utf-8")
+    save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    with pytest.raises(UnsupportedModel, match=f"sets {next(iter(changed))} to"):
+        read_config(open_checkpoint(tmp_path))
