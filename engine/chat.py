@@ -361,8 +361,8 @@ def _load(
         info = describe_checkpoint(checkpoint)
         # an impossible context is reported before the weights are read
         chosen_context(cache, info.context_length)
+        width = read_config(checkpoint).width  # which refuses an assistant
         tokenizer, template = open_text(checkpoint, load.chat_template)
-        width = read_config(checkpoint).width
         dense = dense_layers(checkpoint, width) if info.embedding else ()
         found = yield from on_a_device(checkpoint, info, load, cache, replaces)
     finally:

@@ -28,7 +28,7 @@ from engine.core.events import (
     Trimmed,
     Waiting,
 )
-from engine.core.model_info import ModelInfo, WorkSpace
+from engine.core.model_info import ModelInfo, WorkSpace, assistant_alone
 from engine.core.requests import (
     TOOL_CHOICES,
     ChatRequest,
@@ -49,7 +49,8 @@ __all__ = [
     "ChatRequest", "ChatSource",
     "Done", "Downloaded", "Downloading", "Foreseen", "Loading", "Message", "ModelInfo",
     "Picture", "Prefill", "Priority", "PromptSize", "Rendered", "Running", "Stats", "Text",
-    "TokenInfo", "Tool", "ToolCall", "Trimmed", "Waiting", "WorkSpace", "nearest_level", "picture_words",
+    "TokenInfo", "Tool", "ToolCall", "Trimmed", "Waiting", "WorkSpace", "assistant_alone", "nearest_level",
+    "picture_words",
 ]  # fmt: skip
 
 PAGE_TOKENS = 256

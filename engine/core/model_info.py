@@ -25,6 +25,15 @@ class WorkSpace:
         return min(self.rows, context) * self.row + context * self.position + self.fixed
 
 
+def assistant_alone(name: str) -> str:
+    """Why an assistant cannot be loaded as a model."""
+    return _(
+        "{name} is an assistant, which drafts for a Gemma 4 model and cannot write by itself. Load "
+        "that model, and choose the assistant as its draft model.",
+        name=name,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What the headers of a model say, and of a loaded model how it runs. Sizes are bytes; texts are safe to
@@ -106,6 +115,8 @@ class ModelInfo:
     """How an embedding model makes one vector of those of all tokens: "mean", "cls" (the first) or "last"."""
     embedding: bool = False
     """Whether it is an embedding model: it makes vectors of texts, and writes none."""
+    assistant: bool = False
+    """Whether it is an assistant: it drafts for a model, and writes nothing by itself."""
     fallback_template: str = ""
     """The general format that replaces a missing chat template ("gemma", "plain"; see
     `engine.text.template.fallback`).
@@ -157,6 +168,8 @@ class ModelInfo:
     @property
     def why_no_text(self) -> str:
         """Why the model writes no text; "" if it does."""
+        if self.assistant:
+            return assistant_alone(self.name)
         return (
             _(
                 "{name} is an embedding model: it turns texts into vectors for programs that use the local "

@@ -158,7 +158,7 @@ def decode(
     stats.begin(drafting)
     try:
         yield from _settled(partial(sequence.begin, PATIENCE), stopped)
-        runner.heard = drafting.follow(sequence.ids)
+        runner.heard = drafting.follow(sequence.ids, runner.lease)
         runner.open()
         stats.cached = runner.cached
         logits = yield from _prefilled(runner.prefill(stop), stats)

@@ -103,6 +103,10 @@ class SequenceRunner:
             self._passes.append(self._cache.readings.of(self._cache.key, ids, lease.length))
         self.cached = sum(lease.length for lease in self._leases)
 
+    def lease(self) -> Lease:
+        """The lease of the first row, between `open` and `close`; `resume` replaces it."""
+        return self._leases[0]
+
     def _lease(self, row: int, ids: Sequence[int]) -> Lease:
         lease = self._cache.open(ids, key=f" replayed {id(self)} {row}" if self._replayed else "")
         if self._guidance is not None:  # both rows may need every page

@@ -88,6 +88,12 @@ def mtp_block(source: WeightSource, config: ModelConfig, names: TensorNames) -> 
     return _Builder(source, config, names).block(0)
 
 
+def layers_of(source: WeightSource, config: ModelConfig, names: TensorNames) -> Stack:
+    """The layers of a decoder without its embedding and its head."""
+    builder = _Builder(source, config, names)
+    return _stack(source, config, names, [builder.block(layer) for layer in range(config.layers)])
+
+
 def norm_of(source: WeightSource, config: ModelConfig, names: TensorNames, name: str) -> Norm:
     """A norm (E,) of the kind that the decoder has."""
     return _Builder(source, config, names).norm(name, config.width)

@@ -10,6 +10,8 @@ import numpy as np
 
 from engine.backends.states import States
 from engine.core import ModelInfo, WorkSpace
+from engine.models.architectures.gemma4_assistant import is_assistant
+from engine.models.assistant import survey_assistant
 from engine.models.base import read_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
@@ -38,6 +40,8 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     from engine.backends.cpu.backend import CpuBackend  # imports Numba
     from engine.backends.cuda.lowering.estimate import UsualGpu
 
+    if is_assistant(checkpoint):
+        return _describe_assistant(checkpoint)
     config = read_config(checkpoint)
     tensors = checkpoint.tensors.values()
     parameters = sum(int(np.prod(tensor.shape, dtype=np.int64)) for tensor in tensors)
@@ -88,6 +92,40 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         mtp=head > 0,
         mtp_bytes=head,
         remarks=remarks(checkpoint, config),
+    )
+
+
+def _describe_assistant(checkpoint: Checkpoint) -> ModelInfo:
+    """The facts of an assistant, whose layers have no cache of their own."""
+    from engine.backends.cpu.backend import CpuBackend
+    from engine.backends.cuda.lowering.estimate import UsualGpu
+
+    backend = CpuBackend()
+    plain = PlainCount(checkpoint, backend)
+    config, seen = survey_assistant(checkpoint, backend, plain)
+    weights_bytes = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
+    return ModelInfo(
+        path=str(checkpoint.path),
+        name=_name(checkpoint, config.name),
+        architecture=config.architecture,
+        format=checkpoint.format,
+        parameters=seen.parameters,
+        bits_per_weight=8 * weights_bytes / max(seen.parameters, 1),
+        weights_bytes=weights_bytes,
+        layers=config.layers,
+        context_length=config.context_length,
+        vocab_size=config.vocab_size,
+        kv_bytes_per_token=0,
+        stop_token_ids=(),
+        has_chat_template=False,
+        quantisation=quantisation_name(checkpoint),
+        licence=licence(checkpoint),
+        resident_bytes=seen.bytes,
+        read_bytes=seen.bytes,
+        plain=plain.found,
+        assistant=True,
+        file_bytes=sum(file.stat().st_size for file in checkpoint.files),
+        gpu_bytes=survey_assistant(checkpoint, UsualGpu())[1].bytes,
     )
 
 

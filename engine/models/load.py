@@ -8,11 +8,12 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from engine.backends.base import Backend, Forward, MemoryEstimator
-from engine.core import PAGE_TOKENS, Loading
+from engine.core import PAGE_TOKENS, Loading, assistant_alone
 from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import ARCHITECTURES
+from engine.models.architectures.gemma4_assistant import is_assistant
 from engine.models.architectures.with_pictures import WITH_PICTURES, text_architecture
 from engine.models.base import Model, Weights, rope_tables
 from engine.models.config import ModelConfig
@@ -47,6 +48,8 @@ Prepare = Callable[[RawTensor], RawTensor]
 
 def find_architecture(checkpoint: Checkpoint) -> Architecture:
     """The architecture of a checkpoint. Raises `UnsupportedModel` and `BadCheckpoint`."""
+    if is_assistant(checkpoint):
+        raise UnsupportedModel(assistant_alone(checkpoint.path.name))
     if checkpoint.format == "gguf":
         name = Keys(checkpoint.metadata, checkpoint.path.name).text("general.architecture")
         known = {each: architecture for architecture in ARCHITECTURES for each in architecture.gguf}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.base import MemoryEstimator
+from engine.models.architectures.gemma4_assistant import ASSISTANT, is_assistant
 from engine.models.load import Prepare, find_architecture
 from engine.settings import LoadSettings
 from engine.tensors import RawTensor
@@ -15,7 +16,8 @@ _ROUTERS = ("gate", "router", "ffn_gate_inp", "ffn_gate_inp_shexp", "shared_expe
 
 def head_tensor(checkpoint: Checkpoint) -> str:
     """The name of the head's matrix; with tied embeddings that is the embedding table."""
-    names = find_architecture(checkpoint).names(checkpoint.format, checkpoint.tensors)
+    architecture = ASSISTANT if is_assistant(checkpoint) else find_architecture(checkpoint)
+    names = architecture.names(checkpoint.format, checkpoint.tensors)
     head = names.head + ".weight"
     return head if head in checkpoint.tensors else names.embed + ".weight"
 

@@ -24,7 +24,12 @@ class SpeculationSettings(Settings):
             ("mtp", "The model's own head"),
         ),
     )  # fmt: skip
-    draft_model: str = setting("", "Draft model", "The file or folder of the smaller model.", neutral="")
+    draft_model: str = setting(
+        "",
+        "Draft model",
+        "The file or folder of the smaller model, or of an assistant made for the model.",
+        neutral="",
+    )
     draft_tokens: int = setting(
         5,
         "Draft length",

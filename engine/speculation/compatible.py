@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -45,7 +46,8 @@ def draft_problem(target: Tokenizer, draft: Tokenizer) -> str:
 
 
 def draft_problem_between(target_path: str | Path, draft_path: str | Path) -> str:
-    """`draft_problem` for two model files or folders, without reading their weights.
+    """`draft_problem` for two model files or folders, without reading their weights; for an assistant,
+    `engine.models.assistant.assistant_problem`.
 
     Results are cached while the files' sizes and modification times stay the same. If a model cannot be read,
     its error is the problem. Can be called from any thread.
@@ -153,9 +155,24 @@ def _stamps(path: str | Path) -> tuple[Path, tuple[Stamp, ...]]:
 @lru_cache(maxsize=256)
 def _problem_between(target: tuple[Path, tuple[Stamp, ...]], draft: tuple[Path, tuple[Stamp, ...]]) -> str:
     try:
-        return _problem(_read(target), _read(draft))
+        found = _assistant_problem(target[0], draft[0])
+        return _problem(_read(target), _read(draft)) if found is None else found
     except EngineError as error:
         return str(error)
+
+
+def _assistant_problem(target: Path, draft: Path) -> str | None:
+    """Why an assistant cannot draft for a model; None if the second path is none."""
+    from engine.models.architectures.gemma4_assistant import is_assistant, read_assistant_config
+    from engine.models.assistant import assistant_problem
+    from engine.models.load import read_config
+    from engine.weights.checkpoint import open_checkpoint
+
+    with closing(open_checkpoint(draft)) as own:
+        if not is_assistant(own):
+            return None
+        with closing(open_checkpoint(target)) as main:
+            return assistant_problem(read_assistant_config(own), read_config(main))
 
 
 @lru_cache(maxsize=2)  # the target of a list of drafts is read once; vocabularies are large

@@ -100,7 +100,9 @@ class _Row:
             texts[MEMORY] = _("Unusable")
         else:
             texts[MEMORY] = fit_text(self.fit)
-            texts[SPEED] = "" if info.embedding else speed_text(self.fit)  # it writes nothing
+            texts[SPEED] = (
+                "" if info.embedding or info.assistant else speed_text(self.fit)
+            )  # it writes nothing
             texts[SIZE], texts[QUANTISATION] = size_text(info.size), info.quantisation
             texts[BITS], texts[CONTEXT] = (
                 number_text(info.bits_per_weight, ".3g"),
@@ -317,6 +319,6 @@ def _alignment(column: int) -> Qt.AlignmentFlag:
 
 def _tone(row: _Row, column: int) -> str:
     if row.entry.trouble:
-        return "danger" if column == MEMORY else "muted"
+        return "danger" if column == MEMORY and row.entry.info is None else "muted"
     too_large = row.fit is not None and row.fit.verdict == "too large"
     return "danger" if too_large and column == MEMORY else "" if column in (NAME, MEMORY, SPEED) else "muted"

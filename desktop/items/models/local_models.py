@@ -58,8 +58,8 @@ class ModelEntry:
     """A model that can be chosen; `detail` is small text beside its name, `trouble` the reason why it cannot
     be used.
 
-    `source` is the program whose folder it is in ("Ollama"); `info` is read from its headers, None with a
-    trouble.
+    `source` is the program whose folder it is in ("Ollama"); `info` is read from its headers, None if they
+    cannot be read. An assistant has both an `info` and a trouble.
     """
 
     path: str
@@ -76,12 +76,13 @@ def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
     `title` replaces its own name.
     """
     parts = (
-        _("embedding model") if info.embedding else "",
+        _("embedding model") if info.embedding else _("assistant for drafting") if info.assistant else "",
         count_text(info.parameters),
         _("{bits_per_weight:.3g} bit", bits_per_weight=info.bits_per_weight),
         size_text(info.size),
     )
-    return ModelEntry(info.path, one_line(title) or info.name, dotted(*parts), source=source, info=info)
+    trouble = info.why_no_text if info.assistant else ""
+    return ModelEntry(info.path, one_line(title) or info.name, dotted(*parts), trouble, source, info)
 
 
 def model_name(path: str | Path) -> str:
@@ -106,6 +107,8 @@ def template_text(info: ModelInfo, given: bool = False) -> str:
     """The chat template in use: the user's if one is `given`, the model's own, or the fallback."""
     if info.embedding:
         return _("none; this is an embedding model, for the local server")
+    if info.assistant:
+        return _("none; it writes nothing by itself")
     if given:
         return (
             _("yours, instead of the model's own")

@@ -34,6 +34,11 @@ def draft_problem(target: Path, draft: Path) -> str:
     return draft_problem_between(target, draft)
 
 
+def _trouble(entry: ModelEntry) -> str:
+    """Why a model cannot be read; an assistant can, though nothing else can be done with it than drafting."""
+    return "" if entry.info is not None else entry.trouble
+
+
 class DraftCandidate(NamedTuple):
     """A possible draft model: `problem` says why it cannot draft; "" if it can, None while that is being
     checked.
@@ -41,6 +46,11 @@ class DraftCandidate(NamedTuple):
 
     entry: ModelEntry
     problem: str | None = None
+
+    @property
+    def assistant(self) -> bool:
+        """Whether it is made for drafting alone."""
+        return self.entry.info is not None and self.entry.info.assistant
 
 
 class DraftModelService(QObject):
@@ -82,7 +92,7 @@ class DraftModelService(QObject):
 
     def problem(self, entry: ModelEntry) -> str | None:
         """Why this model cannot draft for the target; "" if it can, None while that is not known."""
-        return entry.trouble or self.answer(entry.path)
+        return _trouble(entry) or self.answer(entry.path)
 
     def answer(self, draft: str) -> str | None:
         """The latest answer about the model at this path; None if there is none."""
@@ -110,7 +120,7 @@ class DraftModelService(QObject):
     def refresh(self) -> None:
         """Check all of them again, because files may have changed."""
         for candidate in self.candidates:
-            if not candidate.entry.trouble:
+            if not _trouble(candidate.entry):
                 self._start(candidate.entry.path)
         self.changed.emit(self.candidates)
 

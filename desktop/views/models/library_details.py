@@ -132,7 +132,8 @@ class LibraryDetails(VerticalScrollArea):
         self.memory.setProperty("tone", "danger" if fit is not None and fit.verdict == "too large" else "")
         self.memory.style().polish(self.memory)
         self.memory.setVisible(fit is not None)
-        writes = self._entry is None or self._entry.info is None or not self._entry.info.embedding
+        info = None if self._entry is None else self._entry.info
+        writes = info is None or not (info.embedding or info.assistant)
         speed = speed_text(fit) if writes else ""
         measured = fit is not None and fit.measured
         self.speed.setText(
@@ -181,6 +182,7 @@ class LibraryDetails(VerticalScrollArea):
             bits = _("{bits_per_weight:.3g} bits", bits_per_weight=info.bits_per_weight)
             given = bool(self._session.settings_for(entry.path, LoadSettings).chat_template.strip())
             facts = [(_("Use"), _("embedding model, for the local server"))] if info.embedding else []
+            facts = [(_("Use"), _("assistant for drafting"))] if info.assistant else facts
             facts += [
                 (
                     _("Architecture"),

@@ -84,25 +84,39 @@ class DraftSlot:
         checkpoint = open_checkpoint(Path(self._own))
         try:
             prepare = preparation(checkpoint, self._load)
-            try:
-                yield from self._set(read_head(checkpoint, self._main, prepare), stop)
-            except BaseException as error:
-                forget_frames(error)  # which hold what was loaded
-                self._main.backend.trim()
-                raise
+            yield from self._beside_main(read_head(checkpoint, self._main, prepare), stop)
         finally:
             checkpoint.close()
+
+    def _beside_main(
+        self, loading: Generator[Loading, None, M], stop: threading.Event
+    ) -> Generator[Loading, None, None]:
+        """Load what shares the target model's backend."""
+        assert self._main is not None
+        try:
+            yield from self._set(loading, stop)
+        except BaseException as error:
+            forget_frames(error)  # which hold what was loaded
+            self._main.backend.trim()
+            raise
 
     def _open(self, path: str, stop: threading.Event) -> Generator[Loading, None, None]:
         # Imported here, so that importing this module does not import Numba and torch.
         from engine.backends import make_backend
         from engine.models import preparation, read_model
+        from engine.models.architectures.gemma4_assistant import is_assistant
+        from engine.models.assistant import read_assistant
         from engine.models.open_text import open_tokenizer
         from engine.speculation.compatible import draft_problem
         from engine.weights.checkpoint import open_checkpoint
 
         checkpoint = open_checkpoint(Path(path))
         try:
+            if is_assistant(checkpoint):
+                assert self._main is not None
+                prepare = preparation(checkpoint, self._load)
+                yield from self._beside_main(read_assistant(checkpoint, self._main, prepare), stop)
+                return
             problem = draft_problem(self._tokenizer, open_tokenizer(checkpoint))
             if problem:
                 raise BadSetting(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from engine.errors import BadSetting
 from engine.generator.drafting.sequence import Drafting
 from engine.generator.params import GenerationParams
+from engine.models.assistant import AssistantModel
 from engine.models.mtp import MtpModel
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampler
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings
+from engine.speculation.assistant import AssistantDrafter
 from engine.speculation.draft_length import GUESS_COST, DraftLengthController
 from engine.speculation.draft_model import DraftModel
 from engine.speculation.mtp import MtpDrafter, Tails
@@ -43,23 +45,32 @@ class Drafters:
         self._controllers: dict[tuple[str, int], DraftLengthController] = {}
         self._draft_cache: PagedCache | None = None
         self._owned = False
+        self._assistant: AssistantModel | None = None
         self._tails: Tails = {}
 
     @property
     def has_model(self) -> bool:
         """Whether there is a draft model."""
-        return self._draft_cache is not None
+        return self._model is not None
+
+    @property
+    def _model(self) -> Model | None:
+        return self._assistant if self._draft_cache is None else self._draft_cache.model
 
     def set_model(self, model: Model, cache: PagedCache | None = None) -> None:
         """Draft with this model. Without a cache it gets one of the target's context length, or of its own
-        where that is shorter.
+        where that is shorter; an assistant reads the target's.
 
         Raises ValueError for a cache of another model, and `NotEnoughMemory` if none can be made.
         """
         if cache is not None and cache.model is not model:
             raise ValueError("the draft cache was made for another model")
         self.drop_model()
-        self._cache.keep_hidden(isinstance(model, MtpModel))
+        self._cache.keep_hidden(isinstance(model, MtpModel | AssistantModel))
+        if isinstance(model, AssistantModel):
+            model.attach(self._cache.store, self._cache.context_length)
+            self._assistant = model
+            return
         length = min(self._cache.context_length, model.config.context_length)
         self._draft_cache, self._owned = (
             cache or PagedCache(model, CacheSettings(context_length=length)),
@@ -70,7 +81,9 @@ class Drafters:
         """Draft without a model. A cache that was made here is closed; the model belongs to its owner."""
         if self._draft_cache is not None and self._owned:
             self._draft_cache.close()
-        self._draft_cache, self._tails = None, {}
+        if self._assistant is not None:
+            self._assistant.detach()
+        self._draft_cache, self._assistant, self._tails = None, None, {}
         self._controllers = {
             key: draft_length for key, draft_length in self._controllers.items() if key[0] == "ngram"
         }
@@ -100,7 +113,7 @@ class Drafters:
                 )
             return Drafting(self._repeats(settings), self._draft_length(settings, deterministic=False))
         head = settings.method == "mtp"
-        if self._draft_cache is None or isinstance(self._draft_cache.model, MtpModel) != head:
+        if self._model is None or isinstance(self._model, MtpModel) != head:
             raise BadSetting(
                 _(
                     "Drafting with the model's own head is on, but the head is not loaded; load it, or "
@@ -115,9 +128,11 @@ class Drafters:
         # Drafts may come from any distribution that is reported with them; steps with feedback or a random
         # number of their own are left out.
         own = replace(params.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
-        make = partial(MtpDrafter, tails=self._tails) if head else DraftModel
+        make: Callable[..., DraftModel] = partial(MtpDrafter, tails=self._tails) if head else DraftModel
+        if self._assistant is not None:
+            make = partial(AssistantDrafter, assistant=self._assistant)
         model = make(
-            self._draft_cache, lambda: Sampler(own, params.seed, params.tables),
+            self._draft_cache or self._cache, lambda: Sampler(own, params.seed, params.tables),
             vocabulary=self._vocabulary, threshold=self.threshold, stop=stop,
         )  # fmt: skip
         return Drafting(
@@ -158,10 +173,8 @@ class Drafters:
 
     def _draft_share(self) -> float:
         """The cost of a pass of the draft model in passes of the target, by the weights that each reads."""
-        assert self._draft_cache is not None
-        return self._draft_cache.model.weight_bytes_per_token / max(
-            1, self._cache.model.weight_bytes_per_token
-        )
+        assert self._model is not None
+        return self._model.weight_bytes_per_token / max(1, self._cache.model.weight_bytes_per_token)
 
 
 def _greedy(sampler: SamplerSettings) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 from engine.generator.sequence import TokenSequence
+from engine.kv_cache.lease import Lease
+from engine.speculation.assistant import AssistantDrafter
 from engine.speculation.draft_length import DraftLengthController
 from engine.speculation.drafter import Drafter, Proposal
 from engine.speculation.mtp import MtpDrafter
@@ -59,8 +61,15 @@ class Drafting:
         """Measured speed with drafting over the speed without; 0 while unknown."""
         return self._draft_length.speedup if self._draft_length is not None else 0.0
 
-    def follow(self, ids: Sequence[int]) -> Callable[[int, Sequence[int], Floats], None] | None:
-        """A prompt is about to be read; returns what is to hear of each pass, as `SequenceRunner.heard`."""
+    def follow(
+        self, ids: Sequence[int], lease: Callable[[], Lease]
+    ) -> Callable[[int, Sequence[int], Floats], None] | None:
+        """A prompt is about to be read, whose lease `lease` gives from then on; returns what is to hear of
+        each pass, as `SequenceRunner.heard`.
+        """
+        if isinstance(self._drafter, AssistantDrafter):
+            self._drafter.follow(lease)
+            return self._drafter.hear
         if not isinstance(self._drafter, MtpDrafter):
             return None
         self._drafter.follow(ids)

@@ -97,7 +97,7 @@ class _Choice(QWidget):
 class DraftModelList(QWidget):
     """`chosen(path)`: the user picked one; the owner answers with `show_chosen`.
 
-    Models that fit come first.
+    Models that fit come first, and among them assistants.
     """
 
     chosen = Signal(str)
@@ -120,7 +120,7 @@ class DraftModelList(QWidget):
 
     def show_candidates(self, candidates: Iterable[DraftCandidate]) -> None:
         """Update the rows; those that stay keep the focus."""
-        ordered = sorted(candidates, key=lambda candidate: bool(candidate.problem))
+        ordered = sorted(candidates, key=lambda found: (bool(found.problem), not found.assistant))
         requested = [candidate.entry.path for candidate in ordered]
         for path in set(self._choices) - set(requested):
             choice = self._choices.pop(path)

@@ -29,6 +29,7 @@ REPLACED = ("method", "draft_model")
 
 _NO_TARGET = N_("Load a model to see which models can draft for it.")
 _HAS_HEAD = N_("This model comes with a head of its own for drafting.")
+_HAS_ASSISTANT = N_("An assistant that drafts for this model was found. To use it, choose “Draft model”.")
 _NO_CANDIDATE = N_("No other models were found. Choose a smaller model of the same family.")
 
 
@@ -51,6 +52,7 @@ class DraftingPane(QWidget):
         self._settings = SpeculationSettings()
         self._stats: Stats | None = None
         self._model: ModelInfo | None = None
+        self._assisted = False
         self.method = Row(infos["method"], str)
         self.method.editor.edited.connect(lambda value: self.changed.emit("method", value))
         self.method.rename(_("Drafting method"))  # The pane has the setting's own name.
@@ -101,6 +103,8 @@ class DraftingPane(QWidget):
 
     def show_candidates(self, candidates: Iterable[DraftCandidate]) -> None:
         """Show the possible draft models, and what is known about them."""
+        candidates = tuple(candidates)
+        self._assisted = any(found.problem == "" and found.assistant for found in candidates)
         self.choices.show_candidates(candidates)
         self._arrange()
 
@@ -119,7 +123,8 @@ class DraftingPane(QWidget):
         if self._settings.method == "mtp":
             self.method.show_note(problem)
         else:
-            self.method.show_note(translate(_HAS_HEAD) if can_draft and not drafting else "", "muted")
+            offer = _HAS_HEAD if can_draft else _HAS_ASSISTANT if self._assisted else ""
+            self.method.show_note(translate(offer) if offer and not drafting else "", "muted")
         self.models.setVisible(self._settings.method == "model")
         hint = (
             translate(_NO_TARGET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from desktop.items.models.local_models import ModelEntry
+from desktop.items.models.local_models import ModelEntry, entry
 from desktop.services.models.draft_models import ITSELF, DraftModelService
 from engine.errors import BadCheckpoint
+from tests.desktop.fakes import ECHO_INFO
 
 
 class Judge:
@@ -82,6 +84,19 @@ def test_every_candidate_gets_an_answer(
     assert "ends too early" in str(answers["broken"])
     assert "could not be compared" in str(answers["odd"])
     assert threading.get_ident() not in judge.threads
+
+
+def test_an_assistant_is_checked_though_it_is_no_model_to_load(
+    qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path
+) -> None:
+    found = entry(
+        dataclasses.replace(ECHO_INFO, path=str(tmp_path / "helper"), name="helper", assistant=True)
+    )
+    unread = ModelEntry(str(tmp_path / "damaged"), "damaged", trouble="It is damaged.")
+    drafts.set_entries((found, unread))
+    drafts.set_target(str(tmp_path / "big.gguf"))
+    assert until_known(qtbot, drafts) == {"helper": "", "damaged": "It is damaged."}
+    assert judge.calls == [("big.gguf", "helper")]
 
 
 def test_known_answers_are_shown_while_they_are_checked_again(

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox
 
-from desktop.items.models.local_models import ModelEntry
+from desktop.items.models.local_models import ModelEntry, entry
 from desktop.services.models.draft_models import DraftCandidate
 from desktop.views.settings.model.draft_model_list import CHECKING
 from desktop.views.settings.model.drafting_pane import DraftingPane
@@ -201,6 +201,24 @@ def test_speed_words(speedup: float, adaptive: bool, words: str) -> None:
 def offered(pane: DraftingPane) -> list[str]:
     combo = pane.method.editor.findChild(QComboBox)
     return [combo.itemData(at) for at in range(combo.count())]
+
+
+def test_an_assistant_that_fits_is_offered_and_comes_first(pane) -> None:
+    """Though nothing else can be done with it, which its entry says."""
+    made = entry(dataclasses.replace(ECHO_INFO, path="/m/helper", name="helper", assistant=True))
+    assert made.trouble.startswith("helper is an assistant")
+    assert made.detail.startswith("assistant for drafting")
+    small = ModelEntry("/m/small.gguf", "small")
+    show(pane)
+    pane.show_candidates([DraftCandidate(small, ""), DraftCandidate(made, None)])
+    assert pane.method.note.text() == ""
+    pane.show_candidates([DraftCandidate(small, ""), DraftCandidate(made, "It is for another one.")])
+    assert pane.method.note.text() == ""
+    pane.show_candidates([DraftCandidate(small, ""), DraftCandidate(made, "")])
+    assert "assistant that drafts for this model" in pane.method.note.text()
+    show(pane, method="model")
+    assert pane.method.note.text() == ""
+    assert pane.choices.paths() == ("/m/helper", "/m/small.gguf")
 
 
 def test_the_models_own_head_is_offered_where_there_is_one(pane) -> None:
