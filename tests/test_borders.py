@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -26,6 +26,15 @@ MAX_LINES, MAX_FUNCTION_LINES, MAX_ARGUMENTS = 400, 60, 8
 LONG_FUNCTIONS = {"_attend_plain", "_product", "_route_scored", "_scan"}
 """Kernels of one loop: what its parts share lies in registers, which a call would spill."""
 """A kernel's loop nest stays in one function: splitting it would pass a dozen addresses on for each call."""
+
+
+Nodes = Mapping[Path, list[ast.AST]]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Nodes:
+    """All nodes of the syntax tree of each source, the module first; read once for all tests here."""
+    return {path: list(ast.walk(ast.parse(path.read_text("utf-8")))) for path in SOURCES}
 
 
 def name(path: Path) -> str:
@@ -56,10 +65,10 @@ def test_floors() -> None:
     assert "5 kept, 0 broken" in run.stdout
 
 
-def imports_of(tree: ast.AST, modules: Set[str]) -> set[str]:
+def imports_of(nodes: Iterable[ast.AST], modules: Set[str]) -> set[str]:
     """The `modules` that a file imports, those in functions and under `TYPE_CHECKING` included."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -88,15 +97,12 @@ def shortest_ways(imports: Mapping[str, Set[str]], start: str) -> dict[str, list
     return ways
 
 
-def test_no_file_imports_itself_in_a_circle() -> None:
+def test_no_file_imports_itself_in_a_circle(nodes: Nodes) -> None:
     """Imports for types only, and those in functions, count too."""
     names = {
         name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in SOURCES
     }
-    imports = {
-        module: imports_of(ast.parse(path.read_text("utf-8")), names.keys()) - {module}
-        for module, path in names.items()
-    }
+    imports = {module: imports_of(nodes[path], names.keys()) - {module} for module, path in names.items()}
     assert cycles(imports) == []
 
 
@@ -104,7 +110,12 @@ def test_cycles_are_named_in_order() -> None:
     imports = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": set(), "f": {"g"}, "g": {"f"}}
     assert cycles(imports) == [["a", "b", "c", "a"], ["f", "g", "f"]]
     code = "import a\ndef f():\n    from b.c import D, e\nif TYPE_CHECKING:\n    from f import g\n"
-    assert imports_of(ast.parse(code), {"a", "b.c", "b.c.e", "f.g", "f"}) == {"a", "b.c", "b.c.e", "f.g"}
+    assert imports_of(ast.walk(ast.parse(code)), {"a", "b.c", "b.c.e", "f.g", "f"}) == {
+        "a",
+        "b.c",
+        "b.c.e",
+        "f.g",
+    }
 
 
 @pytest.mark.parametrize(
@@ -270,7 +281,7 @@ def test_every_folder_is_a_package() -> None:
     assert [name(path.parent) for path in SOURCES if not (path.parent / "__init__.py").exists()] == []
 
 
-def test_files_are_short_and_say_their_job() -> None:
+def test_files_are_short_and_say_their_job(nodes: Nodes) -> None:
     """At most 400 lines, unless line one says why not (`# Long: ...`); a docstring in every module."""
     texts = {name(path): path.read_text("utf-8") for path in SOURCES}
     long = [
@@ -278,7 +289,7 @@ def test_files_are_short_and_say_their_job() -> None:
         for file, text in texts.items()
         if len(text.splitlines()) > MAX_LINES and not text.startswith("# Long: ")
     ]
-    silent = [file for file, text in texts.items() if not ast.get_docstring(ast.parse(text))]
+    silent = [name(path) for path, (module, *_) in nodes.items() if not ast.get_docstring(module)]
     assert (long, silent) == ([], [])
 
 
@@ -286,11 +297,11 @@ def _height(node: ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def test_functions_are_short() -> None:
+def test_functions_are_short(nodes: Nodes) -> None:
     """At most 60 lines of a function without its docstring, and 8 arguments of a constructor besides self."""
     long, wide = set(), []
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes[path]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 where = f"{name(path)}:{node.lineno} {node.name}"
                 lines = _height(node) - (_height(node.body[0]) if ast.get_docstring(node) is not None else 0)

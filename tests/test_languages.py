@@ -6,6 +6,7 @@ import ast
 import gettext
 import re
 import string
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,13 @@ _NAME = re.compile(r"[a-z][a-z_-]*")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _NUMBER = re.compile(r"[,_fFgGeE%n]")
 """In a format, what writes a number in the English way."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _syntax_trees() -> Iterator[None]:
+    """They are read once for all tests here; every later search for garbage would visit them."""
+    yield
+    modules.cache_clear()
 
 
 def _literal(node: ast.AST) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -57,15 +58,17 @@ def words_of(name: str) -> set[str]:
     return parts | {name.strip("_").lower()}
 
 
+@functools.cache
+def names_in(path: Path) -> frozenset[str]:
+    """The names in a file, and its own."""
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline)
+    return frozenset({path.stem, *(token.string for token in tokens if token.type == tokenize.NAME)})
+
+
 def found_in(paths: list[Path], gone: dict[str, str]) -> set[tuple[str, str]]:
     found = set()
     for path in paths:
-        names = {path.stem} | {
-            token.string
-            for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline)
-            if token.type == tokenize.NAME
-        }
-        for name in names:
+        for name in names_in(path):
             if words_of(name) & gone.keys():
                 found.add((path.relative_to(ROOT).as_posix(), name))
     return found
