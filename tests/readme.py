@@ -67,9 +67,8 @@ def formats() -> str:
             else f"as {layout.name.upper()}, decoded while loading"
         )
         kept.setdefault(how, []).append(format.name)
-    rows = [
-        f"- GGUF, single or split, held in memory {how}: {', '.join(names)}." for how, names in kept.items()
-    ]
+    rows = [f"- GGUF {how}: {', '.join(names)}." for how, names in kept.items()]
+    rows[0] = rows[0].replace("GGUF", "GGUF, single or split, held in memory", 1)
     rows.append(
         "- Folders of safetensors files: F32, F16, BF16, and quantised with "
         f"{', '.join(f'`{name}`' for name in METHODS)}."

@@ -11,5 +11,5 @@ SHAPED = ("xielu", "clamp")
 """The functions of `Ops.activate_with`, and their numbers. "xielu" (arXiv 2411.13010) of p, n, l is
 p x^2 + l x above 0, n (e^x - 1 - x) + l x below; "clamp" of c is x within -c .. c.
 """
-GATES = (*ACTIVATIONS, "sigmoid", "identity")
-"""What `Ops.gated` does with its gate: an activation, its sigmoid, or nothing."""
+GATES = (*ACTIVATIONS, "sigmoid", "softplus", "identity")
+"""What `Ops.gated` does with its gate: an activation, its sigmoid, log(1 + e^x), or nothing."""

@@ -257,8 +257,8 @@ class Ops(Protocol):
         """x (T, E) plus the row of `table` (positions, E) at each row's position: learned positions."""
         ...
 
-    def columns(self, x: Array, start: int, width: int) -> Array:
-        """Columns start .. start + width - 1 of x: (T, width)."""
+    def columns(self, x: Array, start: int, width: int, heads: int = 1) -> Array:
+        """Columns start .. start + width - 1 of each of `heads` equal parts of rows: (T, heads * width)."""
         ...
 
     def soft_cap(self, x: Array, scale: float, cap: float) -> Array:

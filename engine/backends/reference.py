@@ -270,8 +270,8 @@ class ReferenceOps(RecurrentOps):
     def activate(self, x: Array, activation: str) -> Array:
         if activation in ("silu", "sigmoid"):
             return torch.sigmoid(x) * (x if activation == "silu" else 1)
-        if activation == "identity":
-            return x
+        if activation in ("softplus", "identity"):
+            return torch.nn.functional.softplus(x) if activation == "softplus" else x
         if activation == "gelu":
             return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
         if activation == "gelu_tanh":
@@ -292,8 +292,8 @@ class ReferenceOps(RecurrentOps):
     def add_positions(self, x: Array, table: Floats) -> Array:
         return x + torch.from_numpy(table[self._positions.numpy()]).to(x.device)
 
-    def columns(self, x: Array, start: int, width: int) -> Array:
-        return x[:, start : start + width].contiguous()
+    def columns(self, x: Array, start: int, width: int, heads: int = 1) -> Array:
+        return x.reshape(len(x), heads, -1)[:, :, start : start + width].reshape(len(x), -1).contiguous()
 
     def soft_cap(self, x: Array, scale: float, cap: float) -> Array:
         return cap * torch.tanh(x * scale / cap) if cap else x * scale

@@ -64,9 +64,10 @@ class Attention:
     """Grouped-query attention over the cache, then the output projection: normed x (T, E) -> (T, E).
 
     `rope` is "main", "local", "none" or "scaled", which only scales queries. `query_norm` and `key_norm` are
-    applied before it, or after it with `norm_last`, `value_norm` to the values. The sigmoid of `gate`
+    applied before it, or after it with `norm_last`, `value_norm` to the values. The `activation` of `gate`
     multiplies the result before the projection, and `result_norm` norms it. `clip` is the largest size of
-    numbers in queries, keys and values; 0: any.
+    numbers in queries, keys and values; 0: any. Values of `value_dim` numbers (0: as many as keys have) are
+    multiplied by `value_scale`; they are made as long as keys, and what follows of the result is left out.
     """
 
     layer: int
@@ -79,9 +80,12 @@ class Attention:
     value_norm: Norm | None = None
     sinks: Floats | None = None
     gate: Linear | None = None
+    activation: str = "sigmoid"
     norm_last: bool = False
     result_norm: Norm | None = None
     clip: float = 0.0
+    value_dim: int = 0
+    value_scale: float = 1.0
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         q, k, v = self.inputs(ops, x)  # (T, H * D), (T, G * D) twice
@@ -90,6 +94,7 @@ class Attention:
         if not self.norm_last:
             q, k = self._normed(ops, q, k)
         v = self.value_norm(ops, v) if self.value_norm else v
+        v = None if v is None else self._values(ops, v)
         table = tables.table(self.rope)
         if table is not None:
             of_queries = tables.queries if self.rope == "main" and tables.queries is not None else table
@@ -100,10 +105,19 @@ class Attention:
         if self.norm_last:
             q, k = self._normed(ops, q, k)
         y = ops.attention(self.layer, q, k, v, self.shape, self.sinks)
+        if self.value_dim:
+            y = ops.columns(y, 0, self.value_dim, self.shape.heads)
         if self.gate is not None:
-            y = ops.gated(self.gate(ops, x), y, "sigmoid")
+            y = ops.gated(self.gate(ops, x), y, self.activation)
         y = self.result_norm(ops, y) if self.result_norm else y
         return self.output(ops, y, residual)
+
+    def _values(self, ops: Ops, v: Array) -> Array:
+        v = scaled(ops, v, self.value_scale)
+        if not self.value_dim:
+            return v
+        groups = self.shape.kv_heads  # what follows a value may be anything: here its first numbers again
+        return ops.join(v, ops.columns(v, 0, self.shape.head_dim - self.value_dim, groups), groups)
 
     def _normed(self, ops: Ops, q: Array, k: Array | None) -> tuple[Array, Array | None]:
         return self.query_norm(ops, q) if self.query_norm else q, self.key_norm(

@@ -6,84 +6,14 @@ from dataclasses import dataclass
 
 from engine.backends.base import AttentionShape
 from engine.backends.kv_formats import bytes_per_position, cache_type
-from engine.backends.routing import MOST_GPU_EXPERTS, Routing
+from engine.backends.routing import MOST_GPU_EXPERTS
 from engine.backends.states import LinearAttentionShape, StateShape
 from engine.errors import BadCheckpoint
+from engine.models.experts_config import Experts
 from engine.models.gemma_config import AltUp, PerLayer
 from engine.models.layers.rope import RopeConfig
 from engine.models.recurrent_config import PLAIN, Multipliers, Recurrent, state_parts
 from engine.words import _
-
-
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """A mixture of experts (arXiv 2401.04088)."""
-
-    count: int
-    used: int
-    """How many of them each token uses."""
-    width: int
-    """Features inside each expert."""
-    normalise: bool
-    """As in `Routing`, like `scores`, `scale`, `groups`, `used_groups`, `group_best` and `nearness`."""
-    layers: frozenset[int]
-    """The layers that have experts; the others have a plain feed-forward part."""
-    scores: str = "softmax"
-    scale: float = 1.0
-    groups: int = 1
-    used_groups: int = 1
-    group_best: int = 1
-    nearness: float = -1.0
-    corrected: bool | None = False
-    """Whether a bias is added to the scores for the choice alone; True, False and None as for biases."""
-    router_bias: bool | None = False
-    """Whether the router has a bias."""
-    bias: bool | None = False
-    """Whether the experts have biases."""
-    shared_width: int = 0
-    """Features inside the shared expert, which every token uses; 0: there is none."""
-    shared_gate: bool = False
-    """Whether the sigmoid of a router of its own multiplies what the shared expert makes."""
-    weighs_input: bool = False
-    """Whether the weight multiplies what goes into an expert instead of what comes out (Llama 4)."""
-    early: bool = False
-    """Whether the router reads the layer's input, before attention and any norm (SmallThinker)."""
-    averaged: bool = False
-    """Whether the mean of what routed experts and the shared one make is taken, of which `scale` halves the
-    first (Cohere 2).
-    """
-    beside: bool = False
-    """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
-
-    def __post_init__(self) -> None:
-        if self.used > self.count:
-            raise BadCheckpoint(
-                _(
-                    "The model uses {used} experts for each token but has {count}; the file is damaged.",
-                    used=self.used,
-                    count=self.count,
-                )
-            )
-        size, rest = divmod(self.count, self.groups)
-        if rest or self.used_groups > self.groups or self.used > self.used_groups * size:
-            raise BadCheckpoint(
-                _(
-                    "The model chooses {used} of {count} experts from {used_groups} of {groups} "
-                    "groups, which is not possible; the file is damaged.",
-                    used=self.used,
-                    count=self.count,
-                    used_groups=self.used_groups,
-                    groups=self.groups,
-                )
-            )
-
-    @property
-    def routing(self) -> Routing:
-        """How experts are chosen."""
-        return Routing(
-            self.count, self.used, self.normalise, self.scores, self.scale, self.groups, self.used_groups,
-            self.group_best, self.nearness,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +136,10 @@ class ModelConfig:
     """Multiplies what each half of a block adds."""
     logit_scale: float = 1.0
     experts: Experts | None = None
-    sinks: bool = False
-    """Whether every layer has attention sinks (arXiv 2309.17453)."""
+    sinks: bool | frozenset[int] | None = False
+    """Whether every layer has attention sinks (arXiv 2309.17453), or the layers that do; None: those of which
+    the file has them.
+    """
     recurrent: Recurrent | None = None
     """What the `recurrent_layers` have instead of attention."""
     recurrent_layers: frozenset[int] = frozenset()
@@ -226,6 +158,14 @@ class ModelConfig:
     """
     layer_heads: tuple[tuple[int, int], ...] = ()
     """(key/value heads, head dimension) of each layer, where they differ."""
+    layer_queries: tuple[int, ...] = ()
+    """The `heads` of each layer, where they differ."""
+    value_dim: int = 0
+    """Numbers of a value, where they are fewer than those of a key, but no less than half; 0: as many. In the
+    cache values are as long as keys.
+    """
+    value_scale: float = 1.0
+    """Multiplies values."""
     shared_kv: int = 0
     """How many of the last layers have no keys and values of their own; see `kv_layer`."""
     keys_as_values: frozenset[int] = frozenset()
@@ -239,9 +179,16 @@ class ModelConfig:
     layer_scale: bool | None = False
     """Whether what a layer makes is multiplied by a number of its own; True, False and None as for biases."""
     output_gate: str = ""
-    """What makes a gate, whose sigmoid multiplies attention's result: "queries", the matrix of these, "row",
-    one of its own, or "head", one of its own with a number for each head; "": there is none.
+    """What makes a gate, whose `gate_activation` multiplies attention's result: "queries", the matrix of
+    these, "row", one of its own, or "head", one of its own with a number for each head; "": there is none.
     """
+    gate_activation: str = "sigmoid"
+    mlp_limits: tuple[float, ...] = ()
+    """Of each layer, the largest size of the feed-forward part's activated gate, and of what it multiplies;
+    0: any. That of shared experts is the same.
+    """
+    expert_limits: tuple[float, ...] = ()
+    """The same of the routed experts."""
     bidirectional: bool = False
     """Whether a token attends to later ones, too: the model is an encoder, and a text is one pass."""
     headless: bool = False
@@ -256,13 +203,14 @@ class ModelConfig:
     """
 
     def __post_init__(self) -> None:
-        for kv_heads in (self.kv_heads, *(heads for heads, _unused in self.layer_heads)):
-            if self.heads % kv_heads:
+        for layer in range(self.layers) if self.layer_heads or self.layer_queries else (0,):
+            heads, kv_heads = self.queries_of(layer), self.heads_of(layer)[0]
+            if heads % kv_heads:
                 raise BadCheckpoint(
                     _(
                         "The model has {heads} heads and {kv_heads} key/value heads; the first "
                         "must be a multiple.",
-                        heads=self.heads,
+                        heads=heads,
                         kv_heads=kv_heads,
                     )
                 )
@@ -301,7 +249,7 @@ class ModelConfig:
         scale = (self.attention_scale or head_dim**-0.5) * self.multipliers.keys
         window = self.window_of(layer)
         return AttentionShape(
-            self.heads, kv_heads, head_dim, scale, window, self.attention_cap,
+            self.queries_of(layer), kv_heads, head_dim, scale, window, self.attention_cap,
             self._latent_columns, self.slopes, self.rounded_slopes, self.chunked and window > 0,
             self.bidirectional,
         )  # fmt: skip
@@ -309,6 +257,10 @@ class ModelConfig:
     def heads_of(self, layer: int) -> tuple[int, int]:
         """(key/value heads, head dimension) of a layer."""
         return self.layer_heads[layer] if self.layer_heads else (self.kv_heads, self.head_dim)
+
+    def queries_of(self, layer: int) -> int:
+        """The query heads of a layer."""
+        return self.layer_queries[layer] if self.layer_queries else self.heads
 
     def window_of(self, layer: int) -> int:
         """The sliding window of a layer; 0: none."""

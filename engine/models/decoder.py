@@ -17,6 +17,7 @@ from engine.models.attention import (
     SeparateQkv,
 )
 from engine.models.config import ModelConfig
+from engine.models.experts_config import Experts
 from engine.models.layers.altup import altup_blocks
 from engine.models.layers.latent import LatentSource, latent_mixer
 from engine.models.layers.mixture import beside_experts, mixture
@@ -31,6 +32,7 @@ from engine.models.layers.parts import (
     Parts,
     PlainMlp,
     Stack,
+    bare_norm,
 )
 from engine.models.layers.per_layer import scaled_blocks
 from engine.models.layers.recurrent import recurrent_mixer
@@ -38,9 +40,11 @@ from engine.models.layers.recurrent_parts import RecurrentSource
 from engine.models.layers.row_orders import fused_order, half_of_queries
 from engine.models.layers.rwkv import rwkv_blocks, time_mixing
 from engine.models.layers.sinusoids import sinusoids
+from engine.models.layers.xielu import xielu_numbers
 from engine.models.names import TensorNames
 from engine.models.recurrent_config import Rwkv7
 from engine.models.source import WHOLE, View, WeightSource, linear, linear_parts, norm, vector_if
+from engine.tensors import Floats
 
 QUERY_PARTS = (" queries", " gate")
 """After a name in `WeightSource.linears`: the part of the matrix that a linear holds."""
@@ -148,7 +152,10 @@ class _Builder:
         after = not first and config.placement in ("after", "both", "after_sum")
         mixes = layer not in config.mlp_layers
         feeds = (not mixes or not config.one_part) and layer not in config.bare_layers
-        mlp_norm = before and feeds and config.placement != "parallel" and not self._beside(layer)
+        routed = self._experts(layer)
+        # Experts beside a plain feed-forward part norm its input themselves.
+        beside = routed is not None and routed.beside
+        mlp_norm = before and feeds and config.placement != "parallel" and not beside
         return Block(
             attention=self._attention(layer, at) if mixes else None,
             mlp=self._mlp(layer, at) if feeds else None,
@@ -157,7 +164,9 @@ class _Builder:
             else None,
             mlp_norm=self.norm(at + names.mlp_norm, config.width) if mlp_norm else None,
             attention_post=self.norm(at + names.attention_post, config.width) if after else None,
-            mlp_post=self.norm(at + names.mlp_post, config.width) if after else None,
+            mlp_post=self.norm(at + names.mlp_post, config.width)
+            if after or (routed is not None and routed.normed)
+            else None,
             parallel=config.placement.startswith("parallel"),
             scale=config.residual_scale,
             norms_sum=config.placement == "after_sum",
@@ -167,10 +176,10 @@ class _Builder:
             else None,
         )
 
-    def _beside(self, layer: int) -> bool:
-        """Whether a layer has experts beside a plain feed-forward part, which norm its input themselves."""
+    def _experts(self, layer: int) -> Experts | None:
+        """A layer's experts, if it has any."""
         experts = self.config.experts
-        return experts is not None and experts.beside and layer in experts.layers
+        return experts if experts is not None and layer in experts.layers else None
 
     def _linear(self, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
         return linear(self.source, name, rows, columns, bias, self.view)
@@ -205,25 +214,34 @@ class _Builder:
         if config.scaled_nope and layer in config.nope_layers:
             rope = "scaled"
         own = config.kv_layer(layer) == layer
+        results = shape.heads * (config.value_dim or shape.head_dim)
         return Attention(
             layer=config.cache_layer(layer),
             shape=shape,
             inputs=self._inputs(layer, at, queries, keys),
-            output=self._linear(at + names.output, config.width, queries, config.output_bias),
+            output=self._linear(at + names.output, config.width, results, config.output_bias),
             rope=rope,
             query_norm=self._qk_norm(at + names.query_norm, shape.heads, shape.head_dim, rope),
             key_norm=self._qk_norm(at + names.key_norm, shape.kv_heads, shape.head_dim, rope)
             if own
             else None,
-            value_norm=_bare_norm(config, shape.kv_heads, shape.head_dim)
+            value_norm=bare_norm(shape.head_dim, config.norm_eps, shape.kv_heads)
             if own and config.value_norm
             else None,
-            sinks=self.source.vector(at + names.sinks, config.heads) if config.sinks else None,
+            sinks=self._sinks(layer, at + names.sinks, shape.heads),
             gate=self._output_gate(at, shape),
+            activation=config.gate_activation,
             norm_last=config.qk_norm_last,
             result_norm=self.norm(at + names.mixed_norm, queries) if config.inner_norms else None,
             clip=config.attention_clip,
+            value_dim=config.value_dim,
+            value_scale=config.value_scale,
         )
+
+    def _sinks(self, layer: int, name: str, heads: int) -> Floats | None:
+        has = self.config.sinks
+        has = self.source.has(name) if has is None else has if isinstance(has, bool) else layer in has
+        return self.source.vector(name, heads) if has else None
 
     def _output_gate(self, at: str, shape: AttentionShape) -> Linear | None:
         kind, queries = self.config.output_gate, shape.heads * shape.head_dim
@@ -257,16 +275,19 @@ class _Builder:
                 self._linear(at + names.query, queries, config.width, bias),
                 self._linear(at + names.key, keys, config.width, bias),
             )
+        values = config.heads_of(layer)[0] * config.value_dim or keys
         fused = at + names.query_key_value
         if names.query_key_value and self.source.has(fused + ".weight"):
-            rows = queries + 2 * keys
+            rows = queries + keys + values
             order = fused_order(config, names)
             view = (
                 self.view
                 if order is None
                 else View(transposed=names.transposed, order=order, stored_rows=rows)
             )
-            return FusedQkv(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
+            return FusedQkv(
+                linear(self.source, fused, rows, config.width, bias, view), (queries, keys, values)
+            )
         if names.key_value:
             pair = np.arange(2 * keys).reshape(2, keys)
             query = self._linear(at + names.query, queries, config.width, bias)
@@ -277,7 +298,7 @@ class _Builder:
             if config.output_gate == "queries"
             else self._linear(at + names.query, queries, config.width, bias),
             self._linear(at + names.key, keys, config.width, bias),
-            self._linear(at + names.value, keys, config.width, bias),
+            self._linear(at + names.value, values, config.width, bias),
         )
 
     def _qk_norm(self, name: str, heads: int, dim: int, rope: str) -> Norm | None:
@@ -286,7 +307,7 @@ class _Builder:
         if kind == "none" or (kind == "bare" and rope in ("none", "scaled")):
             return None
         if kind == "bare":
-            return _bare_norm(config, heads, dim)
+            return bare_norm(dim, config.norm_eps, heads)
         layer_norm = config.qk_layer_norm
         bias = config.norm_bias if layer_norm else False
         if kind == "row":
@@ -312,19 +333,19 @@ class _Builder:
 
     def _mlp(self, layer: int, at: str) -> FeedForward:
         config, names = self.config, self.names
-        experts = config.experts
-        has_experts, plain = experts is not None and layer in experts.layers, None
-        if not has_experts or (experts is not None and experts.beside):
+        experts, plain = self._experts(layer), None
+        if experts is None or experts.beside:
             plain = self._feed_forward(
                 layer,
                 (names.gate, names.up, names.down, names.gate_up),
                 config.ffn_of(layer),
                 config.mlp_bias,
             )
-        if not has_experts or experts is None:
+        if experts is None:
             assert plain is not None
             return plain
         made = mixture(self.source, config, names, experts, at)
+        made = replace(made, limit=config.expert_limits[layer]) if config.expert_limits else made
         if plain is not None:
             return beside_experts(self.source, config, names, at, plain, made)
         if not experts.shared_width:
@@ -346,34 +367,24 @@ class _Builder:
         config, width, at = self.config, self.config.width, self.names.layer.format(layer)
         gate, up, down, gate_up = (name and at + name for name in names)
         last = self._linear(down, width, inner, bias)
+        limit = config.mlp_limits[layer] if config.mlp_limits else 0.0
         if not config.gated:
             first = self._linear(up, inner, width, bias)
             if config.activation != "xielu":
                 return PlainMlp(first, last, config.activation)
-            return PlainMlp(first, last, "xielu", self._xielu(layer))
+            return PlainMlp(first, last, "xielu", xielu_numbers(self.source, config, self.names, layer))
         if gate_up and self.source.has(gate_up + ".weight") and not self._has(gate):
             view = self.view
             if self.names.gate_last:
                 view = View(order=np.roll(np.arange(2 * inner), inner), stored_rows=2 * inner)
             both = linear(self.source, gate_up, 2 * inner, width, bias, view)
-            return GatedMlp(None, both, last, inner, config.activation)
+            return GatedMlp(None, both, last, inner, config.activation, limit=limit)
         first, scales = self._linear(gate, inner, width, bias), config.multipliers
         inside = self.norm(at + self.names.inner_norm, inner) if config.inner_norms else None
         return GatedMlp(
             first, self._linear(up, inner, width, bias), last, inner, config.activation,
-            scales.mlp_gate, scales.mlp_output, inside,
+            scales.mlp_gate, scales.mlp_output, inside, limit,
         )  # fmt: skip
-
-    def _xielu(self, layer: int) -> tuple[float, float, float]:
-        """The numbers of `Ops.activate_with`, whose logarithms of e^a - 1 a folder has (arXiv 2411.13010)."""
-        if self.config.xielu:
-            return self.config.xielu[layer]
-        source, at = self.source, self.names.layer.format(layer) + self.names.xielu
-        above, below = (
-            float(np.logaddexp(0.0, float(source.vector(at + name, 1)[0]))) for name in ("alpha_p", "alpha_n")
-        )
-        slope = float(source.vector(at + "beta")) if source.has(at + "beta") else 0.5
-        return above, slope + below, slope
 
     def _shared_gate(self, name: str) -> Linear:
         """E -> 1, a vector in GGUF files."""
@@ -382,8 +393,3 @@ class _Builder:
 
     def _has(self, name: str) -> bool:
         return bool(name) and self.source.has(name + ".weight")
-
-
-def _bare_norm(config: ModelConfig, heads: int, dim: int) -> Norm:
-    """The norm of each head alone, without a weight."""
-    return Norm(np.ones(dim, np.float32), config.norm_eps, heads=heads)

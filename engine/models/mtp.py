@@ -100,7 +100,8 @@ def _form(checkpoint: Checkpoint) -> tuple[ModelConfig, TensorNames, _Names] | N
     config, architecture = read_config(checkpoint), find_architecture(checkpoint)
     names = architecture.names(checkpoint.format, checkpoint.tensors)
     found = _find(checkpoint.tensors, names, config)
-    if found is None or config.per_layer is not None or config.altup is not None or config.embed_norm:
+    odd = config.altup is not None or config.embed_norm or config.value_dim or config.layer_queries
+    if found is None or config.per_layer is not None or odd:
         return None
     routed = bool(names.router) and found.layer + names.router + ".weight" in checkpoint.tensors
     return _layer_config(config, routed), names, found

@@ -270,7 +270,10 @@ def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[next((at for at, size in enumerate(shape) if size != 1), len(shape)) :]
 
 
-_EXPERTS = (".experts.", "_exps.", "moe.input_linear.", "moe.output_linear.")
+_EXPERTS = (
+    ".experts.", "_exps.", "moe.input_linear.", "moe.output_linear.", "moe.gate_proj.", "moe.up_proj.",
+    "moe.down_proj.",
+)  # fmt: skip
 
 
 def is_expert(name: str) -> bool:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.backends.activations import SHAPED
 from engine.backends.base import Weight
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.linear import Permute
 from engine.backends.graph.nodes import Producer, Recording, Value
 from engine.tensors import Floats
 
@@ -215,8 +218,13 @@ class RowOps(Recording):
         assert not x.on_logit_rows
         return self._add(AddPositions(x=x, table=self._table(table), y=x.like()))
 
-    def columns(self, x: Buffer, start: int, width: int) -> Buffer:
-        assert 0 <= start <= start + width <= x.width
+    def columns(self, x: Buffer, start: int, width: int, heads: int = 1) -> Buffer:
+        assert x.width % heads == 0
+        assert 0 <= start <= start + width <= x.width // heads
+        if heads > 1:
+            of_heads = np.arange(x.width, dtype=np.int32).reshape(heads, -1)[:, start : start + width]
+            order = np.ascontiguousarray(of_heads.reshape(-1))
+            return self._add(Permute(x=x, order=order, y=x.like(order.size)))
         return self._add(Columns(x=x, first=start, y=x.like(width)))
 
     def join(self, x: Buffer, y: Buffer, heads: int) -> Buffer:

@@ -10,6 +10,7 @@ is new. The test is one `Case` in `tests/engine/models`, which compares logits w
 from __future__ import annotations
 
 from engine.models.architecture import Architecture
+from engine.models.architectures.a_x_k1 import A_X_K1
 from engine.models.architectures.afmoe import TRINITY
 from engine.models.architectures.apertus import APERTUS
 from engine.models.architectures.arcee import ARCEE
@@ -53,11 +54,13 @@ from engine.models.architectures.internlm3 import INTERNLM3
 from engine.models.architectures.jais import JAIS
 from engine.models.architectures.jais2 import JAIS_2
 from engine.models.architectures.kimi_linear import KIMI_LINEAR
+from engine.models.architectures.laguna import LAGUNA
 from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE, LFM3
 from engine.models.architectures.llama import LLAMA
 from engine.models.architectures.llama4 import LLAMA_4
 from engine.models.architectures.mamba import JAMBA, MAMBA
 from engine.models.architectures.mamba2 import BAMBA, MAMBA_2
+from engine.models.architectures.mimo_v2 import MIMO_V2_FLASH
 from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.minicpm3 import MINICPM_3
 from engine.models.architectures.minimax_m2 import MINIMAX_M2
@@ -90,6 +93,7 @@ from engine.models.architectures.smallthinker import SMALL_THINKER
 from engine.models.architectures.smollm3 import SMOLLM3
 from engine.models.architectures.stablelm import STABLELM
 from engine.models.architectures.starcoder2 import STARCODER2
+from engine.models.architectures.step3_5 import STEP_3_5
 
 __all__ = ["ARCHITECTURES"]
 
@@ -107,6 +111,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID, NEMOTRON_NAS, RWKV_7, ARWKV_7, SMALL_THINKER,
     GPT_NEO, CODEGEN, BIO_GPT, XGLM, PERSIMMON, NANOCHAT, DEEPSEEK_1, COHERE_2_MIXTURE, DBRX,
     REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL, PANGU, CODE_SHELL,
-    JAIS,
+    JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING,
 )  # fmt: skip

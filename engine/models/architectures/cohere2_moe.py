@@ -9,7 +9,8 @@ from typing import Any
 
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.config import Experts, ModelConfig
+from engine.models.config import ModelConfig
+from engine.models.experts_config import Experts
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,

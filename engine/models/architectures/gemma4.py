@@ -15,7 +15,8 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.gemma import FOUR_NORMS
-from engine.models.config import Experts, ModelConfig
+from engine.models.config import ModelConfig
+from engine.models.experts_config import Experts
 from engine.models.gemma_config import PerLayer
 from engine.models.headers.decoder import (
     MAX_CONTEXT,

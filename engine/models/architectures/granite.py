@@ -8,7 +8,8 @@ from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.config import Experts, ModelConfig
+from engine.models.config import ModelConfig
+from engine.models.experts_config import Experts
 from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, gguf_windows, hf_decoder, layer_kinds
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys

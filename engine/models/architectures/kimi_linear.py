@@ -11,7 +11,8 @@ from typing import Any
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.deepseek import HF_NAMES as LATENT_NAMES
-from engine.models.config import Experts, ModelConfig
+from engine.models.config import ModelConfig
+from engine.models.experts_config import Experts
 from engine.models.headers.decoder import (
     MAX_LAYERS,
     gguf_decoder,

@@ -10,7 +10,8 @@ from dataclasses import replace
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
-from engine.models.config import Experts, ModelConfig
+from engine.models.config import ModelConfig
+from engine.models.experts_config import Experts
 from engine.models.headers.decoder import (
     gguf_decoder,
     hf_activation,

@@ -33,6 +33,7 @@ TEXT_MODELS = {
     "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
     "qwen3_omni_moe_text": "Qwen3MoeForCausalLM", "qwen3_vl_moe_text": "Qwen3MoeForCausalLM",
     "qwen3_vl_text": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM",
+    "step3p5": "Step3p5ForCausalLM",
 }  # fmt: skip
 """The `model_type` of a text model -> the class that runs it alone."""
 WITH_PICTURES = {
@@ -71,7 +72,8 @@ WITH_PICTURES = {
     "Qwen3OmniMoeThinkerForConditionalGeneration": "qwen3_omni_moe_text",
     "Qwen3VLForConditionalGeneration": "qwen3_vl_text",
     "Qwen3VLMoeForConditionalGeneration": "qwen3_vl_moe_text",
-    "SmolVLMForConditionalGeneration": "llama", "VideoLlama3ForConditionalGeneration": "qwen2",
+    "SmolVLMForConditionalGeneration": "llama", "Step3p7ForConditionalGeneration": "step3p5",
+    "VideoLlama3ForConditionalGeneration": "qwen2",
     "VideoLlavaForConditionalGeneration": "llama", "VipLlavaForConditionalGeneration": "llama",
     "VoxtralForConditionalGeneration": "llama",
 }  # fmt: skip

@@ -149,7 +149,8 @@ def gguf_shape(
         keys.integer("attention.head_count", 1, 1 << 14),
     )
     head_dim = head_dimension(keys, "attention.key_length", width, heads)
-    if keys.integer("attention.value_length", 1, 1 << 16, head_dim) != head_dim:
+    value_dim = keys.integer("attention.value_length", 1, 1 << 16, head_dim)
+    if value_dim != head_dim and "attention.value_length" not in handled:
         raise UnsupportedModel(
             _("The model's keys and values differ in length, which is not supported. Choose another model.")
         )
@@ -246,6 +247,36 @@ def hf_layer_types(
             )
         )
     return tuple(kinds)
+
+
+def shorter_values(value_dim: int, head_dim: int) -> dict[str, Any]:
+    """The field `value_dim` of `ModelConfig`, from the lengths of values and of keys. Raises
+    `UnsupportedModel`.
+    """
+    if not value_dim <= head_dim <= 2 * value_dim:
+        raise UnsupportedModel(
+            _("The model's keys and values differ in length, which is not supported. Choose another model.")
+        )
+    return {"value_dim": value_dim if value_dim < head_dim else 0}
+
+
+def each_layer(keys: Keys, name: str, low: int, high: int, layers: int) -> tuple[int, ...]:
+    """A number for each layer: a list, of which the rest is left out, or one number for all. Raises
+    `BadCheckpoint`.
+    """
+    if not isinstance(keys.raw(name), list):
+        return (keys.integer(name, low, high),) * layers
+    found = keys.integers(name, low, high)
+    if len(found) < layers:
+        raise BadCheckpoint(
+            _(
+                "The model has {layers} layers but states {name} of {found}; the file is damaged.",
+                layers=layers,
+                name=name,
+                found=len(found),
+            )
+        )
+    return found[:layers]
 
 
 def recurrent_by_heads(keys: Keys) -> tuple[Keys, frozenset[int]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.backends.routing import SCORES
 from engine.errors import UnsupportedModel
-from engine.models.config import Experts
+from engine.models.experts_config import Experts
 from engine.models.headers.decoder import MAX_LAYERS
 from engine.models.headers.keys import Keys
 from engine.words import _

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.backends.base import Array, Ops
-from engine.models.config import Experts, ModelConfig
+from engine.models.config import ModelConfig
+from engine.models.experts_config import Experts
 from engine.models.layers.parts import Expert, FeedForward, Mixture, Norm
 from engine.models.names import TensorNames
 from engine.models.source import View, WeightSource, linear, norm
@@ -40,6 +41,7 @@ def mixture(
         _correction(source, names, experts, at),
         weighs_input=experts.weighs_input,
         early=experts.early,
+        router_cap=experts.router_cap,
     )
 
 

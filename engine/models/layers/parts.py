@@ -72,6 +72,11 @@ class Norm:
         return ops.rms_norm(x, self.weight, self.eps, self.heads)
 
 
+def bare_norm(dim: int, eps: float, heads: int) -> Norm:
+    """The RMS norm of each head alone, without a weight."""
+    return Norm(np.ones(dim, np.float32), eps, heads=heads)
+
+
 def scaled(ops: Ops, x: Array, scale: float) -> Array:
     """scale * x."""
     return x if scale == 1.0 else ops.soft_cap(x, scale, 0.0)
@@ -108,12 +113,20 @@ class Mixer(Protocol):
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array: ...
 
 
+def limited(ops: Ops, gate: Array, up: Array, activation: str, limit: float) -> Array:
+    """activation(gate) * up, both factors at most as large as `limit`; 0: as large as they are."""
+    if not limit:
+        return ops.gated(gate, up, activation)
+    gate, up = (ops.activate_with(each, "clamp", (limit,)) for each in (ops.activate(gate, activation), up))
+    return ops.gated(gate, up, "identity")
+
+
 @dataclass(frozen=True, slots=True)
 class GatedMlp:
     """down(activation(gate) * up) (arXiv 2002.05202).
 
     Without `gate`, `up` computes both, the gate's `width` columns first. `gate_scale` multiplies the gate,
-    `scale` the result. `norm` stands before the last matrix.
+    `scale` the result. `norm` stands before the last matrix. `limit` is as in `limited`.
     """
 
     gate: Linear | None
@@ -124,6 +137,7 @@ class GatedMlp:
     gate_scale: float = 1.0
     scale: float = 1.0
     norm: Norm | None = None
+    limit: float = 0.0
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
         up = self.up(ops, x)
@@ -131,7 +145,7 @@ class GatedMlp:
             gate, up = ops.columns(up, 0, self.width), ops.columns(up, self.width, self.width)
         else:
             gate = self.gate(ops, x)
-        inner = ops.gated(scaled(ops, gate, self.gate_scale), up, self.activation)
+        inner = limited(ops, scaled(ops, gate, self.gate_scale), up, self.activation, self.limit)
         inner = self.norm(ops, inner) if self.norm else inner
         return added(ops, self.down, inner, residual, self.scale)
 
@@ -174,6 +188,7 @@ class Mixture:
     `Ops.route`. What the `shared` expert makes of every row is added (arXiv 2401.06066), times the sigmoid of
     `shared_gate` (E -> 1) if there is one. With `weighs_input` the weight of a row's only expert multiplies
     its input instead of its result. With `early` the router's input is the whole block's, before any norm.
+    `limit` is as in `limited`, `router_cap` the soft cap of the router's logits; 0: none.
     """
 
     router: Linear
@@ -188,6 +203,8 @@ class Mixture:
     shared_gate: Linear | None = None
     weighs_input: bool = False
     early: bool = False
+    router_cap: float = 0.0
+    limit: float = 0.0
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
         return self.routed(ops, x, self.router(ops, x), residual)
@@ -199,6 +216,7 @@ class Mixture:
             residual = ops.gather(self.shared(ops, x), weights, residual)
         elif self.shared is not None:
             residual = self.shared(ops, x, residual)
+        logits = ops.soft_cap(logits, 1.0, self.router_cap) if self.router_cap else logits
         routes = ops.route(logits, self.routing, self.correction, self.scales)
         if self.weighs_input:
             x = ops.gather(ops.spread(x, routes), routes)
@@ -206,7 +224,10 @@ class Mixture:
         rows = ops.spread(x, routes)
         gate = self.gate and ops.expert_linear(rows, self.gate.weights, routes, self.gate.bias)
         up = ops.expert_linear(rows, self.up.weights, routes, self.up.bias)
-        inner = ops.gated(gate, up, self.activation) if self.gate else ops.activate(up, self.activation)
+        if self.gate:
+            inner = limited(ops, gate, up, self.activation, self.limit)
+        else:
+            inner = ops.activate(up, self.activation)
         return ops.gather(
             ops.expert_linear(inner, self.down.weights, routes, self.down.bias), routes, residual
         )

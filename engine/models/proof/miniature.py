@@ -114,8 +114,11 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
         bare = layer in config.bare_layers
         own = config.kv_layer(layer) == layer
         has[layer].add(
-            (window, layer in config.nope_layers, experts, part, bare, own, config.heads_of(layer))
-        )
+            (
+                window, layer in config.nope_layers, experts, part, bare, own, config.queries_of(layer),
+                config.heads_of(layer),
+            )
+        )  # fmt: skip
     chosen: list[int] = []
     left = set().union(*has.values())
     while left and len(chosen) < _LAYERS:
@@ -129,7 +132,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
 
     def few(kv_heads: int) -> int:
         """As many key/value heads as leave the queries of each; latent attention has one for any number."""
-        return 1 if config.latent is not None else heads // (config.heads // kv_heads)
+        return 1 if config.latent is not None else kv_heads * heads // config.heads
 
     def own(chosen: Container[int]) -> frozenset[int]:
         return frozenset(i for i, layer in enumerate(layers) if layer in chosen)
@@ -148,6 +151,10 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         heads=heads,
         kv_heads=few(config.kv_heads),
         slopes=config.slopes[:heads],
+        layer_queries=tuple(config.layer_queries[i] * heads // config.heads for i in layers)
+        if config.layer_queries
+        else (),
+        sinks=own(config.sinks) if isinstance(config.sinks, frozenset) else config.sinks,
         layer_heads=tuple((few(config.layer_heads[i][0]), config.layer_heads[i][1]) for i in layers)
         if config.layer_heads
         else (),
@@ -160,6 +167,8 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         and replace(config.altup, deviations=tuple(config.altup.deviations[layer] for layer in layers)),
         ffn_width=min(config.ffn_width, _FFN),
         vocab_size=min(config.vocab_size, _VOCABULARY),
+        mlp_limits=tuple(config.mlp_limits[i] for i in layers) if config.mlp_limits else (),
+        expert_limits=tuple(config.expert_limits[i] for i in layers) if config.expert_limits else (),
         windows=tuple(min(config.windows[layer], _WINDOW) for layer in layers) if config.windows else (),
         nope_layers=own(config.nope_layers),
         recurrent_layers=own(config.recurrent_layers),
@@ -178,6 +187,9 @@ def _heads(config: ModelConfig) -> int:
         kind = config.latent
         return _groups(math.gcd(kind.nope_dim, kind.rope_dim, kind.value_dim), 4, config.heads)
     sizes = config.layer_heads or ((config.kv_heads, config.head_dim),)
+    if config.layer_queries:  # a share of the heads that leaves whole numbers of all
+        unit = math.gcd(config.heads, *config.layer_queries, *(kv_heads for kv_heads, _ in sizes))
+        return config.heads // unit
     ratio = math.lcm(*(config.heads // kv_heads for kv_heads, _ in sizes))
     return ratio * _groups(ratio * math.gcd(*(dim for _, dim in sizes)), 1, config.heads // ratio)
 

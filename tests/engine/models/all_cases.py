@@ -13,6 +13,7 @@ from tests.engine.models.llama_cases import LLAMA_CASES
 from tests.engine.models.mixture_cases import MIXTURE_CASES
 from tests.engine.models.newer_cases import NEWER_CASES
 from tests.engine.models.other_cases import OTHER_CASES
+from tests.engine.models.own_cases import OWN_CASES
 from tests.engine.models.pictured_cases import PICTURED_CASES
 from tests.engine.models.qwen_gemma_cases import QWEN_GEMMA_CASES
 from tests.engine.models.recurrent_cases import RECURRENT_CASES
@@ -39,6 +40,7 @@ CASES: tuple[Case, ...] = (
     *TODAY_CASES,
     *LESSER_CASES,
     *WIDER_CASES,
+    *OWN_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

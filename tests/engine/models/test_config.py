@@ -18,7 +18,7 @@ from engine.backends.reference import ReferenceBackend
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
 from engine.models import ARCHITECTURES, describe, read_model
-from engine.models.config import Experts
+from engine.models.experts_config import Experts
 from engine.models.headers.keys import Keys
 from engine.settings import LoadSettings
 from engine.weights import open_checkpoint

@@ -41,6 +41,8 @@ def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
         "Granite with windows, experts, other layers",
         "Cohere 2 mixture of experts",
         "DBRX",
+        "MiMo-V2-Flash",
+        "Step 3.5 Flash",
     ],
 )
 def test_logits(name: str, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ def activation(name: str, x: Any) -> Any:
         return x * 0.5 * (1 + _erf(x / math.sqrt(2)))
     if name == "gelu_tanh":
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    if name == "softplus":
+        return np.logaddexp(0.0, x)
     if name in ("sigmoid", "identity"):
         return 1 / (1 + np.exp(-x)) if name == "sigmoid" else x
     assert name in ("relu", "relu2")

@@ -106,6 +106,15 @@ def _relu2(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.fmul(positive, positive)
 
 
+def _softplus(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """log(1 + e^x) = max(x, 0) + 2 artanh(e / (2 + e)) with e = e^-|x|: artanh z by its series, z <= 1/3."""
+    positive = b.fcmp_ordered(">", x, const_vector(0.0))
+    e = exp_vector(b, b.select(positive, b.fsub(const_vector(0.0), x), x))
+    z = b.fdiv(e, b.fadd(const_vector(2.0), e))
+    series = _polynomial(b, b.fmul(z, z), tuple(1 / n for n in range(13, 0, -2)))
+    return b.fadd(_relu(b, x), b.fmul(b.fmul(const_vector(2.0), z), series))
+
+
 _ACTIVATIONS: dict[str, Emit] = {
     "silu": lambda b, x: b.fmul(x, emit_sigmoid(b, x)),
     "gelu": lambda b, x: b.fmul(x, _normal_share(b, x)),
@@ -113,7 +122,12 @@ _ACTIVATIONS: dict[str, Emit] = {
     "relu": _relu,
     "relu2": _relu2,
 }
-_GATES: dict[str, Emit] = {**_ACTIVATIONS, "sigmoid": emit_sigmoid, "identity": lambda b, x: x}
+_GATES: dict[str, Emit] = {
+    **_ACTIVATIONS,
+    "sigmoid": emit_sigmoid,
+    "softplus": _softplus,
+    "identity": lambda b, x: x,
+}
 
 
 def _clamped_swiglu(b: ir.IRBuilder, gate: ir.Value, up: ir.Value) -> ir.Value:

@@ -23,6 +23,7 @@ from engine.backends.cuda.codegen.ptx import (
     ldg_f32,
     maximum,
     minimum,
+    near_reciprocal,
     reciprocal,
     registers,
     st_f32,
@@ -58,6 +59,17 @@ FORM = "none"
 def exponential(x: float) -> Any:
     """e^x with a relative error of about 2^-22 for small |x|; underflows to 0 and overflows to infinity."""
     return exp2(float32(LOG2_E) * x)
+
+
+def softplus(x: float) -> Any:
+    """log(1 + e^x) = max(x, 0) + 2 artanh(e / (2 + e)), e = e^-|x|, as a series."""
+    e = exponential(-absolute(x))
+    z = e * near_reciprocal(float32(2.0) + e)
+    square = z * z
+    series = fma(square, float32(1.0 / 13.0), float32(1.0 / 11.0))
+    series = fma(square, fma(square, series, float32(1.0 / 9.0)), float32(1.0 / 7.0))
+    series = fma(square, fma(square, series, float32(1.0 / 5.0)), float32(1.0 / 3.0))
+    return fma(float32(2.0) * z, fma(square, series, float32(1.0)), maximum(x, float32(0.0)))
 
 
 def sigmoid(x: float) -> Any:
@@ -152,6 +164,8 @@ def _gated(
             out[i] = gelu_tanh(out[i])
         elif ACTIVATION == "sigmoid":
             out[i] = sigmoid(out[i])
+        elif ACTIVATION == "softplus":
+            out[i] = softplus(out[i])
         elif ACTIVATION != "identity":
             out[i] = maximum(out[i], float32(0.0))
             if ACTIVATION == "relu2":

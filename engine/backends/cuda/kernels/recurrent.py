@@ -49,7 +49,7 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels import convolution
 from engine.backends.cuda.kernels.common import run_of, state_after, state_before
-from engine.backends.cuda.kernels.pointwise import exponential
+from engine.backends.cuda.kernels.pointwise import exponential, softplus
 from engine.backends.cuda.lowering.call import Argument, Call, Runtime
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.recurrent import LinearAttention
@@ -71,17 +71,6 @@ EXACT = True
 DELTA = True
 TOKENS = 16
 STAGES = 2
-
-
-def _log_sum(x: float) -> Any:
-    """softplus(x) = log(1 + e^x) = max(x, 0) + 2 artanh(e / (2 + e)), e = e^-|x|, as a series."""
-    e = exponential(-absolute(x))
-    z = e * near_reciprocal(float32(2.0) + e)
-    square = z * z
-    series = fma(square, float32(1.0 / 13.0), float32(1.0 / 11.0))
-    series = fma(square, fma(square, series, float32(1.0 / 9.0)), float32(1.0 / 7.0))
-    series = fma(square, fma(square, series, float32(1.0 / 5.0)), float32(1.0 / 3.0))
-    return fma(float32(2.0) * z, fma(square, series, float32(1.0)), maximum(x, float32(0.0)))
 
 
 def _power(x: float) -> Any:
@@ -128,7 +117,7 @@ def _stage(
 
 def _stage_factors(memory: int, decay: int, beta: int, at: int, rate: float, shift: float, row: int) -> None:
     """What multiplies the matrix, and what its change: of a row, from the address of its decay."""
-    step = _log_sum(ld_f32(decay) + shift)
+    step = softplus(ld_f32(decay) + shift)
     strength = step
     if beta != 0:
         strength = near_reciprocal(float32(1.0) + exponential(-ld_f32(beta + at)))

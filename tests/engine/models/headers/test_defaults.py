@@ -10,6 +10,7 @@ import pytest
 
 from engine.errors import EngineError
 from engine.models.architectures import ARCHITECTURES
+from engine.models.architectures.with_pictures import TEXT_MODELS, WITH_PICTURES
 from engine.models.config import ModelConfig
 from engine.models.headers.keys import Keys
 from tests.engine.models.all_cases import BY_NAME
@@ -46,11 +47,15 @@ def defaults(name: str) -> tuple[dict[str, Any], Iterator[tuple[str, Any]]]:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     config = transformers_config(BY_NAME[name])
-    kind = type(config)
     known = AutoModelForCausalLM._model_mapping
-    classes = known if kind in known else AutoModelForImageTextToText._model_mapping
+    classes = known if type(config) in known else AutoModelForImageTextToText._model_mapping
+    architecture = classes[type(config)].__name__
+    if architecture in WITH_PICTURES:  # whose text model is run
+        config = config.get_text_config()
+        architecture = TEXT_MODELS[config.model_type]
+    kind = type(config)
     whole = json.loads(json.dumps(config.to_dict()))
-    whole["architectures"] = [classes[kind].__name__]
+    whole["architectures"] = [architecture]
     usual = json.loads(json.dumps(kind().to_dict()))
     return whole, (
         (key, value)

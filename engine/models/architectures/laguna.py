@@ -1,0 +1,92 @@
+"""Laguna: windows, more query heads in some layers than in others, a softplus gate for each head, and experts
+chosen by sigmoids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine.errors import UnsupportedModel
+from engine.models.architecture import Architecture
+from engine.models.config import ModelConfig
+from engine.models.headers.decoder import (
+    MAX_CONTEXT,
+    each_layer,
+    hf_activation,
+    hf_layer_types,
+    hf_shape,
+    layer_kinds,
+)
+from engine.models.headers.experts import hf_experts
+from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_hf
+from engine.models.names import SHARING, TensorNames, with_shared
+from engine.tensors import RawTensor
+from engine.words import _
+
+HF_NAMES = replace(SHARING, output_gate="self_attn.g_proj")
+PUBLISHED = replace(
+    with_shared(HF_NAMES, "mlp.shared_expert"), correction="mlp.experts.e_score_correction_bias"
+)
+_ROPES = {
+    "full_attention": {"rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
+    "sliding_attention": {"rope_theta": 10_000.0},
+}
+_DEFAULTS: dict[str, Any] = {
+    "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    "sliding_window": 512, "rope_parameters": _ROPES,
+}  # fmt: skip
+_GATES = {True: "head", "per-head": "head", "per-element": "row"}
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`LagunaForCausalLM`."""
+    count = "num_experts" if keys.raw("num_local_experts") is None else "num_local_experts"
+    keys = keys.over(_DEFAULTS | {count: 256})
+    gating = keys.raw("gating") if keys.has("gating") else True
+    input_weighted = keys.flag("moe_apply_router_weight_on_input", False)
+    if input_weighted or not isinstance(gating, bool | str) or gating not in _GATES:
+        raise UnsupportedModel(
+            _(
+                "The model sets {name} to {value}, which is not supported. Choose another model.",
+                name="moe_apply_router_weight_on_input" if input_weighted else "gating",
+                value=input_weighted or gating,
+            )
+        )
+    shape: dict[str, Any] = hf_shape(
+        keys, head_dim=128, num_key_value_heads=8, max_position_embeddings=131072
+    )
+    layers, dim = shape["layers"], shape["head_dim"]
+    window, kinds = keys.integer("sliding_window", 0, MAX_CONTEXT, 0), layer_kinds(keys, layers) or ()
+    sparse = hf_layer_types(keys, layers, ("dense", "sparse"), "mlp_layer_types")
+    name = "num_attention_heads_per_layer"
+    own = each_layer(keys, name, 1, 1 << 14, layers) if keys.raw(name) is not None else ()
+    slides, bias = "sliding_attention" in kinds and window > 0, keys.flag("attention_bias", False)
+    return ModelConfig(
+        **shape, activation=hf_activation(keys), attention_bias=bias, output_bias=bias, mlp_bias=False,
+        rope=rope_from_hf(keys, dim, layer_type="full_attention"),
+        rope_local=rope_from_hf(keys, dim, layer_type="sliding_attention") if slides else None,
+        windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds) if slides else (),
+        layer_queries=own, qk_norm="head", output_gate=_GATES[gating], gate_activation="softplus",
+        experts=hf_experts(
+            keys, [at for at in range(layers) if (sparse[at] == "sparse" if sparse else at)], count=count,
+            used="num_experts_per_tok", width=keys.integer("moe_intermediate_size", 1, 1 << 22),
+            normalise=True, scores="sigmoid", corrected=True,
+            scale=keys.number("moe_routed_scaling_factor", 0.0, 1e6, 1.0),
+            shared_width=keys.integer("shared_expert_intermediate_size", 1, 1 << 22),
+            router_cap=keys.number("moe_router_logit_softcapping", 0.0, 1e6, 0.0),
+        ),
+    )  # fmt: skip
+
+
+def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The makers' names, where the file has them."""
+    published = any(name.endswith(PUBLISHED.correction) for name in tensors)
+    if not published:
+        return names
+    return replace(PUBLISHED, embed=names.embed, norm=names.norm, head=names.head, layer=names.layer)
+
+
+LAGUNA = Architecture((), ("LagunaForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted)

@@ -1,0 +1,84 @@
+"""What a mixture of experts is, as read from a model's headers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.routing import Routing
+from engine.errors import BadCheckpoint
+from engine.words import _
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts (arXiv 2401.04088)."""
+
+    count: int
+    used: int
+    """How many of them each token uses."""
+    width: int
+    """Features inside each expert."""
+    normalise: bool
+    """As in `Routing`, like `scores`, `scale`, `groups`, `used_groups`, `group_best` and `nearness`."""
+    layers: frozenset[int]
+    """The layers that have experts; the others have a plain feed-forward part."""
+    scores: str = "softmax"
+    scale: float = 1.0
+    groups: int = 1
+    used_groups: int = 1
+    group_best: int = 1
+    nearness: float = -1.0
+    corrected: bool | None = False
+    """Whether a bias is added to the scores for the choice alone; True, False and None as for biases."""
+    router_bias: bool | None = False
+    """Whether the router has a bias."""
+    bias: bool | None = False
+    """Whether the experts have biases."""
+    shared_width: int = 0
+    """Features inside the shared expert, which every token uses; 0: there is none."""
+    shared_gate: bool = False
+    """Whether the sigmoid of a router of its own multiplies what the shared expert makes."""
+    weighs_input: bool = False
+    """Whether the weight multiplies what goes into an expert instead of what comes out (Llama 4)."""
+    early: bool = False
+    """Whether the router reads the layer's input, before attention and any norm (SmallThinker)."""
+    averaged: bool = False
+    """Whether the mean of what routed experts and the shared one make is taken, of which `scale` halves the
+    first (Cohere 2).
+    """
+    normed: bool = False
+    """Whether what routed experts and the shared one make together is normed (A.X K1)."""
+    router_cap: float = 0.0
+    """Soft cap of the router's logits, as `ModelConfig.attention_cap`; 0: none (Laguna)."""
+    beside: bool = False
+    """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
+
+    def __post_init__(self) -> None:
+        if self.used > self.count:
+            raise BadCheckpoint(
+                _(
+                    "The model uses {used} experts for each token but has {count}; the file is damaged.",
+                    used=self.used,
+                    count=self.count,
+                )
+            )
+        size, rest = divmod(self.count, self.groups)
+        if rest or self.used_groups > self.groups or self.used > self.used_groups * size:
+            raise BadCheckpoint(
+                _(
+                    "The model chooses {used} of {count} experts from {used_groups} of {groups} "
+                    "groups, which is not possible; the file is damaged.",
+                    used=self.used,
+                    count=self.count,
+                    used_groups=self.used_groups,
+                    groups=self.groups,
+                )
+            )
+
+    @property
+    def routing(self) -> Routing:
+        """How experts are chosen."""
+        return Routing(
+            self.count, self.used, self.normalise, self.scores, self.scale, self.groups, self.used_groups,
+            self.group_best, self.nearness,
+        )  # fmt: skip

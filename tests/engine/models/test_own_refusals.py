@@ -1,0 +1,61 @@
+"""Settings of families with arithmetic of their own that are refused in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.errors import BadCheckpoint, EngineError, UnsupportedModel
+from engine.models.architectures import ARCHITECTURES
+from engine.models.headers.keys import Keys
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 307, "head_dim": 16, "sliding_window": 9,
+}  # fmt: skip
+MIMO, STEP, LAGUNA = "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM", "LagunaForCausalLM"
+REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
+    "much shorter values": (MIMO, {"v_head_dim": 7}, UnsupportedModel, "differ in length"),
+    "longer values": (MIMO, {"v_head_dim": 17}, UnsupportedModel, "differ in length"),
+    "other heads in windows": (
+        MIMO, {"v_head_dim": 16, "swa_head_dim": 24}, UnsupportedModel, "swa_head_dim to 24"
+    ),
+    "a pattern of too few layers": (MIMO, {"hybrid_layer_pattern": [0, 1]}, BadCheckpoint, "list of 3 flags"),
+    "no multiple of key/value heads": (
+        MIMO, {"v_head_dim": 16, "partial_rotary_factor": 0.5, "swa_num_key_value_heads": 3}, BadCheckpoint,
+        "4 heads and 3 key/value",
+    ),
+    "a tiny limit": (STEP, {"swiglu_limits": [0.0, 0.1, 0.0]}, UnsupportedModel, "swiglu_limits to 0.1"),
+    "too few limits": (STEP, {"swiglu_limits": [0.0]}, BadCheckpoint, "3 layers but states swiglu_limits"),
+    "an unknown kind of layer": (
+        STEP, {"layer_types": ["full_attention", "chunked_attention", "full_attention"]}, UnsupportedModel,
+        "of the kind 'chunked_attention'",
+    ),
+    "no gate": (STEP, {"use_head_wise_attn_gate": False}, UnsupportedModel, "use_head_wise_attn_gate"),
+    "key/value heads of windows": (
+        STEP, {"attention_other_setting": {"num_attention_groups": 4}}, UnsupportedModel,
+        "num_attention_groups to 4",
+    ),
+    "settings of a single layer": (
+        STEP, {"per_layer_config": {"1": {"head_dim": 32}}}, UnsupportedModel, "per_layer_config"
+    ),
+    "layers of words": (STEP, {"moe_layers_enum": "1,two"}, BadCheckpoint, "whole numbers"),
+    "an unknown gate": (LAGUNA, {"gating": "per-group"}, UnsupportedModel, "gating to per-group"),
+    "no gate at all": (LAGUNA, {"gating": None}, UnsupportedModel, "gating to None"),
+    "weights on the input": (
+        LAGUNA, {"moe_apply_router_weight_on_input": True}, UnsupportedModel, "router_weight_on_input to True"
+    ),
+    "too few heads": (
+        LAGUNA, {"num_attention_heads_per_layer": [4, 4]}, BadCheckpoint, "states num_attention_heads_per"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_sentence(name: str) -> None:
+    architecture, changes, kind, words = REFUSED[name]
+    found = next(each for each in ARCHITECTURES if architecture in each.hf)
+    config = {**SMALL, "architectures": [architecture], **changes}
+    with pytest.raises(kind, match=words):
+        found.from_hf(Keys(config, "config.json"))
