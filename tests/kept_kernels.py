@@ -19,8 +19,9 @@ __all__ = ["keep_kernels", "kernels_name", "take_kernels"]
 
 _KINDS = ("kernels-*", "sampling-*")
 """Folders of the program's cache with code that Numba has made; all else in it is each run's own."""
-_MOST = 4
-"""Changes of the sources whose kernels are kept."""
+_MOST = 8
+"""States of the sources whose kernels are kept, a few megabytes each."""
+_LOCK = "lock"
 
 
 def kernels_name(root: Path) -> str:
@@ -36,7 +37,7 @@ def kernels_name(root: Path) -> str:
 def take_kernels(kept: Path, cache: Path) -> None:
     """Copy what an earlier run kept, if it did, to the program's cache, which does not exist yet."""
     kept.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{kept}.lock"):
+    with FileLock(kept.parent / _LOCK):
         if kept.is_dir():
             os.utime(kept)
             shutil.copytree(kept, cache)
@@ -48,7 +49,7 @@ def keep_kernels(cache: Path, kept: Path) -> None:
     A function's code is kept as one: its files are numbered in the order in which this run compiled them, and
     its index, without which they are not found, says which is which.
     """
-    with FileLock(f"{kept}.lock"):
+    with FileLock(kept.parent / _LOCK):
         for index in (file for kind in _KINDS for file in cache.glob(f"{kind}/**/*.nbi")):
             place = kept / index.relative_to(cache)
             if place.exists() and place.read_bytes() == index.read_bytes():
@@ -60,7 +61,6 @@ def keep_kernels(cache: Path, kept: Path) -> None:
             part = place.with_suffix(".part")
             shutil.copyfile(index, part)
             part.replace(place)
-    others = sorted((each for each in kept.parent.iterdir() if each.is_dir()), key=os.path.getmtime)
-    for old in others[:-_MOST]:
-        shutil.rmtree(old, ignore_errors=True)
-        Path(f"{old}.lock").unlink(missing_ok=True)
+        states = sorted((each for each in kept.parent.iterdir() if each.is_dir()), key=os.path.getmtime)
+        for old in states[:-_MOST]:
+            shutil.rmtree(old, ignore_errors=True)
