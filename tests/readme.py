@@ -51,7 +51,8 @@ def architectures() -> str:
         f"Architectures, compared with `transformers` (`inglenook-engine info --json` lists their names in "
         f"files): {'; '.join(plain)}; the mixtures of experts of "
         f"{', '.join(name.removesuffix(_MIXTURE) for name in mixed)}. "
-        "Compared with llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu. "
+        "Compared with llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
+        "PLaMo 3. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Qwen 3."
     )
 

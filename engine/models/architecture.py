@@ -22,8 +22,8 @@ class Architecture:
     """Values of general.architecture in GGUF files; empty: there are none."""
     hf: tuple[str, ...]
     """Class names in config.json; empty: there are none."""
-    from_hf: Callable[[Keys], ModelConfig]
-    """Reads config.json."""
+    from_hf: Callable[[Keys], ModelConfig] | None
+    """Reads config.json; None where there are no folders."""
     from_gguf: Callable[[Keys, Mapping[str, RawTensor]], ModelConfig] | None
     """Reads the metadata (keys under the architecture's prefix) and the tensor table."""
     hf_names: TensorNames

@@ -81,6 +81,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         where = _("The GGUF metadata")
         prefix = Keys(checkpoint.metadata, where).text("general.architecture") + "."
         return architecture.from_gguf(Keys(checkpoint.metadata, where, prefix), checkpoint.tensors)
+    assert architecture.from_hf is not None
     config = architecture.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
     name = hf_architecture(checkpoint.metadata["config"])
     return config if _with_head(name) not in architecture.hf else replace(config, headless=True)

@@ -192,6 +192,7 @@ def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:
     if kind in ("glm4v_text", "glm_ocr_text") and own.raw("head_dim") is None:
         width, heads = own.integer("hidden_size", 1, 1 << 20), own.integer("num_attention_heads", 1, 1 << 14)
         own = own.replaced("head_dim", width // heads)
+    assert found.from_hf is not None
     config = found.from_hf(own.replaced("architectures", [TEXT_MODELS[kind]]))
     if kind == "paddleocr_vl_text" and config.rope is not None:
         return replace(config, rope=replace(config.rope, interleaved=False))

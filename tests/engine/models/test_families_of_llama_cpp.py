@@ -36,6 +36,8 @@ class Family:
     fused: bool = False
     gated: bool = True
     layer_norm: bool = False
+    gate_up: bool = False
+    four_norms: bool = False
     tolerance: float = 1e-5
 
 
@@ -45,6 +47,12 @@ FAMILIES = {
     "paddleocr": Family(SECTIONS),
     "maincoder": Family(qk_norm=True),
     "pangu-embedded": Family(biases=("qkv", "o")),
+    "plamo3": Family(
+        {
+            "attention.sliding_window": 9, "attention.sliding_window_pattern": [True, True, False],
+            "rope.freq_base_swa": 60.0,
+        }, qk_norm=True, fused=True, gate_up=True, four_norms=True,
+    ),
     # llama.cpp looks GELU up in a table of 16-bit numbers.
     "codeshell": Family(
         biases=("qkv", "o", "f"), fused=True, gated=False, layer_norm=True, tolerance=5e-4
@@ -84,9 +92,13 @@ def weights(family: Family) -> dict[str, Floats]:
         if family.qk_norm:
             norm(at + "attn_q_norm", DIM)
             norm(at + "attn_k_norm", DIM)
-        if family.gated:
+        if family.four_norms:  # named without an end
+            for name in ("post_attention_norm", "post_ffw_norm"):
+                norm(at + name)
+                found[at + name] = found.pop(f"{at}{name}.weight")
+        if family.gated and not family.gate_up:
             matrix(at + "ffn_gate", INNER, kind="f")
-        matrix(at + "ffn_up", INNER, kind="f")
+        matrix(at + "ffn_up", 2 * INNER if family.gate_up else INNER, kind="f")
         matrix(at + "ffn_down", WIDTH, INNER, kind="f")
     return found
 

@@ -55,10 +55,15 @@ QUICK = ("mllama", "cohere2_vision", "gemma4_unified", "ernie4_5_vl_moe")
 
 def tiny_model(kind: str, whole: Whole) -> Any:
     """The model as transformers makes it, under the first of its tables that has it."""
-    from transformers import AutoConfig, AutoModelForImageTextToText, AutoModelForMultimodalLM
+    from transformers import (
+        AutoConfig,
+        AutoModelForImageTextToText,
+        AutoModelForMultimodalLM,
+        AutoModelForSeq2SeqLM,
+    )
 
     config = AutoConfig.for_model(kind, text_config={**TEXT, **whole.text}, **whole.parts)
-    tables = (AutoModelForImageTextToText, AutoModelForMultimodalLM)
+    tables = (AutoModelForImageTextToText, AutoModelForMultimodalLM, AutoModelForSeq2SeqLM)
     table = next(each for each in tables if type(config) in each._model_mapping)
     return table.from_config(config, attn_implementation="eager", dtype=torch.float32)
 

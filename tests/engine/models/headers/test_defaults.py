@@ -37,6 +37,7 @@ def read(config: dict[str, Any]) -> ModelConfig | None:
     """The model's shape; None if the file is refused."""
     (architecture,) = (each for each in ARCHITECTURES if config["architectures"][0] in each.hf)
     try:
+        assert architecture.from_hf is not None
         return architecture.from_hf(Keys(config, "config.json"))
     except EngineError:
         return None

@@ -72,6 +72,7 @@ def config_of(model_type: str, **settings: Any) -> ModelConfig:
     name = CLASSES[model_type]
     found = next(each for each in ARCHITECTURES if name in each.hf)
     source = {**least, "intermediate_size": 96, "num_experts_per_tok": 4, "architectures": [name], **settings}
+    assert found.from_hf is not None
     return found.from_hf(Keys(source, "config.json"))
 
 
