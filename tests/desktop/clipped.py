@@ -17,12 +17,13 @@ from PySide6.QtWidgets import (
 
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.personas.persona_picker import PersonaPicker
-from desktop.views.widgets.wrapping_text import WrappingButton
+from desktop.views.settings.form_row import Source
+from desktop.views.widgets.wrapping_text import WrappingButton, WrappingCheckBox
 
 __all__ = ["clipped", "lost"]
 
-_ELIDED = (ModelPicker, PersonaPicker)
-"""Qt elides their text, which their tool tip and accessible name have whole."""
+_ELIDED = (ModelPicker, PersonaPicker, Source)
+"""Their text is elided; their tool tip, or that of the row that they stand in, has it whole."""
 _SLACK = 2
 _OFF = Qt.ScrollBarPolicy.ScrollBarAlwaysOff
 
@@ -38,7 +39,7 @@ def _place(widget: QWidget) -> str:
 
 def _needed(widget: QLabel | QAbstractButton) -> QSize:
     """The least size in which all of its text is shown."""
-    if isinstance(widget, WrappingButton):
+    if isinstance(widget, WrappingButton | WrappingCheckBox):
         return widget.minimumSizeHint()
     if isinstance(widget, QLabel) and widget.wordWrap():
         return QSize(widget.minimumSizeHint().width(), widget.heightForWidth(widget.width()))

@@ -127,10 +127,19 @@ def test_what_can_be_scrolled_to_is_not_lost(window: QWidget) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("screen", [("1180", "800", "200"), ("400", "700", "100")], ids=["large", "narrow"])
-def test_no_page_loses_anything_with_large_text_or_in_a_narrow_window(screen: tuple[str, str, str]) -> None:
+@pytest.mark.parametrize(
+    ("screen", "language"),
+    [
+        (("1180", "800", "200"), "en"), (("400", "700", "100"), "en"), (("400", "700", "200"), "en"),
+        (("400", "700", "200"), "de"), (("400", "700", "200"), "ar"),
+    ],
+    ids=["large", "narrow", "both", "both-german", "both-mirrored"],
+)  # fmt: skip
+def test_no_page_loses_anything_with_large_text_or_in_a_narrow_window(
+    screen: tuple[str, str, str], language: str
+) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.tools.accessible_pages", *screen],
+        [sys.executable, "-m", "tests.tools.accessible_pages", "--screen", *screen, "--language", language],
         stdout=subprocess.PIPE, text=True, timeout=800, check=False,
     )  # fmt: skip
     found = json.loads(ran.stdout.splitlines()[-1])
@@ -154,7 +163,7 @@ def test_a_focus_that_is_not_seen_is_found(window: QWidget, qtbot: QtBot) -> Non
 @pytest.mark.slow
 def test_the_focus_is_seen_on_every_page() -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.tools.accessible_pages", "focus"],
+        [sys.executable, "-m", "tests.tools.accessible_pages", "--focus"],
         stdout=subprocess.PIPE, text=True, timeout=800, check=False,
     )  # fmt: skip
     found = json.loads(ran.stdout.splitlines()[-1])

@@ -1,10 +1,10 @@
 """Walks every page, pane and dialog of the program, and says what a screen reader or a finger would miss.
 
     python -m tests.tools.accessible_pages
-    python -m tests.tools.accessible_pages focus
-    python -m tests.tools.accessible_pages WIDTH HEIGHT PERCENT
+    python -m tests.tools.accessible_pages --focus
+    python -m tests.tools.accessible_pages --screen WIDTH HEIGHT PERCENT [--language CODE] [--pictures FOLDER]
 
-The pages are those of `tests.tools.pictures`; the rules stand in `tests.desktop.accessible`. With "focus",
+The pages are those of `tests.tools.pictures`; the rules stand in `tests.desktop.accessible`. With --focus,
 the faults are controls that look the same with the keyboard (`tests.desktop.focus_ring`). With a size of the
 screen and of the text, they are what is cut off or out of reach (`tests.desktop.clipped`).
 Prints a line of JSON: the faults, each with the first page that has it, and the pages that were reached.
@@ -12,6 +12,7 @@ Prints a line of JSON: the faults, each with the first page that has it, and the
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -24,10 +25,31 @@ __all__ = ["main"]
 _SIZE = (1180, 760)
 
 
-def main() -> int:
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Finds what a screen reader or a finger would miss.")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--focus", action="store_true", help="controls that look the same with the keyboard")
+    kind.add_argument(
+        "--screen", nargs=3, type=int, metavar=("WIDTH", "HEIGHT", "PERCENT"),
+        help="what is cut off or out of reach on a screen of this size, with text of this size",
+    )  # fmt: skip
+    parser.add_argument(
+        "--language", default="", help="the language's code, such as de (default: the system's)"
+    )
+    parser.add_argument("--pictures", type=Path, help="a folder for a picture of every page")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="pictures of the pages whose names have one of these words"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
     """Run; returns the exit code."""
+    options = _options(arguments)
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-    from PySide6.QtWidgets import QApplication, QMenu, QWidget
+    if options.language:  # as that of the system, which the program follows
+        os.environ |= {"LC_ALL": f"{options.language}.UTF-8", "LANGUAGE": options.language}
+    from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QWidget
 
     from desktop.app import make_application
     from tests.desktop.accessible import faults, popup_faults
@@ -37,22 +59,25 @@ def main() -> int:
     from tests.tools.pictures.page_list import PAGES
     from tests.tools.pictures.stage import Stage
 
-    focus = sys.argv[1:] == ["focus"]
-    width, height, percent = map(int, sys.argv[1:]) if sys.argv[1:] and not focus else (*_SIZE, 100)
+    width, height, percent = options.screen or (*_SIZE, 100)
 
     def wrong(window: QWidget) -> Iterator[str]:
-        if focus:
+        if options.focus:
             if window is QApplication.activeWindow() and name != "drop_hint":  # it covers the window
                 yield from unseen_focus(window)
             return
-        if not sys.argv[1:]:
+        if not options.screen:
             yield from (*faults(window), *popup_faults(window))
             return
         stage.fit(window)
+        if isinstance(window, QFileDialog):  # only where the system has none of its own
+            return
         if window.width() > width or window.height() > height:
             yield f"{type(window).__name__} needs {window.width()}x{window.height()} px"
         yield from (*clipped(window), *lost(window))
 
+    if options.pictures:
+        options.pictures.mkdir(parents=True, exist_ok=True)
     app = make_application(["inglenook"])
     found: dict[str, str] = {}
     reached: list[str] = []
@@ -70,6 +95,8 @@ def main() -> int:
                 if window.isVisible() and not isinstance(window, QMenu):
                     for fault in wrong(window):
                         found.setdefault(fault, name)
+                    if options.pictures and any(word in name for word in options.only or [""]):
+                        window.grab().save(str(options.pictures / f"{name}-{type(window).__name__}.png"))
         stage.shut()
         stage.window.close()
         stage.spin(0.1)

@@ -9,7 +9,6 @@ from pathlib import Path
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QListWidget,
     QListWidgetItem,
     QMessageBox,
@@ -21,7 +20,10 @@ from PySide6.QtWidgets import (
 from desktop.services.system.backups import BackupRow
 from desktop.services.system.language import moment_text, time_text
 from desktop.views.layout.fill import fill
+from desktop.views.layout.fit import grow_dialog
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.message_box import MessageBox
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
 from engine.words import _, ngettext
@@ -68,7 +70,7 @@ class BackupDialog(QDialog):
         self.restore.clicked.connect(self._ask)
         self.close_button.clicked.connect(self.reject)
         self.restore.setProperty("tone", "primary")
-        line = fill(QHBoxLayout(), self.make, 1, self.restore, self.close_button)
+        line = fill(FlowLayout(), self.make, 1, self.restore, self.close_button)
         layout = fill(QVBoxLayout(self), self.words, (self.list, 1), line)
         dialog_margins(layout)
         self._show_choice(-1)
@@ -99,6 +101,7 @@ class BackupDialog(QDialog):
             )
         )
         self.list.setVisible(bool(rows))
+        grow_dialog(self)
         if rows:
             self.list.setCurrentRow(0)
             self.list.setFocus()
@@ -129,7 +132,7 @@ class BackupDialog(QDialog):
         if item is None or not self.restore.isEnabled():
             return
         path, when = item.data(Qt.ItemDataRole.UserRole)
-        box = QMessageBox(
+        box = MessageBox(
             QMessageBox.Icon.Question,
             _("Restore from a backup"),
             _("Restore the chats from the backup of {when}?", when=when),

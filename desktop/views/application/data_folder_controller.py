@@ -17,6 +17,7 @@ from desktop.store.database.database import StoreError
 from desktop.store.relocation import arrived, copy_before, delete_before
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.widgets.flows import answer, chosen_path, flow
+from desktop.views.widgets.message_box import MessageBox
 from engine.words import _
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class DataFolderController(QObject):
             sentence = self._place.save_in(folder)
 
     def _question(self, sentence: str) -> QMessageBox:
-        box = QMessageBox(self._window)
+        box = MessageBox(self._window)
         box.setObjectName("dataGone")
         box.setIcon(QMessageBox.Icon.Warning)
         box.setWindowTitle(_("Your chats cannot be saved"))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtGui import QCloseEvent
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QPushButton, QVBoxLayout, QWidget
 
 from desktop import menu_entry
 from desktop.services.engine.background import Background
 from desktop.views.layout.fill import fill
+from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.words import N_, _, translate
 
@@ -50,7 +52,7 @@ class MenuEntryDialog(QDialog):
         self.shut = QPushButton(_("Close"))
         self.shut.setAutoDefault(False)
         self.shut.clicked.connect(self.reject)
-        line = fill(QHBoxLayout(), 1, self.put, self.take, self.shut)
+        line = fill(FlowLayout(), 1, self.put, self.take, self.shut)
         layout = fill(QVBoxLayout(self), self.words, self.outcome, line)
         dialog_margins(layout)
         self.look()
@@ -67,15 +69,7 @@ class MenuEntryDialog(QDialog):
         self.outcome.setText(sentence)
         self.outcome.setVisible(bool(sentence))
         set_styled(self.outcome, "tone", tone)
-        self._fit()
-
-    def _fit(self) -> None:
-        """As wide as is good to read, as high as the text needs, inside the parent window."""
-        parent, layout = self.parentWidget(), self.layout()
-        if parent is not None and layout is not None:
-            wide = min(self.fontMetrics().averageCharWidth() * 62, max(340, parent.width() - 40))
-            layout.activate()
-            self.resize(wide, max(layout.heightForWidth(wide), self.minimumSizeHint().height()))
+        fit_dialog(self, self.fontMetrics().averageCharWidth() * 62)
 
     def _do(self, action: Callable[[], str]) -> None:
         if self._background is not None:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontDatabase, QGuiApplication
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, translate
 
@@ -58,7 +59,7 @@ class ErrorReportDialog(QDialog):
         shut = QPushButton(_("Close"))
         shut.clicked.connect(self.close)
         self._copied = text_label(tone="muted")
-        line = fill(QHBoxLayout(), (self._copied, 1), self.copy, log, shut)
+        line = fill(FlowLayout(), (self._copied, 1), self.copy, log, shut)
         layout = fill(QVBoxLayout(self), heading, promise, (self.text, 1), line)
         dialog_margins(layout)
         self.resize(min(780, max(360, parent.width() - 60)), min(600, max(340, parent.height() - 80)))

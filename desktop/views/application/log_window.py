@@ -19,21 +19,13 @@ from PySide6.QtGui import (
     QTextCharFormat,
     QTextCursor,
 )  # fmt: skip
-from PySide6.QtWidgets import (
-    QDialog,
-    QHBoxLayout,
-    QLineEdit,
-    QPlainTextEdit,
-    QPushButton,
-    QTextEdit,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QDialog, QLineEdit, QPlainTextEdit, QPushButton, QTextEdit, QVBoxLayout, QWidget
 
 from desktop.services.system.log_tail import LogEntry, LogTail
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.combo_box import ComboBox, add_clear_button
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.theme import tokens
 from engine.words import N_, _, ngettext, translate
@@ -70,6 +62,7 @@ class LogWindow(QDialog):
         self.words = QLineEdit()
         self.words.setProperty("tone", "search")
         self.words.setPlaceholderText(_("Filter entries"))
+        self.words.setMinimumWidth(self.fontMetrics().averageCharWidth() * 16)
         self.words.setAccessibleName(_("Filter entries"))
         add_clear_button(self.words)
         self.words.textChanged.connect(self._show_all)
@@ -103,7 +96,7 @@ class LogWindow(QDialog):
         find.activated.connect(self.words.setFocus)
 
     def _arrange(self) -> None:
-        line, below = QHBoxLayout(), QHBoxLayout()
+        line, below = FlowLayout(), FlowLayout()
         line.addWidget(self.words, 1)
         line.addWidget(self.level)
         below.addWidget(self.count, 1)

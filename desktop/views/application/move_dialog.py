@@ -5,18 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QMessageBox, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QMessageBox, QPushButton, QVBoxLayout, QWidget
 
 from desktop.store.relocation import copy_before, data_bytes, fixed_place, new_place_trouble
 from desktop.views.layout.fill import fill
+from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.file_dialogs import ask_folder
+from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.message_box import MessageBox
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
 from engine.words import _
 
 __all__ = ["MoveDialog"]
+
+_CHARACTERS = 80
 
 
 class MoveDialog(QDialog):
@@ -70,21 +75,21 @@ class MoveDialog(QDialog):
         self.shut = QPushButton(_("Close"))
         self.shut.setAutoDefault(False)
         self.shut.clicked.connect(self.reject)
-        line = fill(QHBoxLayout(), self.delete, 1, self.choose, self.shut)
+        line = fill(FlowLayout(), self.delete, 1, self.choose, self.shut)
         layout = fill(QVBoxLayout(self), words, before, self.trouble, 1, line)
         dialog_margins(layout)
-        self._fit()
+        fit_dialog(self, self.fontMetrics().averageCharWidth() * _CHARACTERS)
 
     def offer(self, target: Path) -> None:
         """Ask whether to move everything to `target`, or show why that cannot be."""
         sentence = new_place_trouble(self._folder, target)
         self.trouble.setText(sentence)
         self.trouble.setVisible(bool(sentence))
-        self._fit()
+        fit_dialog(self, self.fontMetrics().averageCharWidth() * _CHARACTERS)
         if sentence:
             announce(self, sentence)
             return
-        box = QMessageBox(
+        box = MessageBox(
             QMessageBox.Icon.Question,
             _("Move data"),
             _("Move everything to {target}?", target=target),
@@ -114,7 +119,7 @@ class MoveDialog(QDialog):
         ask_folder(self, _("Move the data to"), lambda chosen: self.offer(chosen[0]), self._folder.parent)
 
     def _ask_delete(self) -> None:
-        box = QMessageBox(
+        box = MessageBox(
             QMessageBox.Icon.Warning,
             _("Delete the old copy"),
             _("Delete the copy in {before}?", before=self._before),
@@ -137,11 +142,3 @@ class MoveDialog(QDialog):
     def _end_delete(self) -> None:
         self.accept()
         self.delete_requested.emit()
-
-    def _fit(self) -> None:
-        """As wide as is good to read, as high as the text needs, inside the parent window."""
-        parent, layout = self.parentWidget(), self.layout()
-        if parent is not None and layout is not None:
-            wide = min(self.fontMetrics().averageCharWidth() * 80, max(340, parent.width() - 40))
-            layout.activate()
-            self.resize(wide, max(layout.heightForWidth(wide), self.minimumSizeHint().height()))

@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt, Signal, Slot
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QMessageBox,
     QPlainTextEdit,
     QProgressBar,
@@ -19,8 +18,11 @@ from PySide6.QtWidgets import (
 
 from desktop.services.system.updates import UpdateService
 from desktop.views.layout.fill import fill
+from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
+from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.message_box import MessageBox
 from desktop.views.widgets.text_label import text_label
 from engine.errors import DownloadError
 from engine.units import size_text
@@ -70,7 +72,7 @@ class UpdateDialog(QDialog):
         self.shut.clicked.connect(self.reject)
         for button in (self.back, self.shut):
             button.setAutoDefault(False)
-        line = fill(QHBoxLayout(), self.back, 1, self.act, self.shut)
+        line = fill(FlowLayout(), self.back, 1, self.act, self.shut)
         layout = fill(QVBoxLayout(self), self.words, (self.notes, 1), self.bar, self.advice, line)
         dialog_margins(layout)
         updates.checked.connect(self.show_found)
@@ -109,7 +111,9 @@ class UpdateDialog(QDialog):
             return
         self.notes.setPlainText(update.notes)
         self.notes.show()
-        self.resize(max(self.width(), 480), max(self.height(), 320))
+        parent = self.parentWidget()
+        room = parent.size() if parent is not None else self.size()
+        self.resize(min(max(self.width(), 480), room.width()), min(max(self.height(), 320), room.height()))
         can = not self.advice.text()
         self._show(
             _(
@@ -133,7 +137,8 @@ class UpdateDialog(QDialog):
         first.setDefault(True)  # Enter presses it, wherever the focus is
         if self.isVisible():
             first.setFocus()
-        self._fit()
+        if self.notes.isHidden():
+            fit_dialog(self, self.fontMetrics().averageCharWidth() * 70)
 
     def showEvent(self, event: QShowEvent) -> None:
         """The focus is on the button that Enter presses."""
@@ -184,7 +189,7 @@ class UpdateDialog(QDialog):
 
     def _ask_back(self) -> None:
         question = _("Go back to the previous version?")
-        box = QMessageBox(QMessageBox.Icon.Question, _("Updates"), question, parent=self)
+        box = MessageBox(QMessageBox.Icon.Question, _("Updates"), question, parent=self)
         box.setObjectName("backQuestion")
         box.setInformativeText(translate(_BACK))
         agree = box.addButton(_("Go back"), QMessageBox.ButtonRole.AcceptRole)
@@ -208,11 +213,3 @@ class UpdateDialog(QDialog):
         """Closing stops what runs."""
         self._updates.stop()
         super().done(result)
-
-    def _fit(self) -> None:
-        """As wide as is good to read, as high as the text needs, inside the parent window."""
-        parent, layout = self.parentWidget(), self.layout()
-        if parent is not None and layout is not None and self.notes.isHidden():
-            wide = min(self.fontMetrics().averageCharWidth() * 70, max(340, parent.width() - 40))
-            layout.activate()
-            self.resize(wide, max(layout.heightForWidth(wide), self.minimumSizeHint().height()))

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPoint, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QKeyEvent, QPainter, QPainterPath, QPaintEvent, QPalette
-from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QLabel, QWidget
 
 from desktop.services.session.context_meter import Measured, cost_words
-from desktop.views.layout.fill import fill
 from engine.units import number_text
 from engine.words import _
 
@@ -88,12 +87,18 @@ class ContextBar(QAbstractButton):
         line = self.fontMetrics().height()
         return QSize(5 * line, line + 4)
 
+    def minimumSizeHint(self) -> QSize:
+        """Shorter in a narrow window."""
+        line = self.fontMetrics().height()
+        return QSize(2 * line, line + 4)
+
     def _toggle(self) -> None:
         if self.popup is None:
             self.popup = ContextPopup(self)
             self.popup.show_measured(self._now)
-        self.popup.adjustSize()
-        window, own = self.window().rect(), self.popup.sizeHint()
+        window = self.window().rect()
+        self.popup.fit(window.width() - 12)
+        own = self.popup.size()
         at = self.mapTo(self.window(), QPoint(self.width() - own.width(), -own.height() - 6))
         left = max(6, min(at.x(), window.width() - own.width() - 6))
         self.popup.move(self.window().mapToGlobal(QPoint(left, at.y())))
@@ -139,13 +144,12 @@ class ContextPopup(QFrame):
         super().__init__(parent, Qt.WindowType.Popup | Qt.WindowType.FramelessWindowHint)
         self.setObjectName("contextPopup")
         self.setAccessibleName(_("Context"))
-        self._body = QWidget(self)
-        fill(QVBoxLayout(self), self._body, margins=(16, 12, 16, 12))
-        self._grid = QGridLayout(self._body)
-        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(16, 12, 16, 12)
         self._grid.setHorizontalSpacing(24)
         self._grid.setVerticalSpacing(5)
         self._labels: list[tuple[QLabel, QLabel]] = []
+        self._room = 0
 
     def show_measured(self, now: Measured) -> None:
         """Show other figures."""
@@ -166,6 +170,21 @@ class ContextPopup(QFrame):
                 label.setVisible(place < len(rows))
         self.setAccessibleDescription("; ".join(f"{title}: {words}" for title, words in rows))
         if self.isVisible():
+            self.fit(self._room)
+
+    def fit(self, room: int) -> None:
+        """As wide as its figures, at most `room` pixels; then the texts wrap."""
+        self._room = room
+        for pair in self._labels:
+            for label in pair:
+                label.setWordWrap(False)
+        if self.sizeHint().width() > room:
+            for pair in self._labels:
+                for label in pair:
+                    label.setWordWrap(True)
+            self._grid.activate()
+            self.resize(room, self.heightForWidth(room))
+        else:
             self.adjustSize()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

@@ -8,11 +8,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFont, QPalette, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QCheckBox,
     QDialog,
     QFrame,
-    QGridLayout,
-    QHBoxLayout,
     QHeaderView,
     QLabel,
     QPlainTextEdit,
@@ -29,8 +26,11 @@ from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.provenance.provenance_text import facts_rows, prompt_pieces, prompt_words, setting_rows
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.facts_grid import FactsGrid
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
+from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.words import _
 
 __all__ = ["ReplyDetailsDialog"]
@@ -90,7 +90,7 @@ class _Settings(QWidget):
         self.tree.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.tree.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.tree.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.only = QCheckBox(_("Show only changed settings"))
+        self.only = WrappingCheckBox(_("Show only changed settings"))
         self.only.toggled.connect(self._filter)
         rows, pane = setting_rows(reply), ""
         bold = QFont(self.font())
@@ -181,28 +181,21 @@ class ReplyDetailsDialog(QDialog):
     def _facts(self) -> QWidget:
         body = QWidget()
         body.setObjectName("originFacts")
-        grid = QGridLayout(body)
-        grid.setContentsMargins(0, 12, 0, 8)
-        grid.setHorizontalSpacing(22)
-        grid.setVerticalSpacing(7)
-        grid.setColumnStretch(0, 2)
-        grid.setColumnStretch(1, 5)
-        top = Qt.AlignmentFlag.AlignTop
+        grid = FactsGrid((2, 5), (22, 7))
+        column = fill(QVBoxLayout(body), grid, margins=(0, 12, 0, 8), spacing=7)
         for title, words in facts_rows(self.reply, self.reply.hash or "…"):
             value = _label(_breakable(words) if title in ("File", "SHA-256") else words)
             value.setTextInteractionFlags(_SELECTABLE)
             value.setAccessibleName(f"{title}: {words}")
             self._values[title] = value
-            row = grid.rowCount()
-            grid.addWidget(_label(title, "muted"), row, 0, top)
-            grid.addWidget(value, row, 1, top)
+            grid.add(_label(title, "muted"), value)
         if self.reply.provenance is None:
             words = _(
                 "No further details were saved: the reply was imported or written by an earlier version "
                 "of Inglenook."
             )
-            grid.addWidget(_label(words, "muted"), grid.rowCount(), 0, 1, 2)
-        grid.setRowStretch(grid.rowCount(), 1)
+            column.addWidget(_label(words, "muted"))
+        column.addStretch(1)
         scroll = VerticalScrollArea(body)
         scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         scroll.setAccessibleName(_("Overview"))
@@ -225,18 +218,17 @@ class ReplyDetailsDialog(QDialog):
             lambda: (self.stop_requested if self._running else self.replay_requested).emit()
         )
         column = fill(QVBoxLayout(), self.words, self.bar)
-        layout = fill(QHBoxLayout(part), (column, 1), margins=(0, 2, 0, 2), spacing=14)
-        layout.addWidget(self.replay, 0, Qt.AlignmentFlag.AlignTop)
+        fill(FlowLayout(part), (column, 1), self.replay, margins=(0, 2, 0, 2), spacing=14)
         return part
 
-    def _buttons(self) -> QHBoxLayout:
+    def _buttons(self) -> FlowLayout:
         self.copy = QPushButton(_("Copy as JSON"))
         self.copy.setToolTip(_("Copy all details, including every token id, for a file or a report."))
         self.copy.clicked.connect(self.copy_requested)
         close = QPushButton(_("Close"))
         close.setDefault(True)
         close.clicked.connect(self.accept)
-        return fill(QHBoxLayout(), self.copy, 1, close)
+        return fill(FlowLayout(), self.copy, 1, close)
 
     # -- what the controller says
 

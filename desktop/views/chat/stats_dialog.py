@@ -20,12 +20,13 @@ from PySide6.QtGui import (
     QPalette,
     QPen,
 )
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.chats.reply_stats import ReplyStats
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
 from engine.units import number_text, percent_text, seconds_text
 from engine.words import N_, _, dotted, ngettext, translate
@@ -176,9 +177,10 @@ class StatsPlot(QWidget):
         palette, line, top = self.palette(), self.fontMetrics().height(), self._top(curve)
         painter.setPen(palette.color(QPalette.ColorRole.WindowText))
         title = QRectF(10, area.top() - 1.5 * line - 4, self.width() - 20, line)
-        painter.drawText(
-            title, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), translate(curve.title)
-        )
+        words = painter.fontMetrics().elidedText(
+            translate(curve.title), Qt.TextElideMode.ElideRight, int(title.width())
+        )  # whole in what is said of the selected reply
+        painter.drawText(title, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), words)
         painter.setPen(QPen(palette.color(QPalette.ColorRole.Mid), 1))
         empty = all(curve.value(reply) is None for reply in self._replies)
         for y in (area.top(), area.bottom()) if empty else (area.top(), area.center().y(), area.bottom()):
@@ -198,7 +200,9 @@ class StatsPlot(QWidget):
         ]
         if not points:
             painter.drawText(
-                area, int(Qt.AlignmentFlag.AlignCenter), _("No drafted tokens") if curve.top else _("Unknown")
+                area,
+                int(Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap),
+                _("No drafted tokens") if curve.top else _("Unknown"),
             )
             return
         if self._at >= 0:
@@ -281,9 +285,8 @@ class StatsDialog(QDialog):
         self.plot.chosen.connect(self.chosen)
         close = QPushButton(_("Close"))
         close.clicked.connect(self.close)
-        row = QHBoxLayout()
-        row.addWidget(self.words, 1)
-        row.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
+        row = fill(FlowLayout(), (self.words, 1), close)
+        row.setAlignment(close, Qt.AlignmentFlag.AlignTop)
         layout = fill(QVBoxLayout(self), (self.plot, 1), row)
         dialog_margins(layout)
         size = self.plot.sizeHint()

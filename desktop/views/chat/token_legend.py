@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QResizeEvent
-from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QButtonGroup, QFrame, QSizePolicy, QToolButton, QWidget
 
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.transcript.tokens.colours import ENTROPY, MOST_ENTROPY, PROBABILITY, tint
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
 from engine.units import percent_text
 from engine.words import N_, _, translate
@@ -31,7 +32,7 @@ def _ends(mode: str) -> tuple[str, str]:
     )
 
 
-_GAP, _AROUND = 4, 44
+_GAP, _AROUND = 4, 32
 """Between two parts of the bar, and around them and the scale."""
 
 
@@ -89,7 +90,7 @@ class TokenLegend(QFrame):
         self._marks = text_label(_("dotted: drafted"), "muted")
         self._marks.setToolTip(_("These tokens were drafted and then accepted by the model."))
         self._group = QButtonGroup(self)
-        line = fill(QHBoxLayout(self), self._title, margins=(14, 3, 14, 3), spacing=_GAP)
+        line = fill(FlowLayout(self), self._title, margins=(14, 3, 14, 3), spacing=_GAP)
         self.buttons: dict[str, QToolButton] = {}
         for mode, source in _MODES:
             words = translate(source)
@@ -101,9 +102,7 @@ class TokenLegend(QFrame):
             button.clicked.connect(self._clicked)
             self._group.addButton(button)
             line.addWidget(button)
-        line.addSpacing(6)
         line.addWidget(self.scale, 8)
-        line.addSpacing(6)
         line.addWidget(self._marks)
         self.scale.setMaximumWidth(320)
         line.addStretch(1)
@@ -129,12 +128,6 @@ class TokenLegend(QFrame):
         for label in (self._title, self._marks):
             room -= label.sizeHint().width() + _GAP
             label.setVisible(room >= 0)
-
-    def minimumSizeHint(self) -> QSize:
-        """As narrow as without the words."""
-        buttons = sum(button.minimumSizeHint().width() + _GAP for button in self.buttons.values())
-        wide = _AROUND + self.scale.minimumSizeHint().width() + buttons
-        return QSize(wide, super().minimumSizeHint().height())
 
     def _clicked(self) -> None:
         self.chosen.emit(next(mode for mode, button in self.buttons.items() if button.isChecked()))

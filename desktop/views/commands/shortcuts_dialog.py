@@ -6,17 +6,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import (
-    QDialog,
-    QDialogButtonBox,
-    QFrame,
-    QHBoxLayout,
-    QLabel,
-    QLineEdit,
-    QPushButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QDialog, QFrame, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.views.commands.actions import COMMANDS, ELSEWHERE, MENUS
 from desktop.views.commands.keymap import Keymap, native
@@ -24,6 +14,7 @@ from desktop.views.commands.shortcut_editor import ShortcutEditor
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.combo_box import add_clear_button
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
@@ -43,8 +34,7 @@ class _KeyRow(QFrame):
         self.setObjectName("keyRow")
         self.name, self._keymap, self._edit = name, keymap, edit
         self.label = text_label(keymap.words(name), wraps=True, plain=True)
-        self._keys = QHBoxLayout()
-        self._keys.setSpacing(6)
+        self._keys = FlowLayout(gap=6)
         self.add = IconButton("add", _("Add a key for {words}", words=keymap.words(name)))
         self.add.clicked.connect(lambda: edit(self, ""))
         self.reset = IconButton("reset", _("Reset the keys for {words}", words=keymap.words(name)))
@@ -53,7 +43,7 @@ class _KeyRow(QFrame):
         keep.setRetainSizeWhenHidden(True)
         self.reset.setSizePolicy(keep)
         line = fill(
-            QHBoxLayout(), (self.label, 1), self._keys, self.add, self.reset, margins=(4, 5, 4, 5), spacing=6
+            FlowLayout(), (self.label, 1), self._keys, self.add, self.reset, margins=(4, 5, 4, 5), spacing=6
         )
         self.column = fill(QVBoxLayout(self), line, margins=(0, 0, 0, 0), spacing=0)
         self._shown: tuple[str, ...] | None = None
@@ -127,7 +117,7 @@ class ShortcutsDialog(QDialog):
         self.editor = ShortcutEditor(keymap, self)
         self.editor.done.connect(self._end_edit)
         self.editor.hide()
-        self._nothing = text_label(_("No matching commands."), "muted")
+        self._nothing = text_label(_("No matching commands."), "muted", wraps=True)
         self._nothing.setContentsMargins(4, 12, 4, 12)
         self._nothing.hide()
         self._scroll = VerticalScrollArea(self._table())
@@ -139,16 +129,14 @@ class ShortcutsDialog(QDialog):
         width = self.fontMetrics().averageCharWidth() * 84
         self.resize(min(width, parent.width()), min(round(width * 1.05), max(320, parent.height() - 40)))
 
-    def _buttons(self) -> QDialogButtonBox:
-        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
-        self.reset_all = buttons.addButton(_("Reset all"), QDialogButtonBox.ButtonRole.ResetRole)
+    def _buttons(self) -> FlowLayout:
+        self.reset_all, close = QPushButton(_("Reset all")), QPushButton(_("Close"))
         self.reset_all.setToolTip(_("Reset the keys of all commands to their defaults"))
         self.reset_all.clicked.connect(self._reset_all)
-        for button in buttons.buttons():
-            if isinstance(button, QPushButton):
-                button.setAutoDefault(False)
-        buttons.rejected.connect(self.reject)
-        return buttons
+        close.clicked.connect(self.reject)
+        for button in (self.reset_all, close):
+            button.setAutoDefault(False)
+        return fill(FlowLayout(), self.reset_all, 1, close)
 
     def _table(self) -> QWidget:
         table = QWidget()
@@ -229,5 +217,5 @@ def _fixed_row(text: str, keys: str) -> QWidget:
     label, shown = QLabel(text), QLabel(keys)
     label.setWordWrap(True)
     shown.setProperty("tone", "muted")
-    fill(QHBoxLayout(row), (label, 1), shown, margins=(4, 7, 4, 7))
+    fill(FlowLayout(row), (label, 1), shown, margins=(4, 7, 4, 7))
     return row

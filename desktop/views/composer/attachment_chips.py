@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QIcon, QImage, QPainter, QPalette, QPixmap
+from PySide6.QtGui import QIcon, QImage, QPainter, QPalette, QPixmap, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QToolButton, QWidget
 
 from desktop.services.composer.attachments import Held
@@ -24,6 +24,8 @@ __all__ = ["AttachmentChips", "count_words"]
 _LONGEST_NAME = 26
 _THUMBNAIL = 2.4
 """The side of a picture, in lines of text."""
+_AROUND = 12
+"""Pixels of a chip that are between its parts and around them."""
 _GAP = 8
 """Pixels beside a picture that is as wide as high, half of them before the name."""
 
@@ -42,7 +44,7 @@ class AttachmentChips(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._flow = FlowLayout(self)
+        self._flow = FlowLayout(self, 6)
         policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
         policy.setHeightForWidth(True)
         self.setSizePolicy(policy)
@@ -110,6 +112,7 @@ class _Chip(QFrame):
         self.face = QToolButton()
         self.face.setAutoRaise(True)
         self.face.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self._name = name
         self.face.setText(name.replace("&", "&&"))
         self.face.setToolTip(
             _("{attachment}\nClick to preview the text that the model reads", attachment=held.attachment.name)
@@ -130,8 +133,19 @@ class _Chip(QFrame):
         self.count = text_label(words, "muted")
         self.close_button = IconButton("close", _("Remove {attachment}", attachment=held.attachment.name))
         fill(QHBoxLayout(self), self.face, self.count, self.close_button, margins=(2, 1, 2, 1), spacing=4)
+        self.setMinimumWidth(1)
         self.face.clicked.connect(lambda: self.opened.emit(self.key))
         self.close_button.clicked.connect(lambda: self.removed.emit(self.key))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Shorten the name, which the tip has whole, where there is no room for it."""
+        super().resizeEvent(event)
+        beside = self.face.sizeHint().width() - self.face.fontMetrics().horizontalAdvance(self.face.text())
+        least = self.count.sizeHint().width() + self.close_button.sizeHint().width() + _AROUND
+        room = self.width() - least - beside
+        shown = self.face.fontMetrics().elidedText(self._name, Qt.TextElideMode.ElideMiddle, room)
+        if shown.replace("&", "&&") != self.face.text():
+            self.face.setText(shown.replace("&", "&&"))
 
     def show_picture(self, pictures: ImageLoader) -> None:
         """Show the picture as soon as it is loaded."""

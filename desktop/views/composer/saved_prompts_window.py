@@ -5,12 +5,10 @@ from __future__ import annotations
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
     QPushButton,
-    QSplitter,
     QVBoxLayout,
     QWidget,
 )
@@ -22,8 +20,11 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import SCALE, dialog_margins
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
+from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.turning_splitter import TurningSplitter
 from engine.words import N_, _, translate
 
 __all__ = ["SavedPromptsWindow"]
@@ -31,6 +32,9 @@ __all__ = ["SavedPromptsWindow"]
 _HINT = N_("Write placeholders in double braces: {{topic}}, or {{language=English}} with a default value.")
 _NONE = N_("There are no saved prompts yet. Choose “New prompt” to write one, or import some.")
 _FILES = N_("Prompts (*.json)")
+
+_NARROW = 60
+"""In fewer average characters than this, the list is above the prompt."""
 
 
 class SavedPromptsWindow(QDialog):
@@ -94,22 +98,18 @@ class SavedPromptsWindow(QDialog):
         body.setContentsMargins(0, 0, 0, 0)
         side.addWidget(self.list, 1)
         side.addWidget(self.new)
-        files = fill(QHBoxLayout(), self.load, self.save)
+        files = fill(FlowLayout(), (self.load, 1), (self.save, 1))
         side.addLayout(files)
         body.addWidget(self.name)
         body.addWidget(self.text)
         body.addWidget(self.hint)
         body.addStretch(1)
-        panes = QSplitter(Qt.Orientation.Horizontal)
-        panes.setChildrenCollapsible(False)
-        panes.setProperty("tone", "gap")
+        panes = TurningSplitter((left, right), (15, 31), _NARROW)
         panes.setHandleWidth(SCALE[3])
-        panes.addWidget(left)
-        panes.addWidget(right)
         panes.setStretchFactor(1, 1)
-        footer = fill(QHBoxLayout(), (self.notice, 1), self.undo)
-        buttons = fill(QHBoxLayout(), self.remove, 1, self.close_button, self.insert)
-        column = fill(QVBoxLayout(self), (panes, 1), footer, buttons)
+        footer = fill(FlowLayout(), (self.notice, 1), self.undo)
+        buttons = fill(FlowLayout(), self.remove, 1, self.close_button, self.insert)
+        column = fill(QVBoxLayout(self), (DialogBody(panes), 1), footer, buttons)
         dialog_margins(column)
         scale, window = self.fontMetrics().height(), self._window
         self.resize(min(46 * scale, window.width() - 20), min(30 * scale, window.height() - 40))

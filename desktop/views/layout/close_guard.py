@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.application.data_folder_controller import DataFolderController
 from desktop.views.widgets.flows import answer, chosen_path, flow
+from desktop.views.widgets.message_box import MessageBox
 from engine.platform.whole_file import write_whole
 from engine.words import _, ngettext
 
@@ -55,7 +56,7 @@ class CloseGuard(QObject):
         self._window.close()
 
     def _question(self, count: int) -> QMessageBox:
-        box = QMessageBox(self._window)
+        box = MessageBox(self._window)
         box.setObjectName("unsavedReplies")
         box.setIcon(QMessageBox.Icon.Warning)
         box.setWindowTitle(_("Quit Inglenook"))

@@ -6,9 +6,11 @@ from typing import TypeVar
 
 from PySide6.QtWidgets import QBoxLayout, QLayout, QWidget
 
+from desktop.views.widgets.flow_layout import FlowLayout
+
 __all__ = ["fill"]
 
-L = TypeVar("L", bound=QBoxLayout)
+L = TypeVar("L", bound=QBoxLayout | FlowLayout)
 Part = QWidget | QLayout | int | tuple[QWidget | QLayout, int]
 
 

@@ -13,6 +13,8 @@ _FRAMES = 14
 """Pixels that frames take from a pane besides what its layout asks for."""
 _CHARACTERS = {LEFT: 28, "centre": 42, RIGHT: 45}
 """Widths in average characters that make each pane useful."""
+_WIDEST = 520
+"""Pixels that a pane takes at least, however wide its content."""
 
 
 class Panes(QSplitter):
@@ -80,8 +82,7 @@ class Panes(QSplitter):
 
     def fit_text(self) -> None:
         """Follow the text size."""
-        for side, widget in self._sides.items():
-            widget.setMinimumWidth(min(self.need(side), 520))
+        self._limit()
         self.setSizes([self.need(LEFT) + 20, 700, self.need(RIGHT) + 10])
         self._arrange()
 
@@ -94,7 +95,14 @@ class Panes(QSplitter):
                 fitting.add(side)
         return fitting
 
+    def _limit(self) -> None:
+        """Let no side pane be narrower than is useful, nor wider than the window."""
+        room = self.width() if self.isVisible() else _WIDEST
+        for side, widget in self._sides.items():
+            widget.setMinimumWidth(min(self.need(side), _WIDEST, room))
+
     def _arrange(self) -> None:
+        self._limit()
         fitting = self._fitting()
         if self._alone in fitting:
             self._alone = ""

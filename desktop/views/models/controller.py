@@ -16,6 +16,7 @@ from desktop.views.models.model_picker import ModelPicker
 from desktop.views.widgets.file_dialogs import ask_folder, ask_open
 from desktop.views.widgets.flows import answer, flow
 from desktop.views.widgets.listening import listen
+from desktop.views.widgets.message_box import MessageBox
 from engine.remote import split_address
 from engine.units import size_text
 from engine.words import _, ngettext
@@ -155,7 +156,7 @@ class ModelController(QObject):
         if not count:
             return True
         plain = QMessageBox.StandardButton.NoButton
-        box = QMessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, QApplication.activeWindow())
+        box = MessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, QApplication.activeWindow())
         box.setObjectName("endsReply")
         box.setTextFormat(Qt.TextFormat.PlainText)
         box.setInformativeText(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.models.hub import Fetching, HubService
 from desktop.views.layout.fill import fill
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
 from engine.words import N_, _, dotted, translate
@@ -49,7 +50,7 @@ class _Download(QWidget):
         self.cancel.clicked.connect(lambda: self._service.discard(self._now().key))
         self.done.clicked.connect(lambda: self._service.forget(self._now().key))
         self.load.clicked.connect(lambda: self.load_requested.emit(self._now().path))
-        line = fill(QHBoxLayout(), (self.bar, 1), self.pause, self.resume, self.load, self.done, self.cancel)
+        line = fill(FlowLayout(), (self.bar, 1), self.pause, self.resume, self.load, self.done, self.cancel)
         fill(QVBoxLayout(self), self.text, line, margins=(0, 4, 0, 4), spacing=4)
 
     def show_download(self, fetching: Fetching) -> None:

@@ -9,11 +9,9 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QSize, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QCheckBox,
-    QHBoxLayout,
     QLineEdit,
     QListView,
     QPushButton,
-    QSplitter,
     QStackedWidget,
     QStyledItemDelegate,
     QStyleOptionViewItem,
@@ -25,15 +23,16 @@ from desktop.items.models.hub import ChoicesModel, HubModels
 from desktop.items.models.picks import suggestions
 from desktop.services.models.hub import HubService
 from desktop.views.layout.fill import fill
-from desktop.views.layout.spacing import SCALE
 from desktop.views.models.hub_downloads import DownloadList
 from desktop.views.models.hub_token import TokenLine
 from desktop.views.models.picks_panel import PicksPanel
 from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.empty_state import EmptyState
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.listening import listen
-from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.scroll_area import DialogBody, VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
+from desktop.views.widgets.turning_splitter import TurningSplitter
 from engine.words import N_, _, ngettext, translate
 
 if TYPE_CHECKING:
@@ -47,6 +46,9 @@ WELCOME = N_(
     "sent until you search or download."
 )
 OFFLINE = N_("You are working offline. Clear “Work offline” to search and download.")
+
+_NARROW = 60
+"""In fewer average characters than this, the list is above the files."""
 
 
 class HubPage(QWidget):
@@ -95,31 +97,27 @@ class HubPage(QWidget):
         self._show_choice()
 
     def _lay_out(self) -> None:
-        top = fill(QHBoxLayout(), (self.query, 1), self.go, self.offline)
+        top = fill(FlowLayout(), (self.query, 1), self.go, self.offline)
         right = QWidget()
         side = fill(QVBoxLayout(right), self.about, (self.options, 1), margins=(0, 0, 0, 0))
         side.addWidget(self.get, 0, Qt.AlignmentFlag.AlignLeft)
-        split = QSplitter(Qt.Orientation.Horizontal)
-        split.setChildrenCollapsible(False)
-        split.setProperty("tone", "gap")
-        split.setHandleWidth(SCALE[2])
-        split.addWidget(self.results)
-        split.addWidget(right)
-        split.setSizes([500, 500])
+        split = TurningSplitter((self.results, right), (1, 1), _NARROW)
         self._pages = QStackedWidget()
         self._pages.addWidget(self.picks)
         self._pages.addWidget(split)
         self._downloads_area = VerticalScrollArea(self.downloads)
         self._downloads_area.setObjectName("downloads")
+        body = QWidget()
         fill(
-            QVBoxLayout(self),
+            QVBoxLayout(body),
             top,
-            fill(QHBoxLayout(), (self.note, 1), self.back),
+            fill(FlowLayout(), (self.note, 1), self.back),
             (self._pages, 1),
             self._downloads_area,
             self.token,
             margins=(12, 12, 12, 8),
         )
+        fill(QVBoxLayout(self), DialogBody(body), margins=(0, 0, 0, 0))
         self._fit_downloads()
 
     def _connect(self) -> None:

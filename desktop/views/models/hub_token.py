@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.models.hub import HubService
 from desktop.views.layout.fill import fill
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, translate
 
@@ -34,7 +35,7 @@ class TokenLine(QWidget):
         self.save.setAccessibleName(_("Save token"))
         self.remove.setAccessibleName(_("Delete token"))
         self.where = text_label(tone="muted", wraps=True, plain=True)
-        line = fill(QHBoxLayout(), (self.field, 1), self.save, self.remove)
+        line = fill(FlowLayout(), (self.field, 1), self.save, self.remove)
         fill(QVBoxLayout(self), line, self.where, margins=(0, 2, 0, 0), spacing=4)
         self.field.textChanged.connect(lambda text: self.save.setEnabled(bool(text.strip())))
         self.field.returnPressed.connect(self._keep)

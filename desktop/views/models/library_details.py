@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.models.library import speed_text
 from desktop.items.models.local_models import ModelEntry, count_text, template_text
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.layout.fill import fill
 from desktop.views.models.model_defaults import ModelDefaults
+from desktop.views.widgets.facts_grid import FactsGrid
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.listening import listen
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
@@ -77,12 +79,7 @@ class LibraryDetails(VerticalScrollArea):
         self.remove.clicked.connect(lambda: self.remove_requested.emit(self._path()))
         self.kept = ModelDefaults(session)
         self.kept.changed.connect(self._show_facts)
-        self._facts = QWidget()
-        self._grid = QGridLayout(self._facts)
-        self._grid.setContentsMargins(0, 0, 0, 0)
-        self._grid.setHorizontalSpacing(14)
-        self._grid.setVerticalSpacing(4)
-        self._grid.setColumnStretch(1, 1)
+        self._facts = FactsGrid()
         self._fill()
         listen(self, session.model_changed, lambda _info: self._show_loaded())
         listen(self, session.state_changed, lambda _state: self._show_loaded())
@@ -96,14 +93,15 @@ class LibraryDetails(VerticalScrollArea):
         layout = QVBoxLayout(body)
         layout.setContentsMargins(14, 10, 14, 14)
         layout.setSpacing(8)
-        head = QHBoxLayout()  # The button beside the name, so that it is visible in the smallest window.
-        head.addWidget(self.name, 1, Qt.AlignmentFlag.AlignTop)
-        head.addWidget(self.load, 0, Qt.AlignmentFlag.AlignTop)
+        head = FlowLayout()  # The button beside the name, so that it is visible in the smallest window.
+        fill(head, (self.name, 1), self.load)
+        for part in (self.name, self.load):
+            head.setAlignment(part, Qt.AlignmentFlag.AlignTop)
         layout.addLayout(head)
         for label in (self.trouble, self.memory, self.speed):
             layout.addWidget(label)
         layout.addWidget(self._facts)
-        others = fill(QHBoxLayout(), self.show_file, self.remove, 1)
+        others = fill(FlowLayout(), self.show_file, self.remove, 1)
         layout.addLayout(others)
         layout.addWidget(self.kept)
         layout.addStretch(1)
@@ -160,19 +158,13 @@ class LibraryDetails(VerticalScrollArea):
             self._show_facts()
 
     def _show_facts(self) -> None:
-        while self._grid.count():
-            item = self._grid.takeAt(0)
-            widget = item.widget() if item is not None else None
-            if widget is not None:
-                widget.hide()
-                widget.deleteLater()
-        for row, (what, value) in enumerate(self._facts_of(self._entry)):
+        self._facts.clear()
+        for what, value in self._facts_of(self._entry):
             name, text = _label("muted", wrap=False), _label()
             name.setText(what)
             text.setText(_breakable(value))
             text.setAccessibleName(f"{what}: {value}")
-            self._grid.addWidget(name, row, 0, Qt.AlignmentFlag.AlignTop)
-            self._grid.addWidget(text, row, 1)
+            self._facts.add(name, text)
 
     def _facts_of(self, entry: ModelEntry | None) -> list[tuple[str, str]]:
         if entry is None:

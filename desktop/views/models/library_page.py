@@ -9,7 +9,6 @@ from PySide6.QtGui import QAction, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
     QComboBox,
-    QHBoxLayout,
     QLabel,
     QLineEdit,
     QMenu,
@@ -29,6 +28,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.models.library_details import LibraryDetails
 from desktop.views.models.library_table import LibraryTable
 from desktop.views.widgets.combo_box import ComboBox, add_clear_button
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.menu_button import MenuButton
 from desktop.views.widgets.text_label import text_label
@@ -107,11 +107,9 @@ class LibraryPage(QWidget):
     def _lay_out(self) -> None:
         top = self._top = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         top.addWidget(self.query, 1)
-        tools = QHBoxLayout()
+        tools = FlowLayout()
         top.addLayout(tools)
-        for widget in (self.source, self.folders, self.open_file, self.again):
-            tools.addWidget(widget)
-        tools.setStretchFactor(self.source, 1)
+        fill(tools, (self.source, 1), self.folders, self.open_file, self.again)
         self._tables = QStackedWidget()
         self._tables.addWidget(self.table)
         self._tables.addWidget(self.nothing)
@@ -122,7 +120,7 @@ class LibraryPage(QWidget):
         self.split.addWidget(self.details)
         self.split.setStretchFactor(0, 3)
         self.split.setStretchFactor(1, 2)
-        foot = fill(QHBoxLayout(), self.count, 1, self.doing, (self.bar, 1), self.stop)
+        foot = fill(FlowLayout(), self.count, 1, self.doing, (self.bar, 1), self.stop)
         fill(QVBoxLayout(self), top, (self.split, 1), foot, margins=(12, 12, 12, 8))
 
     def _connect(self) -> None:

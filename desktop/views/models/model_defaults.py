@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.models.local_models import ModelEntry, template_text
 from desktop.services.session.chat_session import ChatSession
@@ -17,8 +17,10 @@ from desktop.views.layout.fill import fill
 from desktop.views.settings.form_row import Row
 from desktop.views.settings.text_editors import TextEditor
 from desktop.views.widgets.file_dialogs import ask_open
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.listening import listen
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wrapping_text import WrappingButton
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
 from engine.units import number_text, size_text
 from engine.words import _
@@ -59,7 +61,7 @@ class ModelDefaults(QWidget):
         super().__init__(parent)
         self._session = session
         self._entry: ModelEntry | None = None
-        heading = text_label(_("Saved for this model"), "subheading")
+        heading = text_label(_("Saved for this model"), "subheading", wraps=True)
         heading.setIndent(0)
         self.rows: dict[str, Row] = {}
         layout = fill(QVBoxLayout(self), heading, margins=(0, 0, 0, 0), spacing=8)
@@ -70,7 +72,7 @@ class ModelDefaults(QWidget):
             row.editor.edited.connect(lambda value, cls=cls, name=name: self._keep(cls, name, value))
             row.reset.clicked.connect(lambda _checked=False, cls=cls, name=name: self._forget(cls, name))
             layout.addWidget(row)
-        self.template_file = QPushButton(_("Template from a file…"))
+        self.template_file = WrappingButton(_("Template from a file…"))
         self.template_file.clicked.connect(self._ask_for_template)
         layout.addWidget(self.template_file)
         self.advice = text_label(tone="muted", wraps=True)
@@ -80,7 +82,7 @@ class ModelDefaults(QWidget):
         self.forget_advice.setAccessibleName(_("Delete the sampling settings saved for this model"))
         self.forget_advice.clicked.connect(lambda: self._keep_all(SamplerSettings, {}))
         layout.addWidget(self.advice)
-        buttons = fill(QHBoxLayout(), self.use_advice, self.forget_advice, 1)
+        buttons = fill(FlowLayout(), self.use_advice, self.forget_advice, 1)
         layout.addLayout(buttons)
         listen(self, session.settings_changed, lambda _cls: self.refresh())
 

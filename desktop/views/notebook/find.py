@@ -125,13 +125,13 @@ class NotebookFinding(QObject):
 
     def _place(self) -> None:
         if self._bar is not None:
-            size = self._bar.sizeHint()
-            wide = min(size.width(), self._page.width() - 2 * _EDGE)
             bar = self._editor.verticalScrollBar()
-            left = self._page.width() - wide - _EDGE - (bar.width() if bar.isVisible() else 0)
-            self._bar.setGeometry(max(_EDGE, left), _EDGE, wide, size.height())
+            right = self._page.width() - _EDGE - (bar.width() if bar.isVisible() else 0)
+            wide = min(self._bar.sizeHint().width(), right - _EDGE)
+            high = self._bar.heightForWidth(wide)
+            self._bar.setGeometry(right - wide, _EDGE, wide, high)
             self._bar.raise_()
-            self._keep_free(size.height())
+            self._keep_free(high)
 
     def _keep_free(self, pixels: int) -> None:
         """Keep room above the text, so that the bar does not cover its first lines."""

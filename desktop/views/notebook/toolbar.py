@@ -5,9 +5,10 @@ length.
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.views.layout.fill import fill
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
 from engine.words import _, ngettext
@@ -44,7 +45,7 @@ class NotebookBar(QFrame):
         self.note = text_label(tone="muted", wraps=True)
         self.note.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         line = fill(
-            QHBoxLayout(),
+            FlowLayout(),
             self.write_button,
             self.stop_button,
             self.undo_button,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
-from PySide6.QtGui import QIcon, QPixmap
+from PySide6.QtGui import QIcon, QPixmap, QResizeEvent
 from PySide6.QtWidgets import (
     QDialog,
     QDialogButtonBox,
@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
     QListWidgetItem,
     QMenu,
     QPushButton,
+    QSizePolicy,
     QSpinBox,
     QVBoxLayout,
     QWidget,
@@ -37,6 +38,7 @@ from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, translate
 
@@ -49,6 +51,9 @@ _NOTHING = N_(
     "There are no participants yet, so the model replies as itself. Add personas, or other "
     "participants with a name and a short description."
 )
+
+_NARROW = 40
+"""In fewer average characters than this, labels are above their fields."""
 
 
 class ParticipantsDialog(QDialog):
@@ -82,6 +87,7 @@ class ParticipantsDialog(QDialog):
         self.list.setProperty("tone", "order")
         self.list.setAccessibleName(_("Participants, in the order of their turns"))
         self.list.setMinimumHeight(5 * self.fontMetrics().height())
+        self.list.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
         self.list.currentRowChanged.connect(self._show_current)
         self.add = QPushButton(_("Add"))
         self.add.setAccessibleName(_("Add participant"))
@@ -132,15 +138,30 @@ class ParticipantsDialog(QDialog):
         form.addRow(_("About"), self.about)
         form.addRow(_("Your names"), self.own)
         form.addRow(_("Who replies"), self.turn)
-        form.addRow(_("Replies before your turn"), self.automatic)
+        self._label = text_label(_("Replies before your turn"))
+        self._label.setBuddy(self.automatic)
+        form.addRow(self._label, self.automatic)
         hint = text_label(translate(_HINT), "muted", wraps=True)
         self.nothing = text_label(translate(_NOTHING), "muted", wraps=True)
-        column = fill(QVBoxLayout(self), self.nothing, (self.list, 100), tools, form, hint, self.trouble)
-        dialog_margins(column)
-        column.addStretch(1)  # Only the placeholder may have any size.
-        column.addWidget(self.buttons)
+        content = QWidget()
+        # only the placeholder may have any size
+        fill(QVBoxLayout(content), self.nothing, (self.list, 100), tools, form, hint, self.trouble, 1,
+             margins=(0, 0, 0, 0))  # fmt: skip
+        dialog_margins(fill(QVBoxLayout(self), (DialogBody(content), 1), self.buttons))
         line = self.fontMetrics().height()
-        self.resize(min(30 * line, max(18 * line, parent.width() - 24)), min(34 * line, parent.height() - 24))
+        self._place_labels(parent.width())
+        self.resize(min(30 * line, max(320, parent.width() - 24)), min(34 * line, parent.height() - 24))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_labels(self.width())
+
+    def _place_labels(self, width: int) -> None:
+        """In a narrow dialog labels are above their fields."""
+        narrow = width < _NARROW * self.fontMetrics().averageCharWidth()
+        policy = QFormLayout.RowWrapPolicy
+        self._form.setRowWrapPolicy(policy.WrapAllRows if narrow else policy.WrapLongRows)
+        self._label.setWordWrap(narrow)
 
     # -- what the user does
 

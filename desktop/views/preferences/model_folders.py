@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QListWidget, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QListWidget, QPushButton, QVBoxLayout, QWidget
 
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.empty_state import EmptyState
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.words import N_, _, translate
@@ -54,7 +55,7 @@ class ModelFolders(QWidget):
         self.offline = WrappingCheckBox(_("Work offline"))
         self.offline.setToolTip(translate(_OFFLINE))
         fill(
-            QVBoxLayout(self), label, self.list, fill(QHBoxLayout(), self.add, self.remove, 1),
+            QVBoxLayout(self), label, self.list, fill(FlowLayout(), self.add, self.remove, 1),
             text_label(translate(_ALWAYS), "muted", wraps=True, plain=True), self.offline,
             text_label(translate(_OFFLINE), "muted", wraps=True, plain=True), margins=(0, 0, 0, 0), spacing=6,
         )  # fmt: skip

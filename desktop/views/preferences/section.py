@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from desktop.settings import PreferencePage
 from desktop.views.layout.fill import fill
 from desktop.views.settings.form import SettingsForm
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wrapping_text import WrappingButton
 from engine.words import translate
 
 __all__ = ["PreferenceSection"]
@@ -39,7 +40,7 @@ class PreferenceSection(QWidget):
         self._buttons = QWidget()
         flow = FlowLayout(self._buttons, 8)
         for name in page.commands:
-            button = QPushButton(labels[name])
+            button = WrappingButton(labels[name])
             button.setAutoDefault(False)
             button.clicked.connect(lambda _checked=False, name=name: self.command_requested.emit(name))
             flow.addWidget(button)

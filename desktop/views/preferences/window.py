@@ -18,7 +18,7 @@ from desktop.views.settings.search import query_words, show_in
 from desktop.views.settings.search_line import SearchLine
 from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.scroll_area import VerticalScrollArea
-from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.text_label import set_styled, text_label
 from engine.settings import Settings
 from engine.words import _, translate
 
@@ -172,6 +172,8 @@ class PreferencesWindow(QDialog):
         narrow = self.width() < width * _NARROW
         self.list.setVisible(not narrow)
         self.box.setVisible(narrow)
+        for section in self.sections:
+            set_styled(section.heading, "tone", "heading" if narrow else "page")
         self.list.setFixedWidth(max(width * _LIST, self.list.sizeHintForColumn(0)) + 20)
 
     def resizeEvent(self, event: QResizeEvent) -> None:

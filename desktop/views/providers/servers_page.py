@@ -8,14 +8,12 @@ from PySide6.QtCore import QModelIndex, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QHBoxLayout,
     QHeaderView,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
     QMessageBox,
     QPushButton,
-    QSplitter,
     QTreeWidget,
     QTreeWidgetItem,
     QVBoxLayout,
@@ -26,14 +24,16 @@ from desktop.services.providers.provider_service import ProviderService
 from desktop.services.providers.servers import Server
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
-from desktop.views.layout.spacing import SCALE
 from desktop.views.providers.provider_dialog import ProviderDialog
 from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.flows import answer, flow
 from desktop.views.widgets.listening import listen
+from desktop.views.widgets.message_box import MessageBox
+from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import set_styled, text_label
+from desktop.views.widgets.turning_splitter import TurningSplitter
 from engine.printable import one_line
 from engine.remote import Provider, model_address
 from engine.words import N_, _, translate
@@ -49,6 +49,9 @@ _KEYS = {
     "": N_("No key is saved."), "keyring": N_("The key is saved in the system's keyring."),
     "this run": N_("The key is kept until you quit Inglenook."),
 }  # fmt: skip
+
+_NARROW = 60
+"""In fewer average characters than this, the list is above the models."""
 
 
 class ServersPage(QWidget):
@@ -91,25 +94,19 @@ class ServersPage(QWidget):
 
     def _arrange(self) -> None:
         left, right = QWidget(), QWidget()
-        buttons = FlowLayout()  # one below the other in a narrow window
+        buttons = FlowLayout(gap=6)  # one below the other in a narrow window
         for button in (self.add, self.change, self.remove):
             buttons.addWidget(button)
         fill(QVBoxLayout(left), (self.servers, 1), buttons, margins=(0, 0, 0, 0))
-        line = fill(QHBoxLayout(), (self.query, 1), self.refresh)
-        below = fill(QHBoxLayout(), self.use, self.test, 1)
+        line = fill(FlowLayout(), (self.query, 1), self.refresh)
+        below = fill(FlowLayout(), self.use, self.test, 1)
         column = QVBoxLayout(right)
         fill(
             column, self.about, line, (self.models, 3), below, self.state, (self.findings, 4),
             margins=(0, 0, 0, 0),
         )  # fmt: skip
-        split = QSplitter(Qt.Orientation.Horizontal)
-        split.setChildrenCollapsible(False)
-        split.setProperty("tone", "gap")
-        split.setHandleWidth(SCALE[2])
-        split.addWidget(left)
-        split.addWidget(right)
-        split.setSizes([320, 680])
-        fill(QVBoxLayout(self), (split, 1), margins=(12, 12, 12, 8))
+        split = TurningSplitter((left, right), (32, 68), _NARROW)
+        fill(QVBoxLayout(self), (DialogBody(split), 1), margins=(12, 12, 12, 8))
 
     def _connect(self) -> None:
         self.servers.currentItemChanged.connect(lambda *_unused: self._show_server())
@@ -273,7 +270,7 @@ class ServersPage(QWidget):
             return
         plain = QMessageBox.StandardButton.NoButton
         question = _("Remove {provider}?", provider=server.provider.name)
-        box = QMessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, self.window())
+        box = MessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, self.window())
         box.setObjectName("removeServer")
         box.setTextFormat(Qt.TextFormat.PlainText)
         box.setInformativeText(_("Its key is deleted too. Your chats are not changed."))

@@ -8,11 +8,12 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QFontMetrics, QResizeEvent
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.views.layout.fill import fill
 from desktop.views.settings.editors import Editor, make_editor
 from desktop.views.settings.search import excerpt, marked
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import set_styled, text_label
 from engine.settings import SettingInfo
@@ -148,9 +149,8 @@ class Row(QWidget):
         self.found: QLabel | None = None
         self.explained: QLabel | None = None
 
-    def _head(self) -> QHBoxLayout:
-        head = QHBoxLayout()
-        head.setSpacing(6)
+    def _head(self) -> FlowLayout:
+        head = FlowLayout(gap=6)
         if self.editor.labelled:
             head.addWidget(self.editor, 1)
         else:

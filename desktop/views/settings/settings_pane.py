@@ -15,6 +15,7 @@ from desktop.views.settings.search import first_control, query_words, show_in
 from desktop.views.settings.search_line import SearchLine
 from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.widgets.collapsible import Group
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
@@ -51,7 +52,7 @@ class Inspector(QWidget):
         self.prompt_field = SystemPromptField("chat")
         self.prompt = self.prompt_field.box
         self.prompt_field.changed.connect(self.system_prompt_changed)
-        self._nothing = text_label(_("No matching settings."), "muted")
+        self._nothing = text_label(_("No matching settings."), "muted", wraps=True)
         self._nothing.setContentsMargins(8, 8, 6, 8)
         self._nothing.hide()
         body = QWidget()
@@ -75,7 +76,7 @@ class Inspector(QWidget):
         self.back.hide()
         return fill(QHBoxLayout(), (self.query, 1), self.back, margins=(20, 10, 18, 0))
 
-    def _foot(self) -> QHBoxLayout:
+    def _foot(self) -> FlowLayout:
         self.advanced = QCheckBox(_("Advanced"))
         self.advanced.setAccessibleName(_("Show advanced settings"))
         self.advanced.setToolTip(
@@ -85,7 +86,7 @@ class Inspector(QWidget):
         self.save = QPushButton(_("Save as defaults"))
         self.save.setToolTip(_("Use these settings for new chats."))
         self.save.clicked.connect(self._save)
-        return fill(QHBoxLayout(), self.advanced, 1, self.save, margins=(20, 0, 18, 0))
+        return fill(FlowLayout(), self.advanced, 1, self.save, margins=(20, 0, 18, 0))
 
     def _form(self, cls: type[Settings]) -> SettingsForm:
         form = SettingsForm(cls, advanced=False)

@@ -19,6 +19,7 @@ from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.layout.panes import LEFT, Panes
 from desktop.views.sidebar.sidebar import Sidebar
 from desktop.views.widgets.listening import listen
+from desktop.views.widgets.message_box import MessageBox
 from engine.words import _, ngettext
 
 if TYPE_CHECKING:
@@ -291,7 +292,7 @@ class SidebarController(QObject):
         box.open()
 
     def _question(self, words: str, more: str) -> QMessageBox:
-        box = QMessageBox(
+        box = MessageBox(
             QMessageBox.Icon.NoIcon,
             "Inglenook",
             words,

@@ -21,6 +21,7 @@ from desktop.items.chats.conversations import ID_ROLE
 from desktop.items.chats.trash import NOTE_ROLE, TrashModel
 from desktop.store.conversations.conversations import ConversationSummary
 from desktop.views.layout.fill import fill
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.item_painting import PAD, background, line
 from desktop.views.widgets.text_label import text_label
@@ -126,7 +127,7 @@ class TrashPage(QWidget):
         self.show_rows((), 0)
 
     def _arrange(self) -> None:
-        top, foot = QHBoxLayout(), QHBoxLayout()
+        top, foot = QHBoxLayout(), FlowLayout()
         top.addWidget(self.back)
         top.addWidget(self.title, 1)
         top.addWidget(self.empty)

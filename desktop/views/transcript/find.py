@@ -158,12 +158,13 @@ class Finding(QObject):
     def place(self) -> None:
         """Put the bar in the upper right corner of the view, above the rows."""
         bar, area = self.bar, self._parts.area
-        strip = bar.sizeHint().height() + 2 * _EDGE if bar is not None else 0
+        wide = min(bar.sizeHint().width(), area.width() - 4 * _EDGE) if bar is not None else 0
+        high = bar.heightForWidth(wide) if bar is not None else 0
+        strip = high + 2 * _EDGE if bar is not None else 0
         if strip != area.viewportMargins().top():
             area.setViewportMargins(0, strip, 0, 0)
         if bar is not None:
-            wide = min(bar.sizeHint().width(), area.width() - 2 * _EDGE)
-            bar.setGeometry(area.width() - wide - 3 * _EDGE, _EDGE, wide, bar.sizeHint().height())
+            bar.setGeometry(area.width() - wide - 3 * _EDGE, _EDGE, wide, high)
 
     def chat_changed(self) -> None:
         """Rows have changed or grown: search again soon."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QLineEdit, QWidget
 
 from desktop.views.layout.fill import fill
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from engine.words import _
 
@@ -45,7 +46,7 @@ class FindBar(QFrame):
         self.shut.setToolTip(_("Close search (Esc)"))
         self.shut.clicked.connect(self.closed)
         fill(
-            QHBoxLayout(self),
+            FlowLayout(self),
             (self.box, 1),
             self.count,
             self.previous,

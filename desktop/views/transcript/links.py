@@ -13,6 +13,7 @@ from desktop.views.transcript.rendering.footnotes import note_row
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.scrolling import Scrolling
+from desktop.views.widgets.message_box import MessageBox
 from engine.words import _
 
 __all__ = ["LinkDialog", "allowed", "follow_link", "link_words"]
@@ -42,7 +43,7 @@ def allowed(address: str) -> bool:
     return QUrl(address).scheme().lower() in _SCHEMES
 
 
-class LinkDialog(QMessageBox):
+class LinkDialog(MessageBox):
     """Asks before a link is opened, without blocking."""
 
     def __init__(self, parent: QWidget, address: str) -> None:

@@ -8,9 +8,7 @@ from pathlib import Path
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QButtonGroup,
-    QCheckBox,
     QDialog,
-    QHBoxLayout,
     QLabel,
     QProgressBar,
     QPushButton,
@@ -22,9 +20,13 @@ from PySide6.QtWidgets import (
 from desktop.services.transfer.transfer import PDF
 from desktop.store.transfer.exporters.names import file_name
 from desktop.views.layout.fill import fill
+from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.file_dialogs import ask_folder, ask_save
+from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.words import N_, _, ngettext, translate
 
 __all__ = ["ExportDialog"]
@@ -71,19 +73,20 @@ class ExportDialog(QDialog):
         self.heading.setProperty("tone", "heading")
         self.heading.setTextFormat(Qt.TextFormat.PlainText)
         self.heading.setWordWrap(True)
-        self._layout = layout = QVBoxLayout(self)
+        layout = QVBoxLayout(self)
         dialog_margins(layout)
         layout.setSpacing(4)
         layout.addWidget(self.heading)
         layout.addSpacing(6)
         self.choices = QWidget()
         self._add_choices(QVBoxLayout(self.choices))
-        layout.addWidget(self.choices)
+        self._body = DialogBody(self.choices)
+        layout.addWidget(self._body)
         layout.addWidget(self._make_progress())
         layout.addStretch(1)
         layout.addLayout(self._make_buttons())
         self._show_choice()
-        self.resize(min(480, max(320, parent.width() - 40)), self.sizeHint().height())
+        fit_dialog(self, 480)
 
     def _add_choices(self, layout: QVBoxLayout) -> None:
         layout.setContentsMargins(0, 0, 0, 0)
@@ -102,7 +105,7 @@ class ExportDialog(QDialog):
             layout.addSpacing(4)
         self._group.button(0).setChecked(True)
         self._group.idToggled.connect(self._show_choice)
-        self.thoughts = QCheckBox(_("Include the model's thoughts"))
+        self.thoughts = WrappingCheckBox(_("Include the model's thoughts"))
         self.thoughts.setChecked(True)
         self.note = text_label(tone="muted", wraps=True)
         layout.addSpacing(4)
@@ -124,13 +127,13 @@ class ExportDialog(QDialog):
         fill(QVBoxLayout(holder), self.progress, self.trouble, margins=(0, 0, 0, 0))
         return holder
 
-    def _make_buttons(self) -> QHBoxLayout:
+    def _make_buttons(self) -> FlowLayout:
         self.cancel, self.choose = QPushButton(_("Cancel")), QPushButton(_("Export…"))
         self.choose.setDefault(True)
         self.choose.setProperty("tone", "primary")
         self.cancel.clicked.connect(self.reject)
         self.choose.clicked.connect(self._ask)
-        return fill(QHBoxLayout(), 1, self.cancel, self.choose, margins=(0, 10, 0, 0))
+        return fill(FlowLayout(), 1, self.cancel, self.choose, margins=(0, 10, 0, 0))
 
     @property
     def label(self) -> str:
@@ -169,11 +172,11 @@ class ExportDialog(QDialog):
         """A place was chosen."""
         self._busy = True
         self.trouble.hide()
-        self.choices.hide()
+        self._body.hide()
         self.choose.hide()
         self.progress.show()
         self.bar.setRange(0, 0)
-        self._fit()
+        fit_dialog(self, self.width())
         self.export_requested.emit(label, target, self.thoughts.isChecked())
 
     def show_progress(self, done: int, total: int) -> None:
@@ -188,14 +191,9 @@ class ExportDialog(QDialog):
         self.trouble.setText(sentence)
         self.trouble.show()
         self.progress.hide()
-        self.choices.show()
+        self._body.show()
         self.choose.show()
-        self._fit()
-
-    def _fit(self) -> None:
-        """As high as needed, as wide as it was."""
-        self._layout.activate()
-        self.resize(self.width(), self._layout.totalHeightForWidth(self.width()))
+        fit_dialog(self, self.width())
 
     def reject(self) -> None:
         """Close, and cancel a running export."""

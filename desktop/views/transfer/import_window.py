@@ -7,7 +7,6 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
     QDialog,
     QGridLayout,
-    QHBoxLayout,
     QLabel,
     QPlainTextEdit,
     QProgressBar,
@@ -19,8 +18,10 @@ from PySide6.QtWidgets import (
 from desktop.services.transfer.transfer_report import MOST_BROKEN, ImportReport
 from desktop.store.transfer.records import LeftOut
 from desktop.views.layout.fill import fill
+from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
 from engine.units import number_text
 from engine.words import N_, _, ngettext, translate
@@ -81,7 +82,7 @@ class ImportWindow(QDialog):
         self.so_far = text_label(_("You can continue chatting in the meantime."), "muted", wraps=True)
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
-        self._layout = layout = QVBoxLayout(self)
+        layout = QVBoxLayout(self)
         dialog_margins(layout)
         self.left_out = text_label(tone="muted", wraps=True, plain=True)
         self.left_out.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -98,7 +99,7 @@ class ImportWindow(QDialog):
             layout.addWidget(part)
         layout.addStretch(1)
         layout.addLayout(self._make_buttons())
-        self.resize(min(520, max(320, parent.width() - 40)), self.sizeHint().height())
+        fit_dialog(self, 520)
 
     def _make_counts(self) -> QWidget:
         self.counts = QWidget()
@@ -108,7 +109,7 @@ class ImportWindow(QDialog):
         grid.setColumnStretch(1, 1)
         self._numbers: dict[str, tuple[QLabel, QLabel]] = {}
         for row, (name, words) in enumerate(_ROWS):
-            number, label = QLabel(), QLabel(translate(words))
+            number, label = QLabel(), text_label(translate(words), wraps=True)
             number.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
             grid.addWidget(number, row, 0)
             grid.addWidget(label, row, 1)
@@ -126,7 +127,7 @@ class ImportWindow(QDialog):
         self.broken.hide()
         return self.broken
 
-    def _make_buttons(self) -> QHBoxLayout:
+    def _make_buttons(self) -> FlowLayout:
         self.copy, self.show_chats, self.close_button = (
             QPushButton(_("Copy list")),
             QPushButton(_("Open chat")),
@@ -138,7 +139,7 @@ class ImportWindow(QDialog):
         self.close_button.clicked.connect(self.reject)
         self.copy.hide()
         self.show_chats.hide()
-        return fill(QHBoxLayout(), self.copy, 1, self.show_chats, self.close_button)
+        return fill(FlowLayout(), self.copy, 1, self.show_chats, self.close_button)
 
     def show_report(self, report: ImportReport) -> None:
         """Show the progress."""
@@ -154,6 +155,7 @@ class ImportWindow(QDialog):
         self.so_far.setText(
             ", ".join(part for part in parts if part) + (_(". You can continue chatting in the meantime."))
         )
+        fit_dialog(self, self.width())
 
     def show_end(self, report: ImportReport) -> None:
         """Show the result."""
@@ -190,8 +192,7 @@ class ImportWindow(QDialog):
         self.close_button.setText(_("Close"))
         self.close_button.setDefault(True)
         self.close_button.setFocus()
-        self._layout.activate()
-        self.resize(self.width(), self.sizeHint().height())
+        fit_dialog(self, self.width())
 
     def _open(self) -> None:
         self.accept()

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePol
 
 from desktop.services.system.debounce import debounce
 from desktop.views.layout.fill import fill
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton, pixmap
 from desktop.views.widgets.motion import Fade
 from desktop.views.widgets.text_label import set_styled, text_label
@@ -22,6 +23,8 @@ WORDS = {"info": N_("Note"), "warning": N_("Warning"), "error": N_("Error")}
 _INFO_SECONDS = 12
 _WIDE_CHARACTERS = 60
 """There is room for a button beside this many characters of average width."""
+_LEAST_CHARACTERS = 36
+"""In fewer, all buttons are below the text."""
 
 
 def announce(widget: QWidget, text: str) -> None:
@@ -56,7 +59,8 @@ class Banner(QFrame):
         self.copy.clicked.connect(self._copy)
         self.dismiss = IconButton("close", _("Dismiss this notice"))
         self.dismiss.clicked.connect(self.hide)
-        self._column = fill(QVBoxLayout(), self.text, spacing=4)
+        self._below = FlowLayout(gap=4)
+        self._column = fill(QVBoxLayout(), self.text, self._below, spacing=4)
         self._line = fill(
             QHBoxLayout(self),
             self._picture,
@@ -68,6 +72,7 @@ class Banner(QFrame):
             margins=(12, 6, 6, 6),
             spacing=8,
         )
+        self._placed_below: tuple[QWidget, ...] = ()
         self._appearing = Fade(self)
         self._timer = debounce(self, self._fade)
         self.hide()
@@ -121,17 +126,16 @@ class Banner(QFrame):
             self._draw()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Put the offer's button beside the text if that leaves the text enough room, else below."""
+        """Put the buttons beside the text if that leaves the text enough room, else below."""
         super().resizeEvent(event)
-        narrow = (
-            self.width()
-            < _WIDE_CHARACTERS * self.fontMetrics().averageCharWidth() + self.offer.sizeHint().width()
-        )
-        if narrow != (self._column.indexOf(self.offer) >= 0):
-            if narrow:
-                self._column.addWidget(self.offer, 0, Qt.AlignmentFlag.AlignLeft)
-            else:
-                self._line.insertWidget(self._line.indexOf(self.copy), self.offer)
+        buttons = (self.undo, self.offer, self.copy, self.dismiss)
+        em = self.fontMetrics().averageCharWidth()
+        narrow = self.width() < _WIDE_CHARACTERS * em + self.offer.sizeHint().width()
+        below = buttons if self.width() < _LEAST_CHARACTERS * em else (self.offer,) if narrow else ()
+        if below != self._placed_below:
+            self._placed_below = below
+            for button in buttons:
+                (self._below if button in below else self._line).addWidget(button)
 
     def hide_undo(self) -> None:
         """Hide the notice if it offers Undo: there is nothing to undo any more."""

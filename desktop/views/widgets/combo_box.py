@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from PySide6.QtCore import QSize
 from PySide6.QtWidgets import QComboBox, QLineEdit, QToolButton
 
 from engine.words import _
 
 __all__ = ["ComboBox", "add_clear_button"]
 
+_LEAST = 12
+"""The least width of a box in average characters."""
+
 
 class ComboBox(QComboBox):
-    """A box whose list has the name of the box."""
+    """A box whose list has the name of the box. It may be narrower than its choices, which the list shows
+    whole.
+    """
+
+    def minimumSizeHint(self) -> QSize:
+        least = super().minimumSizeHint()
+        return QSize(min(least.width(), self.fontMetrics().averageCharWidth() * _LEAST), least.height())
 
     def showPopup(self) -> None:
         self.view().setAccessibleName(self.accessibleName())

@@ -15,7 +15,7 @@ class EmptyState(QLabel):
 
     def __init__(self, view: QAbstractItemView, words: str) -> None:
         super().__init__(words, view.viewport())
-        self._view = view
+        self._view, self._least = view, view.minimumHeight()
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setWordWrap(True)
         self.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -40,7 +40,13 @@ class EmptyState(QLabel):
         self._place()
 
     def _place(self) -> None:
-        self.setGeometry(self._view.viewport().rect())
+        """Cover the view, which is high enough for the words while they are seen."""
+        area = self._view.viewport().rect()
+        self.setGeometry(area)
+        frame = self._view.height() - area.height()
+        needed = frame + self.heightForWidth(area.width()) if self.isVisible() else 0
+        if self._view.minimumHeight() != max(self._least, needed):
+            self._view.setMinimumHeight(max(self._least, needed))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Resize:

@@ -14,14 +14,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-__all__ = ["WrappingButton", "WrappingCheckBox"]
+__all__ = ["WrappingButton", "WrappingCheckBox", "wrapped_lines"]
 
 
 _SLACK = 4
 """Pixels for what a text is wider on the screen than its sum of advances."""
 
 
-def _lines(words: str, font: QFont, width: int) -> str:
+def wrapped_lines(words: str, font: QFont, width: int) -> str:
     """`words` with line breaks where `width` pixels need them."""
     if QFontMetrics(font).horizontalAdvance(words) <= width:
         return words
@@ -59,7 +59,7 @@ class WrappingCheckBox(QCheckBox):
         return self.width() - text.width() + 2
 
     def _wrap(self) -> None:
-        wrapped = _lines(self._words, self.font(), self.width() - self._beside())
+        wrapped = wrapped_lines(self._words, self.font(), self.width() - self._beside())
         if self.text() != wrapped:
             self.setText(wrapped)
 
@@ -102,7 +102,7 @@ class WrappingButton(QPushButton):
         return super().sizeHint().width() - shown
 
     def _wrap(self) -> None:
-        wrapped = _lines(self._words, self.font(), self.width() - self._beside())
+        wrapped = wrapped_lines(self._words, self.font(), self.width() - self._beside())
         if self.text() != wrapped:
             self.setText(wrapped)
 

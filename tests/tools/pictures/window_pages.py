@@ -267,14 +267,14 @@ def updates_found(stage: Stage) -> QWidget:
     stage.shut()
     stage.window.services.updates.api = FakeUpdates()
     act(stage, "updates")
-    stage.until(lambda: update_dialog(stage).act.text() == "Install")
+    stage.until(lambda: update_dialog(stage).act.text() == translate("Install"))
     return top(stage)
 
 
 @page
 def updates_installed(stage: Stage) -> QWidget:
     update_dialog(stage).act.click()
-    stage.until(lambda: update_dialog(stage).act.text() == "Restart now")
+    stage.until(lambda: update_dialog(stage).act.text() == translate("Restart now"))
     return top(stage)
 
 

@@ -153,7 +153,7 @@ class MemoryBar(QWidget):
         grid.setVerticalSpacing(3)
         grid.setColumnStretch(1, 1)
         for part, name in enumerate((*map(translate, PARTS), _("Free"))):
-            label, size = QLabel(name), self._sizes[part]
+            label, size = text_label(name, wraps=True), self._sizes[part]
             label.setProperty("tone", "muted")
             size.setAlignment(Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter)
             for column, widget in enumerate((_Swatch(part), label, size)):

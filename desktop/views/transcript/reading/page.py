@@ -137,6 +137,7 @@ class ReadingPage(QFrame):
         self.list.viewport().installEventFilter(self)
         self.hint = text_label(translate(_HINT), "muted", wraps=True)
         fill(QVBoxLayout(self), self.list, (self.text, 1), self.hint, margins=(12, 8, 12, 8), spacing=8)
+        self._line = 1
         self.landmarks: list[Landmark] = []
         self._messages: list[MessageRows] = []
         self._beginnings: dict[int, tuple[MessageItem, str]] = {}  # by the message's id
@@ -161,7 +162,7 @@ class ReadingPage(QFrame):
             self.list.clear()
             self.list.addItems(self._lines())
         self.list.ensurePolished()
-        self.list.setFixedHeight(min(count, _LINES) * (self.list.sizeHintForRow(0) + 2) + 8 if count else 24)
+        self._line = max(1, self.list.sizeHintForRow(0) + 2)
         self._fit()
         self.show()
         self.raise_()
@@ -393,3 +394,5 @@ class ReadingPage(QFrame):
         viewport = self.parentWidget()
         if viewport is not None:
             self.setGeometry(viewport.rect())
+            lines = min(len(self._messages), _LINES, max(1, self.height() // (5 * self._line)))
+            self.list.setFixedHeight(lines * self._line + 8 if lines else 24)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QSizePolicy, QVBoxLayout
+from PySide6.QtWidgets import QLabel, QPlainTextEdit, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.store.attachments.message_format import split
 from desktop.views.layout.fill import fill
@@ -12,6 +12,7 @@ from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
+from desktop.views.widgets.flow_layout import FlowLayout
 from engine.words import _
 
 __all__ = ["EditorRow"]
@@ -50,8 +51,8 @@ class EditorRow(RowWidget):
         self.hint = QLabel(self)
         self.hint.setProperty("tone", "muted")
         self.hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        buttons = fill(QHBoxLayout(), (self.hint, 1), self.cancel, self.keep, self.save)
-        self._column = fill(QVBoxLayout(self), (self.box, 1), buttons, spacing=6)
+        self._buttons = fill(FlowLayout(), (self.hint, 1), self.cancel, self.keep, self.save)
+        self._column = fill(QVBoxLayout(self), (self.box, 1), self._buttons, spacing=6)
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         self.setAccessibleName(_("Edit the message"))
@@ -106,7 +107,7 @@ class EditorRow(RowWidget):
             + shown * self.box.fontMetrics().lineSpacing()
             + margin
             + 6
-            + self.save.sizeHint().height()
+            + self._buttons.heightForWidth(width)
         )
 
     def _changed(self) -> None:

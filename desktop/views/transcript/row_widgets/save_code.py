@@ -7,6 +7,7 @@ from pathlib import Path
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
 from desktop.views.widgets.file_dialogs import ask_save
+from desktop.views.widgets.message_box import MessageBox
 from engine.platform.whole_file import write_whole
 from engine.words import _
 
@@ -63,7 +64,7 @@ def ask_and_save(parent: QWidget, code: str, language: str) -> QFileDialog:
 def _save(parent: QWidget, path: Path, code: str) -> None:
     problem = write_code(path, code)
     if problem:
-        box = QMessageBox(
+        box = MessageBox(
             QMessageBox.Icon.Warning, "Inglenook", problem, QMessageBox.StandardButton.Ok, parent
         )
         box.setObjectName("saveFailed")

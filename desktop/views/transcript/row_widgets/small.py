@@ -12,6 +12,7 @@ from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
 from desktop.views.widgets.icons import tinted
+from desktop.views.widgets.wrapping_text import wrapped_lines
 from engine.words import _
 
 __all__ = ["HeaderRow", "MoreRow", "NoticeRow", "RuleRow", "ThoughtRow", "WaitingRow"]
@@ -107,6 +108,7 @@ class ThoughtRow(RowWidget):
 
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
+        self._words = ""
         self.button = QToolButton(self)
         self.button.setAutoRaise(True)
         self.button.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -120,13 +122,17 @@ class ThoughtRow(RowWidget):
         self.button.setIcon(tinted("chevron-down" if row.open else "chevron-right", muted, muted))
         side = round(style.em * 0.9)
         self.button.setIconSize(QSize(side, side))
-        self.button.setText(row.text)
+        self._words = row.text
         self.button.setToolTip(_("Hide thoughts") if row.open else _("Show thoughts"))
         self.button.setAccessibleName(f"{row.text} ({'shown' if row.open else 'hidden'})")
 
     def fit(self, width: int) -> int:
+        self.button.setText(self._words)
+        out = round(self.button.sizeHint().height() * 0.28)
+        beside = self.button.sizeHint().width() - self.button.fontMetrics().horizontalAdvance(self._words)
+        self.button.setText(wrapped_lines(self._words, self.button.font(), width - beside))
         hint = self.button.sizeHint()
-        out, wide = round(hint.height() * 0.28), min(width, hint.width())
+        wide = min(width, hint.width())
         self.button.setGeometry(
             width - wide + out if self.isRightToLeft() else -out, self.gap, wide, hint.height()
         )

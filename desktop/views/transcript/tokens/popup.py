@@ -208,9 +208,14 @@ class TokenPopup(QFrame):
         self.setFixedWidth(width)
         layout = self.layout()
         assert layout is not None
+        layout.invalidate()
         layout.activate()
         high = layout.totalHeightForWidth(width)
-        high = min(high if high > 0 else self.sizeHint().height(), room.height() - 8)
+        high = high if high > 0 else self.sizeHint().height()
+        if high > room.height() - 8:  # the list scrolls
+            too_high = high - room.height() + 8
+            self._list.setFixedHeight(max(style.px(1.55), self._list.height() - too_high))
+            high = room.height() - 8
         left = max(room.left() + 6, min(token.left() - 10, room.right() - width - 6))
         below = token.bottom() + 3
         above = token.top() - high - 3

@@ -1,0 +1,58 @@
+"""Questions and notices that fit into a narrow window."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QDialogButtonBox, QLabel, QMessageBox, QSizePolicy
+
+__all__ = ["MessageBox"]
+
+_LABELS = ("qt_msgbox_label", "qt_msgbox_informativelabel")
+
+
+class MessageBox(QMessageBox):
+    """Not wider than the window that it belongs to: its text wraps, and its buttons are below each other
+    where they have no room side by side.
+    """
+
+    def event(self, event: QEvent) -> bool:
+        """Narrow it again: Qt has just made it as wide as it likes."""
+        done = super().event(event)
+        if event.type() == QEvent.Type.LayoutRequest:
+            self._narrow()
+        return done
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._narrow()
+
+    def _narrow(self) -> None:
+        parent, layout = self.parentWidget(), self.layout()
+        if parent is None or layout is None or not self.isVisible():
+            return
+        room = parent.window().width()
+        if self.width() <= room:
+            return
+        for name in _LABELS:
+            label = self.findChild(QLabel, name)
+            if label is not None:
+                label.setWordWrap(True)
+                policy = label.sizePolicy()  # Qt's would not let it be narrower than it likes
+                policy.setHorizontalPolicy(QSizePolicy.Policy.Preferred)
+                label.setSizePolicy(policy)
+        layout.activate()
+        buttons = self.findChild(QDialogButtonBox)
+        if layout.totalMinimumSize().width() > room and buttons is not None:
+            buttons.setOrientation(Qt.Orientation.Vertical)
+            buttons.setCenterButtons(True)
+            layout.activate()
+        width = max(room, layout.totalMinimumSize().width())
+        high = (
+            layout.totalHeightForWidth(width)
+            if layout.hasHeightForWidth()
+            else layout.totalSizeHint().height()
+        )
+        self.setFixedSize(width, high)
+        # as Qt does: these changes would ask for the size again, without end
+        QCoreApplication.removePostedEvents(self, QEvent.Type.LayoutRequest.value)
