@@ -53,7 +53,7 @@ def architectures() -> str:
         f"{', '.join(name.removesuffix(_MIXTURE) for name in mixed)}. "
         "Compared with llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo 3. "
-        f"Embedding: {', '.join(encoders)}, Jina BERT, Qwen 3."
+        f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3."
     )
 
 

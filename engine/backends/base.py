@@ -196,14 +196,15 @@ class Ops(Protocol):
 
     def attention(
         self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
-        sinks: Floats | None = None,
+        sinks: Floats | None = None, distances: Floats | None = None,
     ) -> Array:  # fmt: skip
         """Write k and v (T, G * D) to the cache, then compute attention of q (T, H * D): (T, H * D).
 
         Without k, both are there already: written before in the pass, by a call with the same `layer`. If the
         shape is `latent`, there is no v, and the result is (T, H * latent).
         `sinks` (H,) are scores, one for each head, that take part in the softmax but have no value. Source:
-        GPT-OSS's model card.
+        GPT-OSS's model card. `distances` (H, 2 M + 1) are added to scores: for keys from M positions before
+        the query to M after it, and further ones as these (MPNet, arXiv 2004.09297).
         """
         ...
 

@@ -176,7 +176,7 @@ class ReferenceOps(RecurrentOps):
 
     def attention(
         self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
-        sinks: Floats | None = None,
+        sinks: Floats | None = None, distances: Floats | None = None,
     ) -> Array:  # fmt: skip
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
@@ -211,6 +211,10 @@ class ReferenceOps(RecurrentOps):
             elif shape.slopes:
                 away = (places - positions[:, None]).float()
                 scores = scores + shape.slopes[head] * (-away.abs() if shape.bidirectional else away)
+            if distances is not None:
+                most = distances.shape[1] // 2
+                away = (places - positions[:, None]).clamp(-most, most) + most
+                scores = scores + torch.from_numpy(distances[head]).to(on)[away]
             scores = scores.masked_fill(unseen, -torch.inf)
             if sinks is not None:
                 scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]), device=on)], dim=-1)

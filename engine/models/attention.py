@@ -68,6 +68,7 @@ class Attention:
     multiplies the result before the projection, and `result_norm` norms it. `clip` is the largest size of
     numbers in queries, keys and values; 0: any. Values of `value_dim` numbers (0: as many as keys have) are
     multiplied by `value_scale`; they are made as long as keys, and what follows of the result is left out.
+    `sinks` and `distances` are those of `Ops.attention`.
     """
 
     layer: int
@@ -79,6 +80,7 @@ class Attention:
     key_norm: Norm | None = None
     value_norm: Norm | None = None
     sinks: Floats | None = None
+    distances: Floats | None = None
     gate: Linear | None = None
     activation: str = "sigmoid"
     norm_last: bool = False
@@ -104,7 +106,7 @@ class Attention:
             q = ops.rope(q, tables.unrotated, self.shape.heads)
         if self.norm_last:
             q, k = self._normed(ops, q, k)
-        y = ops.attention(self.layer, q, k, v, self.shape, self.sinks)
+        y = ops.attention(self.layer, q, k, v, self.shape, self.sinks, self.distances)
         if self.value_dim:
             y = ops.columns(y, 0, self.value_dim, self.shape.heads)
         if self.gate is not None:

@@ -195,6 +195,12 @@ class ModelConfig:
     """Whether the model has no head: it makes hidden states, and cannot write text. All encoders are so."""
     token_types: int = 0
     """Rows of the table of token types, of which the first is added to every embedding (BERT)."""
+    distance_buckets: int = 0
+    """Rows of the table of what is added to attention's scores by distance; see `by_distance`."""
+    narrow_positions: bool = False
+    """Whether positions, token types and the norm of embeddings have `embed_width`, and stand before the
+    matrix that widens them (ELECTRA).
+    """
     unnormed_layers: frozenset[int] = frozenset()
     """The layers without a norm before attention."""
     normed_twice: bool = False

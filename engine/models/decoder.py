@@ -19,6 +19,7 @@ from engine.models.attention import (
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts
 from engine.models.layers.altup import altup_blocks
+from engine.models.layers.distances import by_distance
 from engine.models.layers.latent import LatentSource, latent_mixer
 from engine.models.layers.mixture import beside_experts, mixture
 from engine.models.layers.parts import (
@@ -35,11 +36,11 @@ from engine.models.layers.parts import (
     bare_norm,
 )
 from engine.models.layers.per_layer import scaled_blocks
+from engine.models.layers.positions import positions_table, with_bias_of_sum
 from engine.models.layers.recurrent import recurrent_mixer
 from engine.models.layers.recurrent_parts import RecurrentSource
 from engine.models.layers.row_orders import fused_order, half_of_queries
 from engine.models.layers.rwkv import rwkv_blocks, time_mixing
-from engine.models.layers.sinusoids import sinusoids
 from engine.models.layers.xielu import xielu_numbers
 from engine.models.names import TensorNames
 from engine.models.recurrent_config import Rwkv7
@@ -59,17 +60,8 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
     if config.extra_embeddings:
         view = View(order=np.arange(rows), stored_rows=rows + config.extra_embeddings)
     embed = source.matrix(names.embed + ".weight", rows, narrow, view)
-    positions = None
-    if config.rope is None and config.learned_positions:
-        rows = config.learned_positions + config.learned_offset
-        stored = source.vector(names.positions + ".weight", rows, config.width)
-        positions = stored[config.learned_offset :]
-    if config.sinusoids:
-        positions = sinusoids(config.context_length, config.width, config.learned_offset)
-    if config.token_types:
-        row = source.vector(names.token_types + ".weight", config.token_types, config.width)[0]
-        every = np.broadcast_to(row, (config.context_length, config.width))
-        positions = every if positions is None else positions + row
+    wide = narrow if config.narrow_positions else config.width
+    positions = positions_table(source, config, names, wide)
     final = builder.norm(names.norm, config.width) if config.final_norm else None
     head = _head(source, config, names, embed)
     blocks = []
@@ -80,10 +72,12 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
     return Parts(
         embed, stack, final, head, positions, config.embed_scale, config.logit_scale,
         config.logit_cap,
-        embed_norm=builder.norm(names.embed_norm, config.width) if config.embed_norm else None,
-        project_in=builder.projection(names.project_in, config.width, narrow),
-        project_out=builder.projection(names.project_out, narrow, config.width),
-        headless=config.headless,
+        embed_norm=builder.norm(names.embed_norm, wide) if config.embed_norm else None,
+        project_in=builder.projection(names.project_in, config.width, narrow, config.narrow_positions),
+        project_out=None
+        if config.headless
+        else builder.projection(names.project_out, narrow, config.width),
+        headless=config.headless, narrow_positions=config.narrow_positions,
     )  # fmt: skip
 
 
@@ -126,6 +120,10 @@ class _Builder:
     def __init__(self, source: WeightSource, config: ModelConfig, names: TensorNames) -> None:
         self.source, self.config, self.names = source, config, names
         self.view = STORED_TRANSPOSED if names.transposed else WHOLE
+        self.distances = None
+        if config.distance_buckets:
+            table = source.vector(names.distances + ".weight", config.distance_buckets, config.heads)
+            self.distances = by_distance(table)
 
     def norm(self, name: str, size: int) -> Norm:
         config = self.config
@@ -141,9 +139,9 @@ class _Builder:
             offset=config.norm_offset,
         )
 
-    def projection(self, name: str, rows: int, columns: int) -> Linear | None:
+    def projection(self, name: str, rows: int, columns: int, bias: bool = False) -> Linear | None:
         """The matrix between the embedding or the head and the layers, where these have another width."""
-        return None if rows == columns else self._linear(name, rows, columns, bias=False)
+        return None if rows == columns else self._linear(name, rows, columns, bias)
 
     def block(self, layer: int) -> Block:
         config, names, at = self.config, self.names, self.names.layer.format(layer)
@@ -156,6 +154,7 @@ class _Builder:
         # Experts beside a plain feed-forward part norm its input themselves.
         beside = routed is not None and routed.beside
         mlp_norm = before and feeds and config.placement != "parallel" and not beside
+        post = self.norm(at + names.attention_post, config.width) if after else None
         return Block(
             attention=self._attention(layer, at) if mixes else None,
             mlp=self._mlp(layer, at) if feeds else None,
@@ -163,7 +162,7 @@ class _Builder:
             if before and mixes and layer not in config.unnormed_layers
             else None,
             mlp_norm=self.norm(at + names.mlp_norm, config.width) if mlp_norm else None,
-            attention_post=self.norm(at + names.attention_post, config.width) if after else None,
+            attention_post=post,
             mlp_post=self.norm(at + names.mlp_post, config.width)
             if after or (routed is not None and routed.normed)
             else None,
@@ -174,6 +173,7 @@ class _Builder:
             attention_again=self.norm(at + names.attention_again, config.width)
             if config.normed_twice
             else None,
+            mlp_residual=with_bias_of_sum(self.source, config, names, layer, post),
         )
 
     def _experts(self, layer: int) -> Experts | None:
@@ -229,6 +229,7 @@ class _Builder:
             if own and config.value_norm
             else None,
             sinks=self._sinks(layer, at + names.sinks, shape.heads),
+            distances=self.distances,
             gate=self._output_gate(at, shape),
             activation=config.gate_activation,
             norm_last=config.qk_norm_last,

@@ -34,6 +34,8 @@ class Experts:
     """Whether the router has a bias."""
     bias: bool | None = False
     """Whether the experts have biases."""
+    sum_bias: bool = False
+    """Whether the weighted sum of the experts' results has a bias (Nomic BERT)."""
     shared_width: int = 0
     """Features inside the shared expert, which every token uses; 0: there is none."""
     shared_gate: bool = False

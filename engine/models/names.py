@@ -90,8 +90,9 @@ class RwkvNames:
 
 
 _OUTER = (
-    "embed", "norm", "head", "layer", "positions", "embed_norm", "token_types", "project_in", "project_out",
-    "per_layer_table", "per_layer_projection", "per_layer_norm", "altup_spread", "altup_gather",
+    "embed", "norm", "head", "layer", "positions", "embed_norm", "token_types", "distances", "project_in",
+    "project_out", "per_layer_table", "per_layer_projection", "per_layer_norm", "altup_spread",
+    "altup_gather",
 )  # fmt: skip
 """The names that are not those of a layer's tensors."""
 
@@ -162,6 +163,8 @@ class TensorNames:
     project_out: str = ""
     sinks: str = ""
     token_types: str = ""
+    distances: str = ""
+    """The table of `ModelConfig.distance_buckets`."""
     attention_again: str = ""
     """The norm of `ModelConfig.normed_twice`."""
     gate_last: bool = False
@@ -173,6 +176,8 @@ class TensorNames:
     expert_up: str = ""
     expert_down: str = ""
     expert_gate_up: str = ""
+    expert_sum_bias: str = ""
+    """The full name of the bias of `Experts.sum_bias`."""
     expert_down_stack: str = ""
     """The stack beside `expert_gate_up`, where `expert_down` is the name in files with a tensor for each
     expert.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.models.config import ModelConfig
+from engine.printable import one_line
 from engine.weights import Checkpoint
 from engine.words import _
 
@@ -23,6 +24,15 @@ def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
             found.append(_("The model also takes pictures, but only its text model runs here."))
         elif hears:
             found.append(_("The model also takes sounds, but only its text model runs here."))
+        tasks = whole.get("lora_adaptations")
+        if config.bidirectional and isinstance(tasks, list) and tasks:
+            found.append(
+                _(
+                    "The model has adapters for tasks ({tasks}), which are not used: texts are embedded "
+                    "without a task.",
+                    tasks=one_line(", ".join(map(str, tasks))),
+                )
+            )
     elif config.experts is not None and config.experts.nearness >= 0:
         found.append(
             _(

@@ -62,6 +62,7 @@ class Attention(Producer):
     q: Buffer
     shape: AttentionShape
     sinks: Floats | None
+    distances: Floats | None
 
 
 class AttentionOps(Recording):
@@ -74,7 +75,7 @@ class AttentionOps(Recording):
 
     def attention(
         self, layer: int, q: Buffer, k: Buffer | None, v: Buffer | None, shape: AttentionShape,
-        sinks: Floats | None = None,
+        sinks: Floats | None = None, distances: Floats | None = None,
     ) -> Buffer:  # fmt: skip
         device = self._layer_devices[layer] if self._layer_devices else 0
         q = self._at(q, device)
@@ -83,4 +84,4 @@ class AttentionOps(Recording):
             k, v = self._at(k, device), None if v is None else self._at(v, device)
             self.nodes.append(KvWrite(layer=layer, q=q, k=k, v=v, shape=shape))
         y = q.like(shape.heads * shape.value_dim)
-        return self._add(Attention(layer=layer, q=q, shape=shape, sinks=sinks, y=y))
+        return self._add(Attention(layer=layer, q=q, shape=shape, sinks=sinks, distances=distances, y=y))

@@ -17,7 +17,8 @@ from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.aria import ARIA
 from engine.models.architectures.baichuan import BAICHUAN
 from engine.models.architectures.bailing import BAILING, BAILING_2
-from engine.models.architectures.bert import BERT, JINA_BERT_2, ROBERTA
+from engine.models.architectures.bert import BERT, JINA_3, JINA_BERT_2, ROBERTA
+from engine.models.architectures.bert_variants import DISTIL_BERT, ELECTRA, MP_NET
 from engine.models.architectures.bitnet import BITNET
 from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.codeshell import CODE_SHELL
@@ -46,6 +47,7 @@ from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.gptj import CODEGEN, GPT_J
 from engine.models.architectures.granite import GRANITE, GRANITE_MIXTURE, GRANITE_SLIDING, HYPER_CLOVA
 from engine.models.architectures.granite_hybrid import GRANITE_4
+from engine.models.architectures.gte import GTE
 from engine.models.architectures.helium import HELIUM
 from engine.models.architectures.hunyuan import HUNYUAN, HUNYUAN_MIXTURE
 from engine.models.architectures.hunyuan_3 import HUNYUAN_3
@@ -68,7 +70,7 @@ from engine.models.architectures.mistral3 import MISTRAL_3
 from engine.models.architectures.mistral4 import MISTRAL_4
 from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.mllama import LLAMA_3_2_VISION
-from engine.models.architectures.modernbert import EURO_BERT, MODERN_BERT, NOMIC_BERT
+from engine.models.architectures.modernbert import EURO_BERT, MODERN_BERT, NOMIC_BERT, NOMIC_MIXTURE
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.nanochat import NANOCHAT
 from engine.models.architectures.nemotron import NEMOTRON
@@ -113,5 +115,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     GPT_NEO, CODEGEN, BIO_GPT, XGLM, PERSIMMON, NANOCHAT, DEEPSEEK_1, COHERE_2_MIXTURE, DBRX,
     REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL, PANGU, CODE_SHELL, PLAMO_3,
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1,
-    BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING,
+    BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
+    ELECTRA, JINA_3, NOMIC_MIXTURE, GTE,
 )  # fmt: skip

@@ -1,5 +1,6 @@
-"""BERT (arXiv 1810.04805) and the encoders with its names: RoBERTa, XLM-RoBERTa, and Jina BERT v2 (arXiv
-2310.19923), which has ALiBi to both sides instead of positions, and gates.
+"""BERT (arXiv 1810.04805) and the encoders with its names: RoBERTa, XLM-RoBERTa, Jina BERT v2 (arXiv
+2310.19923), which has ALiBi to both sides instead of positions, and gates, and Jina v3 (arXiv 2409.10173),
+which has rope.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_shape, hf_activation, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.layers.alibi import alibi_slopes
 from engine.models.names import GGUF, TensorNames
 from engine.tensors import RawTensor
@@ -28,7 +30,7 @@ AFTER_SUM = replace(
     attention_again="attn_norm_2",
 )  # fmt: skip
 """The names in the GGUF files of encoders whose norms stand behind the sums."""
-_NAMES = TensorNames(
+BERT_NAMES = TensorNames(
     embed="embeddings.word_embeddings", norm="", head="cls.predictions.decoder", layer="encoder.layer.{}.",
     attention_norm="", query="attention.self.query", key="attention.self.key", value="attention.self.value",
     output="attention.output.dense", mlp_norm="", gate="", up="intermediate.dense", down="output.dense",
@@ -37,7 +39,7 @@ _NAMES = TensorNames(
     token_types="embeddings.token_type_embeddings",
 )  # fmt: skip
 _JINA = replace(
-    _NAMES, gate_up="mlp.gated_layers", down="mlp.wo", mlp_post="mlp.layernorm", up="",
+    BERT_NAMES, gate_up="mlp.gated_layers", down="mlp.wo", mlp_post="mlp.layernorm", up="",
     query_norm="attention.self.layer_norm_q", key_norm="attention.self.layer_norm_k",
 )  # fmt: skip
 _JINA_LATER = replace(
@@ -45,31 +47,44 @@ _JINA_LATER = replace(
     attention_again="layer_norm_1", mlp_post="layer_norm_2",
 )  # fmt: skip
 
-
-def from_hf(keys: Keys) -> ModelConfig:
-    """`BertModel` and `BertForMaskedLM`."""
-    return _from_hf(keys, offset=0)
-
-
-def from_hf_roberta(keys: Keys) -> ModelConfig:
-    """`RobertaModel` and `XLMRobertaModel`: the table of positions begins with rows that are not used."""
-    if keys.raw("lora_adaptations"):
-        raise UnsupportedModel(
-            _(
-                "This model has an adapter for each task inside its weights, which is not supported. Choose "
-                "another model."
-            )
-        )
-    return _from_hf(keys, offset=keys.integer("pad_token_id", 0, 1 << 24, 1) + 1)
+_JINA_3 = replace(
+    BERT_NAMES, layer="encoder.layers.{}.", query="", key="", value="", query_key_value="mixer.Wqkv",
+    output="mixer.out_proj", up="mlp.fc1", down="mlp.fc2", attention_post="norm1", mlp_post="norm2",
+    embed_norm="emb_ln", positions="",
+)  # fmt: skip
+_JINA_3_BASE = 20_000.0
 
 
-def _from_hf(keys: Keys, offset: int) -> ModelConfig:
+def from_hf(keys: Keys, offset: int = 0) -> ModelConfig:
+    """`BertModel` and `BertForMaskedLM`. `offset` rows of the table of positions are not used."""
     shape = _hf_shape(keys, "absolute") | {"activation": hf_activation(keys, default="gelu")}
     length = shape["context_length"] - offset
     keys.over({"positions": length}).integer("positions", 1, 1 << 24)
     return ModelConfig(
         **shape | {"context_length": length}, learned_positions=length, learned_offset=offset, gated=False
     )
+
+
+def from_hf_roberta(keys: Keys) -> ModelConfig:
+    """`RobertaModel` and `XLMRobertaModel`: the table of positions begins with rows that are not used. Jina
+    v3's makers call their class the same.
+    """
+    if keys.text("position_embedding_type", "absolute") == "rotary":
+        return from_hf_jina_3(keys.renamed(rope_theta="rotary_emb_base"))
+    return from_hf(keys, offset=keys.integer("pad_token_id", 0, 1 << 24, 1) + 1)
+
+
+def from_hf_jina_3(keys: Keys) -> ModelConfig:
+    """`JinaEmbeddingsV3Model`, without the adapters for tasks that its makers' files have inside."""
+    shape = _hf_shape(keys, "rotary")
+    unused = keys.integer("pad_token_id", 0, 1 << 24, 1) + 1  # as RoBERTa's positions, though there are none
+    shape["context_length"] = max(1, shape["context_length"] - unused)
+    return ModelConfig(
+        **shape | {
+            "activation": hf_activation(keys, default="gelu"), "gated": False,
+            "rope": rope_from_hf(keys, shape["head_dim"], base=_JINA_3_BASE),
+        }
+    )  # fmt: skip
 
 
 def _hf_shape(keys: Keys, positions: str) -> dict[str, Any]:
@@ -113,6 +128,13 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**shape, learned_positions=shape["context_length"], gated=False)
 
 
+def from_gguf_jina_3(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`jina-bert-v3`, whose adapters for tasks are files of their own."""
+    shape = _gguf_shape(keys, tensors, "jina-bert-v3")
+    rope = rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=False, base=_JINA_3_BASE)
+    return ModelConfig(**shape | {"rope": rope}, gated=False)
+
+
 def _gguf_shape(keys: Keys, tensors: Mapping[str, RawTensor], name: str, *handled: str) -> dict[str, Any]:
     shape = gguf_shape(keys, tensors, name, layer_norm=True, handled=handled)
     return {**shape, **_BERT, "token_types": token_types(tensors)}
@@ -148,16 +170,26 @@ def _adapt_jina(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorN
     return _JINA_LATER.under(prefix)
 
 
+def _adapt_roberta(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """Jina v3's makers call their class as RoBERTa's is called."""
+    found = _JINA_3.under(names.embed.removesuffix(BERT_NAMES.embed))
+    return found if found.layer.format(0) + found.query_key_value + ".weight" in tensors else names
+
+
 _PREFIXES = ("", "bert.", "roberta.")
 BERT = Architecture(
-    ("bert",), ("BertModel", "BertForMaskedLM", "BertForPreTraining"), from_hf, from_gguf, _NAMES, AFTER_SUM,
-    prefixes=_PREFIXES,
+    ("bert",), ("BertModel", "BertForMaskedLM", "BertForPreTraining"), from_hf, from_gguf, BERT_NAMES,
+    AFTER_SUM, prefixes=_PREFIXES,
 )  # fmt: skip
 ROBERTA = Architecture(
     (), ("RobertaModel", "RobertaForMaskedLM", "XLMRobertaModel", "XLMRobertaForMaskedLM", "CamembertModel"),
-    from_hf_roberta, None, _NAMES, None, prefixes=_PREFIXES,
+    from_hf_roberta, None, BERT_NAMES, None, prefixes=_PREFIXES, adapt=_adapt_roberta,
 )  # fmt: skip
 JINA_BERT_2 = Architecture(
     ("jina-bert-v2",), ("JinaBertModel", "JinaBertForMaskedLM"), from_hf_jina, from_gguf_jina, _JINA,
     AFTER_SUM, prefixes=_PREFIXES, adapt=_adapt_jina,
+)  # fmt: skip
+JINA_3 = Architecture(
+    ("jina-bert-v3",), ("JinaEmbeddingsV3Model", "JinaEmbeddingsV3ForMaskedLM"), from_hf_jina_3,
+    from_gguf_jina_3, _JINA_3, AFTER_SUM, prefixes=_PREFIXES,
 )  # fmt: skip

@@ -2,7 +2,8 @@
 2503.05500).
 
 ModernBERT has windows in all layers but every third, with their own rope, and no norm before the first
-attention. Nomic BERT is BERT with rope and gates, EuroBERT a Llama that attends to both sides.
+attention. Nomic BERT is BERT with rope and gates, or with
+experts in every other layer instead (arXiv 2502.07972), EuroBERT a Llama that attends to both sides.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from engine.models.headers.decoder import (
     hf_shape,
     layer_kinds,
 )
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.names import GGUF, HF, TensorNames
@@ -48,7 +50,9 @@ _NOMIC_NAMES = TensorNames(
     embed="embeddings.word_embeddings", norm="", head="cls.predictions.decoder", layer="encoder.layers.{}.",
     attention_norm="", query="", key="", value="", query_key_value="attn.Wqkv", output="attn.out_proj",
     mlp_norm="", gate="mlp.fc12", up="mlp.fc11", down="mlp.fc2", attention_post="norm1", mlp_post="norm2",
-    embed_norm="emb_ln", token_types="embeddings.token_type_embeddings",
+    embed_norm="emb_ln", token_types="embeddings.token_type_embeddings", router="mlp.router.layer",
+    expert_up="mlp.experts.mlp.w1", expert_down="mlp.experts.mlp.w2", stack_ends=("", ""), stacks_flat=True,
+    expert_sum_bias="mlp.experts.bias",
 )  # fmt: skip
 _NOMIC_KEYS = {
     "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
@@ -57,7 +61,8 @@ _NOMIC_KEYS = {
 }  # fmt: skip
 _PLAIN_NOMIC = {
     "prenorm": False, "causal": False, "parallel_block": False, "use_rms_norm": False,
-    "rotary_emb_interleaved": False, "rotary_emb_fraction": 1.0, "moe_every_n_layers": 0,
+    "rotary_emb_interleaved": False, "rotary_emb_fraction": 1.0, "num_shared_experts": 0,
+    "expert_choice_router": False,
 }  # fmt: skip
 
 
@@ -113,12 +118,12 @@ def from_hf_nomic(keys: Keys) -> ModelConfig:
                 )
             )
     activation = keys.text("activation_function", "swiglu")
-    if activation not in ("swiglu", "geglu"):
+    if activation not in ("swiglu", "geglu", "gelu"):
         raise UnsupportedModel(
             _(
-                "The model's activation is {activation!r}; only swiglu and geglu are supported. Choose "
-                "another model.",
-                activation=activation,
+                "The model's activation is {found!r}; only {known} are supported. Choose another model.",
+                found=activation,
+                known="swiglu, geglu, gelu",
             )
         )
     keys = keys.renamed(**_NOMIC_KEYS)
@@ -131,14 +136,41 @@ def from_hf_nomic(keys: Keys) -> ModelConfig:
     return ModelConfig(
         **shape, **_NOMIC, activation="silu" if activation == "swiglu" else "gelu",
         rope=rope_from_hf(keys, shape["head_dim"], base=_NOMIC_BASE),
-        token_types=keys.integer("type_vocab_size", 0, 1 << 16, 2),
+        token_types=keys.integer("type_vocab_size", 0, 1 << 16, 2), gated=activation != "gelu",
+        experts=hf_experts(
+            keys, _nomic_mixtures(keys, shape), count="num_experts", used="moe_top_k",
+            width=shape["ffn_width"], normalise=keys.flag("moe_normalize_expert_weights", False),
+            sum_bias=True,
+        ),
     )  # fmt: skip
+
+
+def _nomic_mixtures(keys: Keys, shape: Mapping[str, Any]) -> frozenset[int]:
+    """The layers with experts: the second one, and every n-th after it."""
+    step = keys.integer("moe_every_n_layers", 0, MAX_LAYERS, 0)
+    return frozenset(range(1, shape["layers"], step) if step > 1 else ())
 
 
 def from_gguf_nomic(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`nomic-bert`."""
     shape = gguf_decoder(keys, tensors, "nomic-bert", layer_norm=True)
     return ModelConfig(**shape, **_NOMIC, token_types=token_types(tensors))
+
+
+def from_gguf_nomic_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`nomic-bert-moe`, whose converter leaves the bias of the experts' sum out."""
+    shape = gguf_decoder(keys, tensors, "nomic-bert-moe", layer_norm=True, handled=GGUF_EXPERT_KEYS)
+    layers = _nomic_mixtures(keys, shape)
+    return ModelConfig(
+        **shape, **_NOMIC, activation="gelu", gated=False, token_types=token_types(tensors),
+        experts=gguf_experts(keys, shape, normalise=False, layers=layers) if layers else None,
+    )  # fmt: skip
+
+
+def _adapt_nomic(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """Without gates the first matrix has another name."""
+    plain = "mlp.fc1"
+    return replace(names, up=plain) if names.layer.format(0) + plain + ".weight" in tensors else names
 
 
 def from_hf_euro(keys: Keys) -> ModelConfig:
@@ -161,7 +193,10 @@ MODERN_BERT = Architecture(
 )  # fmt: skip
 NOMIC_BERT = Architecture(
     ("nomic-bert",), ("NomicBertModel",), from_hf_nomic, from_gguf_nomic, _NOMIC_NAMES, AFTER_SUM,
-    prefixes=("", "bert."),
+    prefixes=("", "bert."), adapt=_adapt_nomic,
+)  # fmt: skip
+NOMIC_MIXTURE = Architecture(
+    ("nomic-bert-moe",), (), from_hf_nomic, from_gguf_nomic_mixture, _NOMIC_NAMES, AFTER_SUM,
 )  # fmt: skip
 EURO_BERT = Architecture(
     ("eurobert",), ("EuroBertModel", "EuroBertForMaskedLM"), from_hf_euro, from_gguf_euro, HF, GGUF,

@@ -247,7 +247,8 @@ class Block:
     `parallel`: both halves have the same input, normed once by `attention_norm`, or for the second half by
     `mlp_norm`. `norms_sum`: what stands after a half norms the sum with its input.
     `norms_both`: a half is added to its normed input. With `norms_sum`, attention's input is added to its
-    normed result again before `attention_again`, if there is one.
+    normed result again before `attention_again`, if there is one; `mlp_residual` then norms, instead of
+    `attention_post`, what the second half's result is added to.
     """
 
     attention: Mixer | None
@@ -261,6 +262,7 @@ class Block:
     norms_sum: bool = False
     norms_both: bool = False
     attention_again: Norm | None = None
+    mlp_residual: Norm | None = None
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
         if isinstance(self.mlp, Mixture) and self.mlp.early:
@@ -288,9 +290,11 @@ class Block:
         assert self.attention_post is not None
         assert self.mlp is not None
         assert self.mlp_post is not None
-        y = self.attention_post(ops, self.attention(ops, x, tables, residual=x))
+        mixed = self.attention(ops, x, tables, residual=x)
+        y = self.attention_post(ops, mixed)
         x = self.attention_again(ops, ops.add(x, y)) if self.attention_again else y
-        return self.mlp_post(ops, self.mlp(ops, x, residual=x))
+        residual = self.mlp_residual(ops, mixed) if self.mlp_residual else x
+        return self.mlp_post(ops, self.mlp(ops, x, residual=residual))
 
     def _mixed(self, ops: Ops, x: Array, tables: RopeTables, attention: Mixer) -> Array:
         h = self.attention_norm(ops, x) if self.attention_norm else x
@@ -339,7 +343,8 @@ class Parts:
 
     With tied embeddings `head.weight` is `embed` itself. `positions` is a learned table (P, E). `project_in`
     and `project_out` stand between the embedding and the layers, and between these and the head. A `headless`
-    model ends with its hidden states.
+    model ends with its hidden states. With `narrow_positions` the table and `embed_norm` stand before
+    `project_in`.
     """
 
     embed: Weight
@@ -354,6 +359,7 @@ class Parts:
     project_in: Linear | None = None
     project_out: Linear | None = None
     headless: bool = False
+    narrow_positions: bool = False
 
     def __call__(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
         """The logits (logit_rows, V) of the step's last rows; `kept` is as in `last`."""
@@ -371,10 +377,13 @@ class Parts:
     def hidden(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
         """The last hidden states (logit_rows, E) of the step's last rows, after the final norm."""
         x = ops.embed(self.embed, self.embed_scale)
-        x = self.project_in(ops, x) if self.project_in else x
+        if self.project_in is not None and not self.narrow_positions:
+            x = self.project_in(ops, x)
         if self.positions is not None:
             x = ops.add_positions(x, self.positions)
         x = self.embed_norm(ops, x) if self.embed_norm else x
+        if self.project_in is not None and self.narrow_positions:
+            x = self.project_in(ops, x)
         return self.last(ops, self.stack(ops, x, tables), kept)
 
     def last(self, ops: Ops, x: Array, kept: Floats | None = None) -> Array:

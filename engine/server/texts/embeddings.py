@@ -21,6 +21,8 @@ async def embeddings(service: Service, exchange: Exchange) -> None:
         raise fields.wrong("encoding_format", '"float" or "base64"')
     if pooling and pooling not in POOLINGS:
         raise fields.wrong("pooling", "one of " + ", ".join(POOLINGS))
+    if fields.text("task"):
+        raise fields.wrong("task", "no task (adapters for tasks are not supported)")
     dimensions = fields.whole("dimensions", 1, _LONGEST) or 0
     service.start(exchange, [embedding_work(texts, pooling, dimensions, as_base64=format == "base64")])
     found: list[Embedded] = []

@@ -65,12 +65,17 @@ class SafetensorsFolder:
             tensors = _read_shards(index) if index.is_file() else read_safetensors(_single_file(folder))
         self.files = tuple(outputs) or (_shards(index) if index.is_file() else (_single_file(folder),))
         self.tensors: Mapping[str, RawTensor] = wrap_quantised(
-            {tensor.name: tensor for tensor in tensors}, config
+            {_plain_name(tensor.name): tensor for tensor in tensors}, config
         )
 
     def close(self) -> None:
         """Forget the tensors."""
         self.tensors = {}
+
+
+def _plain_name(name: str) -> str:
+    """The name of a weight that torch's `parametrize` has renamed, as where adapters are part of a module."""
+    return name.replace(".parametrizations.weight.original", ".weight")
 
 
 def _shards(index: Path) -> tuple[Path, ...]:

@@ -68,6 +68,47 @@ def nomic_keys(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return published, tensors
 
 
+def jina_3_makers(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The makers' own config.json, and their names of matrices that have adapters beside them."""
+    rope = config["rope_parameters"]
+    published = {key: value for key, value in config.items() if key != "rope_parameters"} | {
+        "architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "rotary_emb_base": 900.0,
+        "position_embedding_type": "rotary", "lora_adaptations": ["separation", "text-matching"],
+    }  # fmt: skip
+    assert rope["rope_theta"] == published["rotary_emb_base"]
+    renamed = Tensors()
+    for name, values in tensors.items():
+        name, at = "roberta." + name, ".parametrizations.weight."
+        if values.ndim == 1:
+            renamed[name] = values
+            continue
+        base = name.removesuffix(".weight") + at
+        renamed |= {base + "original": values, base + "0.lora_A": np.ones((2, 4, values.shape[1]), "f4")}
+        renamed[base + "0.lora_B"] = np.ones((2, values.shape[0], 4), "f4")
+    return published, renamed
+
+
+def gte_makers(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The keys of `NewModel`, whose kind "ntk" of rope is a larger base with slower frequencies."""
+    published = {key: value for key, value in config.items() if key != "rope_parameters"} | {
+        "architectures": ["NewModel"], "model_type": "new", "layer_norm_type": "layer_norm",
+        "position_embedding_type": "rope", "rope_theta": _NTK_BASE, "logn_attention_scale": False,
+        "rope_scaling": {"type": "ntk", "factor": _NTK},
+    }  # fmt: skip
+    return published, {"new." + name: values for name, values in tensors.items()}
+
+
+def _prefixed(architecture: str, prefix: str) -> Any:
+    """What publishes a folder as one that was saved with a head: its class, and names behind `prefix`."""
+
+    def publish(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+        return {**config, "architectures": [architecture]}, {
+            prefix + name: values for name, values in tensors.items()
+        }
+
+    return publish
+
+
 def _modern_gguf(config: Config) -> Config:
     return {
         "attention.sliding_window": config["local_attention"], "attention.sliding_window_pattern": 3,
@@ -95,7 +136,20 @@ _GEMMA: Config = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
     },
 }  # fmt: skip
+_NTK, _NTK_BASE = 8.0, 900.0
+_GTE: Config = {
+    **SMALL,
+    "rope_parameters": {
+        "rope_type": "linear", "rope_theta": _NTK * _NTK_BASE,
+        "factor": _NTK ** (2 * SMALL["num_attention_heads"] / SMALL["hidden_size"]),
+    },
+}  # fmt: skip
+_JINA_3: Config = {
+    **SMALL, "max_position_embeddings": 322, "rope_parameters": {"rope_type": "default", "rope_theta": 900.0},
+}  # fmt: skip
+_DISTIL: Config = {**SMALL, "dim": 64, "hidden_dim": 96, "n_layers": 4, "n_heads": 4}
 _NOT_CAUSAL = {"attention.causal": False}
+_ONE_TYPE = {**_NOT_CAUSAL, "tokenizer.ggml.token_type_count": 1}
 TYPED = {**_NOT_CAUSAL, "tokenizer.ggml.token_type_count": 2}
 
 ENCODERS = (
@@ -129,6 +183,28 @@ ENCODERS = (
     Case(
         "EuroBERT", "", "eurobert", {**SMALL, "num_key_value_heads": 2, "mask_token_id": 3},
         GgufForm("eurobert", keys=lambda c: _NOT_CAUSAL),
+    ),
+    Case("MPNet", "", "mpnet", {**SMALL, "max_position_embeddings": 322}),
+    Case(
+        "MPNet", "", "mpnet", {**SMALL, "max_position_embeddings": 322}, variant="with a head",
+        publish=_prefixed("MPNetForMaskedLM", "mpnet."),
+    ),
+    Case("GTE", "", "gte", _GTE),
+    Case("GTE", "", "gte", {**_GTE, "type_vocab_size": 0}, variant="by its makers", publish=gte_makers),
+    Case(
+        "Jina v3", "", "jina_embeddings_v3", _JINA_3,
+        GgufForm("jina-bert-v3", keys=lambda c: {**_ONE_TYPE, "rope.freq_base": 900.0}, change=_used),
+    ),
+    Case("Jina v3", "", "jina_embeddings_v3", _JINA_3, variant="by its makers", publish=jina_3_makers),
+    Case(
+        "DistilBERT", "", "distilbert", _DISTIL, GgufForm("bert", keys=lambda c: {
+            **TYPED, "attention.layer_norm_epsilon": 1e-12, "feed_forward_length": c["hidden_dim"],
+        }),
+    ),
+    Case("ELECTRA", "", "electra", {**SMALL, "embedding_size": 32}),
+    Case(
+        "ELECTRA", "", "electra", {**SMALL, "embedding_size": 64}, variant="as wide as its embeddings",
+        publish=_prefixed("ElectraForPreTraining", "electra."),
     ),
     Case("Qwen 3, saved without a head", "", "qwen3", {**SMALL, "num_key_value_heads": 2, "head_dim": 16}),
     Case("Mistral, saved without a head", "", "mistral", {**SMALL, "num_key_value_heads": 2}),

@@ -73,7 +73,7 @@ def layer_count(config: Config) -> int:
 def _gpt2_keys(config: Config) -> Config:
     """The names of keys that GPT-2, Bloom, MPT and EXAONE 3 have."""
     own = {
-        "num_attention_heads": ("n_head", "n_heads"), "hidden_size": ("n_embd", "d_model"),
+        "num_attention_heads": ("n_head", "n_heads"), "hidden_size": ("n_embd", "d_model", "dim"),
         "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
         "max_position_embeddings": ("n_positions", "seq_length", "max_seq_len"),
     }  # fmt: skip

@@ -5,6 +5,7 @@ both backends; and what headers are refused.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,13 @@ from tests.engine.models.encoder_cases import (
     write_encoder_gguf,
 )
 from tests.engine.models.gguf_form import GgufForm, write_gguf
+from tests.engine.models.nomic_mixture_files import (
+    nomic_states,
+    nomic_tensors,
+    without_biases,
+    write_nomic,
+    write_nomic_gguf,
+)
 from tests.engine.models.oracle import load
 from tests.tiny import write_tokenizer
 
@@ -122,18 +130,56 @@ def test_jina_bert_as_gguf(apart: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(ReferenceBackend, id="reference"),
+        pytest.param(lambda: CpuBackend(threads=2), id="cpu", marks=pytest.mark.slow),
+    ],
+)
+def test_nomic_mixture(backend: Callable[[], Backend], tmp_path: Path) -> None:
+    folder, file = write_nomic(tmp_path / "m"), write_nomic_gguf(tmp_path / "m.gguf")
+    for path, tensors in ((folder, nomic_tensors()), (file, without_biases(nomic_tensors()))):
+        assert_near(states(path, ids(LENGTH), backend()), nomic_states(tensors, ids(LENGTH)))
+        assert_near(states(path, ids(SHORT), backend()), nomic_states(tensors, ids(SHORT)))
+
+
+def test_adapters_inside_are_told(tmp_path: Path) -> None:
+    """Jina v3's own are for tasks, and a text is embedded without them."""
+    folder = write_encoder(BY_NAME["Jina v3, by its makers"], tmp_path / "m")
+    assert ["separation, text-matching" in remark for remark in describe(folder).remarks] == [True]
+    assert describe(write_encoder(BY_NAME["XLM-RoBERTa"], tmp_path / "x")).remarks == ()
+
+
+@pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
         ({"position_embedding_type": "relative_key"}, UnsupportedModel, "positions of the kind"),
         ({"is_decoder": True}, UnsupportedModel, "used as a decoder"),
         ({"hidden_act": "mish"}, UnsupportedModel, "activation"),
         ({"architectures": ["JinaBertModel"]}, UnsupportedModel, "feed-forward part"),
-        ({"architectures": ["XLMRobertaModel"], "lora_adaptations": ["a"]}, UnsupportedModel, "adapter"),
+        (
+            {"architectures": ["JinaEmbeddingsV3Model"], "position_embedding_type": "absolute"},
+            UnsupportedModel,
+            "positions of the kind",
+        ),
         ({"architectures": ["RobertaModel"], "pad_token_id": 400}, BadCheckpoint, "whole number"),
-        ({"architectures": ["NomicBertModel"], "moe_every_n_layers": 2}, UnsupportedModel, "moe_every"),
+        ({"architectures": ["NomicBertModel"], "moe_every_n_layers": 2}, BadCheckpoint, "num_experts"),
+        ({"architectures": ["NomicBertModel"], "num_shared_experts": 1}, UnsupportedModel, "num_shared"),
         ({"architectures": ["NomicBertModel"], "prenorm": True}, UnsupportedModel, "prenorm"),
         ({"architectures": ["NomicBertModel"], "rotary_emb_fraction": 0.0}, UnsupportedModel, "rotary"),
-        ({"architectures": ["NomicBertModel"], "activation_function": "gelu"}, UnsupportedModel, "swiglu"),
+        ({"architectures": ["NomicBertModel"], "activation_function": "relu"}, UnsupportedModel, "swiglu"),
+        ({"architectures": ["NewModel"], "logn_attention_scale": True}, UnsupportedModel, "logn_attention"),
+        (
+            {"architectures": ["NewModel"], "rope_scaling": {"type": "ntk", "factor": 8, "mixed_b": 1}},
+            UnsupportedModel,
+            "'ntk'",
+        ),
+        (
+            {"architectures": ["MPNetModel"], "relative_attention_num_buckets": 8},
+            BadCheckpoint,
+            "num_buckets",
+        ),
+        ({"architectures": ["MPNetModel"]}, BadCheckpoint, "relative_attention_bias"),
         ({"type_vocab_size": 3}, BadCheckpoint, "token_type"),
         ({"max_position_embeddings": 100}, BadCheckpoint, "position_embeddings"),
     ],

@@ -19,6 +19,7 @@ from tests.engine.models.encoder_cases import (
     write_encoder_gguf,
 )
 from tests.engine.models.gguf_form import GgufForm, write_gguf
+from tests.engine.models.nomic_mixture_files import write_nomic_gguf
 from tests.engine.models.test_encoders import states
 
 pytestmark = pytest.mark.slow
@@ -37,6 +38,10 @@ def of_jina(folder: Path) -> Path:
     return write_gguf(folder / "m.gguf", form, jina_config(False), jina_tensors(False))
 
 
+def of_nomic(folder: Path) -> Path:
+    return write_nomic_gguf(folder / "m.gguf")
+
+
 def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
     """The last hidden states (T, E)."""
     llama = pytest.importorskip("llama_cpp")
@@ -52,7 +57,12 @@ def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
 
 
 @pytest.mark.parametrize(
-    "written", [*(pytest.param(of_case(name), id=name) for name in NAMES), pytest.param(of_jina, id="Jina")]
+    "written",
+    [
+        *(pytest.param(of_case(name), id=name) for name in NAMES),
+        pytest.param(of_jina, id="Jina"),
+        pytest.param(of_nomic, id="Nomic"),
+    ],
 )
 def test_hidden_states(written: Callable[[Path], Path], tmp_path: Path) -> None:
     file, tokens = written(tmp_path), ids(LENGTH)

@@ -62,10 +62,14 @@ def _attention(calls: Calls, node: Attention) -> None:
     ahead = (abs(window) - 1) if shape.bidirectional else 0
     sinks = 0 if node.sinks is None else calls.constants.vector(node.sinks)
     slopes = calls.constants.vector(np.array(shape.slopes, np.float32)) if shape.slopes else 0
+    distances, furthest = 0, 0
+    if node.distances is not None:
+        distances = calls.constants.vector(attention.distance_table(node.distances))
+        furthest = node.distances.shape[1] // 2
     arguments: list[Argument] = [
         q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
         key_page, value_page, *attention.widths(kind, dim, value_dim), window, float(shape.soft_cap), sinks,
-        value_dim, slopes, float(shape.rounded_slopes), ahead,
+        value_dim, slopes, float(shape.rounded_slopes), ahead, distances, furthest,
     ]  # fmt: skip
     calls.add(
         f"attention_latent_{kind.keys}" if shape.latent else f"attention_{kind.keys}_{kind.values}",

@@ -26,7 +26,9 @@ STEPS = (1, 2, 60, 128, 70, 7, 8, 9, 1, 128, 100, 3, 128, 120, 1, 8)
 IDS = np.random.default_rng(11).integers(0, 97, sum(STEPS)).astype(np.int32)
 
 
-def exact_attention(q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Array | None) -> Array:
+def exact_attention(
+    q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Array | None, distances: Array | None = None
+) -> Array:
     """(T, H, D), (T, G, D), (T, G, D) to (T, H, D), float64, each score written out by its formula.
 
     Where attention is bidirectional, a row sees what is in the store once its step of `STEPS` is written.
@@ -54,6 +56,9 @@ def exact_attention(q: Array, k: Array, v: Array, shape: AttentionShape, sinks: 
         elif shape.slopes:
             away = places[None, :] - places[:, None]
             scores += shape.slopes[h] * (-np.abs(away) if shape.bidirectional else away)
+        if distances is not None:
+            most = distances.shape[1] // 2
+            scores += distances[h][np.clip(places[None, :] - places[:, None], -most, most) + most]
         scores = np.where(seen, scores, -np.inf)
         top = scores.max(1, keepdims=True) if shape.slopes else 0.0
         weights = np.exp(scores - top)
@@ -71,7 +76,10 @@ class Layers:
     outputs side by side.
     """
 
-    def __init__(self, shapes: list[AttentionShape], sinks: list[Array | None], dtype: str) -> None:
+    def __init__(
+        self, shapes: list[AttentionShape], sinks: list[Array | None], dtype: str,
+        distances: Array | None = None,
+    ) -> None:  # fmt: skip
         first = shapes[0]
         heads, groups, dim = first.heads, first.kv_heads, first.head_dim
         self.tables = [Matrix("F32", (97, n * dim), i) for i, n in enumerate((heads, groups, groups))]
@@ -85,7 +93,7 @@ class Layers:
         def forward(ops: Any) -> Any:
             q, k, v = (ops.embed(w) for w in packed)
             found = [
-                ops.attention(i, q, k, v, shape, sink)
+                ops.attention(i, q, k, v, shape, sink, distances)
                 for i, (shape, sink) in enumerate(zip(shapes, sinks, strict=True))
             ]
             # The product shows whether the padding of the rows is zero still.
@@ -214,6 +222,21 @@ def test_bidirectional(dtype: str, heads: int, groups: int, dim: int, window: in
     found = layers.run()
     q = layers.tables[0].values[IDS].reshape(-1, heads, dim)
     expected = exact_attention(q, *kept(layers, 0, shape), shape, None).reshape(len(IDS), -1)
+    assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("furthest", "both", "dtype"), [(128, True, "fp32"), (5, False, "fp16"), (0, True, "fp32")]
+)
+def test_numbers_by_distance(furthest: int, both: bool, dtype: str) -> None:
+    """Keys beyond the furthest have its number, on either side, across pages, tiles and splits."""
+    shape = AttentionShape(3, 3, 24, 0.2, 400, bidirectional=both)
+    random = np.random.default_rng(4)
+    distances = 2 * random.standard_normal((3, 2 * furthest + 1)).astype(np.float32)
+    layers = Layers([shape], [None], dtype, distances)
+    found = layers.run()
+    q = layers.tables[0].values[IDS].reshape(-1, 3, 24)
+    expected = exact_attention(q, *kept(layers, 0, shape), shape, None, distances).reshape(len(IDS), -1)
     assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
 
 

@@ -100,7 +100,7 @@ def test_fewer_dimensions_have_length_one_again(served: Served) -> None:
         ({"input": None}, "input"), ({"input": []}, "input"), ({"input": ["a"] * 2049}, "input"),
         ({"input": ""}, None), ({"input": ["a", ""]}, None), ({"input": [99999]}, None),
         ({"dimensions": 0}, "dimensions"), ({"encoding_format": "binary"}, "encoding_format"),
-        ({"pooling": "max"}, "pooling"),
+        ({"pooling": "max"}, "pooling"), ({"task": "retrieval.query"}, "task"),
     ],
 )  # fmt: skip
 def test_bad_requests_get_one_sentence(served: Served, fields: dict[str, Any], param: str | None) -> None:

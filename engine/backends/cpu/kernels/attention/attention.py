@@ -38,6 +38,7 @@ from engine.backends.cpu.kernels.attention.softmax import (
     AT_ONCE,
     MINUS_INFINITY,
     exp_scalar,
+    row_by_distance,
     row_cap,
     row_clear,
     row_distance,
@@ -64,6 +65,7 @@ from engine.backends.cpu.runtime.step_block import (
 )
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 from engine.core import PAGE_TOKENS
+from engine.tensors import Floats
 
 SPREAD = 7
 """A tile's split of the next run is so much further on: short sequences, whose pages are all in the first
@@ -78,14 +80,17 @@ short conversations give work to several threads.
 (
     A_Q, A_Q_STRIDE, A_K, A_V, A_Y, A_Y_STRIDE, A_HEADS, A_KV_HEADS, A_DIM, A_SCALE, A_PARTIAL,
     A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH, A_WINDOW, A_CAP, A_SINKS, A_VALUE_DIM,
-    A_SLOPES, A_ROUNDED, A_AHEAD,
-) = range(22)  # fmt: skip
+    A_SLOPES, A_ROUNDED, A_AHEAD, A_DISTANCES, A_FURTHEST,
+) = range(24)  # fmt: skip
 """Queries: address, stride. The layer's keys, its values. Output: address, stride. Heads, key/value heads,
 head dimension, scale (float64). Partial results. Bytes of a head's keys and values in a page. Widths of a
 query and an output (`widths`). Window, soft cap (float64; 0: none), sinks (0: none). Numbers of a head's
 output. ALiBi's slopes (0: none) and `rounded_slopes` (float64) of `AttentionShape`. How many later positions
-a query sees. A negative window is one that begins anew at its multiples. Strides are in bytes.
+a query sees. What is added by distance (0: nothing; see `distance_table`), and the furthest. A negative
+window is one that begins anew at its multiples. Strides are in bytes.
 """
+EDGE = 16
+"""Columns of `distance_table` at either end that hold what further keys have: those of one vector."""
 NO_WINDOW = 1 << 40
 """Further back than any position, so that layers without a window run the same code."""
 
@@ -109,6 +114,13 @@ def scratch_bytes(heads: int, kv_heads: int, dim: int, latent: int = 0) -> int:
     queries = SMALL_BATCH * (heads // kv_heads)
     values = 4 * PAGE_TOKENS * padded(latent, GROUP)
     return SCRATCH + 4 * queries * (2 * padded(dim, GROUP) + 2 * PAGE_TOKENS + 2) + 256 + values
+
+
+def distance_table(distances: Floats) -> Floats:
+    """`distances` (H, 2 M + 1) of `Ops.attention` as the kernel reads them, (H, 2 (M + EDGE)): number
+    M + EDGE of a row is that of the query's own position.
+    """
+    return np.pad(distances, ((0, 0), (EDGE, EDGE - 1)), mode="edge")
 
 
 def head_groups(heads: int) -> int:
@@ -168,6 +180,7 @@ def _attend_template(
     window, beyond = ld_i64(args + 8 * A_WINDOW), ld_i64(args + 8 * A_AHEAD)
     last = last_seen(step, run, first_row + here - 1, beyond)
     changed = ld_f64(args + 8 * A_CAP) > 0.0 or ld_i64(args + 8 * A_SLOPES) != 0
+    changed = changed or ld_i64(args + 8 * A_DISTANCES) != 0
     first = seen_from(ld_i32(positions), window) // PAGE_TOKENS
     if short:
         first += (split - first) % SPLITS
@@ -259,7 +272,7 @@ def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, st
 
 
 def _change_scores(args: int, row: int, vectors: int, head: int, start: int, place: int) -> None:
-    """Cap a page's scores of a query of `head`, and add ALiBi's slope.
+    """Cap a page's scores of a query of `head`, and add ALiBi's slope or what its distances have.
 
     `row` has `vectors` vectors of scores of keys from position `start` on; the query is `place` after it.
     """
@@ -274,6 +287,10 @@ def _change_scores(args: int, row: int, vectors: int, head: int, start: int, pla
             row_distance(row, vectors, slope, -place)
         else:
             row_slope(row, vectors, slope, -place)
+    distances, furthest = ld_i64(args + 8 * A_DISTANCES), ld_i64(args + 8 * A_FURTHEST)
+    if distances:
+        own = distances + 4 * ((2 * head + 1) * (furthest + EDGE))
+        row_by_distance(row, vectors, own, -place, furthest)
 
 
 def _weigh(row: int, vectors: int, low: int, valid: int, state: int, out: int, out_vectors: int) -> None:

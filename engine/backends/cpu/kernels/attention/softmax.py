@@ -167,6 +167,17 @@ def _emit_distance(b: ir.IRBuilder, row: Any, vectors: Any, slope: Any, first: A
         store(b, fma(b, times, behind, load(b, address, VF32)), address)
 
 
+def _emit_by_distance(b: ir.IRBuilder, row: Any, vectors: Any, table: Any, first: Any, most: Any) -> None:
+    low = b.neg(b.add(most, ir.Constant(I64, LANES)))
+    with counted_loop(b, vectors) as i:
+        address = b.add(row, b.mul(i, ir.Constant(I64, 64)))
+        place = b.add(first, b.shl(i, ir.Constant(I64, 4)))
+        place = b.select(b.icmp_signed("<", place, low), low, place)
+        place = b.select(b.icmp_signed(">", place, most), most, place)
+        added = load(b, b.add(table, b.shl(place, ir.Constant(I64, 2))), VF32)
+        store(b, b.fadd(load(b, address, VF32), added), address)
+
+
 def _emit_rounded_slope(b: ir.IRBuilder, row: Any, vectors: Any, slope: Any, first: Any, factor: Any) -> None:
     times, outer = splat(b, slope), splat(b, factor)
     with counted_loop(b, vectors) as i:
@@ -227,6 +238,10 @@ row_distance = intrinsic_function(
     "row_distance", types.void, (types.int64, types.int64, types.float32, types.int64), _emit_distance
 )
 """row_distance(row, vectors, slope, first): row[i] -= slope * |first + i|."""
+row_by_distance = intrinsic_function("row_by_distance", types.void, (types.int64,) * 5, _emit_by_distance)
+"""row_by_distance(row, vectors, table, first, most): row[i] += table[first + i], where `table` is the address
+of the float32 for distance 0; those up to 16 beyond `most` to both sides are those of `most`, as all further.
+"""
 row_rounded_slope = intrinsic_function(
     "row_rounded_slope",
     types.void,

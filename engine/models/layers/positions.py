@@ -1,0 +1,42 @@
+"""What a layer or the embedding adds that is not of a token: positions, token types, the bias of a sum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from engine.models.config import ModelConfig
+from engine.models.layers.parts import Norm
+from engine.models.layers.sinusoids import sinusoids
+from engine.models.names import TensorNames
+from engine.models.source import WeightSource
+from engine.tensors import Floats
+
+
+def positions_table(
+    source: WeightSource, config: ModelConfig, names: TensorNames, width: int
+) -> Floats | None:
+    """What is added to embeddings at each position (P, width): positions, and the first token type."""
+    positions = None
+    if config.rope is None and config.learned_positions:
+        rows = config.learned_positions + config.learned_offset
+        positions = source.vector(names.positions + ".weight", rows, width)[config.learned_offset :]
+    if config.sinusoids:
+        positions = sinusoids(config.context_length, width, config.learned_offset)
+    if config.token_types:
+        row = source.vector(names.token_types + ".weight", config.token_types, width)[0]
+        every = np.broadcast_to(row, (config.context_length, width))
+        positions = every if positions is None else positions + row
+    return positions
+
+
+def with_bias_of_sum(
+    source: WeightSource, config: ModelConfig, names: TensorNames, layer: int, post: Norm | None
+) -> Norm | None:
+    """The norm `post` with the bias that the sum of the experts' results has, where there is one."""
+    experts = config.experts
+    if post is None or experts is None or not experts.sum_bias or layer not in experts.layers:
+        return None
+    bias = source.vector(names.layer.format(layer) + names.expert_sum_bias, config.width)
+    return replace(post, bias=bias if post.bias is None else post.bias + bias)
