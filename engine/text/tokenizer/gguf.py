@@ -41,7 +41,11 @@ from engine.text.tokenizer.wordpiece import gguf_wordpiece
 from engine.words import _
 
 _KEY = "tokenizer.ggml."
-_SPACED = ("gemma4", "sarvam-moe")  # merges are listed, but consist of SentencePiece's pieces
+_SPACED = (
+    "gemma4",
+    "granite-embed-multi-311m",
+    "sarvam-moe",
+)  # merges are listed, but consist of SentencePiece's pieces
 _ENDS = ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _DEFAULT_IDS: Mapping[str, tuple[int | None, int | None]] = {
     "llama": (1, 2), "t5": (None, 1), "bert": (101, 102),
@@ -68,7 +72,11 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
         )
         charsmap = _charsmap(metadata) if kind == "t5" else b""
     elif kind == "bert":
-        definition, add_bos = gguf_wordpiece(tokens, types, _bert_roles(metadata, tokens)), True
+        lowercase, accents = (
+            _flag(metadata, f"normalizer.{name}") for name in ("lowercase", "strip_accents")
+        )
+        roles = _bert_roles(metadata, tokens)
+        definition, add_bos = gguf_wordpiece(tokens, types, roles, lowercase, accents), True
     elif kind == "rwkv":
         definition, add_bos = longest_match_json(_world(tokens, types)), False
     elif kind == "gemma4" or metadata.get(_KEY + "pre") in _SPACED:
@@ -82,6 +90,12 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
     before, after = stripping(metadata, special.values())
     end = _end(metadata, kind, eos, len(tokens))
     return TokenizerFacts(definition, special, bos, eos, add_bos, stops, charsmap, before, after, end)
+
+
+def _flag(metadata: Mapping[str, Any], name: str) -> bool | None:
+    """True or false under this key, None if the file does not say."""
+    value = metadata.get(_KEY + name)
+    return value if isinstance(value, bool) else None
 
 
 def _end(metadata: Mapping[str, Any], kind: str, eos: int | None, count: int) -> int | None:

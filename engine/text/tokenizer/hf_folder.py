@@ -140,8 +140,9 @@ def _vocab_txt(folder: Path) -> dict[str, Any]:
     config = read_json(folder / "tokenizer_config.json")
     vocab = {text: i for i, text in enumerate(lines)}
     definition = wordpiece_json(vocab, "[UNK]", lowercase=bool(config.get("do_lower_case", True)))
-    definition["post_processor"] = {"type": "BertProcessing", "cls": ["[CLS]", 0], "sep": ["[SEP]", 0]}
-    usual = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    first, last = ("[CLS]", "[SEP]") if "[CLS]" in vocab else ("<s>", "</s>")  # MPNet's are RoBERTa's
+    definition["post_processor"] = {"type": "BertProcessing", "cls": [first, 0], "sep": [last, 0]}
+    usual = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "<pad>", "</s>", "<unk>", "<mask>")
     definition["added_tokens"] = [added_token(vocab[text], text, True) for text in usual if text in vocab]
     return definition
 

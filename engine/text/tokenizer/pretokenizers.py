@@ -180,6 +180,7 @@ _NAMES: Mapping[Pretokenizer, str] = {
     Pretokenizer((r"\p{N}{1,3}", _QWEN2.replace(r"|\p{N}|", r"|\p{N}+|")), ignore_merges=True): "minicpm5",
     Pretokenizer((_TEKKEN,), ignore_merges=True, add_bos=True): "tekken",
     _O200K: "gpt-4o llama4 kanana2 talkie minimax-m2",
+    Pretokenizer((_GPT4O,), ignore_merges=True): "granite-embed-multi-97m",
     _AYA: "tiny_aya cohere2moe",
     Pretokenizer((_KIMI,)): "kimi-k2",
     Pretokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")): "falcon",

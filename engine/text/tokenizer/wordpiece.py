@@ -18,15 +18,17 @@ _LONGEST_WORD = 100
 _FEW = 0.001
 
 
-def wordpiece_json(vocab: dict[str, int], unknown: str, *, lowercase: bool) -> dict[str, Any]:
-    """A definition of BERT's tokenizer; accents are dropped where letters become lower-case."""
+def wordpiece_json(
+    vocab: dict[str, int], unknown: str, *, lowercase: bool, strip_accents: bool | None = None
+) -> dict[str, Any]:
+    """A definition of BERT's tokenizer; accents are dropped by default where letters become lower-case."""
     model = {
         "type": "WordPiece", "vocab": vocab, "unk_token": unknown, "continuing_subword_prefix": PREFIX,
         "max_input_chars_per_word": _LONGEST_WORD,
     }  # fmt: skip
     normalizer = {
-        "type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
-        "lowercase": lowercase,
+        "type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+        "strip_accents": strip_accents, "lowercase": lowercase,
     }  # fmt: skip
     return tokenizer_json(
         model, normalizer=normalizer, pre_tokenizer={"type": "BertPreTokenizer"},
@@ -34,10 +36,14 @@ def wordpiece_json(vocab: dict[str, int], unknown: str, *, lowercase: bool) -> d
     )  # fmt: skip
 
 
-def gguf_wordpiece(tokens: Sequence[str], types: Sequence[int], roles: Collection[int]) -> dict[str, Any]:
+def gguf_wordpiece(
+    tokens: Sequence[str], types: Sequence[int], roles: Collection[int], lowercase: bool | None = None,
+    strip_accents: bool | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The definition of a GGUF file's vocabulary; `roles` are the ids of control tokens.
 
-    A vocabulary without capital letters is one of lower-case text, which the file does not say.
+    Where the file does not say whether text becomes `lowercase`, it does if the vocabulary has no capital
+    letters.
     """
     plain = [
         token if kind in (CONTROL, UNKNOWN) or i in roles or _is_marker(token) else _piece(token)
@@ -46,7 +52,12 @@ def gguf_wordpiece(tokens: Sequence[str], types: Sequence[int], roles: Collectio
     names = own_names(plain)
     unknown = next((name for name in plain if name in ("[UNK]", "<unk>")), names[0])
     vocab = {name: i for i, name in enumerate(names)}
-    return wordpiece_json(vocab, unknown, lowercase=not has_capitals(plain))
+    return wordpiece_json(
+        vocab,
+        unknown,
+        lowercase=not has_capitals(plain) if lowercase is None else lowercase,
+        strip_accents=strip_accents,
+    )
 
 
 def has_capitals(tokens: Iterable[str]) -> bool:

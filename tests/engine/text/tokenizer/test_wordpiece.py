@@ -57,6 +57,38 @@ def test_control_tokens_are_made_only_when_asked(tokenizer: Tokenizer) -> None:
     assert not {CLS, SEP, 4} & set(tokenizer.encode("[SEP] [CLS] [MASK]"))
 
 
+@pytest.mark.parametrize(("lowercase", "strip_accents"), [(False, False), (False, True), (True, False)])
+def test_gguf_files_say_what_becomes_of_letters(lowercase: bool, strip_accents: bool) -> None:
+    """Keys of the converter; the vocabulary alone suggests that capital letters and accents stay."""
+    from tokenizers import normalizers
+
+    library = library_tokenizer(lowercase=False)
+    key = "tokenizer.ggml.normalizer."
+    said = {key + "lowercase": lowercase, key + "strip_accents": strip_accents}
+    ours = Tokenizer.from_gguf(gguf_vocabulary(library) | said)
+    own = library.normalizer
+    try:
+        library.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+        expected = [library.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    finally:
+        library.normalizer = own
+    assert [ours.encode(text) for text in TEXTS] == expected
+    assert expected != [library.encode(text, add_special_tokens=False).ids for text in TEXTS] or not (
+        lowercase or strip_accents
+    )
+
+
+def test_vocab_txt_with_the_names_of_mpnet(tmp_path: Path) -> None:
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", "the", "fire", "##s", "<mask>"]
+    (tmp_path / "vocab.txt").write_text("".join(token + "\n" for token in tokens), "utf-8")
+    named = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    assert (tokenizer.add_bos, tokenizer.bos_token_id, tokenizer.end_id) == (True, 0, 2)
+    assert tokenizer.encode("The fires <s>") == [5, 6, 7, 4, 4, 4]
+    assert tokenizer.encode("<s> the <mask>", special=True) == [0, 5, 8]
+
+
 def test_gguf_roles_without_types_or_keys() -> None:
     """Files whose control tokens are not flagged: the keys name them, else BERT's usual ids count."""
     metadata = gguf_vocabulary(library_tokenizer(lowercase=True))

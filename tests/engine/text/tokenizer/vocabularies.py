@@ -199,6 +199,19 @@ def sentencepiece_processor(prefix: bool = True) -> Any:
     return sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model(prefix))
 
 
+@lru_cache
+def unigram_model() -> bytes:
+    """A SentencePiece unigram model with the usual replacements of characters, as XLM-RoBERTa's."""
+    import sentencepiece
+
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus(1)), model_writer=out, model_type="unigram", vocab_size=400,
+        normalization_rule_name="nmt_nfkc", character_coverage=0.99, minloglevel=2, num_threads=1,
+    )  # fmt: skip
+    return out.getvalue()
+
+
 def metaspace_json() -> str:
     """The same pieces as a tokenizer.json in the style of newer Llama files: a space is put only before
     the text's first word.
