@@ -96,7 +96,11 @@ def alike(rule: Pretokenizer, text: str) -> bool:
     return not (cased or counted or (rule.nfc and not unicodedata.is_normalized("NFC", text)))
 
 
-@pytest.mark.parametrize("name", sorted(PRETOKENIZERS))
+ONE_OF_EACH_RULE = {rule: name for name, rule in PRETOKENIZERS.items()}
+"""Recorded ids show that llama.cpp has the same rule for all names (`test_starter_text`)."""
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_RULE.values())
 def test_cutting_rules(name: str, tmp_path: Path) -> None:
     metadata = byte_level_metadata(**{"tokenizer.ggml.pre": name})
     ours = Tokenizer.from_gguf(metadata)
