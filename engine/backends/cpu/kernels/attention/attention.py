@@ -175,8 +175,7 @@ def _attend_template(
     head `g`: over the pages of `split`, into the partial results; over all pages if it is -1.
     """
     groups, dim, pages = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_i64(run + 8 * RUN_PAGES)
-    short = split >= 0
-    positions = ld_i64(step + 8 * POSITIONS) + 4 * first_row
+    short, positions = split >= 0, ld_i64(step + 8 * POSITIONS) + 4 * first_row
     window, beyond = ld_i64(args + 8 * A_WINDOW), ld_i64(args + 8 * A_AHEAD)
     last = last_seen(step, run, first_row + here - 1, beyond)
     changed = ld_f64(args + 8 * A_CAP) > 0.0 or ld_i64(args + 8 * A_SLOPES) != 0
