@@ -57,6 +57,8 @@ class Mamba:
     """Whether the result is normed; None: if the file has the norm."""
     norm_first: bool = False
     """Whether it is normed before it is gated."""
+    least_step: float = 0.0
+    """Shorter steps are made as long as this."""
 
     def __post_init__(self) -> None:
         if self.heads % self.groups:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
-from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
+from engine.models.architectures.granite_hybrid import gguf_mamba, least_step
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_decoder, hf_decoder, refuse_other_than_silu
 from engine.models.headers.keys import Keys
@@ -31,7 +31,6 @@ _LARGEST = 1e6
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`FalconH1ForCausalLM`."""
-    refuse_limited_steps(keys)
     refuse_other_than_silu(keys)
     if not keys.has("num_key_value_heads"):
         keys = keys.over({"num_key_value_heads": 8})
@@ -56,6 +55,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         keys.integer("mamba_d_state", 1, _MOST, 256),
         keys.integer("mamba_d_conv", 2, 64, 4),
         norm_groups=groups,
+        least_step=least_step(keys),
         norm=normed,
         norm_first=normed and keys.flag("mamba_norm_before_gate", True),
     )

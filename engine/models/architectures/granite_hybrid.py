@@ -47,7 +47,6 @@ _MOST = 1 << 14
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`GraniteMoeHybridForCausalLM`."""
-    refuse_limited_steps(keys)
     refuse_other_than_silu(keys)
     keys = keys.over({"num_local_experts": 8, "shared_intermediate_size": 1024})
     bias, shared = keys.flag("attention_bias", False), keys.integer("shared_intermediate_size", 1, 1 << 22)
@@ -71,6 +70,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             keys.integer("mamba_d_state", 1, _MOST, 256),
             keys.integer("mamba_d_conv", 2, 64, 4),
             norm_groups=groups,
+            least_step=least_step(keys),
         ),
         recurrent_layers=frozenset(
             layer
@@ -80,12 +80,18 @@ def from_hf(keys: Keys) -> ModelConfig:
     )
 
 
-def refuse_limited_steps(keys: Keys) -> None:
-    """Raises `UnsupportedModel` where the steps of Mamba layers are limited to less than 0 to infinity."""
+def least_step(keys: Keys) -> float:
+    """The least step of Mamba layers. Raises `UnsupportedModel` where steps have an upper limit."""
     limits = keys.raw("time_step_limit")
     endless = (math.inf, {"__float__": "Infinity"}, "Infinity")  # as Python and as transformers 5 write it
-    if limits is not None and not (
-        isinstance(limits, list) and len(limits) == 2 and limits[0] == 0 and limits[1] in endless
+    if limits is None:
+        return 0.0
+    if not (
+        isinstance(limits, list)
+        and len(limits) == 2
+        and isinstance(limits[0], int | float)
+        and 0 <= limits[0] <= 1
+        and limits[1] in endless
     ):
         raise UnsupportedModel(
             _(
@@ -94,6 +100,7 @@ def refuse_limited_steps(keys: Keys) -> None:
                 limits=limits,
             )
         )
+    return float(limits[0])
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:

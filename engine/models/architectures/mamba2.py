@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
-from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
+from engine.models.architectures.granite_hybrid import gguf_mamba, least_step
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import (
     gguf_decoder,
@@ -40,7 +40,6 @@ NO_ATTENTION = {"num_attention_heads": 1, "head_dim": 2, "intermediate_size": 1}
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`Mamba2ForCausalLM`."""
-    refuse_limited_steps(keys)
     refuse_other_than_silu(keys)
     shape = hf_shape(
         Keys({**keys.source, **NO_ATTENTION, "num_key_value_heads": 1}, "config.json"), "layer_norm_epsilon",
@@ -62,6 +61,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     mamba = Mamba(
         heads, dim, groups, keys.integer("state_size", 1, _MOST, 128), keys.integer("conv_kernel", 2, 64, 4),
         norm_groups=groups,
+        least_step=least_step(keys),
     )  # fmt: skip
     return _alone(shape, mamba)
 
@@ -89,7 +89,6 @@ def _alone(shape: dict[str, Any], mamba: Mamba) -> ModelConfig:
 
 def from_hf_bamba(keys: Keys) -> ModelConfig:
     """`BambaForCausalLM`."""
-    refuse_limited_steps(keys)
     refuse_other_than_silu(keys)
     absent: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}
     shape = hf_decoder(
@@ -111,6 +110,7 @@ def from_hf_bamba(keys: Keys) -> ModelConfig:
         heads, keys.integer("mamba_d_head", 1, _MOST) if own else inner // heads, groups,
         keys.integer("mamba_d_state", 1, _MOST, 256), keys.integer("mamba_d_conv", 2, 64, 4),
         norm_groups=groups,
+        least_step=least_step(keys),
     )  # fmt: skip
     return ModelConfig(**shape, recurrent=mamba, recurrent_layers=frozenset(range(layers)) - frozenset(full))
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.architectures.granite_hybrid import gguf_mamba, refuse_limited_steps
+from engine.models.architectures.granite_hybrid import gguf_mamba, least_step
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts
 from engine.models.headers.decoder import (
@@ -53,7 +53,6 @@ def from_hf(keys: Keys) -> ModelConfig:
     """`NemotronHForCausalLM`."""
     keys = keys.over({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8, "intermediate_size": 21504})
     kinds = _kinds(keys)
-    refuse_limited_steps(keys)
     refuse_other_than_silu(keys, "mamba_hidden_act")
     shape = hf_shape(
         keys.replaced("num_hidden_layers", len(kinds)), "layer_norm_epsilon", head_dim=128,
@@ -69,6 +68,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             keys.integer("ssm_state_size", 1, _MOST, 128),
             keys.integer("conv_kernel", 2, 64, 4),
             norm_groups=groups,
+            least_step=max(least_step(keys), keys.number("time_step_min", 0.0, 1.0, 1e-3)),
         ),
         kinds,
         mlp_bias=keys.flag("mlp_bias", False),

@@ -119,7 +119,8 @@ class SeparateDeltaMixer:
 class MambaMixer:
     """Mamba-2 (arXiv 2405.21060): `input` makes gate, values, keys, queries and steps in one; the gated
     result is normed in groups, or with `norm_first` the result before it is gated. The scales multiply gate
-    and steps.
+    and steps. With `limited`, steps are at least log(1 + e^s), s being the recurrence's shift: what was
+    shifted by its weights has been added to the input's bias, less s.
     """
 
     input: Linear
@@ -130,6 +131,7 @@ class MambaMixer:
     norm_first: bool = False
     gate_scale: float = 1.0
     step_scale: float = 1.0
+    limited: bool = False
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         shape, channels = self.recurrence.shape, self.convolution.weight.shape[1]
@@ -137,7 +139,9 @@ class MambaMixer:
         gate, mixed, step = split(ops, self.input(ops, x), [values, channels, shape.value_heads])
         mixed = ops.activate(self.convolution(ops, mixed), "silu")
         v, k, q = split(ops, mixed, [values, keys, keys])
-        y = self.recurrence(ops, (q, k, v), scaled(ops, step, self.step_scale), None)
+        step = scaled(ops, step, self.step_scale)
+        step = ops.activate(step, "relu") if self.limited else step
+        y = self.recurrence(ops, (q, k, v), step, None)
         y = self.norm(ops, y) if self.norm and self.norm_first else y
         y = ops.gated(scaled(ops, gate, self.gate_scale), y, "silu")
         return self.output(ops, self.norm(ops, y) if self.norm and not self.norm_first else y, residual)
@@ -271,15 +275,25 @@ def _mamba(layer: RecurrentSource, config: ModelConfig, kind: Mamba, part: int) 
     # What is convolved is linear in its inputs: the taps take their factors.
     factors = np.repeat(np.array([of_values, of_keys, of_queries], np.float32), [values, keys, keys])
     convolution = layer.convolution(part, channels, kind.taps)
+    made = layer.linear(names.input, values + channels + kind.heads, width)
+    recurrence = layer.recurrence(part + 1, shape, (kind.heads, 1) if names.gguf else (kind.heads,))
+    if kind.least_step:
+        # softplus rises everywhere: a limit of the steps is one of what it is taken of
+        limit = np.float32(np.log(np.expm1(kind.least_step)))
+        bias = np.zeros(values + channels + kind.heads, np.float32) if made.bias is None else made.bias.copy()
+        bias[values + channels :] += (recurrence.shift - limit) / np.float32(of_steps)
+        made = replace(made, bias=bias)
+        recurrence = replace(recurrence, shift=np.full_like(recurrence.shift, limit))
     return MambaMixer(
-        layer.linear(names.input, values + channels + kind.heads, width),
+        made,
         replace(convolution, weight=convolution.weight * factors),
-        layer.recurrence(part + 1, shape, (kind.heads, 1) if names.gguf else (kind.heads,)),
+        recurrence,
         layer.norm(kind.norm_groups, config.norm_eps, *split) if normed else None,
         layer.linear(names.output, width, values),
         kind.norm_first,
         of_gate,
         of_steps,
+        limited=kind.least_step > 0,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -212,8 +213,9 @@ RECURRENT_CASES = (
         {
             **GRANITE_4, "position_embedding_type": "rope", "mamba_conv_bias": False, "mamba_proj_bias": True,
             "mamba_n_groups": 1, "mamba_d_conv": 3, "attention_bias": True,
+            "time_step_limit": [0.6, math.inf],
         },
-        variant="rope, biases",
+        variant="rope, biases, a least step",
     ),
     Case(
         "Granite 4", "", "granitemoehybrid", {**GRANITE_4, "layer_types": ["full_attention"] * 4},
@@ -225,7 +227,10 @@ RECURRENT_CASES = (
     ),
     Case(
         "Nemotron-H", "", "nemotron_h",
-        {**NEMOTRON_H, "use_conv_bias": False, "use_bias": True, "mlp_bias": True, "n_groups": 1},
-        variant="biases",
+        {
+            **NEMOTRON_H, "use_conv_bias": False, "use_bias": True, "mlp_bias": True, "n_groups": 1,
+            "time_step_min": 0.6,
+        },
+        variant="biases, a least step",
     ),
 )  # fmt: skip

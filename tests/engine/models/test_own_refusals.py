@@ -26,6 +26,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
         MIMO, {"v_head_dim": 16, "partial_rotary_factor": 0.5, "swa_num_key_value_heads": 3}, BadCheckpoint,
         "4 heads and 3 key/value",
     ),
+    "longest steps": (
+        "FalconH1ForCausalLM", {"time_step_limit": [0.0, 2.0]}, UnsupportedModel, "time_step_limit",
+    ),
+    "steps below nothing": (
+        "BambaForCausalLM", {"time_step_limit": [-1.0, "Infinity"]}, UnsupportedModel, "time_step_limit"
+    ),
     "a tiny limit": (STEP, {"swiglu_limits": [0.0, 0.1, 0.0]}, UnsupportedModel, "swiglu_limits to 0.1"),
     "too few limits": (STEP, {"swiglu_limits": [0.0]}, BadCheckpoint, "3 layers but states swiglu_limits"),
     "an unknown kind of layer": (

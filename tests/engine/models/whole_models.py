@@ -39,7 +39,6 @@ HYBRID = {
     "model_type": "nemotron_h", "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
     "head_dim": 16, "ssm_state_size": 16, "mamba_num_heads": 4, "mamba_head_dim": 16, "n_groups": 2,
     "n_routed_experts": 4, "moe_intermediate_size": 40, "moe_shared_expert_intermediate_size": 40,
-    "time_step_min": 1e-9,
 }  # fmt: skip
 GEMMA_4 = {
     "head_dim": 24, "global_head_dim": 32, "sliding_window": 9, "pad_token_id": 0,
