@@ -12,14 +12,13 @@ from PySide6.QtWidgets import (
     QDialog,
     QDialogButtonBox,
     QFormLayout,
-    QHBoxLayout,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
     QMenu,
     QPushButton,
-    QSizePolicy,
     QSpinBox,
+    QStyle,
     QVBoxLayout,
     QWidget,
 )
@@ -34,12 +33,14 @@ from desktop.store.conversations.participants import (
 )
 from desktop.store.conversations.personas import Persona
 from desktop.views.layout.fill import fill
-from desktop.views.layout.spacing import dialog_margins
+from desktop.views.layout.spacing import SCALE, dialog_margins
 from desktop.views.widgets.combo_box import ComboBox
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wrapping_text import wrapped_lines
 from engine.words import N_, _, translate
 
 __all__ = ["ParticipantsDialog"]
@@ -52,8 +53,15 @@ _NOTHING = N_(
     "participants with a name and a short description."
 )
 
-_NARROW = 40
-"""In fewer average characters than this, labels are above their fields."""
+_NARROW = 1.5
+"""In less than this times the longest label, labels are above their fields."""
+
+
+class _List(QListWidget):
+    """Not higher than it must be, unless there is room."""
+
+    def sizeHint(self) -> QSize:
+        return QSize(super().sizeHint().width(), self.minimumHeight())
 
 
 class ParticipantsDialog(QDialog):
@@ -83,11 +91,10 @@ class ParticipantsDialog(QDialog):
         self._show_turn()
 
     def _make_list(self) -> None:
-        self.list = QListWidget()
+        self.list = _List()
         self.list.setProperty("tone", "order")
         self.list.setAccessibleName(_("Participants, in the order of their turns"))
         self.list.setMinimumHeight(5 * self.fontMetrics().height())
-        self.list.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
         self.list.currentRowChanged.connect(self._show_current)
         self.add = QPushButton(_("Add"))
         self.add.setAccessibleName(_("Add participant"))
@@ -128,7 +135,7 @@ class ParticipantsDialog(QDialog):
         self.automatic.lineEdit().setTextMargins(6, 0, 6, 0)
 
     def _arrange(self, parent: QWidget) -> None:
-        tools = fill(QHBoxLayout(), self.add, 1, self.up, self.down, self.remove)
+        tools = fill(FlowLayout(), self.add, 1, self.up, self.down, self.remove)
         form = self._form = QFormLayout()
         form.setVerticalSpacing(8)
         form.setHorizontalSpacing(12)
@@ -158,10 +165,13 @@ class ParticipantsDialog(QDialog):
 
     def _place_labels(self, width: int) -> None:
         """In a narrow dialog labels are above their fields."""
-        narrow = width < _NARROW * self.fontMetrics().averageCharWidth()
+        words = _("Replies before your turn")
+        narrow = width < _NARROW * self._label.fontMetrics().horizontalAdvance(words)
         policy = QFormLayout.RowWrapPolicy
         self._form.setRowWrapPolicy(policy.WrapAllRows if narrow else policy.WrapLongRows)
-        self._label.setWordWrap(narrow)
+        # a form gives labels that wrap by themselves the width that they like
+        room = width - 2 * SCALE[3] - self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
+        self._label.setText(wrapped_lines(words, self._label.font(), room))
 
     # -- what the user does
 
