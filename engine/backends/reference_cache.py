@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from engine.backends.base import AttentionShape
+from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.kv_formats import CacheType, cache_type
 from engine.backends.states import NO_STATES, States
 from engine.core import PAGE_TOKENS
@@ -33,18 +35,16 @@ class ReferenceCache:
             [shape.head_dim for shape in shapes],
             [0 if shape.latent else shape.head_dim for shape in shapes],
         )
-        self.keys, self.values = (  # NumPy's zeros take no memory until they are written
+        self.keys, self.values = (
             [
-                torch.from_numpy(np.zeros((*size, width), np.float16 if name == "fp16" else np.float32))
+                _zeros((*size, width), np.float16 if name == "fp16" else np.float32)
                 for size, width in zip(sizes, each, strict=True)
             ]
             for name, each in zip((self.kind.keys, self.kind.values), widths, strict=True)
         )
         self.page_bytes = sum(part.nbytes for part in (*self.keys, *self.values)) // page_count
         self.states = states
-        self.state_parts = [
-            torch.from_numpy(np.zeros((states.count, part.floats), np.float32)) for part in states.shapes
-        ]
+        self.state_parts = [_zeros((states.count, part.floats), np.float32) for part in states.shapes]
         self.nbytes = page_count * self.page_bytes + states.count * states.state_bytes
 
     def close(self) -> None:
@@ -80,6 +80,12 @@ class ReferenceCache:
             mine = data[start : start + part[number].nbytes].copy()
             part[number] = torch.from_numpy(mine).view(torch.float32)
             start += mine.size
+
+
+def _zeros(shape: tuple[int, ...], dtype: type[np.floating[Any]]) -> torch.Tensor:
+    """Zeros that take no memory until they are written."""
+    memory = aligned(math.prod(shape) * np.dtype(dtype).itemsize, sparse=True)
+    return torch.from_numpy(memory.view(dtype).reshape(shape))
 
 
 class Kept(Protocol):

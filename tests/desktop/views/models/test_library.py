@@ -24,6 +24,7 @@ from PySide6.QtWidgets import (
 from desktop.app import EngineApi
 from desktop.items.models.library import COLUMNS, LibraryModel
 from desktop.settings import Behaviour
+from desktop.views.models.library_details import LibraryDetails
 from desktop.views.models.library_table import LibraryTable
 from desktop.views.models.library_window import LibraryWindow
 from desktop.views.models.model_defaults import advice_text
@@ -481,11 +482,14 @@ def test_a_thousand_models(make) -> None:
         assert calls_in(scroll) < most
 
 
+def facts(details: LibraryDetails) -> list[str]:
+    """What a screen reader reads of the facts that are shown."""
+    return [value.accessibleName() for _title, value in details._facts._pairs]
+
+
 def test_facts_and_field_agree_on_the_template_that_is_used(deck: Deck) -> None:
     def fact() -> str:
-        cells = [details._grid.itemAt(place).widget() for place in range(details._grid.count())]
-        names = [cell.accessibleName() for cell in cells]
-        return next(name for name in names if name.startswith("Chat template:"))
+        return next(name for name in facts(details) if name.startswith("Chat template:"))
 
     deck.until_shown("m0", "m1", "m2")
     local = deck.window.local
@@ -510,9 +514,7 @@ def test_the_use_of_an_embedding_model(deck: Deck) -> None:
     fit = local.models.fit(deck.path("m1"))
     assert fit is not None
     details.show_entry(dataclasses.replace(entry, info=dataclasses.replace(entry.info, embedding=True)), fit)
-    cells = [details._grid.itemAt(place).widget() for place in range(details._grid.count())]
-    names = [cell.accessibleName() for cell in cells]
-    assert "Use: embedding model, for the local server" in names
+    assert "Use: embedding model, for the local server" in facts(details)
     assert not details.speed.isVisibleTo(details)
 
 
