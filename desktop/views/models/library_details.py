@@ -79,7 +79,7 @@ class LibraryDetails(VerticalScrollArea):
         self.remove.clicked.connect(lambda: self.remove_requested.emit(self._path()))
         self.kept = ModelDefaults(session)
         self.kept.changed.connect(self._show_facts)
-        self._facts = FactsGrid()
+        self.facts = FactsGrid()
         self._fill()
         listen(self, session.model_changed, lambda _info: self._show_loaded())
         listen(self, session.state_changed, lambda _state: self._show_loaded())
@@ -100,7 +100,7 @@ class LibraryDetails(VerticalScrollArea):
         layout.addLayout(head)
         for label in (self.trouble, self.memory, self.speed):
             layout.addWidget(label)
-        layout.addWidget(self._facts)
+        layout.addWidget(self.facts)
         others = fill(FlowLayout(), self.show_file, self.remove, 1)
         layout.addLayout(others)
         layout.addWidget(self.kept)
@@ -158,13 +158,13 @@ class LibraryDetails(VerticalScrollArea):
             self._show_facts()
 
     def _show_facts(self) -> None:
-        self._facts.clear()
+        self.facts.clear()
         for what, value in self._facts_of(self._entry):
             name, text = _label("muted", wrap=False), _label()
             name.setText(what)
             text.setText(_breakable(value))
             text.setAccessibleName(f"{what}: {value}")
-            self._facts.add(name, text)
+            self.facts.add(name, text)
 
     def _facts_of(self, entry: ModelEntry | None) -> list[tuple[str, str]]:
         if entry is None:

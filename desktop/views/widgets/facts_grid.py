@@ -20,7 +20,7 @@ class FactsGrid(QWidget):
     def __init__(self, shares: tuple[int, int] = (0, 1), gaps: tuple[int, int] = (14, 4)) -> None:
         super().__init__()
         self._shares = shares
-        self._pairs: list[tuple[QLabel, QLabel]] = []
+        self.pairs: list[tuple[QLabel, QLabel]] = []
         self._narrow = False
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
@@ -29,19 +29,19 @@ class FactsGrid(QWidget):
 
     def add(self, title: QLabel, value: QLabel) -> None:
         """Add a row."""
-        self._pairs.append((title, value))
-        self._put(len(self._pairs) - 1)
+        self.pairs.append((title, value))
+        self._put(len(self.pairs) - 1)
 
     def clear(self) -> None:
         """Remove all rows."""
-        for label in (label for pair in self._pairs for label in pair):
+        for label in (label for pair in self.pairs for label in pair):
             self._grid.removeWidget(label)
             label.hide()
             label.deleteLater()
-        self._pairs = []
+        self.pairs = []
 
     def _put(self, row: int) -> None:
-        title, value = self._pairs[row]
+        title, value = self.pairs[row]
         top = Qt.AlignmentFlag.AlignTop
         if self._narrow:
             self._grid.addWidget(title, 2 * row, 0, 1, 2, top)
@@ -57,7 +57,7 @@ class FactsGrid(QWidget):
         if narrow == self._narrow:
             return
         self._narrow = narrow
-        for row, pair in enumerate(self._pairs):
+        for row, pair in enumerate(self.pairs):
             for label in pair:
                 self._grid.removeWidget(label)
             self._put(row)
@@ -74,5 +74,5 @@ class FactsGrid(QWidget):
 
     def minimumSizeHint(self) -> QSize:
         """As narrow as the widest word, whether values are beside or below."""
-        widest = max((label.minimumSizeHint().width() for pair in self._pairs for label in pair), default=0)
+        widest = max((label.minimumSizeHint().width() for pair in self.pairs for label in pair), default=0)
         return QSize(widest, super().minimumSizeHint().height())

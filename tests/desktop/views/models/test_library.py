@@ -484,7 +484,7 @@ def test_a_thousand_models(make) -> None:
 
 def facts(details: LibraryDetails) -> list[str]:
     """What a screen reader reads of the facts that are shown."""
-    return [value.accessibleName() for _title, value in details._facts._pairs]
+    return [value.accessibleName() for _title, value in details.facts.pairs]
 
 
 def test_facts_and_field_agree_on_the_template_that_is_used(deck: Deck) -> None:
