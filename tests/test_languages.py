@@ -64,6 +64,21 @@ def _literal(node: ast.AST) -> str:
     return ""
 
 
+def _literals(node: ast.AST) -> Iterator[str]:
+    """`_literal` of an argument, of what it chooses among, and of what stands in its braces."""
+    yield _literal(node)
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.IfExp):
+        parts = [node.body, node.orelse]
+    elif isinstance(node, ast.BoolOp | ast.JoinedStr):
+        parts = node.values
+    elif isinstance(node, ast.FormattedValue):
+        parts = [node.value]
+    for part in parts:
+        if not isinstance(node, ast.JoinedStr) or isinstance(part, ast.FormattedValue):
+            yield from _literals(part)
+
+
 def _errors() -> set[str]:
     """The errors with a sentence for the user: those of the engine and of the store."""
     bases = {
@@ -91,7 +106,8 @@ def test_what_users_read_is_marked() -> None:
                 found += [
                     f"{name}:{node.lineno} {function}({text!r})"
                     for argument in node.args
-                    if _WORD.search(text := _literal(argument)) and text not in NAMES
+                    for text in _literals(argument)
+                    if _WORD.search(text) and text not in NAMES
                     if function in SHOWN or not _NAME.fullmatch(text)
                 ]
     assert found == []

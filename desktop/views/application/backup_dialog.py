@@ -81,7 +81,7 @@ class BackupDialog(QDialog):
         self.make.setEnabled(True)
         self.list.clear()
         for row in rows:
-            count = "unreadable" if row.chats < 0 else ngettext("{n} chat", "{n} chats", row.chats)
+            count = _("unreadable") if row.chats < 0 else ngettext("{n} chat", "{n} chats", row.chats)
             item = QListWidgetItem(f"{when_text(row.backup.made_at)}\n{count} · {size_text(row.backup.size)}")
             item.setData(Qt.ItemDataRole.UserRole, (str(row.backup.path), when_text(row.backup.made_at)))
             if row.chats < 0:

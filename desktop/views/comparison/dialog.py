@@ -59,7 +59,7 @@ def label_of(settings: ColumnSettings, personas: Sequence[tuple[int, str]] = ())
         _("temperature {temperature:g}", temperature=settings.temperature)
         if settings.temperature is not None
         else "",
-        f"seed {settings.seed}" if settings.seed is not None else "",
+        _("seed {seed}", seed=settings.seed) if settings.seed is not None else "",
     ]
     found = ", ".join(part for part in parts if part)
     return found[:1].upper() + found[1:] if found else translate(_AS_IN_CHAT)

@@ -92,7 +92,7 @@ class PresetBar(QWidget):
             if name
             else -1
         )
-        self.state.setText("changed" if changed else "")
+        self.state.setText(_("changed") if changed else "")
         self.combo.setAccessibleDescription(
             _("{name}, changed since", name=name) if changed else name or _("No preset")
         )

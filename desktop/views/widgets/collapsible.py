@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVB
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import tinted
 from desktop.views.widgets.text_label import set_styled
+from engine.words import _
 
 __all__ = ["Group"]
 
@@ -76,7 +77,7 @@ class Group(QWidget):
 
     def _describe(self) -> None:
         self.header.setAccessibleName(self.title)
-        state = "expanded" if self.header.isChecked() else "collapsed"
+        state = _("expanded") if self.header.isChecked() else _("collapsed")
         self.header.setAccessibleDescription(f"{state}, {self.note.text()}" if self.note.text() else state)
 
     def changeEvent(self, event: QEvent) -> None:

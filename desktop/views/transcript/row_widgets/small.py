@@ -124,7 +124,9 @@ class ThoughtRow(RowWidget):
         self.button.setIconSize(QSize(side, side))
         self._words = row.text
         self.button.setToolTip(_("Hide thoughts") if row.open else _("Show thoughts"))
-        self.button.setAccessibleName(f"{row.text} ({'shown' if row.open else 'hidden'})")
+        self.button.setAccessibleName(
+            _("{text} (shown)", text=row.text) if row.open else _("{text} (hidden)", text=row.text)
+        )
 
     def fit(self, width: int) -> int:
         self.button.setText(self._words)
