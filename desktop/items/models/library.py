@@ -100,9 +100,8 @@ class _Row:
             texts[MEMORY] = _("Unusable")
         else:
             texts[MEMORY] = fit_text(self.fit)
-            texts[SPEED] = (
-                "" if info.embedding or info.assistant else speed_text(self.fit)
-            )  # it writes nothing
+            writes = not (info.embedding or info.assistant)
+            texts[SPEED] = speed_text(self.fit) if writes else ""
             texts[SIZE], texts[QUANTISATION] = size_text(info.size), info.quantisation
             texts[BITS], texts[CONTEXT] = (
                 number_text(info.bits_per_weight, ".3g"),

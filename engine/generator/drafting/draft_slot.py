@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from engine.core import DRAFT_STAGE, Loading
 from engine.drain import mapped
@@ -17,13 +17,13 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _, translate
 
 if TYPE_CHECKING:
+    from engine.backends.base import Backend
     from engine.generator.drafting.drafters import Drafters
     from engine.models.base import Model
 
 
 _HEAD = "\0head"
 """Stands for a path: the model's own head."""
-M = TypeVar("M", bound="Model")
 
 
 class DraftSlot:
@@ -84,21 +84,9 @@ class DraftSlot:
         checkpoint = open_checkpoint(Path(self._own))
         try:
             prepare = preparation(checkpoint, self._load)
-            yield from self._beside_main(read_head(checkpoint, self._main, prepare), stop)
+            yield from self._set(read_head(checkpoint, self._main, prepare), self._main.backend, stop)
         finally:
             checkpoint.close()
-
-    def _beside_main(
-        self, loading: Generator[Loading, None, M], stop: threading.Event
-    ) -> Generator[Loading, None, None]:
-        """Load what shares the target model's backend."""
-        assert self._main is not None
-        try:
-            yield from self._set(loading, stop)
-        except BaseException as error:
-            forget_frames(error)  # which hold what was loaded
-            self._main.backend.trim()
-            raise
 
     def _open(self, path: str, stop: threading.Event) -> Generator[Loading, None, None]:
         # Imported here, so that importing this module does not import Numba and torch.
@@ -115,7 +103,8 @@ class DraftSlot:
             if is_assistant(checkpoint):
                 assert self._main is not None
                 prepare = preparation(checkpoint, self._load)
-                yield from self._beside_main(read_assistant(checkpoint, self._main, prepare), stop)
+                loading = read_assistant(checkpoint, self._main, prepare)
+                yield from self._set(loading, self._main.backend, stop)
                 return
             problem = draft_problem(self._tokenizer, open_tokenizer(checkpoint))
             if problem:
@@ -123,33 +112,32 @@ class DraftSlot:
                     _("{name} cannot draft for this model: {problem}", name=Path(path).name, problem=problem)
                 )
             backend = make_backend(self._load)
-            try:
-                yield from self._set(
-                    read_model(checkpoint, backend, prepare=preparation(checkpoint, self._load)), stop
-                )
-            except BaseException as error:
-                forget_frames(error)  # which hold what was loaded
-                backend.trim()
-                raise
+            prepare = preparation(checkpoint, self._load)
+            yield from self._set(read_model(checkpoint, backend, prepare=prepare), backend, stop)
         finally:
             checkpoint.close()
 
     def _set(
-        self, loading: Generator[Loading, None, M], stop: threading.Event
+        self, loading: Generator[Loading, None, Model], backend: Backend, stop: threading.Event
     ) -> Generator[Loading, None, None]:
-        """Load the model and give it to the drafters."""
+        """Load the model and give it to the drafters; `backend` gives back what a failure leaves."""
 
         def check() -> None:
             if stop.is_set():
                 raise Cancelled(_("Loading the draft model was stopped."))
 
-        model = yield from mapped(
-            loading, lambda at: Loading(translate(DRAFT_STAGE) + at.stage, at.done, at.total), check
-        )
         try:
-            self._drafters.set_model(model)
-        except BaseException:
-            model.close()
+            model = yield from mapped(
+                loading, lambda at: Loading(translate(DRAFT_STAGE) + at.stage, at.done, at.total), check
+            )
+            try:
+                self._drafters.set_model(model)
+            except BaseException:
+                model.close()
+                raise
+        except BaseException as error:
+            forget_frames(error)  # which hold what was loaded
+            backend.trim()
             raise
         self._model = model
 
