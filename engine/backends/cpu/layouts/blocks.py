@@ -192,7 +192,7 @@ class BlockLayout:
 
     def panel_format(self, bits: int) -> PanelFormat:
         zero = self.codes.zero if bits == 8 else 0
-        return PanelFormat(bits, self.part, self.block.mins or zero > 0, zero, self.codes.signed)
+        return PanelFormat(bits, self.part, self.block.mins or zero > 0, zero, self.codes.largest)
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         d, m = self._numbers(b, block)

@@ -152,7 +152,11 @@ class Grouped:
         if bits == 16:
             return PanelFormat(16, GROUP, False)
         codes = self._codes
-        return PanelFormat(8, GROUP, True, BIAS if codes is None else codes.zero, codes is None)
+        return (
+            PanelFormat(8, GROUP, True, BIAS)
+            if codes is None
+            else PanelFormat(8, GROUP, True, codes.zero, codes.largest)
+        )
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         scale, zero = self._numbers(b, block)

@@ -85,11 +85,7 @@ class Q8:
             totals.set(r, fma(b, scale, b.fmul(value, packed_scale(b, rows[r])), totals.get(r)))
 
     def panel_format(self, bits: int) -> PanelFormat:
-        return (
-            PanelFormat(16, _UNIT, False)
-            if bits == 16
-            else PanelFormat(8, _UNIT, BIAS > 0, BIAS, signed=True)
-        )
+        return PanelFormat(16, _UNIT, False) if bits == 16 else PanelFormat(8, _UNIT, BIAS > 0, BIAS)
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         for q in range(_UNIT // 4):

@@ -26,6 +26,7 @@ from engine.backends.cpu.codegen.simd import (
     row_addresses,
     splat,
 )
+from engine.backends.cpu.codegen.simd_bytes import byte_sums, spread_word
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, add_scaled
 from engine.backends.cpu.kernels.packed_activations import FEATURES
@@ -53,6 +54,7 @@ class DirectProducts:
     def __init__(self, form: PanelFormat, offsets: Sequence[ir.Value], totals: Accumulators) -> None:
         self._form, self._offsets, self._totals = form, offsets, totals
         self._sums: list[ir.Value] = [const_vector(0, VI32)] * len(offsets)
+        self._waiting: list[tuple[int, ir.Value]] = []  # quads whose products are added in int16
 
     @property
     def bits(self) -> int:
@@ -63,15 +65,28 @@ class DirectProducts:
         return self._form.activation_bytes
 
     def put_quad(self, b: ir.IRBuilder, block: ir.Value, q: int, vectors: Sequence[ir.Value]) -> None:
+        if self._form.quads_in_int16 > 1:
+            self._waiting.append((q, *vectors))
+            if len(self._waiting) == self._form.quads_in_int16:
+                self._add_waiting(b, block)
+            return
         for i, weights in enumerate(vectors):
             at = 4 * (q * self._form.vectors // 8 + i)
             for r, offset in enumerate(self._offsets):
                 x = splat(b, load(b, b.add(block, offset), I32, at))
                 self._sums[r] = self._form.product(b, self._sums[r], weights, x)
 
+    def _add_waiting(self, b: ir.IRBuilder, block: ir.Value) -> None:
+        rows = [b.add(block, offset) for offset in self._offsets]
+        quads = ((weights, [spread_word(b, row, 4 * q) for row in rows]) for q, weights in self._waiting)
+        self._sums = byte_sums(b, self._sums, quads, False, len(self._waiting) > 1)
+        self._waiting = []
+
     def put_scales(
         self, b: ir.IRBuilder, block: ir.Value, part: int, scale: ir.Value, minimum: ir.Value | None
     ) -> None:
+        if self._waiting:
+            self._add_waiting(b, block)
         form, minimum = self._form, self._form.minimum(b, scale, minimum)
         for r, offset in enumerate(self._offsets):
             row = b.add(block, offset)

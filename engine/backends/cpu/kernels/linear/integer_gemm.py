@@ -39,10 +39,13 @@ from engine.backends.cpu.codegen.simd_bytes import (
     KIND,
     V64I8,
     byte_products,
+    byte_sums,
     call_function,
     in_step,
     join,
     part_of,
+    products_in_int16,
+    spread_word,
 )
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.gemm import tile_function
@@ -67,7 +70,7 @@ class PanelFormat:
 
     bits 16   16 vectors of int16 pairs: of each quad of features the pairs are (0, 2) and (1, 3), which a
               mask and a shift extract from bytes.
-    bits 8    8 vectors of quads of bytes, weights plus `zero`; `signed` as in `byte_products`.
+    bits 8    8 vectors of quads of bytes, weights plus `zero`, from 0 to `largest`, or signed if that is 0.
     Then, for each part of `part` features, 16 float32 scales and, if `mins`, 16 float32 minimums, which are
     multiplied by the sum of the activations. With `zero` there are always minimums, which subtract it.
 
@@ -79,18 +82,23 @@ class PanelFormat:
     part: int
     mins: bool
     zero: int = 0
-    signed: bool = False
+    largest: int = 0
 
     @property
     def name(self) -> str:
         """The part of a compiled function's name that stands for this format."""
-        sign = "s" if self.signed and self.bits == 8 else ""
-        return f"{'pairs' if self.bits == 16 else 'bytes'}{sign}_{self.part}{'_min' if self.mins else ''}"
+        kind = "pairs" if self.bits == 16 else f"bytes{self.largest or 's'}"
+        return f"{kind}_{self.part}{'_min' if self.mins else ''}"
 
     @property
     def vectors(self) -> int:
         """Vectors of a block's weights."""
         return self.bits
+
+    @property
+    def quads_in_int16(self) -> int:
+        """How many vectors of bytes have their products added before they become int32."""
+        return products_in_int16(self.largest) if self.bits == 8 else 1
 
     @property
     def code_bytes(self) -> int:
@@ -139,7 +147,7 @@ class PanelFormat:
         """total[lane] + the products of the weights and the 4 bytes of activations in the lane."""
         if self.bits == 16:
             return in_step(b, pair_products(b, total, weights, b.bitcast(x, V32I16)))
-        return in_step(b, byte_products(b, total, weights, b.bitcast(x, V64I8), self.signed))
+        return in_step(b, byte_products(b, total, weights, b.bitcast(x, V64I8), not self.largest))
 
     def sum_at(self, part: int) -> int:
         """Offset of the sum over a part's features in a block of packed activations."""
@@ -294,6 +302,26 @@ def _scale_tile(
             tile.sums.set(slot, total)
 
 
+def _in_int16(
+    b: ir.IRBuilder,
+    tile: OutputTile,
+    sums: list[ir.Value],
+    starts: list[ir.Value],
+    packed: list[ir.Value],
+    ks: range,
+) -> list[ir.Value]:
+    """The tile's sums plus the products of vectors `ks` of bytes, which are added in int16."""
+    out = list(sums)
+    for m, start in enumerate(starts):
+        slots = [tile.slot(t, m) for t in range(len(packed))]
+        # Lazily, so that each activation is loaded where it is used.
+        quads = ((load(b, start, V64I8, 64 * k), [spread_word(b, x, 4 * k) for x in packed]) for k in ks)
+        found = byte_sums(b, [sums[slot] for slot in slots], quads, False, len(ks) > 1)
+        for slot, total in zip(slots, found, strict=True):
+            out[slot] = total
+    return out
+
+
 def integer_tile(vectors: int, rows: int, form: PanelFormat) -> Any:
     """The tile (`tile_function`) of x (rows, 32 count), packed activations, times a panel of this form."""
     steps = form.part * form.vectors // FEATURES
@@ -306,7 +334,11 @@ def integer_tile(vectors: int, rows: int, form: PanelFormat) -> Any:
         packed = [b.add(row, b.mul(i, ir.Constant(I64, form.activation_bytes))) for row in x_rows]
         for part in range(FEATURES // form.part):
             sums: list[ir.Value] = [const_vector(0, VI32) for _ in range(vectors * rows)]
-            for k in range(part * steps, (part + 1) * steps):
+            for k in range(part * steps, (part + 1) * steps, form.quads_in_int16):
+                if form.quads_in_int16 > 1:
+                    ks = range(k, min(k + form.quads_in_int16, (part + 1) * steps))
+                    sums = _in_int16(b, tile, sums, starts, packed, ks)
+                    continue
                 weights = [load(b, start, vector, 64 * k) for start in starts]
                 for t, block in enumerate(packed):
                     value = splat(b, load(b, block, I32, 4 * k))
