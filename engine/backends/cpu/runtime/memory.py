@@ -1,4 +1,4 @@
-"""Memory that begins on a cache line."""
+"""Memory that begins on a cache line, large arrays of which are spread over the machine's NUMA nodes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.backends.cpu.runtime.numa import interleave
 from engine.errors import NotEnoughMemory
 from engine.units import size_text
 from engine.words import _
@@ -27,7 +28,9 @@ def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
     """
     try:
         if size >= _OWN_PAGES:
-            return np.frombuffer(_pages(size, sparse), np.uint8)
+            data = np.frombuffer(_pages(size, sparse), np.uint8)
+            interleave(data.ctypes.data, size)
+            return data
         raw = np.zeros(size + LINE, np.uint8)
     except (MemoryError, OSError, OverflowError, ValueError):
         raise NotEnoughMemory(
