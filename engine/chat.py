@@ -246,9 +246,9 @@ class LocalChat:
             ) from error
         raise NotFinite(
             _(
-                "{error} The GPU's kernels were checked again and are right, so the model's file "
-                "is likely damaged, or its numbers go beyond their range: download it again, or "
-                "take another quantisation of it.",
+                "{error} The GPU's kernels were checked again and are correct, so the model's file "
+                "is probably damaged, or its numbers are out of range. Download it again, or choose "
+                "another quantisation.",
                 error=error,
             )
         ) from error

@@ -110,7 +110,13 @@ GONE_PHRASES = (
     r"\ba (line|token|time)[;,:.] ", r"\b[Ll]ikeliest\b", r"\btake it off\b", r"\btakes? .{0,30} away\b",
     r"\bare others\b", r"\bthere are others\b", r"\bKeeps? this one\b", r"\blooked for\b",
     r"\bput there\b", r"\bPut it\b", r"\bTake it\b", r"'s' \*",
-    r"\b(your|other|several|saved|these|[Nn]ew) conversations?\b",
+    r"\b(your|another|other|several|saved|these|[Nn]ew) conversations?\b",
+    r"\b[Ss]witch(ed)? [^.;]{1,40} off\b", r"\b[Tt]ake (it|another) (in|quantisation)\b",
+    r"\bis there twice\b",
+    r"\bdid not (take|give) the\b", r"\bwhich cannot be[;,.]", r"\bwere called for\b", r"\bKnows much\b",
+    r"\b[Ll]ooking how\b", r"\btakes no pictures\b", r"\bof an unknown form\b", r", which is none\b",
+    r"\bby itself$", r"\banother's\b", r"^(makers|Trouble)$",
+    r": choose (a folder|another folder|an empty)\b",
 )  # fmt: skip
 """Expressions that no text of the program may contain: no native speaker would write them, or another word is
 the one used here (chat, version, model author, statistics, turn off, permanently, download, continue)."""
@@ -167,7 +173,8 @@ def test_odd_phrases_do_not_come_back() -> None:
     ["Tell of long replies", "Sample as the makers advise", "End it and remove what came of it.",
      "stopped because it went round in circles", "Somebody has no name", "No setting has these words",
      "The file is no model file", "More was not kept of this reply", "Write on", "Delete for good",
-     "Fetch it; fetch the model again.", "The reply is to go on from here"],
+     "Fetch it; fetch the model again.", "The reply is to go on from here", "Take it in another type",
+     "It is a file: choose a folder.", "The keyring did not take the key", "switch “This computer only” off"],
 )  # fmt: skip
 def test_odd_phrases_are_found(text: str) -> None:
     assert odd_phrases(text)

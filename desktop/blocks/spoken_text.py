@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from desktop.blocks.block import Block, Kind
 from desktop.blocks.splitter import BlockSplitter
 from desktop.blocks.spoken_math import spoken_math
+from engine.text.template.reasoning import Tag
 from engine.words import _, ngettext
 
-__all__ = ["spoken_reply", "spoken_so_far", "unmarked"]
+__all__ = ["SENTENCE", "sentences", "spoken_message", "spoken_reply", "spoken_so_far", "unmarked"]
 
 _SILENT = (Kind.MARKUP, Kind.RULE, Kind.THINKING)
 _MARKS = re.compile(
@@ -21,6 +22,8 @@ _MARKS = re.compile(
 """Marks of Markdown, which are not said; what is within a word or between numbers is none."""
 _COLUMNS = re.compile(r"^[|\s]*:?-{3,}[-:|\s]*$", re.MULTILINE)
 """The line under the head of a table."""
+SENTENCE = re.compile(r"(?:(?<!\d)[.!?…][\"'”’)\]]*(?=\s)|[。！？]|\n)\s*")
+"""The end of a sentence, or of a paragraph, after which more text follows."""
 
 
 def spoken_reply(blocks: Iterable[Block]) -> str:
@@ -51,6 +54,23 @@ def spoken_so_far(splitter: BlockSplitter, ended: bool) -> str:
     return spoken_reply(
         [*splitter.closed, *(tail if ended else (replace(each, closed=False) for each in tail))]
     )
+
+
+def spoken_message(text: str, tags: Sequence[Tag], opened: str = "") -> str:
+    """The same of a whole message; `tags` and `opened` are those of `BlockSplitter`."""
+    splitter = BlockSplitter(tags, opened)
+    splitter.feed(text)
+    if splitter.orphan and not opened:  # the prompt had opened a thought
+        return spoken_message(text, tags, splitter.orphan)
+    return spoken_so_far(splitter, ended=True)
+
+
+def sentences(text: str) -> list[str]:
+    """A text as it is said, sentence by sentence; those without a letter or a digit are left out."""
+    ends = [found.end() for found in SENTENCE.finditer(text)]
+    pieces = (text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True))
+    lines = (" ".join(piece.split()) for piece in pieces)
+    return [line for line in lines if any(map(str.isalnum, line))]
 
 
 def _words(block: Block) -> str:

@@ -76,30 +76,30 @@ def new_place_trouble(source: Path, target: Path) -> str:
     """Why the data in `source` cannot be moved to `target`, in a sentence; "" if it can."""
     here, there = source.resolve(), target.resolve()
     if there == here:
-        return _("Your data is in {source} already: choose another folder.", source=source)
+        return _("Your data is already in {source}. Choose another folder.", source=source)
     if there.is_relative_to(here):
         return _(
-            "{target} is inside the data folder {source}: choose a folder outside of it.",
+            "{target} is inside the data folder {source}. Choose a folder outside it.",
             target=target,
             source=source,
         )
     try:
         if target.exists() and not target.is_dir():
-            return _("{target} is a file: choose a folder.", target=target)
+            return _("{target} is a file. Choose a folder.", target=target)
         if target.is_dir() and _foreign(target):
             return _(
-                "The folder {target} is not empty: choose an empty one, or create one in it.", target=target
+                "The folder {target} is not empty. Choose an empty one, or create one in it.", target=target
             )
         nearest = next(place for place in (target, *target.parents) if place.is_dir())
         if not os.access(nearest, os.W_OK | os.X_OK):
             return _(
-                "Nothing can be written in {nearest}: choose another folder, or make this one writable.",
+                "Nothing can be written in {nearest}. Choose another folder, or make this one writable.",
                 nearest=nearest,
             )
         needed, free = data_bytes(source) + SPARE, shutil.disk_usage(nearest).free
     except OSError as error:
         return _(
-            "{target} cannot be used ({strerror}): choose another folder.",
+            "{target} cannot be used ({strerror}). Choose another folder.",
             target=target,
             strerror=error.strerror,
         )

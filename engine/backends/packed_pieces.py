@@ -61,7 +61,8 @@ def _file_bytes(rows: RawTensor, types: Sequence[str]) -> tuple[str, Bytes]:
         raise BadCheckpoint(
             _(
                 "The tensor {rows} ({type}) holds the number {values:g}; weights of this type are "
-                "kept as fp16, up to 65504. Download the model again, or take it in another type.",
+                "kept as fp16, up to 65504. Download the model again, or choose a file with another "
+                "type of weights.",
                 rows=rows.name,
                 type=rows.type,
                 values=values[too_large][0],

@@ -161,7 +161,8 @@ class ModelInfo:
         if self.host:
             return self.why_not("pictures")
         return _(
-            "{name} runs on this computer, where models read text only. Models of servers can take pictures.",
+            "{name} runs on this computer, where models read text only. Models on servers can accept "
+            "pictures.",
             name=self.name,
         )
 

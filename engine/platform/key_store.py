@@ -51,8 +51,8 @@ class KeyStore:
             backend.set_password(SERVICE, self.user, secret)
         except (KeyringError, OSError, RuntimeError) as error:
             return _(
-                "The system's keyring did not take the {what} ({reason}), so it is kept only "
-                "until the program ends.",
+                "The system's keyring did not accept the {what} ({reason}), so it is kept only until "
+                "the program ends.",
                 what=translate(self.what),
                 reason=_reason(error),
             )
@@ -83,8 +83,8 @@ class KeyStore:
                 backend.delete_password(SERVICE, self.user)
         except (KeyringError, OSError, RuntimeError) as error:
             return _(
-                "The system's keyring did not give the {what} up ({reason}); remove the entry "
-                "{service} there.",
+                "The {what} could not be deleted from the system's keyring ({reason}). Delete the "
+                "entry {service} there.",
                 what=translate(self.what),
                 reason=_reason(error),
                 service=SERVICE,
@@ -97,7 +97,7 @@ class KeyStore:
 
     def _invalid(self) -> str:
         return _(
-            "That is not a {what}: it may hold letters, digits and signs only, without blanks between them.",
+            "That is not a {what}: it may contain only letters, digits and symbols, without spaces.",
             what=translate(self.what),
         )
 

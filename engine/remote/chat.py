@@ -112,7 +112,7 @@ class RemoteChat:
             raise RemoteError(
                 _(
                     "This chat stays on this computer, so it was not sent to {who}. Choose a model "
-                    "on this computer, or switch “This computer only” off.",
+                    "on this computer, or turn off “This computer only”.",
                     who=who(self.provider),
                 )
             )
@@ -204,12 +204,12 @@ def _no_pictures(provider: Provider, model: str, capabilities: Capabilities) -> 
     name, server, why = shown_name(model), provider.name, one_line(capabilities.pictures_why).rstrip(".")
     if not capabilities.pictures:
         return _(
-            "It is not known whether {name} takes pictures: test it on the page of {server}.",
+            "It is not known whether {name} accepts pictures. Test it on the page of {server}.",
             name=name, server=server,
         )  # fmt: skip
     if why:
-        return _("{name} on {server} takes no pictures: {why}.", name=name, server=server, why=why)
-    return _("{name} on {server} takes no pictures.", name=name, server=server)
+        return _("{name} on {server} does not accept pictures: {why}.", name=name, server=server, why=why)
+    return _("{name} on {server} does not accept pictures.", name=name, server=server)
 
 
 def _without(messages: tuple[Message, ...], dropped: int) -> tuple[Message, ...]:

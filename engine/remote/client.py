@@ -55,7 +55,7 @@ class Client:
             while True:
                 item = exchange.take(_LOOK_SECONDS)
                 if stop.is_set():
-                    raise Cancelled(_("Asking {who} was stopped.", who=who(self.provider)))
+                    raise Cancelled(_("The request to {who} was stopped.", who=who(self.provider)))
                 if isinstance(item, Ended):
                     if item.error is not None:
                         raise lost(item.error, self.provider)

@@ -64,7 +64,7 @@ def find_pictures(
     if good.status == 200:
         if broken.status in REFUSALS:
             return PicturesFound(YES)
-        return PicturesFound(NO, _("it takes requests with pictures, but does not read them"))
+        return PicturesFound(NO, _("it accepts requests with pictures, but does not read them"))
     if good.status in REFUSALS:
         return PicturesFound(NO, message_of(good, "")[:_LONGEST])
     return PicturesFound("", message_of(good, "")[:_LONGEST])

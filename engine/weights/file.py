@@ -84,8 +84,8 @@ class ModelFile:
     def _changed(self, what: str) -> BadCheckpoint:
         return BadCheckpoint(
             _(
-                "{path} was changed while {what} was read; wait until nothing writes to the file "
-                "any more, then load it again.",
+                "{path} was changed while {what} was read; wait until no program writes to the file, "
+                "then load it again.",
                 path=self.path.name,
                 what=what,
             )

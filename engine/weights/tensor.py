@@ -207,8 +207,8 @@ def _check_range(tensor: Any, start: int, stop: int) -> None:
     if not 0 <= start <= stop <= size:
         raise BadCheckpoint(
             _(
-                "Rows {start} to {stop} of the tensor {tensor} were called for, but it has the "
-                "shape {shape}; the model's headers and its weights do not belong together.",
+                "Rows {start} to {stop} of the tensor {tensor} were expected, but it has the shape "
+                "{shape}; the model's headers and its weights do not belong together.",
                 start=start,
                 stop=stop,
                 tensor=tensor.name,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from desktop.services.composer import enchant
+from desktop.services.system import speech
 
 
 @pytest.fixture(autouse=True)
@@ -23,3 +24,9 @@ def _asyncio_loop() -> Iterator[None]:
 def _no_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
     """No dictionary of this system: what is underlined is the same everywhere."""
     monkeypatch.setattr(enchant, "FILES", ())
+
+
+@pytest.fixture(autouse=True)
+def _no_speech(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No voice of this system: nothing is read aloud, and it is offered in the same places everywhere."""
+    monkeypatch.setattr(speech, "find_speech_program", lambda: None)

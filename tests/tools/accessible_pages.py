@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     from tests.desktop.accessible import faults, popup_faults
     from tests.desktop.clipped import clipped, lost
     from tests.desktop.focus_ring import unseen_focus
-    from tests.tools.pictures import chat_pages, window_pages, writing_pages  # noqa: F401 - they fill PAGES
+    from tests.tools.pictures import chat_pages, dialog_pages, window_pages, writing_pages  # noqa: F401
     from tests.tools.pictures.page_list import PAGES
     from tests.tools.pictures.stage import Stage
 

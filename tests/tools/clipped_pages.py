@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
     from desktop.application import make_application
     from tests.pseudo import Pseudo, pseudo_language
     from tests.tools.languages import texts
-    from tests.tools.pictures import chat_pages, window_pages, writing_pages  # noqa: F401 - they fill PAGES
+    from tests.tools.pictures import chat_pages, dialog_pages, window_pages, writing_pages  # noqa: F401
     from tests.tools.pictures.page_list import PAGES
     from tests.tools.pictures.stage import Stage
 

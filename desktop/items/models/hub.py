@@ -23,7 +23,7 @@ T = TypeVar("T")
 def model_lines(model: HubModel) -> tuple[str, str]:
     """A model's name, and its size, downloads, licence and age."""
     parts = [
-        _("{count} weights", count=count_text(model.parameters)) if model.parameters else "",
+        _("{count} parameters", count=count_text(model.parameters)) if model.parameters else "",
         " + ".join(model.formats).upper(),
         _("{count} downloads", count=_short(model.downloads)),
         model.licence,

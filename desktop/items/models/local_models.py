@@ -108,7 +108,7 @@ def template_text(info: ModelInfo, given: bool = False) -> str:
     if info.embedding:
         return _("none; this is an embedding model, for the local server")
     if info.assistant:
-        return _("none; it writes nothing by itself")
+        return _("none; it only drafts for another model")
     if given:
         return (
             _("yours, instead of the model's own")

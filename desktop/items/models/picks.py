@@ -33,13 +33,13 @@ ABOUT = {
     "european": N_(
         "Small: conversation and writing in six European languages; it can think before it answers."
     ),
-    "languages": N_("Writing and translation in very many languages."),
+    "languages": N_("Writing and translation in a great many languages."),
     "laptop": N_("A good all-rounder for ordinary laptops; it can think before it answers."),
     "reasoning": N_("An all-rounder with sound reasoning: questions, code and longer texts."),
-    "writing": N_("Careful writing and translation in very many languages."),
+    "writing": N_("Careful writing and translation in a great many languages."),
     "difficult": N_("Difficult questions, code and long texts, if you can wait a little."),
     "sixth": N_("Reasoning and code, quick for its size because each token uses a sixth of it."),
-    "ninth": N_("Knows much and is quick for its size, because each token uses a ninth of it."),
+    "ninth": N_("Knows a lot and is quick for its size, because each token uses a ninth of it."),
     "strong": N_("Very good reasoning and code, slow without a GPU."),
     "broad": N_("Broad knowledge and careful writing, slow without a large GPU."),
     "strongest": N_("The strongest in this list: reasoning and code, quick for its size."),

@@ -60,15 +60,17 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
         (_("Written"), moment_text(started, seconds=True) if isinstance(started, int | float) else ""),
     ]
     if stats is not None:
-        cached = (
-            _(", {cached_tokens:,} of them from the cache", cached_tokens=stats.cached_tokens)
-            if stats.cached_tokens
-            else ""
-        )
+        prompt = ngettext("{n} token", "{n} tokens", stats.prompt_tokens)
+        if stats.cached_tokens:
+            prompt = _(
+                "{tokens}, {cached_tokens:,} of them from the cache",
+                tokens=prompt,
+                cached_tokens=stats.cached_tokens,
+            )
         rows += [
-            (_("Prompt"), ngettext("{n} token", "{n} tokens", stats.prompt_tokens) + cached),
+            (_("Prompt"), prompt),
             (_("Reply"), ngettext("{n} token", "{n} tokens", stats.new_tokens)),
-            (_("Seed"), f"{stats.seed}{_drawn(reply)}" if not reply.server or stats.seed else ""),
+            (_("Seed"), _seed(reply, stats.seed) if not reply.server or stats.seed else ""),
             (
                 _("Reading the prompt"),
                 _speed(stats.prefill_tokens, stats.prefill_seconds, stats.prefill_tokens_per_second),
@@ -85,7 +87,7 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
         ]
     rows += [
         (_("Ended"), reason_text(reply.message.stats)),
-        (_("Trouble"), str(reply.message.stats.get("error", ""))),
+        (_("Error"), str(reply.message.stats.get("error", ""))),
     ]
     rows += [("Inglenook", str(facts.get("engine", "")))]
     return [(title, words) for title, words in rows if words]
@@ -102,9 +104,9 @@ def prompt_words(prompt: Rendered | None) -> str:
         ids_2=sum(id in special for id in prompt.ids),
     )
     if prompt.given:
-        words += _("; the last {given:,} are the start of the reply", given=prompt.given)
+        words = _("{words}; the last {given:,} are the start of the reply", words=words, given=prompt.given)
     if prompt.heal:
-        words += _("; the last one was sampled again")
+        words = _("{words}; the last one was sampled again", words=words)
     return f"{words}."
 
 
@@ -209,9 +211,12 @@ def _place(model: Any) -> str:
     return ngettext("{place}, {n} thread", "{place}, {n} threads", threads, place=place) if threads else place
 
 
-def _drawn(reply: ReplyProvenance) -> str:
+def _seed(reply: ReplyProvenance, seed: int) -> str:
     values = reply.settings(SamplerSettings)
-    return _(", random") if values and values.get("seed") is None else _(", set by you") if values else ""
+    if not values:
+        return str(seed)
+    random = values.get("seed") is None
+    return _("{seed}, random", seed=seed) if random else _("{seed}, set by you", seed=seed)
 
 
 def _speed(tokens: int, seconds: float, rate: float) -> str:

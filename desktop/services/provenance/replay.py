@@ -203,7 +203,7 @@ def doubts(
         if names:
             found.append(
                 _(
-                    "The model was loaded with another {names}.",
+                    "The model was loaded with different settings: {names}.",
                     names=", ".join(translate(_MATTERING[cls][name]) for name in names),
                 )
             )

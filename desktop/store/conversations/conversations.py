@@ -35,7 +35,7 @@ from engine.words import N_, _, translate
 
 __all__ = ["Conversation", "ConversationStore", "ConversationSummary", "SearchHit", "StoredMessage"]
 
-_ELSEWHERE = N_("Message {id} belongs to another conversation than number {chat}.")
+_ELSEWHERE = N_("Message {id} does not belong to chat {chat}.")
 
 
 class ConversationStore:

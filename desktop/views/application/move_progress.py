@@ -7,13 +7,14 @@ from collections.abc import Generator
 from pathlib import Path
 
 from PySide6.QtCore import QEventLoop, Qt
-from PySide6.QtWidgets import QApplication, QMessageBox, QProgressDialog
+from PySide6.QtWidgets import QApplication, QProgressDialog
 
 from desktop.services.engine.background import Background
 from desktop.services.system.relaunch import relaunch
 from desktop.services.system.single_instance import take_lock
 from desktop.store.database.database import StoreError
 from desktop.store.relocation import STOPPED, Progress, move_data
+from desktop.views.widgets.message_box import warn_and_wait
 from engine.units import size_text
 from engine.words import _, translate
 
@@ -26,10 +27,9 @@ def move_and_restart(app: QApplication, source: Path, target: Path) -> int:
     """Move the data, which nothing uses now, and start the program again; returns the exit code."""
     sentence = move_with_progress(app, source, target)
     if sentence:
-        QMessageBox.warning(None, "Inglenook", sentence)
+        warn_and_wait(app, sentence)
     if not relaunch():
-        again = _("Inglenook could not be restarted. Please start it yourself.")
-        QMessageBox.warning(None, "Inglenook", again)
+        warn_and_wait(app, _("Inglenook could not be restarted. Please start it yourself."))
     return 1 if sentence else 0
 
 

@@ -4,13 +4,12 @@ reply itself if the user wants that.
 
 from __future__ import annotations
 
-import re
 from time import monotonic
 
 from PySide6.QtCore import QObject, Slot
 
 from desktop.blocks import BlockSplitter
-from desktop.blocks.spoken_text import spoken_so_far
+from desktop.blocks.spoken_text import SENTENCE, spoken_so_far
 from desktop.items.chats.messages import MessageItem
 from desktop.services.engine.reply_record import spoken
 from desktop.services.session.chat_session import ChatSession
@@ -26,8 +25,6 @@ __all__ = ["REPLYING", "Announcer"]
 REPLYING = ("waiting", "prefill", "answering", "stopping")
 """States with a reply in progress."""
 _EACH_MS, _PROGRESS_SECONDS = 300, 10.0
-_SENTENCE = re.compile(r"(?:(?<!\d)[.!?…][\"'”’)\]]*(?=\s)|[。！？]|\n)\s*")
-"""The end of a sentence, or of a paragraph, after which more text follows."""
 
 
 class Announcer(QObject):
@@ -113,7 +110,7 @@ class Announcer(QObject):
         if not self._awaited or self._mode != "sentence":
             return
         text = self._text()
-        ends = [found.end() for found in _SENTENCE.finditer(text, self._said)]
+        ends = [found.end() for found in SENTENCE.finditer(text, self._said)]
         if ends:
             words, self._said = text[self._said : ends[-1]], ends[-1]
             self._say(" ".join(words.split()))

@@ -16,8 +16,10 @@ from desktop.services.engine.reply_record import avoided_text
 from desktop.services.session.branching import branch_trouble
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter
+from desktop.services.system import speech
 from desktop.store.attachments.message_format import split
 from desktop.views.chat.announcer import REPLYING, Announcer
+from desktop.views.chat.read_aloud import ReadAloud
 from desktop.views.chat.status_bar import StatusBar
 from desktop.views.chat.token_controller import TokenController
 from desktop.views.chat.token_legend import TokenLegend
@@ -26,6 +28,7 @@ from desktop.views.composer.autosave import saved_draft
 from desktop.views.composer.composer import COLUMN_WIDTH, Composer
 from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
+from desktop.views.transcript.commands import ALL_ACTIONS
 from desktop.views.widgets.banner import Banner
 from desktop.views.widgets.listening import listen
 from desktop.views.widgets.text_label import set_styled
@@ -58,11 +61,14 @@ class ChatPane(QWidget):
         self._offers_reload = False
         self._explained_base = False  # of the loaded model
         self._busy = False  # a reply runs in the open chat
+        reader = speech.find_speech_program()
         self.transcript = TranscriptView(
             session.messages,
             meter.edit_words,
             lambda trace: branch_trouble(session.model, session.state, trace),
+            ALL_ACTIONS | {"speak"} if reader is not None else ALL_ACTIONS,
         )
+        self.read_aloud = ReadAloud(session, self.transcript, reader)
         self.announcer = Announcer(session, self.transcript)
         self.legend = TokenLegend()
         self.tokens = TokenController(session, self.transcript, self.legend, self)
@@ -85,6 +91,7 @@ class ChatPane(QWidget):
             QVBoxLayout(self),
             header,
             self.legend,
+            self.read_aloud,
             (self.transcript, 1),
             strip,
             self.composer,
@@ -128,6 +135,7 @@ class ChatPane(QWidget):
         self.composer.previous_requested.connect(self.edit_last_own)
         self.transcript.action.connect(self._act)
         self.transcript.edited.connect(self._edited)
+        listen(self, self.read_aloud.failed, lambda sentence: self.show_notice(sentence, "warning"))
         self.welcome.example_chosen.connect(self._take_example)
         self.welcome.notebook_requested.connect(session.new_notebook)
 
@@ -265,6 +273,7 @@ class ChatPane(QWidget):
             "tokens": self.tokens.toggle,
             "reading": self.transcript.reading.toggle,
             "copy_reply": self.copy_last,
+            "read_aloud": self.read_last_aloud,
             "regenerate": self.regenerate_last,
             "continue": self.continue_last,
             "previous_variant": lambda: self.step_variant(-1),
@@ -290,6 +299,8 @@ class ChatPane(QWidget):
             self.fork(message)
         elif name == "origin":
             self.details_requested.emit(message)
+        elif name == "speak":
+            self.read_aloud.toggle(message)
         elif name in ("previous", "next"):
             self._session.show_variant(message, {"previous": -1, "next": 1}[name])
 
@@ -353,10 +364,19 @@ class ChatPane(QWidget):
 
     def copy_last(self) -> None:
         """Put the Markdown of the last reply on the clipboard."""
-        replies = [item for item in self._session.messages.items() if item.role == "assistant"]
-        if replies:
+        if replies := self._replies():
             QGuiApplication.clipboard().setText(replies[-1].text)
             self.banner.show_notice(_("The last reply was copied."), "info")
+
+    def read_last_aloud(self) -> None:
+        """Read the last reply aloud, or stop reading."""
+        if self.read_aloud.speech.speaking:
+            self.read_aloud.end()
+        elif replies := self._replies():
+            self.read_aloud.toggle(replies[-1].id)
+
+    def _replies(self) -> list[MessageItem]:
+        return [item for item in self._session.messages.items() if item.role == "assistant"]
 
     def edit_last_own(self) -> None:
         """Edit the user's last message."""

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from desktop.services.engine.reply_record import spoken
 from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.provenance.provenance_text import facts_rows, prompt_pieces, prompt_words, setting_rows
 from desktop.views.layout.fill import fill
@@ -186,7 +187,7 @@ class ReplyDetailsDialog(QDialog):
         for title, words in facts_rows(self.reply, self.reply.hash or "…"):
             value = _label(_breakable(words) if title in ("File", "SHA-256") else words)
             value.setTextInteractionFlags(_SELECTABLE)
-            value.setAccessibleName(f"{title}: {words}")
+            value.setAccessibleName(f"{title}: {spoken(words)}")
             self._values[title] = value
             grid.add(_label(title, "muted"), value)
         if self.reply.provenance is None:

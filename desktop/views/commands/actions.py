@@ -11,6 +11,7 @@ from typing import NamedTuple
 from desktop.items.chats.messages import MESSAGE_ROLE, MessageItem
 from desktop.items.models.local_models import starter_words
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.system import speech
 from engine.words import N_, _, translate
 
 __all__ = ["COMMANDS", "ELSEWHERE", "MENUS", "Command", "always", "command_words"]
@@ -89,6 +90,12 @@ def _no_reply(session: ChatSession) -> str:
     rows = reversed(range(session.messages.rowCount()))
     found = session.notebook or any(_message(session, row).role == "assistant" for row in rows)
     return "" if found else _("This chat has no reply yet.")
+
+
+def _no_speech(session: ChatSession) -> str:
+    if speech.find_speech_program() is None:
+        return _("No program that reads text aloud was found on this system.")
+    return _no_reply(session)
 
 
 def _last_reply(session: ChatSession) -> MessageItem | None:
@@ -247,6 +254,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("reading", "View", N_("Read messages with the caret"), ("F7",),
             why_not=_chats_only(_no_message),
             words="screen reader caret browsing accessibility blind headings tables"),
+    Command("read_aloud", "View", N_("Read the last reply aloud"), ("Ctrl+Shift+H",),
+            why_not=_chats_only(_no_speech), words="speak speech voice listen tts stop reading"),
     Command("figures", "View", N_("Chat statistics…"), ("Ctrl+Shift+G",),
             words="statistics speed tokens per second plot chart"),
     Command("context", "View", N_("Show context usage"),

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence
-from PySide6.QtWidgets import (
-    QFrame,
-    QHBoxLayout,
-    QKeySequenceEdit,
-    QLineEdit,
-    QPushButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QFrame, QKeySequenceEdit, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.views.commands.keymap import Keymap, native, portable, typing_trouble
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.banner import announce
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
 from engine.words import _
 
 __all__ = ["ShortcutEditor"]
+
+_KEYS = (QEvent.Type.KeyPress, QEvent.Type.KeyRelease, QEvent.Type.ShortcutOverride)
 
 
 class ShortcutEditor(QFrame):
@@ -40,6 +35,10 @@ class ShortcutEditor(QFrame):
         if inner is not None:
             inner.setPlaceholderText(_("Press the new key combination"))
             inner.setAccessibleName(_("Press the new key combination"))
+            # the field has a role for screen readers, which Qt's editor around it lacks
+            inner.setFocusProxy(None)  # type: ignore[arg-type]
+            self.keys.setFocusProxy(inner)
+            inner.installEventFilter(self)
         self.keys.keySequenceChanged.connect(lambda _keys: self._check())
         self.keys.installEventFilter(self)
         self.use = QPushButton(_("Use"))
@@ -50,11 +49,9 @@ class ShortcutEditor(QFrame):
         self.cancel = QPushButton(_("Cancel"))
         self.cancel.clicked.connect(self._end)
         self.note = text_label(wraps=True, plain=True)
-        line = QHBoxLayout()
-        line.addWidget(self.keys, 1)
         for button in (self.use, self.remove, self.cancel):
             button.setAutoDefault(False)
-            line.addWidget(button)
+        line = fill(FlowLayout(), (self.keys, 1), self.use, self.remove, self.cancel)
         fill(QVBoxLayout(self), line, self.note, margins=(10, 8, 10, 8))
 
     def begin(self, name: str, key: str) -> None:
@@ -119,7 +116,7 @@ class ShortcutEditor(QFrame):
         self.done.emit(self._name)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Tab moves to the buttons: no command can have it."""
+        """Tab moves to the buttons: no command can have it. All other keys are for Qt's editor."""
         tabs = (Qt.Key.Key_Tab, Qt.Key.Key_Backtab)
         if (
             event.type() == QEvent.Type.KeyPress
@@ -129,5 +126,8 @@ class ShortcutEditor(QFrame):
             & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier)
         ):
             self.focusNextPrevChild(event.key() == Qt.Key.Key_Tab)
+            return True
+        if watched is not self.keys and event.type() in _KEYS:
+            QCoreApplication.sendEvent(self.keys, event)
             return True
         return False

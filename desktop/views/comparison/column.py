@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVB
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.services.comparison.comparison import Column
+from desktop.services.engine.reply_record import spoken
 from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.icons import IconButton
@@ -91,6 +92,7 @@ class ComparisonColumn(QFrame):
         """Say what the reply does, or how it ended; `runs`: it can be stopped; `failed`: tried again."""
         if words != self.words.text():
             self.words.setText(words)
+            self.words.setAccessibleName(spoken(words))
         self.runs = runs
         self.keep.setEnabled(may_keep)
         if not runs and self.stop.hasFocus():

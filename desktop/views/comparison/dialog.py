@@ -12,11 +12,9 @@ from PySide6.QtGui import QRegularExpressionValidator
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
-    QDialogButtonBox,
     QDoubleSpinBox,
     QFrame,
     QGridLayout,
-    QHBoxLayout,
     QLabel,
     QLineEdit,
     QPushButton,
@@ -29,6 +27,7 @@ from desktop.services.session.several import ColumnSettings
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.combo_box import ComboBox
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
 from engine.settings import SamplerSettings, SettingInfo, setting_info
@@ -146,15 +145,13 @@ class CompareDialog(QDialog):
             "muted", wraps=True,
         )  # fmt: skip
         hint.setVisible(bool(offers.models))
-        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
-        write = self.buttons.addButton(_("Generate replies"), QDialogButtonBox.ButtonRole.AcceptRole)
-        write.setDefault(True)
-        self.buttons.accepted.connect(self._accept)
-        self.buttons.rejected.connect(self.reject)
-        layout = fill(
-            QVBoxLayout(self), about, (area, 1), fill(QHBoxLayout(), self.add, 1), hint, self.buttons
-        )
-        dialog_margins(layout)
+        self.write, cancel = QPushButton(_("Generate replies")), QPushButton(_("Cancel"))
+        self.write.setProperty("tone", "primary")
+        self.write.setDefault(True)
+        self.write.clicked.connect(self._accept)
+        cancel.clicked.connect(self.reject)
+        buttons = fill(FlowLayout(), self.add, 1, cancel, self.write)
+        dialog_margins(fill(QVBoxLayout(self), about, (area, 1), hint, buttons))
         for each in settings:
             self.add_row(each)
         line = self.fontMetrics().height()

@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt, Signal, Slot
 from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import (
     QApplication,
-    QCheckBox,
     QFrame,
     QHBoxLayout,
     QPushButton,
@@ -20,7 +19,7 @@ from PySide6.QtWidgets import (
 from desktop.blocks import Tag
 from desktop.items.models.local_models import model_name
 from desktop.services.comparison.comparison import MOST, Column, Comparison, ComparisonService
-from desktop.services.engine.reply_record import LABEL, footer, notice
+from desktop.services.engine.reply_record import LABEL, footer, notice, spoken
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.debounce import debounce
 from desktop.store.attachments.message_format import auto_source
@@ -30,7 +29,9 @@ from desktop.views.comparison.column import ComparisonColumn
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.elided_label import ElidedLabel
+from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.core import Stats
 from engine.words import N_, _, dotted, ngettext, translate
 
@@ -69,11 +70,10 @@ class ComparisonPage(QWidget):
         self._text_scale, self._thinking, self._unfolds = 100, tuple[Tag, ...](), True
         self.setObjectName("comparisonPage")
         self.title = ElidedLabel(bold=True)
-        self.discard = QCheckBox(_("Delete the other replies"))
+        self.discard = WrappingCheckBox(_("Delete the other replies"))
         self.discard.setToolTip(
             _("When you keep a reply, delete the others instead of keeping them as versions")
         )
-        self.discard.setMinimumWidth(24)  # in a narrow window it is its box alone
         self.stop = QPushButton(_("Stop all"))
         self.stop.clicked.connect(self.stop_all)
         self.close_button = IconButton("close", _("Close the comparison"), self)
@@ -88,7 +88,7 @@ class ComparisonPage(QWidget):
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.area.setWidget(self._body)
         head = fill(
-            QHBoxLayout(), (self.title, 1), self.discard, self.stop, self.close_button,
+            FlowLayout(), (self.title, 1), self.discard, self.stop, self.close_button,
             margins=(14, 6, 10, 6), spacing=10,
         )  # fmt: skip
         fill(QVBoxLayout(self), head, (self.area, 1), margins=(0, 0, 0, 0), spacing=0)
@@ -282,7 +282,7 @@ class ComparisonPage(QWidget):
         if (shown := self._shown(message)) is not None:
             self._show(shown)
             self._show_states()
-            announce(self, _("Reply {place}: {text}", place=shown.place, text=shown.words.text()))
+            announce(self, _("Reply {place}: {text}", place=shown.place, text=spoken(shown.words.text())))
 
     # -- what the user does
 

@@ -6,15 +6,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QGuiApplication, QImage, QPixmap, QResizeEvent
-from PySide6.QtWidgets import (
-    QDialog,
-    QDialogButtonBox,
-    QLabel,
-    QMessageBox,
-    QPushButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QDialog, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from desktop.store.attachments.picture_marks import ADDRESS, PictureMark
 from desktop.store.attachments.pictures import StoredPicture
@@ -23,6 +15,8 @@ from desktop.views.layout.spacing import dialog_margins
 from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
 from desktop.views.transcript.row_widgets.picture import picture_name
 from desktop.views.widgets.file_dialogs import ask_save
+from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.message_box import warn
 from desktop.views.widgets.text_label import text_label
 from engine.words import _
 
@@ -59,15 +53,12 @@ def _save(parent: QWidget, path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        QMessageBox.warning(
-            parent,
-            _("Save picture"),
-            _(
-                "The picture could not be saved as “{path}” ({reason}). Choose another place.",
-                path=path,
-                reason=error.strerror or error,
-            ),
+        words = _(
+            "The picture could not be saved as “{path}” ({reason}). Choose another place.",
+            path=path,
+            reason=error.strerror or error,
         )
+        warn(words, parent).setObjectName("saveFailed")
 
 
 class PictureViewer(QDialog):
@@ -86,13 +77,12 @@ class PictureViewer(QDialog):
         self.label.setMinimumSize(1, 1)
         self.label.setAccessibleName(picture_name(mark))
         details = text_label(size_words(mark, picture), "muted", wraps=True)
-        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
-        copy, save = QPushButton(_("Copy")), QPushButton(_("Save as…"))
+        copy, save, shut = QPushButton(_("Copy")), QPushButton(_("Save as…")), QPushButton(_("Close"))
         copy.clicked.connect(lambda: copy_picture(picture))
         save.clicked.connect(lambda: ask_and_save_picture(self, mark, picture))
-        for button in (copy, save):
-            buttons.addButton(button, QDialogButtonBox.ButtonRole.ActionRole)
-        buttons.rejected.connect(self.reject)
+        shut.clicked.connect(self.reject)
+        shut.setDefault(True)
+        buttons = fill(FlowLayout(), copy, save, 1, shut)
         dialog_margins(fill(QVBoxLayout(self), (self.label, 1), details, buttons))
         room = parent.window().size() - QSize(40, 60)
         natural = QSize(mark.width + 40, mark.height + 120)

@@ -8,7 +8,6 @@ from PySide6.QtCore import QSignalBlocker, Qt, QTimer
 from PySide6.QtGui import QGuiApplication, QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QCheckBox,
     QDialog,
     QFormLayout,
     QHBoxLayout,
@@ -25,7 +24,10 @@ from PySide6.QtWidgets import (
 from desktop.services.local_server.local_server import LocalServer
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import set_styled, text_label
+from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.units import number_text, seconds_text
 from engine.words import N_, _, ngettext, translate
 
@@ -51,8 +53,8 @@ class LocalServerWindow(QDialog):
         self._server = server
         self.setWindowTitle(_("Local server"))
         self.setSizeGripEnabled(True)
-        self.on = QCheckBox(_("Let other programs use the loaded model"))
-        self.network = QCheckBox(_("Allow other computers on the network"))
+        self.on = WrappingCheckBox(_("Let other programs use the loaded model"))
+        self.network = WrappingCheckBox(_("Allow other computers on the network"))
         self.port = QSpinBox()
         self.port.setRange(0, 65535)
         self.port.setSpecialValueText(_("any free port"))
@@ -92,14 +94,16 @@ class LocalServerWindow(QDialog):
         form = QFormLayout()
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         form.addRow(_("Port"), fill(QHBoxLayout(), self.port, 1))
-        form.addRow(_("Address"), fill(QHBoxLayout(), (self.address, 1), self.copy_address))
-        form.addRow(_("Token"), fill(QHBoxLayout(), (self.token, 1), self.copy_token, self.renew))
-        below = fill(QHBoxLayout(), self.end, 1, self.shut)
-        layout = fill(
-            QVBoxLayout(self), text_label(translate(_ABOUT), tone="muted", wraps=True, plain=True), self.on,
-            self.network, self.warning, form, self.state, (self.visits, 1), below,
+        form.addRow(_("Address"), fill(FlowLayout(), (self.address, 1), self.copy_address))
+        form.addRow(_("Token"), fill(FlowLayout(), (self.token, 1), self.copy_token, self.renew))
+        body = QWidget()
+        fill(
+            QVBoxLayout(body), text_label(translate(_ABOUT), tone="muted", wraps=True, plain=True), self.on,
+            self.network, self.warning, form, self.state, (self.visits, 1), margins=(0, 0, 0, 0),
         )  # fmt: skip
-        dialog_margins(layout)
+        self.visits.setMinimumHeight(4 * self.fontMetrics().height())
+        below = fill(FlowLayout(), self.end, 1, self.shut)
+        dialog_margins(fill(QVBoxLayout(self), (DialogBody(body), 1), below))
 
     def show_server(self) -> None:
         """Show what the server is set to and whether it listens."""

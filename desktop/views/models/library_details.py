@@ -179,7 +179,7 @@ class LibraryDetails(VerticalScrollArea):
                 (
                     _("Architecture"),
                     _(
-                        "{architecture}, {count} weights, {layers} layers",
+                        "{architecture}, {count} parameters, {layers} layers",
                         architecture=info.architecture,
                         count=count_text(info.parameters),
                         layers=info.layers,

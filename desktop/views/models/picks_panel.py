@@ -20,7 +20,7 @@ from engine.words import N_, _, translate
 
 __all__ = ["PicksPanel"]
 
-LOOKING = N_("Looking how much memory is free…")
+LOOKING = N_("Checking how much memory is free…")
 NOTHING = N_(
     "None of the recommended models fits into the free memory of this computer now. Close other programs, or "
     "search for a smaller model above."

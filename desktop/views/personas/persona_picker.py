@@ -69,7 +69,9 @@ class PersonaPicker(MenuButton):
             self.setText(f" {self._roles}")
             self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
             self.setToolTip(_("Participants in this chat"))
-            self.setAccessibleName(ngettext("{n} role in this chat", "{n} roles in this chat", self._roles))
+            self.setAccessibleName(
+                ngettext("{n} participant in this chat", "{n} participants in this chat", self._roles)
+            )
             self._paint()
             return
         name = persona.name if persona is not None else ""

@@ -6,7 +6,6 @@ import dataclasses
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
-    QCheckBox,
     QComboBox,
     QDialog,
     QDialogButtonBox,
@@ -20,9 +19,11 @@ from PySide6.QtWidgets import (
 
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.banner import announce
 from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.errors import BadSetting
 from engine.remote import MOST_WAIT, PRESETS, Provider
 from engine.words import N_, _, translate
@@ -49,17 +50,19 @@ class ProviderDialog(QDialog):
         super().__init__(parent)
         self._provider, self._key_place = provider, key_place
         self.setWindowTitle(
-            _("Add a server") if provider is None else _("Change {provider}", provider=provider.name)
+            _("Add a server") if provider is None else _("Edit {provider}", provider=provider.name)
         )
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.kind = _combo()
         self.name, self.address, self.key = QLineEdit(), QLineEdit(), QLineEdit()
-        self.in_keyring = QCheckBox(_("Save the key in the system's keyring"))
-        self.forget_key = QCheckBox(_("Delete the saved key"))
-        self.unencrypted = QCheckBox(_("Allow an unencrypted connection (http) for messages and the key"))
+        self.in_keyring = WrappingCheckBox(_("Save the key in the system's keyring"))
+        self.forget_key = WrappingCheckBox(_("Delete the saved key"))
+        self.unencrypted = WrappingCheckBox(
+            _("Allow an unencrypted connection (http) for messages and the key")
+        )
         self.context = QSpinBox()
         self.model, self.wait = QLineEdit(), QSpinBox()
-        self.counts = QCheckBox(_("Let the server count tokens while I write a message"))
+        self.counts = WrappingCheckBox(_("Let the server count tokens while I write a message"))
         self.headers = QPlainTextEdit()
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
@@ -137,9 +140,10 @@ class ProviderDialog(QDialog):
         form.addRow(_("Headers"), self.headers)
         form.setRowVisible(self.kind, self._provider is None)
         form.setRowVisible(self.forget_key, bool(self._key_place))
-        area = VerticalScrollArea(body)
+        form.insertRow(0, self.trouble)
+        self._area = VerticalScrollArea(body)
         about = text_label(translate(_ABOUT), tone="muted", wraps=True, plain=True)
-        layout = fill(QVBoxLayout(self), about, (area, 1), self.trouble, self.buttons)
+        layout = fill(QVBoxLayout(self), about, (self._area, 1), self.buttons)
         dialog_margins(layout)
         parent = self.parentWidget()
         wide, high = (parent.width(), parent.height()) if parent is not None else (600, 600)
@@ -206,19 +210,24 @@ class ProviderDialog(QDialog):
             asks = not (found.encrypted or found.on_this_computer)
         self.unencrypted.setVisible(asks)
 
+    def _refuse(self, sentence: str) -> None:
+        """Say why the dialog stays open, where it is seen."""
+        self.trouble.setText(sentence)
+        self.trouble.show()
+        self._area.verticalScrollBar().setValue(0)
+        announce(self, sentence)
+
     def _save(self) -> None:
         try:
             provider = self._read()
         except BadSetting as error:
-            self.trouble.setText(str(error))
-            self.trouble.show()
+            self._refuse(str(error))
             return
         typed = self.key.text().strip()
         forgets = self.forget_key.isChecked()
         moves = bool(self._key_place) and self.in_keyring.isChecked() != (self._key_place == "keyring")
         if moves and not typed and not forgets:
-            self.trouble.setText(_("Enter the key again to store it in another place."))
-            self.trouble.show()
+            self._refuse(_("Enter the key again to store it in another place."))
             return
         key = typed if typed else "" if forgets else None
         self.saved.emit(provider, key, self.in_keyring.isChecked())

@@ -70,7 +70,7 @@ class ServersPage(QWidget):
         EmptyState(self.servers, translate(_NONE))
         self._no_models = EmptyState(self.models, "")
         self.add, self.change, self.remove = (
-            QPushButton(_("Add…")), QPushButton(_("Change…")), QPushButton(_("Remove")),
+            QPushButton(_("Add…")), QPushButton(_("Edit…")), QPushButton(_("Remove")),
         )  # fmt: skip
         for button, name in ((self.add, _("Add a server")), (self.change, _("Edit server")),
                              (self.remove, _("Remove server"))):  # fmt: skip
@@ -323,7 +323,7 @@ def _table() -> QTreeWidget:
     table = QTreeWidget()
     table.setObjectName("serverFindings")
     table.setAccessibleName(_("What the model supports on this server"))
-    table.setHeaderLabels([_("What"), _("Found")])
+    table.setHeaderLabels([_("Feature"), _("Result")])
     table.setRootIsDecorated(False)
     table.setIndentation(0)
     table.setUniformRowHeights(True)

@@ -32,7 +32,7 @@ _WORDS = {
     "conversation": (N_("this chat"), N_("Set in this chat")),
     "folder": (N_("this folder"), N_("Set in this folder")),
     "model": (N_("this model"), N_("Saved for this model")),
-    "makers": (N_("makers"), N_("Recommended by the model author")),
+    "makers": (N_("model author"), N_("Recommended by the model author")),
     "saved default": (N_("saved"), N_("Your saved default")),
     "default": ("", N_("The program's default")),
 }

@@ -24,7 +24,7 @@ ALL_ACTIONS = frozenset(
     ("copy", "edit", "regenerate", "several", "compare", "versions", "continue", "fork", "origin", "delete",
      "previous", "next")
 )  # fmt: skip
-"""What a transcript can offer for a message."""
+"""What every transcript can offer for a message; where the system has a voice, "speak" too."""
 
 
 def copy_text(text: str) -> None:
@@ -88,6 +88,7 @@ def add_message_actions(
         menu.addAction(text, partial(act or parts.view.act, name, item.id)).setEnabled(enabled)
 
     add(_("Copy message"), "copy", True)
+    add(_("Read aloud"), "speak")
     add(_("Edit message"), "edit")
     if item.role == "assistant":
         add(_("Regenerate the reply"), "regenerate")

@@ -69,7 +69,7 @@ class TranscriptView(QAbstractScrollArea):
 
     Signals:
         action(str name, int message): "edit", "regenerate", "continue", "fork", "origin", "delete",
-        "previous" or "next", "several", "compare" or "versions" was asked for (copying is done here).
+        "previous" or "next", "several", "compare", "versions" or "speak" was chosen (copying is done here).
         edited(int message, str text, bool answer): an inline edit that `begin_edit` began was saved; a user's
         message asks for an answer, or for none.
     """

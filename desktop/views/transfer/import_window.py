@@ -153,7 +153,10 @@ class ImportWindow(QDialog):
             _("{broken_count:,} unreadable", broken_count=report.broken_count) if report.broken_count else ""
         )
         self.so_far.setText(
-            ", ".join(part for part in parts if part) + (_(". You can continue chatting in the meantime."))
+            _(
+                "{counts}. You can continue chatting in the meantime.",
+                counts=", ".join(part for part in parts if part),
+            )
         )
         fit_dialog(self, self.width())
 

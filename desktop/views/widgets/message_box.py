@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QDialogButtonBox, QLabel, QMessageBox, QSizePolicy
+from PySide6.QtWidgets import QApplication, QDialogButtonBox, QLabel, QMessageBox, QSizePolicy, QWidget
 
-__all__ = ["MessageBox"]
+__all__ = ["MessageBox", "warn", "warn_and_wait"]
 
 _LABELS = ("qt_msgbox_label", "qt_msgbox_informativelabel")
 
@@ -56,3 +56,20 @@ class MessageBox(QMessageBox):
         self.setFixedSize(width, high)
         # as Qt does: these changes would ask for the size again, without end
         QCoreApplication.removePostedEvents(self, QEvent.Type.LayoutRequest.value)
+
+
+def warn(words: str, parent: QWidget | None) -> MessageBox:
+    """Say in a box above `parent` that something failed, without waiting for the user."""
+    box = MessageBox(QMessageBox.Icon.Warning, "Inglenook", words, QMessageBox.StandardButton.Ok, parent)
+    box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    box.open()
+    return box
+
+
+def warn_and_wait(app: QApplication, words: str) -> None:
+    """Say it while there is no window, and wait until it is read."""
+    box = warn(words, None)
+    read: list[int] = []
+    box.finished.connect(read.append)
+    while not read:
+        app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)

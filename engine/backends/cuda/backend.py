@@ -60,8 +60,8 @@ class CudaBackend:
         `why` is a clause for the user, `report` the details.
         """
         self.notice = _(
-            "On {where}, {why}. PyTorch's own operations take their place: the answers are "
-            "right, but slow. {advice}",
+            "On {where}, {why}. PyTorch's own operations are used instead: replies are correct, but "
+            "slow. {advice}",
             where=self.where,
             why=why,
             advice=translate(_ADVICE),

@@ -160,7 +160,7 @@ class _Written:
         except NoTexts:
             raise BadSetting(
                 _(
-                    "No arguments satisfy the schema of the tool {tool!r}; check what it demands.",
+                    "No arguments satisfy the schema of the tool {tool!r}; check what it requires.",
                     tool=tool.name,
                 )
             ) from None

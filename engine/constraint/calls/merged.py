@@ -59,8 +59,8 @@ def _joint(key: str, one: Any, other: Any) -> Any:
     if join is None:
         raise BadSetting(
             _(
-                "A schema of the tools demands two things of {key!r} at once, by allOf or anyOf; "
-                "that cannot be enforced, so write one of them.",
+                "A schema of the tools requires two things of {key!r} at once, by allOf or anyOf; "
+                "that cannot be enforced, so write only one of them.",
                 key=key,
             )
         )
@@ -77,8 +77,8 @@ def _branches(one: Any, other: Any) -> list[Any]:
     if len(one) * len(other) > _MOST_BRANCHES:
         raise BadSetting(
             _(
-                "Schemas of the tools that hold together have more than {most_branches} ways to do "
-                "so; write fewer branches of anyOf.",
+                "The schemas of the tools combine to more than {most_branches} variants; write fewer "
+                "branches of anyOf.",
                 most_branches=_MOST_BRANCHES,
             )
         )

@@ -76,10 +76,7 @@ def expected_form() -> Iterator[None]:
     except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
         kind = type(error).__name__
         raise BadCheckpoint(
-            _(
-                "The tokenizer's files have a form that is not known ({kind}); download the model again.",
-                kind=kind,
-            )
+            _("The tokenizer's files have an unknown format ({kind}); download the model again.", kind=kind)
         ) from error
 
 
@@ -223,7 +220,7 @@ def _check_step(step: Mapping[str, Any]) -> None:
         elif value is not None and not isinstance(value, (bool, int)):
             raise BadCheckpoint(
                 _(
-                    "The tokenizer's step {step} has a {name!r} of an unknown form; download the "
+                    "The tokenizer's step {step} has a {name!r} in an unknown format; download the "
                     "model again.",
                     step=step["type"],
                     name=name[:40],

@@ -127,7 +127,10 @@ def _checked(definition: dict[str, Any]) -> dict[str, Any]:
     added = definition.get("added_tokens") or []
     if not isinstance(model["vocab"], expected) or not all(_is_entry(entry) for entry in added):
         raise BadCheckpoint(
-            _("tokenizer.json has a vocabulary or added tokens of an unknown form; download the file again.")
+            _(
+                "tokenizer.json has a vocabulary or added tokens in an unknown format; download the "
+                "file again."
+            )
         )
     definition["model"] = {**model, "type": kind}
     definition["added_tokens"] = added

@@ -99,8 +99,8 @@ def tekken_json(path: Path) -> dict[str, Any]:
     if not 0 <= count < 1 << 16 or not 0 < size < MOST_IDS:
         raise BadCheckpoint(
             _(
-                "tekken.json claims {size} tokens, {count} of them control tokens, which cannot "
-                "be; download the file again.",
+                "tekken.json claims {size} tokens, {count} of them control tokens, which is "
+                "impossible; download the file again.",
                 size=size,
                 count=count,
             )
@@ -128,7 +128,7 @@ def tiktoken_json(path: Path, folder: Path) -> dict[str, Any]:
             ) from error
     if not ranks or not 0 <= min(ranks) <= max(ranks) < MOST_IDS:
         raise BadCheckpoint(
-            _("{path} holds no tokens, or ranks that cannot be; download the file again.", path=path.name)
+            _("{path} holds no tokens, or impossible ranks; download the file again.", path=path.name)
         )
     named = {"qwen": _QWEN, "llama": _LLAMA3}.get(
         str(read_json(folder / "config.json").get("model_type")), ()

@@ -71,7 +71,7 @@ def _add(table: dict[str, RawTensor], tensors: list[FileTensor], part: Path) -> 
         if tensor.name in table:
             raise BadCheckpoint(
                 _(
-                    "{part}: tensor {tensor} is there twice; the file is damaged. Download it again.",
+                    "{part}: tensor {tensor} occurs twice; the file is damaged. Download it again.",
                     part=part.name,
                     tensor=tensor.name,
                 )
@@ -177,7 +177,7 @@ def _read_entry(cursor: Cursor, index: int) -> _Entry:
     type_name = GGUF_TYPE_NAMES.get(number)
     if type_name is None and number > 255:
         raise cursor.fail(
-            _("tensor {name} has the type number {number}, which is none", name=name, number=number)
+            _("tensor {name} has the type number {number}, which does not exist", name=name, number=number)
         )
     format = find_format(type_name or "")
     if format is None:

@@ -153,7 +153,7 @@ class GgufMetadata(Mapping[str, Any]):
         for index in range(count):
             key = cursor.text(_("the name of metadata entry {index}", index=index), _MAX_KEY_BYTES)
             if key in self._values:
-                raise cursor.fail(_("the metadata key {key!r} is there twice", key=key))
+                raise cursor.fail(_("the metadata key {key!r} occurs twice", key=key))
             self._values[key] = _read_value(cursor, key)
 
     def __getitem__(self, key: str) -> Any:

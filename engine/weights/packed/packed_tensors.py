@@ -53,9 +53,9 @@ class Matrix:
         tensor = self._tensors[f"{self.stem}.{part}"]
         return BadCheckpoint(
             _(
-                "The tensor {tensor} is {type} of shape {shape}, but {expected} were expected "
-                "beside the other tensors of {stem}; the folder is damaged or its settings are "
-                "another's. Download it again.",
+                "The tensor {tensor} is {type} of shape {shape}, but {expected} were expected beside "
+                "the other tensors of {stem}; the folder is damaged or its settings belong to "
+                "another model. Download it again.",
                 tensor=tensor.name,
                 type=tensor.type,
                 shape=tensor.shape,

@@ -65,7 +65,7 @@ def _parsed(raw: bytes, what: str) -> Any:
     if raw.count(b"[") + raw.count(b"{") > _MAX_NESTED or raw.count(b",") > _MAX_ITEMS:
         raise BadCheckpoint(
             _(
-                "{what} holds more lists or more things than any model's; it is damaged. Download it again.",
+                "{what} holds more lists or values than that of any model; it is damaged. Download it again.",
                 what=what,
             )
         )
@@ -80,5 +80,5 @@ def _parsed(raw: bytes, what: str) -> Any:
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return value

@@ -72,8 +72,8 @@ class Transposed:
         if source.type not in _TYPES:
             raise UnsupportedModel(
                 _(
-                    "The tensor {source} of type {type} lies transposed in the file, which can be "
-                    "read for {types} only; choose an unquantised variant or a GGUF file.",
+                    "The tensor {source} of type {type} is stored transposed, which is supported "
+                    "only for {types}; choose an unquantised variant or a GGUF file.",
                     source=source.name,
                     type=source.type,
                     types=", ".join(_TYPES),

@@ -73,7 +73,7 @@ def test_a_wrong_kernel_is_reported_and_replaced(hand: Hand, machine: FakeMachin
     hand.wait_for("idle", timeout=MS)
     said = banner_text(hand)
     assert said.startswith("On fake 0, ")
-    assert "PyTorch's own operations take their place: the answers are right, but slow." in said
+    assert "PyTorch's own operations are used instead: replies are correct, but slow." in said
     text = copied(hand)
     assert said in text
     assert REPORT in text
@@ -110,7 +110,7 @@ def test_scores_that_are_no_numbers_end_the_reply_with_a_sentence(
     assert hand.session.stores.kept.message(item.id).state == "failed"
     if not now_wrong:
         assert (
-            "The GPU's kernels were checked again and are right, so the model's file is likely damaged"
+            "The GPU's kernels were checked again and are correct, so the model's file is probably damaged"
             in item.notice
         )
         assert hand.session.model is not None
@@ -125,6 +125,6 @@ def test_scores_that_are_no_numbers_end_the_reply_with_a_sentence(
     assert offered(hand)
     hand.click(RELOAD)
     hand.wait_for("idle", timeout=MS)
-    assert "PyTorch's own operations take their place" in banner_text(hand)
+    assert "PyTorch's own operations are used instead" in banner_text(hand)
     say(hand)
     assert hand.session.stores.kept.message(hand.items()[-1].id).state == "complete"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QMessageBox, QProgressDialog
 
 from desktop.services.system.single_instance import take_lock
@@ -16,6 +17,7 @@ from desktop.store.database.database import FILE_NAME, data_folder
 from desktop.views.application import move_progress
 from desktop.views.application.move_dialog import MoveDialog
 from desktop.views.application.move_progress import move_and_restart, move_with_progress
+from desktop.views.widgets.message_box import MessageBox
 from engine.platform import folders
 from tests.desktop.hand import Hand
 
@@ -102,13 +104,25 @@ def test_a_chosen_folder_is_not_moved_from_here(hand, monkeypatch, usual) -> Non
 
 def test_what_fails_is_said_and_the_program_starts_again_where_it_was(qapp, usual, monkeypatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(QMessageBox, "warning", lambda _parent, _title, text: said.append(text))
+
+    def read() -> None:
+        """As the user does, in a while: reads the box and closes it."""
+        box = qapp.activeModalWidget()
+        if isinstance(box, MessageBox):
+            said.append(box.text())
+            box.button(MessageBox.StandardButton.Ok).click()
+
+    reader = QTimer(interval=20)
+    reader.timeout.connect(read)
+    reader.start()
     monkeypatch.setattr(move_progress, "relaunch", lambda: False)
     (usual.with_name("full")).mkdir()
     (usual.with_name("full") / "x").touch()
     assert move_and_restart(qapp, usual, usual.with_name("full")) == 1
     assert "is not empty" in said[0]
     assert "start it yourself" in said[1]
+    assert len(said) == 2
+    reader.stop()
     assert data_folder() == usual
 
 

@@ -76,7 +76,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     assert session.cast == Cast(
         (Participant("Ada", "Loves numbers."), Participant("Bea", "", bea.id)), ("Cy", "Di"), "turn", 1
     )
-    assert window.personas.picker.accessibleName() == "2 roles in this chat"
+    assert window.personas.picker.accessibleName() == "2 participants in this chat"
     assert bar.buttons[0].accessibleName() == "Let Ada reply, next to reply"
 
     hand.say("Hello")

@@ -189,8 +189,8 @@ def test_a_model_of_this_computer_takes_none_and_says_so(hand) -> None:
 def test_a_server_without_pictures_gives_the_reason(hand) -> None:
     blind(hand)
     hand.use()
-    assert hand.window.chat.composer.picture.toolTip() == "echo on Lab takes no pictures."
-    refused(hand, "boat.png", saved(drawn()), "takes no pictures")
+    assert hand.window.chat.composer.picture.toolTip() == "echo on Lab does not accept pictures."
+    refused(hand, "boat.png", saved(drawn()), "does not accept pictures")
 
 
 def test_before_pictures_are_left_out_it_is_said_once(hand) -> None:

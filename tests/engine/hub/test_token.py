@@ -121,11 +121,14 @@ def test_a_locked_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Locked())
     assert hub_token() == ""
     assert set_hub_token("hf_abc") == (
-        "The system's keyring did not take the token (Failed to unlock the collection!), so it is kept "
+        "The system's keyring did not accept the token (Failed to unlock the collection!), so it is kept "
         "only until the program ends."
     )
     assert hub_token() == "hf_abc"
-    assert "did not give the token up (Failed to unlock the collection!)" in set_hub_token("")
+    assert (
+        "The token could not be deleted from the system's keyring (Failed to unlock the collection!)"
+        in set_hub_token("")
+    )
     assert hub_token() == ""
 
 

@@ -89,9 +89,9 @@ def test_the_reason_against_pictures_has_the_servers_words() -> None:
     assert remote_info(provider, "m", CAN).why_no_pictures == ""
     no = replace(CAN, pictures="no", pictures_why="m is not a multimodal model.")
     assert remote_info(provider, "m", no).why_no_pictures == (
-        "m on Lab takes no pictures: m is not a multimodal model."
+        "m on Lab does not accept pictures: m is not a multimodal model."
     )
-    assert "test it" in remote_info(provider, "m", Capabilities(chat=True)).why_no_pictures
+    assert "Test it" in remote_info(provider, "m", Capabilities(chat=True)).why_no_pictures
     assert dict(no.rows())["Pictures"] == "no: m is not a multimodal model."
     assert Capabilities.from_json(no.to_json()) == no
 
@@ -190,7 +190,7 @@ def test_what_a_server_says_is_believed_and_nothing_is_tried(
     ("looks", "found"),
     [
         ("reads", PicturesFound("yes")),
-        ("ignores", PicturesFound("no", "it takes requests with pictures, but does not read them")),
+        ("ignores", PicturesFound("no", "it accepts requests with pictures, but does not read them")),
         ("never", PicturesFound("no", "m is not a multimodal model")),
         ("busy", PicturesFound("", "too many requests")),
     ],

@@ -151,7 +151,7 @@ def test_a_server_with_everything(server: FakeServer) -> None:
         schema="response_format",
         regex="structured_outputs.regex", grammar="structured_outputs.grammar", tools=True, stops=True,
         stop_reason=True, taken=("temperature", "seed", "top_k", "min_p"), pictures="no",
-        pictures_why="it takes requests with pictures, but does not read them",
+        pictures_why="it accepts requests with pictures, but does not read them",
     )  # fmt: skip
     assert len(said) >= 5
     assert len(server.asked) < 36
@@ -160,7 +160,7 @@ def test_a_server_with_everything(server: FakeServer) -> None:
 def test_a_server_that_accepts_everything_and_does_nothing(server: FakeServer) -> None:
     Model(server)
     result = found(server)
-    assert result.pictures_why == "it takes requests with pictures, but does not read them"
+    assert result.pictures_why == "it accepts requests with pictures, but does not read them"
     assert replace(result, pictures_why="") == Capabilities(
         server="fake", context_length=2048, chat=True, finishes=True, pictures="no"
     )

@@ -170,7 +170,7 @@ def test_a_kernel_that_is_wrong_or_does_not_run(
         "torch",
     )
     assert chat.info.notice.startswith("On fake 0, ")
-    assert "PyTorch's own operations take their place: the answers are right, but slow." in chat.info.notice
+    assert "PyTorch's own operations are used instead: replies are correct, but slow." in chat.info.notice
     assert "FAILED" in chat.info.report
     assert any(kernel.name in chat.info.report for kernel in device.prepared if kernel.name.startswith(name))
     launches = device.graph_launches
@@ -384,7 +384,7 @@ def test_logits_that_are_no_numbers(machine: FakeMachine, path: Path, broken: bo
     assert checks([event for event in events if isinstance(event, Loading)]) > 1
     assert isinstance(found.value, DeviceLost if broken else NotFinite)
     assert (
-        "kernels now give wrong results. Reload the model" if broken else "checked again and are right"
+        "kernels now give wrong results. Reload the model" if broken else "checked again and are correct"
     ) in str(found.value)
     chat.close()
     assert machine.taken == [0]

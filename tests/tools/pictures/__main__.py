@@ -52,7 +52,7 @@ def take(variant: str, out: Path, only: list[str]) -> list[str]:
     from PySide6.QtWidgets import QDialog
 
     from desktop.app import make_application
-    from tests.tools.pictures import chat_pages, window_pages, writing_pages  # noqa: F401 - they fill PAGES
+    from tests.tools.pictures import chat_pages, dialog_pages, window_pages, writing_pages  # noqa: F401 - they fill PAGES
     from tests.tools.pictures.page_list import PAGES
     from tests.tools.pictures.stage import Stage
 

@@ -47,7 +47,7 @@ def write_pdf(
     # laying out a long document starts timers, which need an event dispatcher in this thread
     _dispatcher = QEventLoop()
     total = 2 + 2 * len(shown_path(conversation))
-    title = first_words(conversation.title, 300) or _("Conversation")
+    title = first_words(conversation.title, 300) or _("Chat")
     made = when(conversation.created_at)
     about = {"/Title": title, "/Creator": "Inglenook"} | (
         {"/Subject": _("Chat from {made}", made=made)} if made else {}

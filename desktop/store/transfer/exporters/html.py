@@ -90,11 +90,11 @@ def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> I
     pages = itertools.count(1)
     for conversation in conversations:
         if is_first:
-            yield _head(title or conversation.title or _("Conversation"))
+            yield _head(title or conversation.title or _("Chat"))
         yield ("" if is_first else "<hr>\n") + "".join(_article(conversation, pages))
         is_first = False
     if is_first:
-        yield _head(title or _("Conversations"))
+        yield _head(title or _("Chats"))
     yield "</body>\n</html>\n"
 
 
@@ -109,7 +109,7 @@ def _head(title: str) -> str:
 
 
 def _article(conversation: ConversationRecord, pages: Iterator[int]) -> Iterator[str]:
-    title = " ".join(conversation.title.split()) or _("Conversation")
+    title = " ".join(conversation.title.split()) or _("Chat")
     yield f'<article>\n<h1 dir="auto">{escape(title)}</h1>\n'
     if made := when(conversation.created_at):
         yield f'<p class="date">{made}</p>\n'

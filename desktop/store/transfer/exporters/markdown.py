@@ -22,7 +22,7 @@ def markdown(conversations: Iterable[ConversationRecord]) -> Iterator[str]:
 
 
 def _parts(conversation: ConversationRecord) -> Iterator[str]:
-    yield f"# {_escaped(conversation.title) or _('Conversation')}"
+    yield f"# {_escaped(conversation.title) or _('Chat')}"
     if made := when(conversation.created_at):
         yield f"*{made}*"
     if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:

@@ -104,7 +104,7 @@ def print_pieces(conversation: ConversationRecord) -> Iterator[Piece]:
     """The pieces in order: the head, then every message of the shown path."""
     made = when(conversation.created_at)
     yield Piece(
-        f'<p class="title">{escape(" ".join(conversation.title.split()) or _("Conversation"))}</p>', 0.0, True
+        f'<p class="title">{escape(" ".join(conversation.title.split()) or _("Chat"))}</p>', 0.0, True
     )
     if made:
         yield Piece(f'<p class="date">{made}</p>', 3.0, True)

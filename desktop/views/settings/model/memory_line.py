@@ -112,7 +112,8 @@ class MemoryLine(QWidget):
             where=target.where,
         )
         if found.total_bytes > found.context_bytes:
-            text += _(". With the caches of other chats, up to {size}.", size=size_text(found.total_bytes))
+            total = size_text(found.total_bytes)
+            text = _("{text}. With the caches of other chats, up to {size}.", text=text, size=total)
         if not found.fits:
             text = _(
                 "{text}. This does not fit in memory. Choose a shorter context or a smaller cache type.",

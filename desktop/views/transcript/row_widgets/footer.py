@@ -22,6 +22,7 @@ _ACTIONS = (
     ("previous", "chevron-left", N_("Previous version")),
     ("next", "chevron-right", N_("Next version")),
     ("copy", "copy", N_("Copy message")),
+    ("speak", "speak", N_("Read aloud")),
     ("edit", "edit", N_("Edit message")),
     ("regenerate", "regenerate", N_("Regenerate the reply. Hold Shift to generate several.")),
     ("continue", "continue", N_("Continue the reply")),
@@ -59,6 +60,7 @@ class FooterRow(RowWidget):
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
         self._shown = False
+        self._top = self._end = self._used = 0  # of the last line of buttons
         self.buttons = {name: _Action(name, icon, translate(label), self) for name, icon, label in _ACTIONS}
         for button in self.buttons.values():
             button.clicked.connect(self._clicked)
@@ -120,20 +122,32 @@ class FooterRow(RowWidget):
         )
 
     def fit(self, width: int) -> int:
+        """All buttons in a line, or those of the versions above the others where it is too narrow."""
         if self.row_style is None or self.row is None:
             return 0
-        side = self.row_style.px(1.6)
+        side, number = self.row_style.px(1.6), self._number_width()
         shown = [button for button in self.buttons.values() if not button.isHidden()]
-        number = self._number_width()
-        total = side * len(shown) + number
-        x = width - total if self._at_right() else -round(side * 0.14)
-        for button in shown:
-            if button.name == "next":
-                x += number
-            button.setGeometry(x, self.gap, side, side)
-            x += side
-        self._end = x
-        return self.gap + side
+        variants = [button for button in shown if button.name in _VARIANTS]
+        lines = [shown]
+        if variants and side * len(shown) + number > width:
+            lines = [variants, shown[len(variants) :]]
+        self._top = self.gap
+        for line in lines:
+            self._used = side * len(line) + (number if line[0] in variants else 0)
+            x = self._start(width, self._used, side)
+            for button in line:
+                if button.name == "next":
+                    x += number
+                button.setGeometry(x, self._top, side, side)
+                x += side
+            self._end = x
+            self._top += side
+        self._top -= side
+        return self._top + side
+
+    def _start(self, width: int, taken: int, side: int) -> int:
+        """Where a line of buttons begins; the pictures of those at the left are below the text."""
+        return width - taken if self._at_right() else -round(side * 0.14)
 
     def _at_right(self) -> bool:
         """Whether the row is at the right: below the user's messages, or below the others in right-to-left
@@ -156,29 +170,23 @@ class FooterRow(RowWidget):
         painter.setPen(self.row_style.colours.muted)
         # the coordinates below are for both directions
         painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
-        high = self.height() - self.gap
+        high = self.height() - self._top
         if self._variant():
-            left = self.buttons["previous"].geometry().right() + 1
+            before = self.buttons["previous"].geometry()
             painter.drawText(
-                QRect(left, self.gap, self._number_width(), high),
+                QRect(before.right() + 1, before.top(), self._number_width(), before.height()),
                 int(Qt.AlignmentFlag.AlignCenter),
                 self._variant(),
             )
         words = self.row.item.footer
         if words and (self._shown or self.row.item.running):
             if self._at_right():
-                room = QRect(0, self.gap, self.width() - self._used() - 6, high)
+                room = QRect(0, self._top, self.width() - self._used - 6, high)
                 side = Qt.AlignmentFlag.AlignRight
             else:
-                room = QRect(self._end + 8, self.gap, self.width() - self._end - 8, high)
+                room = QRect(self._end + 8, self._top, self.width() - self._end - 8, high)
                 side = Qt.AlignmentFlag.AlignLeft
             metrics = QFontMetrics(self.row_style.small_font)
             shown = metrics.elidedText(words, Qt.TextElideMode.ElideRight, room.width())
             painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | side), shown)
         painter.end()
-
-    def _used(self) -> int:
-        return (
-            sum(button.width() for button in self.buttons.values() if not button.isHidden())
-            + self._number_width()
-        )

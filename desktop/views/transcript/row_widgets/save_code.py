@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
+from PySide6.QtWidgets import QFileDialog, QWidget
 
 from desktop.views.widgets.file_dialogs import ask_save
-from desktop.views.widgets.message_box import MessageBox
+from desktop.views.widgets.message_box import warn
 from engine.platform.whole_file import write_whole
 from engine.words import _
 
@@ -64,9 +64,4 @@ def ask_and_save(parent: QWidget, code: str, language: str) -> QFileDialog:
 def _save(parent: QWidget, path: Path, code: str) -> None:
     problem = write_code(path, code)
     if problem:
-        box = MessageBox(
-            QMessageBox.Icon.Warning, "Inglenook", problem, QMessageBox.StandardButton.Ok, parent
-        )
-        box.setObjectName("saveFailed")
-        box.finished.connect(box.deleteLater)
-        box.open()
+        warn(problem, parent).setObjectName("saveFailed")

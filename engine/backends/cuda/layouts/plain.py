@@ -76,9 +76,9 @@ class Fp8:
         if largest > _LARGEST:
             raise BadCheckpoint(
                 _(
-                    "An 8-bit matrix has a scale for numbers up to {largest:g}; on a GPU weights "
-                    "may be up to {largest_2:g}. Download the model again, or take it in another "
-                    "type.",
+                    "An 8-bit matrix has a scale for numbers up to {largest:g}; on a GPU weights may "
+                    "be up to {largest_2:g}. Download the model again, or choose a file with another "
+                    "type of weights.",
                     largest=largest,
                     largest_2=_LARGEST,
                 )

@@ -324,8 +324,8 @@ def _program_trouble() -> str:
     built_for = torch_build()
     if built_for is None:
         return _(
-            "A GPU was found, but PyTorch, which using it needs, is not part of this installation; install "
-            'the program with pip: pip install "inglenook[gpu]".'
+            "A GPU was found, but using it requires PyTorch, which is not part of this installation; "
+            'install the program with pip: pip install "inglenook[gpu]".'
         )
     if not built_for:
         return _(

@@ -154,7 +154,7 @@ HOSTILE: dict[str, tuple[bytes, type[EngineError], str]] = {
     "alignment text": (build([key("general.alignment", 8, text("32"))], []), BadCheckpoint,
     "alignment is '32'"),
     "tensor twice": (build([], [entry("t", (4,)), entry("t", (4,), offset=32)], bytes(64)), BadCheckpoint,
-    "tensor t is there twice"),
+    "tensor t occurs twice"),
     "overlap": (build([], [entry("a", (16,)), entry("b", (4,), offset=32)], bytes(64)), BadCheckpoint,
     "tensor b begins at byte 32"),
     "odd offset": (build([], [entry("t", (4,), offset=16)], bytes(64)), BadCheckpoint,
@@ -312,7 +312,7 @@ def test_split_files_that_are_not_whole(tmp_path: Path) -> None:
 def test_a_tensor_in_two_parts(tmp_path: Path) -> None:
     paths = _split(tmp_path)
     paths[1].write_bytes(paths[0].read_bytes())
-    with pytest.raises(BadCheckpoint, match="is there twice"):
+    with pytest.raises(BadCheckpoint, match="occurs twice"):
         open_checkpoint(paths[0])
 
 

@@ -1,0 +1,194 @@
+"""The pages of servers, comparisons, pictures, emoji and keys, for `tests.tools.pictures`."""
+
+from __future__ import annotations
+
+from PySide6.QtGui import QKeySequence
+from PySide6.QtWidgets import QWidget
+
+from desktop.settings import LocalServerSettings
+from desktop.store.attachments.picture_marks import mark_of
+from desktop.store.attachments.pictures import PictureStore, StoredPicture
+from desktop.views.commands.shortcuts_dialog import ShortcutsDialog
+from desktop.views.comparison.page import ComparisonPage
+from desktop.views.composer.emoji_picker import EmojiPicker
+from desktop.views.composer.picture_viewer import PictureViewer
+from desktop.views.local_server.server_window import LocalServerWindow
+from desktop.views.providers.servers_page import ServersPage
+from engine.remote import Provider
+from engine.server.service import Visit
+from tests.desktop.picture_files import drawn, saved
+from tests.desktop.views.local_server.test_server_window import Server
+from tests.tools.pictures.page_list import act, page, top
+from tests.tools.pictures.stage import Stage
+
+_LAB = Provider("lab", "The computer in the laboratory", "http://gpu.example.org:8000/v1", unencrypted=True)
+
+# -- servers
+
+
+def _servers(stage: Stage) -> ServersPage:
+    stage.shut()
+    stage.window.model_controller.open_servers()
+    shown = stage.window.model_controller.library
+    assert shown is not None
+    stage.until(shown.isVisible)
+    return shown.servers
+
+
+@page
+def servers_empty(stage: Stage) -> QWidget:
+    _servers(stage)
+    return top(stage)
+
+
+@page
+def provider_new(stage: Stage) -> QWidget:
+    _servers(stage).add.click()
+    return top(stage)
+
+
+@page
+def provider_refused(stage: Stage) -> QWidget:
+    """The address needs consent, and the dialog says what is wrong."""
+    library = stage.window.model_controller.library
+    shown = library.servers.dialog if library is not None else None
+    assert shown is not None
+    shown.name.setText(_LAB.name)
+    shown.address.setText(_LAB.base_url)
+    shown.key.setText("sk-1")
+    shown.buttons.button(shown.buttons.StandardButton.Save).click()
+    assert shown.trouble.isVisible()
+    return stage.fit(shown)
+
+
+@page
+def servers(stage: Stage) -> QWidget:
+    shown = _servers(stage)
+    stage.window.services.providers.save(_LAB)
+    shown.servers.setCurrentRow(0)
+    return top(stage)
+
+
+@page
+def provider_change(stage: Stage) -> QWidget:
+    _servers(stage).change.click()
+    return top(stage)
+
+
+@page
+def local_server_off(stage: Stage) -> QWidget:
+    stage.shut()
+    stage.window.services.providers.remove(_LAB.id)
+    act(stage, "local_server")
+    return top(stage)
+
+
+@page
+def local_server(stage: Stage) -> QWidget:
+    """Of a server that listens nowhere."""
+    stage.shut()
+    fake = Server()
+    fake.who = (
+        Visit(1, "127.0.0.1", "/v1/chat/completions", 12.4, 180, 31.5),
+        Visit(2, "192.168.178.24", "/v1/messages", 0.8, 0, 0.0),
+    )
+    fake.change(LocalServerSettings(on=True, network=True, token="ink-" + "7" * 32))
+    shown = LocalServerWindow(fake, stage.window)  # type: ignore[arg-type]
+    fake.setParent(shown)
+    shown.show()
+    shown.visits.selectRow(0)
+    return stage.fit(shown)
+
+
+# -- replies side by side
+
+
+def _comparison(stage: Stage) -> ComparisonPage:
+    shown = stage.window.comparisons.page
+    assert shown is not None
+    return shown
+
+
+@page
+def comparison_dialog(stage: Stage) -> QWidget:
+    stage.shut()
+    stage.open_talk()
+    act(stage, "compare")
+    return top(stage)
+
+
+@page
+def comparison_running(stage: Stage) -> QWidget:
+    stage.shut()
+    stage.echo.chat.reply, stage.echo.chat.delay_s = "Sow the peas first, then the beans. " * 20, 0.02
+    act(stage, "several")
+    stage.until(lambda: len(_comparison(stage).columns) > 1)
+    stage.spin(0.8)
+    return stage.window
+
+
+@page
+def comparison(stage: Stage) -> QWidget:
+    stage.echo.chat.delay_s = 0.0
+    stage.until(lambda: not stage.session.busy)
+    stage.spin(0.4)
+    return stage.window
+
+
+# -- pictures, emoji and keys
+
+
+@page
+def picture_viewer(stage: Stage) -> QWidget:
+    stage.shut()
+    _comparison(stage).leave()
+    data = saved(drawn(1200, 800))
+    picture = StoredPicture("image/png", 1200, 800, data)
+    key = PictureStore(stage.session.stores.database).put(picture)
+    transcript = stage.window.chat.transcript
+    mark = mark_of("the bed behind the house in May.png", key, 1200, 800)
+    shown = PictureViewer(mark, picture, transcript.pictures, stage.window)
+    shown.open()
+    stage.until(lambda: not shown.label.pixmap().isNull())
+    return stage.fit(shown)
+
+
+def _emoji(stage: Stage) -> EmojiPicker:
+    shown = stage.window.composer_controller.emoji
+    assert shown is not None
+    return shown
+
+
+@page
+def emoji(stage: Stage) -> QWidget:
+    stage.shut()
+    act(stage, "emoji")
+    return stage.fit(_emoji(stage))
+
+
+@page
+def emoji_none(stage: Stage) -> QWidget:
+    _emoji(stage).query.setText("zeppelinn")
+    return stage.fit(_emoji(stage))
+
+
+def _edited(stage: Stage, key: str) -> QWidget:
+    stage.shut()
+    act(stage, "shortcuts")
+    shown = top(stage)
+    assert isinstance(shown, ShortcutsDialog)
+    shown.rows["several"].add.click()
+    shown.editor.keys.setKeySequence(QKeySequence(key))
+    stage.spin()
+    return shown
+
+
+@page
+def shortcut_editor(stage: Stage) -> QWidget:
+    return _edited(stage, "Ctrl+Alt+Shift+G")
+
+
+@page
+def shortcut_taken(stage: Stage) -> QWidget:
+    """The key belongs to another command, and would type a letter."""
+    return _edited(stage, "Ctrl+K")
