@@ -48,8 +48,8 @@ def architectures() -> str:
             families.setdefault(base if base and version[0].isdigit() else name, []).append(name)
     plain = [", ".join([own[0], *(name.rpartition(" ")[2] for name in own[1:])]) for own in families.values()]
     return _wrapped(
-        f"Architectures, compared with `transformers` (`inglenook-engine info --json` lists their names in "
-        f"files): {'; '.join(plain)}; the mixtures of experts of "
+        f"Architectures, compared with `transformers` (names in files: "
+        f"`inglenook-engine info --json`): {'; '.join(plain)}; the mixtures of experts of "
         f"{', '.join(name.removesuffix(_MIXTURE) for name in mixed)}. "
         "Compared with llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo 3. "

@@ -66,6 +66,10 @@ class ModelConfig:
     """Of the output projection of attention."""
     mlp_bias: bool | None = None
     head_bias: bool | None = False
+    head_activation: str = ""
+    """What follows the matrix before the head, and then comes a norm; "": there is none of these."""
+    head_transform_bias: bool = False
+    """Of that matrix."""
     norm: str = "rms"
     """"rms" or "layer"."""
     norm_bias: bool | None = False

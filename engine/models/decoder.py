@@ -19,6 +19,7 @@ from engine.models.attention import (
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts
 from engine.models.layers.altup import altup_blocks
+from engine.models.layers.before_head import before_head
 from engine.models.layers.distances import by_distance
 from engine.models.layers.latent import LatentSource, latent_mixer
 from engine.models.layers.mixture import beside_experts, mixture
@@ -74,9 +75,7 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
         config.logit_cap,
         embed_norm=builder.norm(names.embed_norm, wide) if config.embed_norm else None,
         project_in=builder.projection(names.project_in, config.width, narrow, config.narrow_positions),
-        project_out=None
-        if config.headless
-        else builder.projection(names.project_out, narrow, config.width),
+        project_out=before_head(source, config, names),
         headless=config.headless, narrow_positions=config.narrow_positions,
     )  # fmt: skip
 

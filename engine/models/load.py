@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from engine.backends.base import Backend, Forward, MemoryEstimator
 from engine.core import PAGE_TOKENS, Loading, assistant_alone
@@ -14,7 +14,7 @@ from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import ARCHITECTURES
 from engine.models.architectures.gemma4_assistant import is_assistant
-from engine.models.architectures.with_pictures import WITH_PICTURES, text_architecture
+from engine.models.architectures.with_pictures import PARTS, WITH_PICTURES, text_architecture
 from engine.models.base import Model, Weights, rope_tables
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
@@ -83,8 +83,25 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         return architecture.from_gguf(Keys(checkpoint.metadata, where, prefix), checkpoint.tensors)
     assert architecture.from_hf is not None
     config = architecture.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
+    config = _tied_as_the_whole(config, architecture, checkpoint)
     name = hf_architecture(checkpoint.metadata["config"])
     return config if _with_head(name) not in architecture.hf else replace(config, headless=True)
+
+
+def _tied_as_the_whole(
+    config: ModelConfig, architecture: Architecture, checkpoint: Checkpoint
+) -> ModelConfig:
+    """The same where a model with pictures and its text model disagree about tied tables: the whole's word
+    counts, unless the folder has no head.
+    """
+    whole: Mapping[str, Any] = checkpoint.metadata["config"]
+    none: Mapping[str, Any] = {}
+    text = next((whole[name] for name in PARTS if isinstance(whole.get(name), Mapping)), none)
+    said = [each.get("tie_word_embeddings") for each in (whole, text)]
+    if not all(isinstance(each, bool) for each in said) or said[0] == said[1]:
+        return config
+    head = architecture.names(checkpoint.format, checkpoint.tensors).head + ".weight"
+    return replace(config, tied=bool(said[0]) or head not in checkpoint.tensors)
 
 
 def _with_head(name: str) -> str:

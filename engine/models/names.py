@@ -91,7 +91,7 @@ class RwkvNames:
 
 _OUTER = (
     "embed", "norm", "head", "layer", "positions", "embed_norm", "token_types", "distances", "project_in",
-    "project_out", "per_layer_table", "per_layer_projection", "per_layer_norm", "altup_spread",
+    "project_out", "head_norm", "per_layer_table", "per_layer_projection", "per_layer_norm", "altup_spread",
     "altup_gather",
 )  # fmt: skip
 """The names that are not those of a layer's tensors."""
@@ -161,6 +161,8 @@ class TensorNames:
     embed_norm: str = ""
     project_in: str = ""
     project_out: str = ""
+    head_norm: str = ""
+    """The norm behind the matrix `project_out` of `ModelConfig.head_activation`."""
     sinks: str = ""
     token_types: str = ""
     distances: str = ""

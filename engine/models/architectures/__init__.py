@@ -34,12 +34,13 @@ from engine.models.architectures.exaone4 import EXAONE_4
 from engine.models.architectures.exaone_moe import EXAONE_MIXTURE
 from engine.models.architectures.falcon import FALCON
 from engine.models.architectures.falcon_h1 import FALCON_H1
+from engine.models.architectures.flint import FLINT
 from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3, GEMMA_EMBEDDING, VAULT_GEMMA
 from engine.models.architectures.gemma3n import GEMMA_3N
 from engine.models.architectures.gemma4 import GEMMA_4
 from engine.models.architectures.glm import GLM
 from engine.models.architectures.glm4_moe import DOTS_1, GLM_4_MIXTURE, SOLAR_OPEN
-from engine.models.architectures.gpt2 import GPT2
+from engine.models.architectures.gpt2 import GPT2, GPT_1
 from engine.models.architectures.gpt_bigcode import GPT_BIGCODE
 from engine.models.architectures.gpt_neo import GPT_NEO
 from engine.models.architectures.gpt_neox import GPT_NEOX, PERSIMMON
@@ -70,7 +71,13 @@ from engine.models.architectures.mistral3 import MISTRAL_3
 from engine.models.architectures.mistral4 import MISTRAL_4
 from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.mllama import LLAMA_3_2_VISION
-from engine.models.architectures.modernbert import EURO_BERT, MODERN_BERT, NOMIC_BERT, NOMIC_MIXTURE
+from engine.models.architectures.modernbert import (
+    EURO_BERT,
+    MODERN_BERT,
+    MODERN_BERT_DECODER,
+    NOMIC_BERT,
+    NOMIC_MIXTURE,
+)
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.nanochat import NANOCHAT
 from engine.models.architectures.nemotron import NEMOTRON
@@ -114,7 +121,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID, NEMOTRON_NAS, RWKV_7, ARWKV_7, SMALL_THINKER,
     GPT_NEO, CODEGEN, BIO_GPT, XGLM, PERSIMMON, NANOCHAT, DEEPSEEK_1, COHERE_2_MIXTURE, DBRX,
     REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL, PANGU, CODE_SHELL, PLAMO_3,
-    JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1,
+    JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE,
 )  # fmt: skip

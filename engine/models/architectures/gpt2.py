@@ -5,6 +5,7 @@ matrices transposed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from engine.errors import UnsupportedModel
@@ -78,4 +79,23 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**shape, **_QUIRKS, activation="gelu_tanh", learned_positions=shape["context_length"])
 
 
+def from_hf_1(keys: Keys) -> ModelConfig:
+    """`OpenAIGPTLMHeadModel`: norms behind the sums, and none before the head."""
+    if "afn" in keys.source:
+        name = keys.text("afn")
+        # Its "gelu" is what others call "gelu_new".
+        keys = keys.replaced("activation_function", "gelu_new" if name == "gelu" else name)
+    config = from_hf(keys.over(_DEFAULTS_1).without("n_inner"))
+    return replace(config, placement="after_sum", final_norm=False)
+
+
+_DEFAULTS_1 = {"vocab_size": 40478, "n_positions": 512, "n_embd": 768, "n_layer": 12, "n_head": 12}
+GPT_1 = Architecture(
+    (), ("OpenAIGPTLMHeadModel",), from_hf_1, None,
+    replace(
+        HF_NAMES, embed="transformer.tokens_embed", norm="", positions="transformer.positions_embed",
+        attention_norm="", mlp_norm="", attention_post="ln_1", mlp_post="ln_2",
+    ),
+    None, prefixes=("", "-"),
+)  # fmt: skip
 GPT2 = Architecture(("gpt2",), ("GPT2LMHeadModel",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-"))

@@ -13,6 +13,7 @@ from engine.models.experts_config import Experts
 from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, gguf_windows, hf_decoder, layer_kinds
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_hf
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 from engine.words import _
@@ -81,7 +82,9 @@ def from_hf_sliding(keys: Keys) -> ModelConfig:
                 "Choose another model."
             )
         )
-    main, local = (replace(shape["rope"], base=each[0]) if each else shape["rope"] for each in own)
+    main, local = (
+        rope_from_hf(_based(keys, each[0]), shape["head_dim"]) if each else shape["rope"] for each in own
+    )
     shared = keys.integer("shared_intermediate_size", 0, 1 << 22, 0)
     keys = keys.over({"num_local_experts": 8})
     return ModelConfig(
@@ -89,6 +92,13 @@ def from_hf_sliding(keys: Keys) -> ModelConfig:
         nope_layers=frozenset(layer for layer, base in enumerate(bases) if not base),
         experts=hf_granite_experts(keys, shape, shared) if sparse else None,
     )  # fmt: skip
+
+
+def _based(keys: Keys, base: float) -> Keys:
+    """The same keys with another base of rope."""
+    table = keys.raw("rope_parameters")
+    keys = keys.replaced("rope_theta", base)
+    return keys.replaced("rope_parameters", {**table, "rope_theta": base}) if table else keys
 
 
 def from_hf_clova(keys: Keys) -> ModelConfig:

@@ -50,7 +50,7 @@ _MOST = 1 << 14
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`KimiLinearForCausalLM`, under the makers' keys or those of transformers 5."""
-    keys = _one_name(keys)
+    keys = _one_name(keys).replaced("tie_word_embeddings", False)  # its makers' class never ties tables
     refuse_other_than_silu(keys)
     shape = hf_latent_decoder(
         keys, (512, 1536), (128, 64, 128), rms_norm_eps=1e-5, max_position_embeddings=1 << 20,

@@ -34,8 +34,8 @@ from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 from engine.words import _
 
-_MODERN: Mapping[str, Any] = {
-    **ENCODER, "norm_bias": None, "embed_norm": True, "unnormed_layers": frozenset({0}),
+_MODERN: dict[str, Any] = {
+    "norm_bias": None, "embed_norm": True, "unnormed_layers": frozenset({0}),
 }  # fmt: skip
 _NOMIC: Mapping[str, Any] = {
     **ENCODER, "placement": "after_sum", "norm_bias": True, "embed_norm": True, "final_norm": False,
@@ -68,6 +68,24 @@ _PLAIN_NOMIC = {
 
 def from_hf_modern(keys: Keys) -> ModelConfig:
     """`ModernBertModel` and `ModernBertForMaskedLM`."""
+    config = _from_hf_modern(keys, ENCODER)
+    return replace(config, windows=to_both_sides(config.windows))
+
+
+def from_hf_decoder(keys: Keys) -> ModelConfig:
+    """`ModernBertDecoderForCausalLM`, whose windows are half as long as `local_attention`."""
+    keys = keys.over({"sliding_window": keys.integer("local_attention", 2, MAX_CONTEXT, 128) // 2})
+    config = _from_hf_modern(keys.renamed(local_attention="sliding_window"), {"norm": "layer"})
+    return replace(
+        config,
+        norm_bias=keys.flag("norm_bias", False), mlp_bias=keys.flag("mlp_bias", False),
+        head_bias=keys.flag("decoder_bias", True),
+        head_activation=hf_activation(keys, "classifier_activation", "gelu"),
+        head_transform_bias=keys.flag("classifier_bias", False),
+    )  # fmt: skip
+
+
+def _from_hf_modern(keys: Keys, more: Mapping[str, Any]) -> ModelConfig:
     keys = keys.over({"norm_eps": 1e-5})
     shape = hf_shape(keys, "norm_eps", max_position_embeddings=8192, tie_word_embeddings=True)
     layers, dim, bias = shape["layers"], shape["head_dim"], keys.flag("attention_bias", False)
@@ -84,9 +102,9 @@ def from_hf_modern(keys: Keys) -> ModelConfig:
         )
     )
     return ModelConfig(
-        **shape, **_MODERN, activation=hf_activation(keys, "hidden_activation", "gelu"), rope=rope,
-        rope_local=local, attention_bias=bias, output_bias=bias,
-        windows=to_both_sides(tuple(window if kind == "sliding_attention" else 0 for kind in kinds)),
+        **shape, **_MODERN | dict(more), rope=rope, rope_local=local,
+        activation=hf_activation(keys, "hidden_activation", "gelu"), attention_bias=bias, output_bias=bias,
+        windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds),
     )  # fmt: skip
 
 
@@ -101,7 +119,7 @@ def from_gguf_modern(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfi
         keys.replaced("rope.freq_base", base), shape["head_dim"], tensors, interleaved=False
     )
     return ModelConfig(
-        **shape, **_MODERN, activation="gelu", rope=rope, rope_local=local,
+        **shape, **dict(ENCODER) | _MODERN, activation="gelu", rope=rope, rope_local=local,
         windows=to_both_sides(tuple(window if layer % step else 0 for layer in range(shape["layers"]))),
     )  # fmt: skip
 
@@ -190,6 +208,14 @@ def from_gguf_euro(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 MODERN_BERT = Architecture(
     ("modern-bert",), ("ModernBertModel", "ModernBertForMaskedLM"), from_hf_modern, from_gguf_modern,
     _MODERN_NAMES, replace(GGUF, gate="", gate_up="ffn_up"), prefixes=("", "model."),
+)  # fmt: skip
+MODERN_BERT_DECODER = Architecture(
+    (), ("ModernBertDecoderForCausalLM",), from_hf_decoder, None,
+    replace(
+        _MODERN_NAMES.under("model."), head="decoder", query="attn.q_proj", key="attn.k_proj",
+        value="attn.v_proj", query_key_value="", project_out="lm_head.dense", head_norm="lm_head.norm",
+    ),
+    None,
 )  # fmt: skip
 NOMIC_BERT = Architecture(
     ("nomic-bert",), ("NomicBertModel",), from_hf_nomic, from_gguf_nomic, _NOMIC_NAMES, AFTER_SUM,

@@ -52,6 +52,7 @@ _LATENT = N_(
 def from_hf(keys: Keys) -> ModelConfig:
     """`NemotronHForCausalLM`."""
     keys = keys.over({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8, "intermediate_size": 21504})
+    keys = keys.replaced("tie_word_embeddings", False)  # transformers never ties its tables
     kinds = _kinds(keys)
     refuse_other_than_silu(keys, "mamba_hidden_act")
     shape = hf_shape(

@@ -132,7 +132,8 @@ _COMMON = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 
 _OF_THE_WHOLE = ("_name_or_path", "torch_dtype", "dtype", "quantization_config")
 _THINKER = "thinker_config"
 """The part of Qwen's models that also speak which writes text."""
-_PARTS = ("text_config", "llm_config")
+PARTS = ("text_config", "llm_config")
+"""Where config.json has the text model's keys."""
 _PREFIXES = (
     "", "language_model.", "-model.language_model.", "-model.text_model.", "text_model.",
     "thinker.",
@@ -167,7 +168,7 @@ def text_architecture(
 def text_keys(keys: Keys) -> Keys:
     """The keys of the text model; those of the whole where it has no object of its own."""
     keys = keys.inner(_THINKER)
-    return next((inner for name in _PARTS if (inner := keys.table(name)) is not None), keys)
+    return next((inner for name in PARTS if (inner := keys.table(name)) is not None), keys)
 
 
 def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:

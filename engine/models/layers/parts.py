@@ -6,7 +6,7 @@ width, H heads, G key/value heads, D head dimension, F feed-forward width, X exp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -357,7 +357,7 @@ class Parts:
     logit_cap: float = 0.0
     embed_norm: Norm | None = None
     project_in: Linear | None = None
-    project_out: Linear | None = None
+    project_out: Callable[[Ops, Array], Array] | None = None
     headless: bool = False
     narrow_positions: bool = False
 

@@ -8,6 +8,7 @@ from tests.engine.models.early_cases import EARLY_CASES
 from tests.engine.models.further_cases import FURTHER_CASES
 from tests.engine.models.gemma_cases import GEMMA_CASES
 from tests.engine.models.latent_cases import LATENT_CASES
+from tests.engine.models.latest_cases import LATEST_CASES
 from tests.engine.models.lesser_cases import LESSER_CASES
 from tests.engine.models.llama_cases import LLAMA_CASES
 from tests.engine.models.mixture_cases import MIXTURE_CASES
@@ -41,6 +42,7 @@ CASES: tuple[Case, ...] = (
     *LESSER_CASES,
     *WIDER_CASES,
     *OWN_CASES,
+    *LATEST_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

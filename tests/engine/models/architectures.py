@@ -102,7 +102,8 @@ def transformers_model(case: Case) -> Any:
         for name, parameter in model.named_parameters():
             random = torch.randn(parameter.shape, generator=generator)
             parameter.copy_(_spread(case, name, parameter, random))
-        for name, buffer in model.named_buffers():
+        saved = model.state_dict().keys()  # others are computed, as GPT-1's mask, its "bias"
+        for name, buffer in [each for each in model.named_buffers() if each[0] in saved]:
             if name.endswith("layer_scalar"):
                 buffer.copy_(1 + 0.2 * torch.randn(buffer.shape, generator=generator))
             elif name.endswith("bias") and buffer.is_floating_point():  # of the choice of experts

@@ -229,8 +229,8 @@ RECURRENT_CASES = (
         "Nemotron-H", "", "nemotron_h",
         {
             **NEMOTRON_H, "use_conv_bias": False, "use_bias": True, "mlp_bias": True, "n_groups": 1,
-            "time_step_min": 0.6,
+            "time_step_min": 0.6, "tie_word_embeddings": True,
         },
-        variant="biases, a least step",
+        variant="biases, a least step, said to be tied",
     ),
 )  # fmt: skip

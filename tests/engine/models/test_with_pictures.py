@@ -49,6 +49,8 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "granite_docling": ({}, {**QWEN_EYES, "num_attention_heads": 2, "num_hidden_layers": 1}),
     "mistral3": ({"model_type": "mistral"}, {**EYES, "model_type": "pixtral"}),
 }
+DISAGREEING = {"smolvlm": (False, True), "gemma4_unified": (True, False)}
+"""Whether tables are tied by the word of the whole, and by that of its text model."""
 WHOLES = {kind: Whole(text, {"vision_config": eyes}) for kind, (text, eyes) in MODELS.items()} | WHOLE
 QUICK = ("mllama", "cohere2_vision", "gemma4_unified", "ernie4_5_vl_moe")
 
@@ -98,6 +100,23 @@ def test_the_text_model_agrees_with_the_whole(tmp_path: Path, kind: str) -> None
     found = logits(load(tmp_path), tokens, context=50)
     assert expected.std() > 0.4
     assert np.abs(found - expected).max() <= whole.tolerance * np.abs(expected).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DISAGREEING)
+def test_the_whole_says_whether_tables_are_tied(tmp_path: Path, kind: str) -> None:
+    whole, (outer, inner) = WHOLES[kind], DISAGREEING[kind]
+    text = {**whole.text, "tie_word_embeddings": inner}
+    model = tiny_model(kind, Whole(text, {**whole.parts, "tie_word_embeddings": outer}))
+    assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) is outer
+    model.save_pretrained(tmp_path)
+    assert read_config(open_checkpoint(tmp_path)).tied is outer
+    if not outer:  # what transformers 4 may have saved
+        tensors = load_file(tmp_path / "model.safetensors")
+        save_file(
+            {name: tensors[name] for name in tensors if "head" not in name}, tmp_path / "model.safetensors"
+        )
+        assert read_config(open_checkpoint(tmp_path)).tied
 
 
 def written(folder: Path, config: dict[str, Any]) -> Path:

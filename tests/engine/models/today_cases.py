@@ -9,6 +9,7 @@ import numpy as np
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
 from tests.engine.models.gguf_form import GgufForm
 from tests.engine.models.latent_cases import LATENT, absorbed, absorbed_keys
+from tests.engine.models.llama_cases import LLAMA3
 from tests.engine.models.mixture_cases import CHOSEN, EXPERTS, GROUPS
 from tests.engine.models.other_cases import granite_keys
 
@@ -229,7 +230,7 @@ TODAY_CASES = (
         "Kimi Linear", "", "kimi_linear",
         {
             **KIMI, "q_lora_rank": 24, "n_group": 4, "topk_group": 2, "norm_topk_prob": False,
-            "linear_conv_kernel_dim": 3, "linear_num_heads": 3,
+            "linear_conv_kernel_dim": 3, "linear_num_heads": 3, "tie_word_embeddings": True,
         }, variant="as transformers 5 saves it", gpu=False,
     ),
     Case(
@@ -295,6 +296,7 @@ TODAY_CASES = (
         {
             **SLIDING_GRANITE, "num_local_experts": 5, "num_experts_per_tok": 2, "attention_bias": True,
             "shared_intermediate_size": 40, "layer_rope_theta": [9000.0, 700.0, 700.0, 700.0],
+            ROPE: {**LLAMA3, "rope_theta": 10000.0},
         }, variant="experts, two ropes",
     ),
     Case(

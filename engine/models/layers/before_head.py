@@ -1,0 +1,43 @@
+"""What stands between the last hidden state and the head, where that is more than a norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.backends.base import Array, Ops
+from engine.models.config import ModelConfig
+from engine.models.layers.parts import Linear, Norm
+from engine.models.names import TensorNames
+from engine.models.source import WeightSource, linear, norm
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTransform:
+    """norm(activation(dense(x))): x (T, E) -> (T, E), as the heads of BERT have it."""
+
+    dense: Linear
+    activation: str
+    norm: Norm
+
+    def __call__(self, ops: Ops, x: Array) -> Array:
+        return self.norm(ops, ops.activate(self.dense(ops, x), self.activation))
+
+
+def before_head(
+    source: WeightSource, config: ModelConfig, names: TensorNames
+) -> Callable[[Ops, Array], Array] | None:
+    """What makes the head's input of the last hidden state; None: that is the input."""
+    width, narrow = config.width, config.embed_width or config.width
+    if config.headless:
+        return None
+    if config.head_activation:
+        return HeadTransform(
+            linear(source, names.project_out, width, width, config.head_transform_bias),
+            config.head_activation,
+            norm(
+                source, names.head_norm, width, config.norm_eps, layer_norm=config.norm == "layer",
+                bias=config.norm_bias,
+            ),
+        )  # fmt: skip
+    return None if narrow == width else linear(source, names.project_out, narrow, width, False)
