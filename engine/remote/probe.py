@@ -13,20 +13,22 @@ import re
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.errors import ContextTooLong, RemoteError
 from engine.remote.capabilities import CONTINUES_ALWAYS, CONTINUES_BY_FLAGS, Capabilities
-from engine.remote.chunks import Chunk, Usage, read_chunk
+from engine.remote.chunks import Chunk, read_chunk
 from engine.remote.client import Client, RemoteModel
 from engine.remote.exchange import Answer, Call, Event
 from engine.remote.parameters import PARAMETERS
 from engine.remote.picture_probe import REFUSALS, find_pictures
 from engine.remote.provider import Provider
 from engine.remote.request import CHAT_PATH, COMPLETION_PATH, constrained
-from engine.remote.thinking import thinking_switch
+from engine.remote.thinking import thinking_switch, thinking_values
 from engine.remote.trouble import message_of, refused, who
+from engine.settings import ThinkingSettings
+from engine.settings.thinking import OFF
 from engine.words import _
 
 SCHEMA_PARAMETERS = ("response_format", "response_format.schema", "guided_json")
@@ -53,6 +55,8 @@ class _Probe:
     model: str
     stop: threading.Event
     found: Capabilities
+    quiet: Mapping[str, Any] = field(default_factory=dict)
+    """What keeps the model from thinking, once it is known: a short reply has no room for a thought."""
 
     # -- small steps
 
@@ -62,7 +66,8 @@ class _Probe:
     def chat(self, tokens: int = 1, **more: Any) -> Answer:
         messages = more.pop("messages", _HELLO)
         return self.post(
-            CHAT_PATH, {"model": self.model, "messages": list(messages), self.found.limit: tokens, **more}
+            CHAT_PATH,
+            {"model": self.model, "messages": list(messages), self.found.limit: tokens, **self.quiet, **more},
         )
 
     def set(self, **values: Any) -> None:
@@ -86,14 +91,16 @@ def probe(
     if probing.found.chat:
         yield _("Continuing a reply")
         _continuing(probing)
+        yield _("Thinking")
+        switch = thinking_switch(probing.chat, bool(probing.found.reasoning))
+        probing.set(**switch._asdict())
+        probing.quiet = thinking_values(ThinkingSettings(OFF), switch.thinking_by, switch.thinking)
         yield _("Several replies, stop strings")
         _several(probing)
         _stops(probing)
     yield _("Plain text")
     probing.set(completions=_plain_answers(probing))
     if probing.found.chat:
-        yield _("Thinking")
-        probing.set(**thinking_switch(probing.chat, bool(probing.found.reasoning))._asdict())
         yield _("Pictures")
         found = find_pictures(probing.client, model, probing.chat, stop)
         probing.set(pictures=found.pictures, pictures_why=found.pictures_why)
@@ -180,21 +187,23 @@ def _read_stream(probing: _Probe, chunks: Sequence[Chunk], top: int) -> None:
 
 
 def _plain_answers(probing: _Probe) -> bool:
-    answer = probing.post(
-        COMPLETION_PATH, {"model": probing.model, "prompt": "Hello", probing.found.limit: 1}
-    )
-    chunk = read_chunk(answer.text) if answer.status == 200 else None
+    body = {"model": probing.model, "prompt": "Hello", probing.found.limit: 1}
+    chunk = _read(probing.post(COMPLETION_PATH, body))
     return chunk is not None and bool(chunk.choices)
 
 
-# -- continuing, several answers, stop strings, plain text
+def _read(answer: Answer) -> Chunk | None:
+    """What a reply says; None for a refusal."""
+    return read_chunk(answer.text) if answer.status == 200 else None
+
+
+# -- continuing, several answers, stop strings
 
 
 def _prompt_tokens(answer: Answer) -> int:
     """Tokens of the prompt that an answer counts; 0 for unknown."""
-    chunk = read_chunk(answer.text) if answer.status == 200 else None
-    usage = chunk.usage if chunk is not None else None
-    return usage.prompt if isinstance(usage, Usage) else 0
+    chunk = _read(answer)
+    return chunk.usage.prompt if chunk is not None and chunk.usage is not None else 0
 
 
 def _continuing(probing: _Probe) -> None:
@@ -216,17 +225,14 @@ def _continuing(probing: _Probe) -> None:
 
 
 def _several(probing: _Probe) -> None:
-    answer = probing.chat(n=2)
-    chunk = read_chunk(answer.text) if answer.status == 200 else None
+    chunk = _read(probing.chat(n=2))
     probing.set(several=chunk is not None and chunk.choices == 2)
 
 
 def _stops(probing: _Probe) -> None:
     """Every letter and blank stops: nothing but the first token can be seen of a server that obeys."""
-    answer = probing.chat(
-        8, stop=["e", "a", "o", " "], messages=({"role": "user", "content": "Count to 9 in words."},)
-    )
-    chunk = read_chunk(answer.text) if answer.status == 200 else None
+    messages = ({"role": "user", "content": "Count to 9 in words."},)
+    chunk = _read(probing.chat(8, stop=["e", "a", "o", " "], messages=messages))
     obeys = chunk is not None and not set("eao ") & set(chunk.text) and chunk.finish != "length"
     probing.set(stops=obeys, stop_reason=obeys and chunk is not None and isinstance(chunk.stop, str))
 
@@ -312,7 +318,7 @@ def _props(probing: _Probe, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _text(answer: Answer) -> str:
-    chunk = read_chunk(answer.text) if answer.status == 200 else None
+    chunk = _read(answer)
     return chunk.text.strip() if chunk is not None else ""
 
 
@@ -333,8 +339,7 @@ def _constraints(probing: _Probe) -> None:
             probing.set(regex=parameter)
             break
     for parameter in GRAMMAR_PARAMETERS:
-        text = _text(probing.chat(24, temperature=0, **constrained(parameter, f'start: "{_WORD}"')))
-        if text == _WORD:
+        if _text(probing.chat(24, temperature=0, **constrained(parameter, f'start: "{_WORD}"'))) == _WORD:
             probing.set(grammar=parameter)
             break
 

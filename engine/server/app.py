@@ -47,11 +47,27 @@ def make_app(service: Service) -> ASGIApp:
     return Security(app, service.options)
 
 
+_PATHS = frozenset(path for _method, handlers in METHODS for path, _handler in handlers)
+
+
+def _hint(path: str) -> str:
+    """What to do about a path that does not exist, where a wrong address of a client explains it."""
+    if "/v1" + path in _PATHS:
+        return " Add /v1 to the address of the server."
+    if path.startswith("/v1/v1/"):
+        return " Remove /v1 from the address of the server: this client adds it."
+    if path.startswith("/api/"):
+        return " This is not Ollama's API: use OpenAI's, at /v1, or Anthropic's."
+    return ""
+
+
 async def _http_error(request: Request, error: Exception) -> Response:
     """No such page, or not by this method."""
     assert isinstance(error, HTTPException)
     words = {404: "There is no such endpoint", 405: "This endpoint does not answer this method"}
     message = f"{words.get(error.status_code, error.detail)}: {request.method} {request.url.path[:200]}."
+    if error.status_code == 404:
+        message += _hint(request.url.path)
     failure = Failure(error.status_code, message, code="not_found" if error.status_code == 404 else None)
     body, headers = failure.body_for(request.url.path), {**(error.headers or {}), "connection": "close"}
     return JSONResponse(body, error.status_code, headers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,9 @@ from engine.remote.client import Client
 from engine.remote.probe import probe
 from engine.remote.provider import Provider
 from engine.remote.tokens import UNKNOWN_ID
-from engine.settings import ConstraintSettings, SamplerSettings, StopSettings
+from engine.settings import ConstraintSettings, SamplerSettings, StopSettings, ThinkingSettings
+from engine.settings.thinking import OFF
+from engine.text.template.reasoning import PLAIN_TAG
 
 URL, KEY = os.environ.get("INGLENOOK_REMOTE_URL", ""), os.environ.get("INGLENOOK_REMOTE_KEY", "")
 pytestmark = [
@@ -45,7 +48,9 @@ def chat(known: dict[str, Capabilities]) -> RemoteChat:
     return RemoteChat(provider, model.name, known[model.name], KEY)
 
 
-def said(chat: RemoteChat, request: ChatRequest) -> tuple[str, Done, list[ChatEvent]]:
+def said(chat: RemoteChat, request: ChatRequest, thinking: str = OFF) -> tuple[str, Done, list[ChatEvent]]:
+    """The reply, its end and its events; without a thought, where the server can be told so."""
+    request = replace(request, thinking=ThinkingSettings(thinking))
     found = list(chat.stream(request, threading.Event()))
     done = found[-1]
     assert isinstance(done, Done)
@@ -91,6 +96,20 @@ def test_continuing(chat: RemoteChat) -> None:
             said(chat, request)
         return
     assert said(chat, request)[0].lstrip().startswith("four")
+
+
+def test_thinking_is_switched(chat: RemoteChat) -> None:
+    """A thought comes first, between the tags that the window folds, or there is none."""
+    if not chat.capabilities.thinking:
+        pytest.skip("the server has no switch for this model's thinking")
+    request = ChatRequest(COUNT, sampler=GREEDY, stops=StopSettings(max_tokens=64))
+    thought, answer = said(chat, request, chat.capabilities.thinking[-1])[0], said(chat, request)[0]
+    opening, closing = PLAIN_TAG
+    assert thought.startswith(opening)
+    assert thought.partition(closing)[0].removeprefix(opening).strip()
+    assert answer.strip()
+    assert opening not in answer
+    assert closing not in answer
 
 
 def test_constraints(chat: RemoteChat) -> None:

@@ -72,12 +72,12 @@ class Model:
         asked_to = body.get("chat_template_kwargs", {}).get("enable_thinking", True)
         if "switch adds to prompts" in self.can and not asked_to:
             prompt += 4
-        if "switch ends thoughts" in self.can and asked_to:
-            message["reasoning_content"] = "hm"
-        if "tools" in body and "tools" in self.can:
+        if "switch ends thoughts" in self.can and asked_to:  # there is no room for more
+            message |= {"reasoning_content": "hm", "content": ""}
+        elif "tools" in body and "tools" in self.can:
             message["tool_calls"] = [{"function": {"name": "xyzzy", "arguments": "{}"}}]
         choice = {"index": 0, "message": message, "finish_reason": "length"}
-        if "stop" in body and "stop" in self.can:
+        if "stop" in body and "stop" in self.can and message["content"]:
             message["content"] = "On"
             choice |= {"finish_reason": "stop", "stop_reason": "e"}
         choices = [choice, {**choice, "index": 1}] if body.get("n") == 2 and "n" in self.can else [choice]
@@ -194,9 +194,11 @@ def test_a_server_that_always_continues(server: FakeServer) -> None:
 
 @pytest.mark.parametrize("way", ["switch adds to prompts", "switch ends thoughts"])
 def test_a_template_that_switches_thinking(server: FakeServer, way: str) -> None:
-    Model(server).can = {way}
+    Model(server).can = {way, "constrain", "stop", "tools"}
     result = found(server)
     assert (result.thinking_by, result.thinking) == ("chat_template_kwargs", ("off", "on"))
+    assert (result.schema, result.regex) == ("response_format", "structured_outputs.regex")
+    assert (result.stops, result.tools) == (True, True)
     assert dict(result.rows())["Switch for thinking"] == "yes: off, on"
     assert Capabilities.from_json(json.loads(json.dumps(result.to_json()))) == result
 

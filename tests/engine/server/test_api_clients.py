@@ -256,6 +256,7 @@ def test_llm(starter: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.filterwarnings("ignore")
 def test_scores_of_lm_eval_are_those_of_perplexity(starter: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_XET_HIGH_PERFORMANCE", "0")  # it sets this
     pytest.importorskip("lm_eval")
     tqdm = pytest.importorskip("tqdm")
     from lm_eval.models.openai_completions import LocalCompletionsAPI
