@@ -11,7 +11,10 @@ import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
 
+from desktop.__main__ import parser as window_parser
 from desktop.preflight import DEBIAN_PACKAGES
+from engine.__main__ import parser as engine_parser
+from tests.release.manual import manual_page
 from tests.release.plan import Release, run
 from tests.release.program import normalise
 
@@ -103,6 +106,11 @@ def _add_papers(release: Release, share: Path) -> None:
         version=release.version, maintainer=release.maintainer, day=email.utils.format_datetime(day)
     )
     (papers / "changelog.gz").write_bytes(gzip.compress(changes.encode(), 9, mtime=release.epoch))
+    manual = share / "man" / "man1"
+    manual.mkdir(parents=True)
+    for parser in (window_parser(), engine_parser()):
+        page = manual_page(parser, release.version, day.date()).encode()
+        (manual / f"{parser.prog}.1.gz").write_bytes(gzip.compress(page, 9, mtime=release.epoch))
     overrides.parent.mkdir(parents=True)
     shutil.copyfile(Path(__file__).with_name("lintian_overrides.txt"), overrides)
 

@@ -126,7 +126,7 @@ def run(command: Sequence[str | Path], *, cwd: Path | None = None, **environ: st
 
 
 TOOLS = (
-    "on Debian or Ubuntu install what packages are made with: sudo apt install binutils zstd dpkg-dev "
-    "squashfs-tools gcc libc6-dev libfuse3-dev libsquashfuse-dev libzstd-dev"
+    "on Debian or Ubuntu install what packages are made with: sudo apt install binutils patchelf zstd "
+    "dpkg-dev squashfs-tools gcc libc6-dev libfuse3-dev libsquashfuse-dev libzstd-dev"
 )
 """The end of a sentence about a missing tool."""

@@ -13,7 +13,7 @@ from engine.hub.updates.source import SOURCE_FILE
 from engine.platform.levels import FOLDER
 from tests.release.plan import LIST_NAME, Release, run
 
-__all__ = ["forget_scripts", "freeze", "libraries", "make_program", "normalise"]
+__all__ = ["forget_scripts", "forget_search_paths", "freeze", "libraries", "make_program", "normalise"]
 
 
 def make_program(release: Release) -> None:
@@ -32,6 +32,7 @@ def make_program(release: Release) -> None:
         (resources / SOURCE_FILE).write_text(content, encoding="utf-8")
     if sys.platform == "linux":
         _strip(release.program)
+        forget_search_paths(release.program)
 
 
 def freeze(release: Release) -> None:
@@ -74,6 +75,19 @@ def _strip(folder: Path) -> None:
             run(["strip", "--strip-unneeded", path])
 
 
+def forget_search_paths(folder: Path) -> None:
+    """Let libraries look for others beside themselves and in the system's folders alone.
+
+    A Python from elsewhere has the folder in it that it was installed to, which may be anybody's on another
+    machine.
+    """
+    for path in libraries(folder):
+        found = run(["patchelf", "--print-rpath", path]).strip().split(":")
+        kept = [part for part in found if part.startswith("$ORIGIN")]
+        if kept != found and any(found):
+            run(["patchelf", *(["--set-rpath", ":".join(kept)] if kept else ["--remove-rpath"]), path])
+
+
 def libraries(folder: Path) -> list[Path]:
     """The shared libraries below a folder, each once: a kernel's name may hold “.so” too."""
     return [
@@ -83,13 +97,14 @@ def libraries(folder: Path) -> list[Path]:
 
 
 def normalise(folder: Path, epoch: int) -> None:
-    """Give every file the permissions of all programs and the same time; links keep theirs on Windows, which
-    cannot change it.
+    """Give every file the same time and the permissions of all packages; links keep theirs on Windows, which
+    cannot change it. What is loaded from `_internal` is no program: nobody may run it.
     """
     follow = os.utime not in os.supports_follow_symlinks
     for path in [folder, *sorted(folder.rglob("*"))]:
         if not path.is_symlink():
-            program = path.is_dir() or path.stat().st_mode & 0o100
-            path.chmod(0o755 if program else 0o644)
+            loaded = "_internal" in path.relative_to(folder).parts
+            program = path.stat().st_mode & 0o100 and not loaded
+            path.chmod(0o755 if path.is_dir() or program else 0o644)
         if not (follow and path.is_symlink()):
             os.utime(path, (epoch, epoch), follow_symlinks=follow)
