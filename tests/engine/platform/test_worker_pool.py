@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sys
+import weakref
 from collections.abc import Sequence
 
 import psutil
@@ -13,6 +15,14 @@ import pytest
 from engine.platform.worker_pool import WorkerPool, serve
 
 MODULE = "tests.engine.platform.test_worker_pool"
+_left: list[weakref.ref[object]] = []
+
+
+class _Circle:
+    """What only a search for garbage removes."""
+
+    def __init__(self) -> None:
+        self.itself = self
 
 
 def main() -> None:
@@ -22,6 +32,10 @@ def main() -> None:
 def do(job: str) -> str:
     if job == "die":
         os._exit(3)
+    if job == "circle":
+        _left.append(weakref.ref(_Circle()))
+    if job == "left":
+        return f"{[circle() is not None for circle in _left]}, searched while working: {gc.isenabled()}"
     if job == "print":
         print("not an answer", flush=True)
         os.write(1, b"nor this\n")
@@ -41,6 +55,14 @@ def test_every_job_is_answered_whatever_it_prints() -> None:
     try:
         assert outcomes(pool, 3) == {"one": "ONE", "print": "PRINT", "three": "THREE"}
         assert pool.take() is None
+    finally:
+        pool.close()
+
+
+def test_garbage_is_searched_for_between_two_jobs() -> None:
+    pool = WorkerPool(MODULE, jobs("circle", "left"), 1)
+    try:
+        assert outcomes(pool, 2)["left"] == "[False], searched while working: False"
     finally:
         pool.close()
 

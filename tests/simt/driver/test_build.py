@@ -67,6 +67,18 @@ def _meeting(target: int) -> None:
         st_f32(target, total)
 
 
+STEP: Any = 1
+
+
+def _step(x: Any) -> Any:
+    return x + STEP
+
+
+def _stepping(target: int) -> None:
+    """Calls a function that depends on a constant."""
+    st_f32(target, float32(_step(thread())))
+
+
 def changing() -> Kernel:
     return Kernel("changing", _changing, "ll", 32, 32)
 
@@ -140,6 +152,28 @@ def test_every_function_is_convergent() -> None:
     assert any(line.startswith("define") for line in own)
     assert any(line.startswith("declare") for line in own)
     assert [line for line in own if "convergent" not in line] == []
+
+
+def test_kernels_share_the_functions_they_call() -> None:
+    """Those with the same constants, the same types of constants included."""
+
+    def called(step: Any) -> Any:
+        kernel = Kernel("stepping", _stepping, "l", 32, 32, {"STEP": step})
+        return build_module._numba_function(kernel)[0].__globals__["_step"]
+
+    steps = [1, 1.0, True, 0, 0.0, -0.0, (1,), (1.0,)]
+    assert [called(step) is called(step) for step in steps] == [True] * len(steps)
+    assert len({id(called(step)) for step in steps}) == len(steps)
+
+
+def test_a_shared_function_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_module, "_device_functions", {})
+    alone, after = (
+        build(Kernel(name, _meeting, "l", 32, 32), [90])[90].ptx.replace(name, "kernel")
+        for name in ("alone", "after")
+    )
+    assert len(build_module._device_functions) == 1
+    assert after == alone
 
 
 def test_nvvm_makes_one_text_of_a_generation() -> None:

@@ -77,10 +77,33 @@ def _numba_function(kernel: Kernel) -> tuple[FunctionType, dict[str, Op]]:
         if isinstance(value, SharedMemory):
             return _shared(value.size)
         if isinstance(value, FunctionType):
-            return cuda.jit(value, device=True, forceinline=True, fastmath=True)
+            return _device_function(value)
         return value
 
     return specialised(kernel.body, kernel.constants, leaf), later
+
+
+_device_functions: dict[Any, Any] = {}
+"""What Numba makes of the functions that kernels call, by all that their code depends on."""
+
+
+def _device_function(function: FunctionType) -> Any:
+    """A function for kernels to call. Kernels share many with the same code and constants: each is compiled
+    once in this process, because Numba's front end takes most of the time of a kernel.
+    """
+    values = function.__globals__
+    used = tuple((name, values[name]) for name in sorted(values) if name != "__builtins__")
+    key = function.__code__, _identity(function.__defaults__), _identity(used)
+    if key not in _device_functions:
+        _device_functions[key] = cuda.jit(function, device=True, forceinline=True, fastmath=True)
+    return _device_functions[key]
+
+
+def _identity(value: Any) -> Any:
+    """What equals only that of a value which compiles to the same code: 1, 1.0 and True are three."""
+    if isinstance(value, tuple):
+        return tuple(map(_identity, value))
+    return (type(value), repr(value)) if isinstance(value, (bool, int, float, complex)) else value
 
 
 def _front_end(kernel: Kernel, function: FunctionType) -> Any:
@@ -216,6 +239,7 @@ def _instruction(op: Op) -> Any:
     return intrinsic(names[op.name])
 
 
+@cache
 def _shared(size: int) -> Any:
     """A Numba intrinsic that returns the 32-bit address of `size` bytes of shared memory."""
 
