@@ -51,8 +51,8 @@ def architectures() -> str:
         f"Architectures, compared with `transformers` (names in files: "
         f"`inglenook-engine info --json`): {'; '.join(plain)}; the mixtures of experts of "
         f"{', '.join(name.removesuffix(_MIXTURE) for name in mixed)}. "
-        "Compared with llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
-        "PLaMo 3. "
+        "With llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
+        "PLaMo 3, OpenELM. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3."
     )
 

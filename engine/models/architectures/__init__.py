@@ -87,6 +87,7 @@ from engine.models.architectures.olmo import OLMO
 from engine.models.architectures.olmo2 import OLMO2, OLMO3
 from engine.models.architectures.olmo_hybrid import OLMO_HYBRID
 from engine.models.architectures.olmoe import FLEX_OLMO, OLMOE
+from engine.models.architectures.openelm import OPEN_ELM
 from engine.models.architectures.opt import BIO_GPT, OPT, XGLM
 from engine.models.architectures.orion import ORION, XVERSE
 from engine.models.architectures.pangu import PANGU
@@ -121,7 +122,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     FLEX_OLMO, KIMI_LINEAR, OLMO_HYBRID, NEMOTRON_NAS, RWKV_7, ARWKV_7, SMALL_THINKER,
     GPT_NEO, CODEGEN, BIO_GPT, XGLM, PERSIMMON, NANOCHAT, DEEPSEEK_1, COHERE_2_MIXTURE, DBRX,
     REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL, PANGU, CODE_SHELL, PLAMO_3,
-    JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1,
+    JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE,
 )  # fmt: skip
