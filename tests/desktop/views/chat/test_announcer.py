@@ -12,7 +12,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from desktop.blocks import BlockSplitter, split
-from desktop.blocks.spoken_text import spoken_reply, spoken_so_far
+from desktop.blocks.spoken_text import SENTENCE, spoken_reply, spoken_so_far
 from desktop.settings import Appearance, Behaviour
 from desktop.views.chat import announcer as module
 from tests.desktop.hand import Hand
@@ -69,7 +69,7 @@ def test_more_of_a_reply_never_changes_what_was_said() -> None:
         splitter = BlockSplitter()
         splitter.feed(reply[:end])
         part = spoken_so_far(splitter, ended=False)
-        said = [found.end() for found in module._SENTENCE.finditer(part)]
+        said = [found.end() for found in SENTENCE.finditer(part)]
         assert whole.startswith(part[: said[-1]] if said else "")
 
 
