@@ -137,6 +137,8 @@ WHOLE: dict[str, Whole] = {
     "qianfan_ocr": Whole(
         QWEN_3, _with(vision=SQUARE), ("language_model.model.encoder", "language_model.model")
     ),
+    "fuyu": Whole({"model_type": "persimmon"}, {}),
+    "moss_transcribe_diarize": Whole(QWEN_3, _with(audio={**EARS, "model_type": "whisper"})),
     "qwen3_asr": Whole(QWEN_3, _with(audio=EARS)),
     "glmasr": Whole(LLAMA, _with(audio=EARS)),
     "audioflamingo3": Whole(QWEN_2, _with(audio=EARS)),
