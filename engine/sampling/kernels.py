@@ -93,7 +93,8 @@ class Pick:
         # Call the machine code directly: Numba's dispatcher checks the type of every argument at each call.
         self._kernel = next(iter(_pick_kernel().overloads.values())).entry_point
         self._whole, self._reported, self._some = room.alternatives, 0, room.alternatives[:0]
-        self._block = block = room.block
+        self._block, self._ids, self._maxima = room.block, room.ids, room.maxima
+        block = room.block
         block[passes.HEAD], block[passes.STEPS] = head, -1 if steps is None else len(steps)
         flat = [number for step in steps or () for number in step]
         block[passes.PROGRAM : passes.PROGRAM + len(flat)] = flat
@@ -107,7 +108,9 @@ class Pick:
         id, raw and final probability of each of the `alternatives` (at most `head`) likeliest, flat. The
         token is -1 if the logits hold NaN or +inf or are all -inf.
         """
-        token, final, raw, entropy, reported = self._kernel(logits, uniform, alternatives, self._block)
+        token, final, raw, entropy, reported = self._kernel(
+            logits, uniform, alternatives, self._block, self._ids, self._maxima
+        )
         if reported != self._reported:
             self._reported, self._some = reported, self._whole[: 3 * reported]
         return token, final, raw, entropy, self._some.tolist() if reported else []
@@ -190,7 +193,8 @@ def _pick_kernel() -> Any:
     from numba import types
 
     f64, whole, block = types.float64, types.int64, types.float64[::1]
-    signature = types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), f64, whole, block)
+    parts = block, types.int64[::1], types.float32[::1]
+    signature = types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), f64, whole, *parts)
     # No contraction or reordering of sums: the results must equal those of the Python steps.
     weigh = functools.partial(_part, passes._weigh, f64(block, whole, block), ())
     return _compiled(passes._pick, signature, (), _scan=_scan_kernel, _weigh=weigh)

@@ -197,12 +197,18 @@ def _weigh(scores: Any, count: Any, weights: Any) -> float:
     return total
 
 
-def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any) -> tuple[int, float, float, float, int]:
-    # Returns the token (-1 for invalid logits), its final and raw probability, the entropy and the number of
-    # alternatives reported.
-    ids, scores = block[IDS:SCORES].view(np.int64), block[SCORES:WEIGHTS]
+def _pick(
+    logits: Any, uniform: Any, alternatives: Any, block: Any, ids: Any, maxima: Any
+) -> tuple[int, float, float, float, int]:
+    """Returns the token (-1 for invalid logits), its final and raw probability, the entropy and the number of
+    alternatives reported.
+
+    `ids` and `maxima` are parts of `block`: made here, these views as other types would be compiled with the
+    errors that they can raise, which name the folder that Numba is in.
+    """
+    scores = block[SCORES:WEIGHTS]
     head = int(block[HEAD])
-    found = _scan(logits, head, block[MAXIMA:].view(FLOAT), ids, scores, block[:3])
+    found = _scan(logits, head, maxima, ids, scores, block[:3])
     if found < 0:
         return -1, 0.0, 0.0, 0.0, 0
     largest, total, inner = block[0], block[1], block[2]

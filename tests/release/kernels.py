@@ -9,6 +9,7 @@ in one process of its own, always in the same order, so that the files are the s
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import sys
@@ -19,9 +20,9 @@ from pathlib import Path
 
 from engine.platform.folders import CACHE_VARIABLE, cache_dir
 from engine.platform.levels import LEVELS, Level
-from tests.release.plan import PackagingError, run
+from tests.release.plan import ROOT, PackagingError, run
 
-__all__ = ["KERNELS", "LARGE_VOCABULARY", "compile_kernels"]
+__all__ = ["KERNELS", "LARGE_VOCABULARY", "check_folders", "compile_kernels"]
 
 _WEIGHTS = ("q40", "q41", "q4k", "q50", "q5k", "q6k", "q8", "f16", "bf16")
 KERNELS = (
@@ -53,8 +54,21 @@ def _compile_level(folder: Path, level: Level, names: Sequence[str]) -> None:
                 f"Compiled code was not kept in {private}; let TMPDIR name a folder that other users "
                 "cannot write to."
             )
+        check_folders(Path(private))
         shutil.rmtree(folder / level.name, ignore_errors=True)
         shutil.copytree(private, folder / level.name, copy_function=shutil.copyfile)
+
+
+def check_folders(compiled: Path) -> None:
+    """Raise PackagingError if code names a folder of the build, as each error does that it can raise: the
+    same sources would give other bytes elsewhere.
+    """
+    for path in sorted(compiled.rglob("*.nbc")):
+        content = path.read_bytes()
+        if b"site-packages" in content or os.fsencode(ROOT) in content:
+            raise PackagingError(
+                f"{path.name} names the folder that it was compiled in, in an error that it can raise."
+            )
 
 
 def _compile_here(names: Sequence[str]) -> None:

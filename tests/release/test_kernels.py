@@ -16,7 +16,7 @@ from engine.backends.cpu.codegen import kernel_cache
 from engine.platform.levels import FOLDER, LEVELS
 from tests.release import kernels
 from tests.release.kernels import KERNELS, compile_kernels
-from tests.release.plan import PackagingError
+from tests.release.plan import ROOT, PackagingError
 
 pytestmark = pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64"), reason="levels of x86-64"
@@ -150,3 +150,16 @@ def test_a_first_reply_compiles_nothing_and_is_right(starter_path: Path, tmp_pat
     assert plain["passes"] > 0
     assert set(replies.values()) == {plain["text"]}
     assert len(plain["text"].split()) > 5
+
+
+@pytest.mark.parametrize(
+    "named", [b"/anywhere/site-packages/numba/np/arrayobj.py", os.fsencode(ROOT / "engine/x.py")]
+)
+def test_code_that_names_a_folder_of_the_build_is_refused(tmp_path: Path, named: bytes) -> None:
+    code = tmp_path / "sampling-0" / "passes._pick-1.py311.1.nbc"
+    code.parent.mkdir()
+    code.write_bytes(b"code")
+    kernels.check_folders(tmp_path)
+    code.write_bytes(b"code" + named)
+    with pytest.raises(PackagingError, match=r"passes\._pick-1\.py311\.1\.nbc names the folder"):
+        kernels.check_folders(tmp_path)
