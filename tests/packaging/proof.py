@@ -77,6 +77,7 @@ class Proof:
         assert "Attached file: keeper.pdf" in sent[2], sent
         assert KEEPER in sent[2], sent
         say(f"with a PDF, whose text is in the message: {shortened(reply)}")
+        self.screen.settle()
         self.picture("3-answers")
         started = next((self.machine.home / DATA / "models").glob("*.gguf"))
         second = self.machine.give(started, "Models/Second.gguf")

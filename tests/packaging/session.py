@@ -23,6 +23,8 @@ DATA = ".local/share/inglenook"
 _ENTRY = "applications/inglenook.desktop"
 _FILE_TYPES = "mime/packages/inglenook.xml"
 _SAVED_S, _STARTED_S = 0.5, 240.0
+_LONG_REPLY_S = 60.0
+"""After which a reply is stopped: a small model may repeat itself without end."""
 _MIME = "{http://www.freedesktop.org/standards/shared-mime-info}"
 
 
@@ -107,7 +109,8 @@ class Program:
         before = len(self.said(data))
         self.screen.write(TITLE, text)
         until(lambda: self._sends(before, data), f"“{text}” to be sent", 120)
-        reply = until(lambda: self._reply(before, data), f"the reply to “{text}”", 240)
+        long = time.monotonic() + _LONG_REPLY_S
+        reply = until(lambda: self._reply(before, data, long), f"the reply to “{text}”", 240)
         assert reply.strip(), f"an empty reply to “{text}”"
         return reply
 
@@ -137,9 +140,13 @@ class Program:
         time.sleep(_SAVED_S)
         return len(self.said(data)) > before
 
-    def _reply(self, before: int, data: str) -> str:
+    def _reply(self, before: int, data: str, long: float) -> str:
         new = self.said(data)[before:]
-        if len(new) < 2 or new[-1][0] != "assistant" or new[-1][1] == "running":
+        if len(new) < 2 or new[-1][0] != "assistant":
             return ""
-        assert new[-1][1] == "complete", new
+        if new[-1][1] == "running":
+            if time.monotonic() > long and new[-1][2].strip():
+                self.screen.keys(TITLE, "Escape")
+            return ""
+        assert new[-1][1] in ("complete", "stopped"), new
         return new[-1][2] or " "
