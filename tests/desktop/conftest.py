@@ -26,7 +26,12 @@ def _no_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enchant, "FILES", ())
 
 
-@pytest.fixture(autouse=True)
-def _no_speech(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No voice of this system: nothing is read aloud, and it is offered in the same places everywhere."""
-    monkeypatch.setattr(speech, "find_speech_program", lambda: None)
+@pytest.fixture(autouse=True, scope="session")
+def _no_speech() -> Iterator[None]:
+    """No voice of this system: nothing is read aloud, and it is offered in the same places everywhere.
+
+    For the whole session, since some windows are opened once for the tests of a file.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speech, "find_speech_program", lambda: None)
+        yield
