@@ -13,6 +13,7 @@ from desktop.store.attachments.message_format import split
 from desktop.store.attachments.picture_marks import in_words
 from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
+from desktop.views.widgets.listening import listen
 from desktop.views.widgets.text_label import text_label
 from engine.words import _
 
@@ -43,7 +44,7 @@ class ReadAloud(QFrame):
         self.hide()
         self.stop.clicked.connect(self.end)
         self.speech.ended.connect(self.end)
-        session.conversation_changed.connect(lambda _conversation: self.end())
+        listen(self, session.conversation_changed, lambda _conversation: self.end())
 
     def toggle(self, message: int) -> None:
         """Read a message aloud from its beginning; stop if it is being read."""
