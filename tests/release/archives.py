@@ -122,5 +122,6 @@ def _control(release: Release, kibibytes: int) -> str:
         "Priority: optional\n"
         f"Maintainer: {release.maintainer}\nInstalled-Size: {kibibytes}\n"
         f"Depends: {', '.join(needs)}\nRecommends: fonts-dejavu-core | fonts-noto-core, xdg-utils\n"
+        "Suggests: fonts-noto-cjk, fonts-noto-color-emoji, speech-dispatcher\n"
         f"Description: {_ABOUT}\n"
     )

@@ -135,19 +135,17 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
         check_disk(target, choice.bytes - bytes_done(folder, choice))
         before = 0
         for number, file in enumerate(choice.files, 1):
-            part = (
-                _(", file {number} of {files}", number=number, files=len(choice.files))
+            stage = (
+                _(
+                    "Downloading {title}, file {number} of {files}",
+                    title=choice.title,
+                    number=number,
+                    files=len(choice.files),
+                )
                 if len(choice.files) > 1
-                else ""
+                else _("Downloading {title}", title=choice.title)
             )
-            yield from _fetch_file(
-                web,
-                choice,
-                file,
-                folder,
-                _("Downloading {title}{part}", title=choice.title, part=part),
-                before,
-            )
+            yield from _fetch_file(web, choice, file, folder, stage, before)
             before += file.size
         publish(folder, final)
         yield Downloaded(str(model_path(final, choice)))

@@ -65,7 +65,6 @@ def _translated(device: TorchDevice, needed: int = 0) -> Iterator[None]:
 
 
 def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
-    more = _("; {needed} more were needed", needed=size_text(needed)) if needed else ""
     try:
         free = _(
             "{free_memory} of {total_memory} free",
@@ -74,15 +73,22 @@ def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
         )
     except EngineError:
         free = _("too little free")
-    return NotEnoughMemory(
-        _(
-            "{device} has {free}{more}; close other programs that use it, or choose a smaller "
-            "model or a shorter context.",
+    if needed:
+        sentence = _(
+            "{device} has {free}; {needed} more were needed; close other programs that use it, or "
+            "choose a smaller model or a shorter context.",
             device=device.name,
             free=free,
-            more=more,
+            needed=size_text(needed),
         )
-    )
+    else:
+        sentence = _(
+            "{device} has {free}; close other programs that use it, or choose a smaller model or a "
+            "shorter context.",
+            device=device.name,
+            free=free,
+        )
+    return NotEnoughMemory(sentence)
 
 
 class TorchGraph:
