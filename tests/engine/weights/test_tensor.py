@@ -84,7 +84,7 @@ def test_pieces_that_are_not_there(tmp_path: Path) -> None:
         lambda: tensor.rows(2, 1),
         lambda: tensor.take([-1]),
     ):
-        with pytest.raises(BadCheckpoint, match="of the tensor w were called for"):
+        with pytest.raises(BadCheckpoint, match="of the tensor w were expected"):
             piece()
 
 

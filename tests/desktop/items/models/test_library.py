@@ -162,7 +162,7 @@ def test_lines_of_the_hub() -> None:
     )
     assert model_lines(model) == (
         "org/m",
-        "8.03 B weights · GGUF · 1.2 M downloads · mit · updated 2025-10-01 · terms to accept",
+        "8.03 B parameters · GGUF · 1.2 M downloads · mit · updated 2025-10-01 · terms to accept",
     )
     assert model_lines(HubModel("gpt2", "", 950)) == ("gpt2", "950 downloads")
     choice = HubChoice(

@@ -259,6 +259,9 @@ def test_buttons_of_a_message_ask_for_actions(show: Show, qtbot: QtBot) -> None:
     asked: list[tuple[str, int]] = []
     view.action.connect(lambda name, message_id: asked.append((name, message_id)))
     for name, button in footer.buttons.items():
+        if name == "speak":  # not without a voice of the system
+            assert not button.isVisible()
+            continue
         assert button.isVisible()
         assert button.accessibleName()
         assert button.toolTip()
