@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from desktop.services.composer import enchant
+from desktop.services.models import file_hashes
 from desktop.services.system import speech
 
 
@@ -27,11 +28,13 @@ def _no_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_speech() -> Iterator[None]:
-    """No voice of this system: nothing is read aloud, and it is offered in the same places everywhere.
+def _no_background() -> Iterator[None]:
+    """No voice of this system: nothing is read aloud, and it is offered in the same places everywhere. No
+    model's file is hashed some seconds after loading, in the middle of whatever test then runs.
 
     For the whole session, since some windows are opened once for the tests of a file.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speech, "find_speech_program", lambda: None)
+        patch.setattr(file_hashes, "_AFTER_LOADING_MS", 3_600_000)
         yield

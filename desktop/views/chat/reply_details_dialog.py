@@ -25,6 +25,7 @@ from PySide6.QtWidgets import (
 from desktop.services.engine.reply_record import spoken
 from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.provenance.provenance_text import facts_rows, prompt_pieces, prompt_words, setting_rows
+from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.facts_grid import FactsGrid
@@ -185,7 +186,7 @@ class ReplyDetailsDialog(QDialog):
         grid = FactsGrid((2, 5), (22, 7))
         column = fill(QVBoxLayout(body), grid, margins=(0, 12, 0, 8), spacing=7)
         for title, words in facts_rows(self.reply, self.reply.hash or "…"):
-            value = _label(_breakable(words) if title in ("File", "SHA-256") else words)
+            value = _label(breakable(words) if title in ("File", "SHA-256") else words)
             value.setTextInteractionFlags(_SELECTABLE)
             value.setAccessibleName(f"{title}: {spoken(words)}")
             self._values[title] = value
@@ -236,7 +237,7 @@ class ReplyDetailsDialog(QDialog):
     def show_hash(self, words: str) -> None:
         """Show the hash of the model's files, or the progress of computing it."""
         if "SHA-256" in self._values:
-            self._values["SHA-256"].setText(_breakable(words))
+            self._values["SHA-256"].setText(breakable(words))
             self._values["SHA-256"].setAccessibleName(_("SHA-256: {words}", words=words))
 
     def show_replay(self, words: str, possible: bool, tone: str = "muted") -> None:
@@ -261,16 +262,3 @@ class ReplyDetailsDialog(QDialog):
         set_styled(self.words, "tone", tone)
         self.words.setText(words)
         self.words.setAccessibleName(words)
-
-
-def _breakable(text: str) -> str:
-    """`text` with places to break a long path or number: a zero-width space after each separator, or every
-    eight digits.
-    """
-    for mark in "/\\-_.":
-        text = text.replace(mark, mark + "\u200b")
-    return (
-        text
-        if "\u200b" in text or len(text) < 40
-        else "\u200b".join(text[at : at + 8] for at in range(0, len(text), 8))
-    )

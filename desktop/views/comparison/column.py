@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
@@ -11,7 +11,7 @@ from desktop.services.engine.reply_record import spoken
 from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.icons import IconButton
-from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.text_label import set_styled, text_label
 from engine.words import _
 
 __all__ = ["ComparisonColumn"]
@@ -52,6 +52,7 @@ class ComparisonColumn(QFrame):
         self.transcript.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
         self.transcript.setMinimumHeight(3 * self.fontMetrics().height())
         self.transcript.action.connect(self._act)
+        self.transcript.installEventFilter(self)
         self.words = text_label(tone="muted", plain=True, wraps=True)
         self.keep = QPushButton(_("Keep this reply"))
         self.keep.setProperty("tone", "primary")
@@ -68,6 +69,12 @@ class ComparisonColumn(QFrame):
         buttons = fill(QHBoxLayout(), (self.keep, 1), self.retry, spacing=6)
         foot = fill(QVBoxLayout(), self.words, buttons, margins=(12, 6, 12, 10), spacing=6)
         fill(QVBoxLayout(self), head, (self.transcript, 1), foot, margins=(1, 1, 1, 1), spacing=0)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """The frame shows that the transcript has the focus: it has none of its own."""
+        if event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
+            set_styled(self, "within", "focused" if event.type() == QEvent.Type.FocusIn else "")
+        return False
 
     def fit(self, width: int) -> None:
         """Be wide enough to read, but not wider than this."""

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
 from desktop.items.models.library import speed_text
 from desktop.items.models.local_models import ModelEntry, count_text, template_text
 from desktop.services.session.chat_session import ChatSession
+from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
 from desktop.views.models.model_defaults import ModelDefaults
 from desktop.views.widgets.facts_grid import FactsGrid
@@ -38,13 +39,6 @@ def _label(tone: str = "", wrap: bool = True) -> QLabel:
         Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
     )
     return label
-
-
-def _breakable(text: str) -> str:
-    """The path with places to break the line: a zero-width space after each separator."""
-    for mark in "/\\-_.:":
-        text = text.replace(mark, mark + "\u200b")
-    return text
 
 
 class LibraryDetails(VerticalScrollArea):
@@ -111,7 +105,7 @@ class LibraryDetails(VerticalScrollArea):
         """Show a model with what is known about it; None shows what to do."""
         changed = entry != self._entry
         self._entry = entry
-        self.name.setText(_breakable(entry.name) if entry is not None else translate(NOTHING))
+        self.name.setText(breakable(entry.name) if entry is not None else translate(NOTHING))
         self.name.setProperty("tone", "heading" if entry is not None else "muted")
         self.name.style().polish(self.name)
         self.trouble.setText(entry.trouble if entry is not None else "")
@@ -162,7 +156,7 @@ class LibraryDetails(VerticalScrollArea):
         for what, value in self._facts_of(self._entry):
             name, text = _label("muted", wrap=False), _label()
             name.setText(what)
-            text.setText(_breakable(value))
+            text.setText(breakable(value))
             text.setAccessibleName(f"{what}: {value}")
             self.facts.add(name, text)
 

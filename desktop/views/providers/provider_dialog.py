@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
@@ -212,7 +213,8 @@ class ProviderDialog(QDialog):
 
     def _refuse(self, sentence: str) -> None:
         """Say why the dialog stays open, where it is seen."""
-        self.trouble.setText(sentence)
+        self.trouble.setText(breakable(sentence))
+        self.trouble.setAccessibleName(sentence)
         self.trouble.show()
         self._area.verticalScrollBar().setValue(0)
         announce(self, sentence)

@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 from desktop.services.providers.provider_service import ProviderService
 from desktop.services.providers.servers import Server
 from desktop.views.layout.bidi import isolated
+from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
 from desktop.views.providers.provider_dialog import ProviderDialog
 from desktop.views.widgets.combo_box import add_clear_button
@@ -167,7 +168,8 @@ class ServersPage(QWidget):
             words = f"{_way(provider)} {translate(_KEYS.get(place, '')) if place is not None else ''}".strip()
             if place is None and self.isVisible():
                 self._service.look_for_key(provider.id)
-        self.about.setText(words)
+        self.about.setText(breakable(words))
+        self.about.setAccessibleName(words)
         self._show_models()
 
     def _show_models(self) -> None:

@@ -122,18 +122,18 @@ class FooterRow(RowWidget):
         )
 
     def fit(self, width: int) -> int:
-        """All buttons in a line, or those of the versions above the others where it is too narrow."""
+        """The buttons in a line, or several where it is too narrow; those of the versions stay together."""
         if self.row_style is None or self.row is None:
             return 0
         side, number = self.row_style.px(1.6), self._number_width()
-        shown = [button for button in self.buttons.values() if not button.isHidden()]
-        variants = [button for button in shown if button.name in _VARIANTS]
-        lines = [shown]
-        if variants and side * len(shown) + number > width:
-            lines = [variants, shown[len(variants) :]]
+        lines: list[list[_Action]] = [[]]
+        for button in (each for each in self.buttons.values() if not each.isHidden()):
+            if lines[-1] and button.name != "next" and self._taken(lines[-1], side) + side > width:
+                lines.append([])
+            lines[-1].append(button)
         self._top = self.gap
         for line in lines:
-            self._used = side * len(line) + (number if line[0] in variants else 0)
+            self._used = self._taken(line, side)
             x = self._start(width, self._used, side)
             for button in line:
                 if button.name == "next":
@@ -144,6 +144,11 @@ class FooterRow(RowWidget):
             self._top += side
         self._top -= side
         return self._top + side
+
+    def _taken(self, line: list[_Action], side: int) -> int:
+        """Pixels that a line of buttons takes, with the number of the version between two of them."""
+        between = any(button.name in _VARIANTS for button in line)
+        return side * len(line) + (self._number_width() if between else 0)
 
     def _start(self, width: int, taken: int, side: int) -> int:
         """Where a line of buttons begins; the pictures of those at the left are below the text."""

@@ -1,0 +1,26 @@
+"""The hash of a model's files is computed by itself, after the model was loaded."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from desktop.services.models import file_hashes
+from tests.desktop.hand import Hand
+
+pytestmark = pytest.mark.gui
+
+
+def test_the_hash_of_a_loaded_model_is_found(
+    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_hashes, "_AFTER_LOADING_MS", 0)
+    with closing(Hand(qtbot, tmp_path)) as hand:
+        hand.load()
+        hashes, path = hand.desktop.services.provenance.hashes, str(tmp_path / "echo.gguf")
+        qtbot.waitUntil(lambda: hashes.hash_of(path) != "")
+        assert hashes.hash_of(path) == hashlib.sha256(b"").hexdigest()
