@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QLabel
 
 from desktop.views.layout.spacing import SCALE
@@ -47,6 +48,11 @@ class EmptyState(QLabel):
         needed = frame + self.heightForWidth(area.width()) if self.isVisible() else 0
         if self._view.minimumHeight() != max(self._least, needed):
             self._view.setMinimumHeight(max(self._least, needed))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """A page that comes into sight at the size that it had gets no other event."""
+        super().showEvent(event)
+        self._place()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Resize:

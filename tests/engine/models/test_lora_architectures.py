@@ -25,6 +25,8 @@ NAMES = [
     if not case.variant or name == "Llama, biases, tied, own head dimension"
 ]
 RANK = 3
+TRANSPOSED = ("gpt2", "openai-gpt")
+"""Model types whose files hold matrices with the inputs first."""
 SCALED = ("Falcon-H1",)
 """Cases whose GGUF files hold multipliers in their weights."""
 FUSED = ("DBRX",)
@@ -42,7 +44,7 @@ def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, 
         if name + ".weight" not in tensors or name not in load(folder).slots:
             continue
         values = tensors[name + ".weight"]
-        (n, k) = values.shape[::-1] if case.model_type == "gpt2" and name != "lm_head" else values.shape
+        (n, k) = values.shape[::-1] if case.model_type in TRANSPOSED and name != "lm_head" else values.shape
         down, up = (
             rng.standard_normal((RANK, k), np.float32),
             0.03 * rng.standard_normal((n, RANK), np.float32),
@@ -53,7 +55,7 @@ def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, 
         ) = down, up
         product = up @ down
         tensors[name + ".weight"] = values + (
-            product.T if product.shape != values.shape or case.model_type == "gpt2" else product
+            product.T if product.shape != values.shape or case.model_type in TRANSPOSED else product
         )
     adapter, merged = tmp_path / "adapter", tmp_path / "merged"
     for made in (adapter, merged):
