@@ -92,7 +92,7 @@ def _tied_as_the_whole(
     config: ModelConfig, architecture: Architecture, checkpoint: Checkpoint
 ) -> ModelConfig:
     """The same where a model with pictures and its text model disagree about tied tables: the whole's word
-    counts, unless the folder has no head.
+    counts, unless the folder has no head. Here, since some of these models have an architecture of their own.
     """
     whole: Mapping[str, Any] = checkpoint.metadata["config"]
     none: Mapping[str, Any] = {}

@@ -93,6 +93,8 @@ class Pick:
         # Call the machine code directly: Numba's dispatcher checks the type of every argument at each call.
         self._kernel = next(iter(_pick_kernel().overloads.values())).entry_point
         self._whole, self._reported, self._some = room.alternatives, 0, room.alternatives[:0]
+        # Views of the block as other types are made here: a kernel that makes them holds the errors that they
+        # can raise, whose text names the folder of Numba, so that its bytes would differ from place to place.
         self._block, self._ids, self._maxima = room.block, room.ids, room.maxima
         block = room.block
         block[passes.HEAD], block[passes.STEPS] = head, -1 if steps is None else len(steps)

@@ -188,6 +188,10 @@ def _scan(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any
     return found
 
 
+Picked = tuple[int, float, float, float, int]
+"""What `_pick` returns."""
+
+
 def _weigh(scores: Any, count: Any, weights: Any) -> float:
     # The weights of ordered candidates, and their sum, added sequentially as in `Candidates.mass`.
     total = 0.0
@@ -197,15 +201,9 @@ def _weigh(scores: Any, count: Any, weights: Any) -> float:
     return total
 
 
-def _pick(
-    logits: Any, uniform: Any, alternatives: Any, block: Any, ids: Any, maxima: Any
-) -> tuple[int, float, float, float, int]:
-    """Returns the token (-1 for invalid logits), its final and raw probability, the entropy and the number of
-    alternatives reported.
-
-    `ids` and `maxima` are parts of `block`: made here, these views as other types would be compiled with the
-    errors that they can raise, which name the folder that Numba is in.
-    """
+def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any, ids: Any, maxima: Any) -> Picked:
+    # Returns the token (-1 for invalid logits), its final and raw probability, the entropy and the number of
+    # alternatives reported. `ids` and `maxima` are parts of `block`.
     scores = block[SCORES:WEIGHTS]
     head = int(block[HEAD])
     found = _scan(logits, head, maxima, ids, scores, block[:3])

@@ -199,8 +199,7 @@ def doubts(
         )
     for cls, now in zip((LoadSettings, CacheSettings), loaded, strict=True):
         then, present = reply.settings(cls), now.to_json()
-        names = [name for name in present if name in _MATTERING[cls] and then.get(name) != present[name]]
-        if names:
+        if names := [name for name in present if name in _MATTERING[cls] and then.get(name) != present[name]]:
             found.append(
                 _(
                     "The model was loaded with different settings: {names}.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Signal, Slot
 from PySide6.QtGui import QHideEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton
 
@@ -42,8 +42,8 @@ class ReadAloud(QFrame):
         words = text_label(_("A message is being read aloud."), wraps=True, plain=True)
         fill(QHBoxLayout(self), (words, 1), self.stop, margins=(14, 5, 10, 5), spacing=8)
         self.hide()
-        self.stop.clicked.connect(self.end)
-        self.speech.ended.connect(self.end)
+        self.stop.clicked.connect(lambda: self.end())
+        self.speech.ended.connect(self._on_ended)
         listen(self, session.conversation_changed, lambda _conversation: self.end())
 
     def toggle(self, message: int) -> None:
@@ -62,15 +62,19 @@ class ReadAloud(QFrame):
         self.show()
         self.speech.say(found)
 
-    def end(self, trouble: object = "") -> None:
-        """It is read, or is to be read no longer; `trouble`: a sentence, from the voice."""
+    def end(self) -> None:
+        """Stop reading, and hide the strip."""
         self._message = 0
         self.speech.stop()
         had_focus = self.stop.hasFocus()
         self.hide()
         if had_focus:
             self._transcript.setFocus()
-        if isinstance(trouble, str) and trouble:
+
+    @Slot(str)
+    def _on_ended(self, trouble: str) -> None:
+        self.end()
+        if trouble:
             self.failed.emit(trouble)
 
     def hideEvent(self, event: QHideEvent) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 __all__ = ["breakable"]
 
+_LONG = 40
+_PIECE = 8
+
 
 def breakable(text: str) -> str:
-    """`text` with zero-width spaces after each separator, or, where it has none, every eight letters."""
+    """`text` with a zero-width space after each separator. A long text without separators, such as a hash,
+    gets one after every eight characters.
+    """
     for mark in "/\\-_.:":
         text = text.replace(mark, mark + "\u200b")
-    if "\u200b" in text or len(text) < 40:
+    if "\u200b" in text or len(text) < _LONG:
         return text
-    return "\u200b".join(text[at : at + 8] for at in range(0, len(text), 8))
+    return "\u200b".join(text[at : at + _PIECE] for at in range(0, len(text), _PIECE))

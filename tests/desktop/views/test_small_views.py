@@ -343,6 +343,19 @@ def test_an_empty_list_says_what_will_be_in_it(qtbot) -> None:
     assert words.isVisible()
 
 
+def test_an_empty_list_has_room_for_its_words_when_it_comes_into_sight(qtbot) -> None:
+    window, shown = QWidget(), QListWidget()
+    qtbot.addWidget(window)
+    shown.setParent(window)
+    shown.setGeometry(0, 0, 200, 60)
+    shown.hide()
+    words = EmptyState(shown, "There is nothing yet, and this text needs more lines. " * 5)
+    window.show()
+    assert shown.minimumHeight() == 0
+    shown.show()
+    assert shown.height() >= words.heightForWidth(words.width()) > 60
+
+
 def test_the_first_button_is_whole_with_large_text(qtbot) -> None:
     page = WelcomePage()
     qtbot.addWidget(page)

@@ -253,6 +253,21 @@ def test_the_empty_widget_shows_while_there_are_no_messages(show: Show, qtbot: Q
     qtbot.waitUntil(label.isVisible)
 
 
+def test_buttons_of_a_message_wrap_where_they_do_not_fit(show: Show) -> None:
+    view, _ = show([MessageItem(7, "assistant", "Hi", variant_index=1, variant_count=3)])
+    [footer] = [widget for widget in view.pool.widgets() if isinstance(widget, FooterRow)]
+    shown = [button for button in footer.buttons.values() if not button.isHidden()]
+    high = footer.fit(2000)
+    assert len({button.y() for button in shown}) == 1
+    width = 4 * shown[0].width()
+    assert footer.fit(width) > high
+    assert max(button.geometry().right() for button in shown) <= width
+    places = [(button.y(), button.x()) for button in shown]
+    assert places == sorted(places)
+    assert len({button.y() for button in shown}) > 1
+    assert footer.buttons["previous"].y() == footer.buttons["next"].y()
+
+
 def test_buttons_of_a_message_ask_for_actions(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(7, "assistant", "Hi **you**", variant_index=1, variant_count=3)])
     [footer] = [widget for widget in view.pool.widgets() if isinstance(widget, FooterRow)]
