@@ -70,6 +70,8 @@ class Proof:
         pdf = self.machine.give(self._made_pdf(), "Papers/keeper.pdf")
         assert self.machine.run("inglenook", pdf).returncode == 0
         self.screen.settle()
+        until(lambda: not program.helpers(), "the end of reading the PDF")
+        self.screen.settle()
         self.picture("2-pdf-attached")
         reply = program.say(PDF_QUESTION)
         sent = messages(self.machine)[-2]

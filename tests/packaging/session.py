@@ -125,10 +125,13 @@ class Program:
         self.screen.keys(TITLE, "ctrl+q")
         assert self.process.wait(60) == 0, self._log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
+    def helpers(self) -> list[psutil.Process]:
+        """The processes that the program has started and that have not ended."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
     def kill(self) -> None:
         """End the program and all that it started as a power failure would."""
-        started = psutil.Process(self.process.pid)
-        for one in [*started.children(recursive=True), started]:
+        for one in [*self.helpers(), psutil.Process(self.process.pid)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
         self.process.wait()

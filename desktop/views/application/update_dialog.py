@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, Signal, Slot
+from PySide6.QtCore import QEvent, Qt, Signal, Slot
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QDialog,
     QMessageBox,
-    QPlainTextEdit,
     QProgressBar,
     QPushButton,
+    QTextBrowser,
     QVBoxLayout,
     QWidget,
 )
@@ -20,6 +20,9 @@ from desktop.services.system.updates import UpdateService
 from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.transcript.links import LinkDialog
+from desktop.views.transcript.rendering.markdown import SafeDocument, set_markdown
+from desktop.views.transcript.style import TranscriptColours, make_style
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.message_box import MessageBox
@@ -41,6 +44,34 @@ _BACK = N_(
 )
 
 
+class _Notes(QTextBrowser):
+    """Markdown in the colours and sizes of a chat; a link is opened outside only after the reader agreed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._source, self._shown = "", SafeDocument()
+        self._shown.setDocumentMargin(6)
+        self._shown.setParent(self)
+        self.setDocument(self._shown)
+        self.setOpenLinks(False)
+        self.anchorClicked.connect(lambda address: LinkDialog.ask(self, address.toString()))
+        self.setProperty("tone", "field")
+        self.setTabChangesFocus(True)
+        self.setAccessibleName(_("What's new"))
+
+    def show_markdown(self, source: str) -> None:
+        """Show this instead of what is there."""
+        self._source = source
+        style = make_style(self.font(), 100, TranscriptColours.from_palette(self.palette()))
+        set_markdown(self._shown, source, style)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow theme and text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and self._source:
+            self.show_markdown(self._source)
+
+
 class UpdateDialog(QDialog):
     """Checks at once, if this program can. `restart_requested()`: the user wants the new version now."""
 
@@ -55,11 +86,7 @@ class UpdateDialog(QDialog):
         self.words = text_label(wraps=True, plain=True)
         self.advice = text_label(updates.api.advice(), "muted", wraps=True, plain=True)
         self.advice.setVisible(bool(self.advice.text()))
-        self.notes = QPlainTextEdit()
-        self.notes.setReadOnly(True)
-        self.notes.setProperty("tone", "field")
-        self.notes.setTabChangesFocus(True)
-        self.notes.setAccessibleName(_("What's new"))
+        self.notes = _Notes()
         self.bar = QProgressBar()
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
@@ -109,7 +136,7 @@ class UpdateDialog(QDialog):
         if update is None:
             self._show(_("Inglenook {version} is the latest version.", version=self._updates.api.version), "")
             return
-        self.notes.setPlainText(update.notes)
+        self.notes.show_markdown(update.notes)
         self.notes.show()
         parent = self.parentWidget()
         room = parent.size() if parent is not None else self.size()

@@ -13,8 +13,9 @@ from PySide6.QtWidgets import QMessageBox
 
 from desktop.services.system import updates as updates_module
 from desktop.services.system.updates import WEEK_S
-from desktop.settings import Behaviour
+from desktop.settings import Appearance, Behaviour
 from desktop.views.application.update_dialog import UpdateDialog
+from desktop.views.transcript.links import LinkDialog
 from tests.desktop.fake_updates import NOTES, FakeUpdates
 from tests.desktop.hand import Hand
 
@@ -46,7 +47,8 @@ def test_a_newer_version_is_shown_installed_and_started(hand, qtbot, qapp, monke
     dialog = opened(hand)
     qtbot.waitUntil(dialog.act.isVisible)
     assert "Inglenook 2.0 (2026-11-25) is available. You have 1.0." in dialog.words.text()
-    assert dialog.notes.toPlainText() == NOTES
+    assert dialog.notes.toPlainText() == NOTES.replace("- ", "")
+    assert dialog.notes.document().begin().textList() is not None
     assert dialog.notes.isVisible()
     assert not dialog.back.isVisible()
     assert api.installs == 0
@@ -84,6 +86,25 @@ def test_enter_takes_the_next_step(hand, qtbot) -> None:
     qtbot.waitUntil(dialog.shut.hasFocus)
     QTest.keyClick(dialog, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: hand.window.application_controller.update_dialog is None)
+
+
+def test_notes_are_shown_as_markdown_and_a_link_is_opened_only_if_wanted(hand, qtbot) -> None:
+    api = fake(hand)
+    assert api.update is not None
+    api.update = replace(api.update, notes="## Faster\n\nSee [*all*](https://example.org/all) and `--data`.")
+    dialog = opened(hand)
+    qtbot.waitUntil(dialog.notes.isVisible)
+    assert dialog.notes.toPlainText() == "Faster\nSee all and --data."
+    light = dialog.notes.toHtml()
+    hand.session.set_settings(Appearance(theme="dark"))
+    qtbot.waitUntil(lambda: dialog.notes.toHtml() != light)
+    dialog.notes.setFocus()
+    QTest.keyClick(dialog.notes, Qt.Key.Key_Tab)
+    QTest.keyClick(dialog.notes, Qt.Key.Key_Return)
+    (question,) = dialog.findChildren(LinkDialog)
+    assert question.informativeText() == "https://example.org/all"
+    question.reject()
+    dialog.reject()
 
 
 def test_without_being_asked_nothing_is_checked_and_nothing_starts_again(hand, qapp, monkeypatch) -> None:
