@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder, layer_kinds
+from engine.models.headers.decoder import gguf_decoder, hf_architecture, hf_decoder, layer_kinds
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
@@ -22,7 +22,7 @@ _QUIRKS: dict[str, Any] = {"norm": "layer", "placement": "parallel", "qk_layer_n
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`CohereForCausalLM` and `Cohere2ForCausalLM`."""
-    second = keys.source["architectures"][0] == "Cohere2ForCausalLM"
+    second = hf_architecture(keys.source) == "Cohere2ForCausalLM"
     shape = hf_decoder(
         keys, bias=keys.flag("attention_bias", False), base=10000.0 if second else 500000.0, interleaved=True,
         norm_eps="layer_norm_eps", layer_norm_eps=1e-5, max_position_embeddings=8192,

@@ -24,6 +24,7 @@ from engine.models.headers.decoder import (
     gguf_shape,
     gguf_windows,
     hf_activation,
+    hf_architecture,
     hf_shape,
     layer_kinds,
 )
@@ -66,7 +67,9 @@ _ROPE = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
 }
-_UNIFIED = ("Gemma4UnifiedForCausalLM", "Gemma4UnifiedForConditionalGeneration")
+_UNIFIED = (
+    "Gemma4UnifiedForCausalLM", "Gemma4UnifiedForConditionalGeneration", "Gemma4UnifiedAssistantForCausalLM",
+)  # fmt: skip
 _MOST_WIDTH = 1 << 20
 SHARED: dict[str, Any] = {
     "activation": "gelu_tanh", "mlp_bias": False, "placement": "both", "qk_norm": "head", "value_norm": True,
@@ -77,7 +80,7 @@ SHARED: dict[str, Any] = {
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`Gemma4ForCausalLM`, `Gemma4UnifiedForCausalLM` and the text models of those with pictures."""
-    unified = keys.source["architectures"][0] in _UNIFIED
+    unified = hf_architecture(keys.source) in _UNIFIED
     keys = keys.inner("text_config")
     if unified:
         keys = keys.without("enable_moe_block").replaced("hidden_size_per_layer_input", 0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder
+from engine.models.headers.decoder import gguf_decoder, hf_architecture, hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
@@ -31,7 +31,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         keys, bias=keys.flag("attention_bias", True), share=0.5, interleaved=True, num_key_value_heads=2,
         head_dim=128, rms_norm_eps=1.5625e-7, max_position_embeddings=131072,
     )  # fmt: skip
-    newer = keys.source["architectures"][0] == "Glm4ForCausalLM"
+    newer = hf_architecture(keys.source) == "Glm4ForCausalLM"
     return ModelConfig(**shape | {"output_bias": False}, placement="both" if newer else "before")
 
 

@@ -10,7 +10,14 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts
-from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, gguf_windows, hf_decoder, layer_kinds
+from engine.models.headers.decoder import (
+    MAX_CONTEXT,
+    gguf_decoder,
+    gguf_windows,
+    hf_architecture,
+    hf_decoder,
+    layer_kinds,
+)
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
@@ -37,7 +44,7 @@ def from_hf_mixture(keys: Keys) -> ModelConfig:
     """`GraniteMoeForCausalLM`, and `GraniteMoeSharedForCausalLM` with a shared expert."""
     keys = keys.over({"num_local_experts": 8})
     shape = hf_decoder(keys, bias=keys.flag("attention_bias", False))
-    shares = keys.source["architectures"][0] == "GraniteMoeSharedForCausalLM"
+    shares = hf_architecture(keys.source) == "GraniteMoeSharedForCausalLM"
     shared = keys.integer("shared_intermediate_size", 0, 1 << 22, 0)
     return ModelConfig(
         **shape, **hf_multipliers(keys), experts=hf_granite_experts(keys, shape, shared if shares else 0)
@@ -48,7 +55,7 @@ def from_hf_sliding(keys: Keys) -> ModelConfig:
     """`GraniteSWAForCausalLM`, and `GraniteMoeSWAForCausalLM` with experts: attention sinks, windows in three
     of four layers, and a rope for each kind of layer, or none (0).
     """
-    sparse = keys.source["architectures"][0] == "GraniteMoeSWAForCausalLM"
+    sparse = hf_architecture(keys.source) == "GraniteMoeSWAForCausalLM"
     bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
     given = sparse or keys.has("num_key_value_heads")
     absent: dict[str, Any] = {} if given else {"num_key_value_heads": 4}

@@ -11,7 +11,7 @@ from typing import Any
 from engine.models.architecture import Architecture
 from engine.models.architectures import exaone, internlm3
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_sliding, hf_windows
+from engine.models.headers.decoder import gguf_decoder, hf_architecture, hf_decoder, hf_sliding, hf_windows
 from engine.models.headers.experts import gguf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
@@ -20,7 +20,7 @@ from engine.tensors import RawTensor
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`LlamaForCausalLM`, `MistralForCausalLM` and `MinistralForCausalLM`."""
-    if keys.source["architectures"][0] != "LlamaForCausalLM":
+    if hf_architecture(keys.source) != "LlamaForCausalLM":
         return mistral_from_hf(keys)
     kind = keys.raw("model_type")
     if kind in ("exaone", "internlm3"):

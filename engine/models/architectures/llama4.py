@@ -34,8 +34,7 @@ _UNNORMED_EXPERTS = 128
 def from_hf(keys: Keys) -> ModelConfig:
     """`Llama4ForCausalLM`, and the text model of `Llama4ForConditionalGeneration`."""
     defaults = {"num_experts_per_tok": 1, "num_local_experts": 16, "intermediate_size": 8192}
-    architecture = keys.source["architectures"]
-    keys = keys.inner("text_config").replaced("architectures", architecture).over(defaults)
+    keys = keys.inner("text_config").over(defaults)
     width = keys.integer("intermediate_size", 1, 1 << 22)
     dense = keys.integer("intermediate_size_mlp", 1, 1 << 22, 16384)
     absent: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}

@@ -11,7 +11,7 @@ from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.llama import mistral_from_hf
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, hf_decoder, hf_windows
+from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, hf_architecture, hf_decoder, hf_windows
 from engine.models.headers.keys import Keys
 from engine.models.layers.rope import RopeConfig, yarn_magnitude
 from engine.models.names import GGUF, HF
@@ -21,11 +21,10 @@ from engine.words import _
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`Ministral3ForCausalLM`, and the text model of `Mistral3ForConditionalGeneration`."""
-    architecture = keys.source["architectures"]
     tied = keys.raw("tie_word_embeddings") is True
-    keys = keys.inner("text_config").replaced("architectures", architecture)
+    keys = keys.inner("text_config")
     keys = keys.replaced("tie_word_embeddings", True) if tied else keys
-    if architecture[0] != "Ministral3ForCausalLM" and keys.raw("model_type") != "ministral3":
+    if hf_architecture(keys.source) != "Ministral3ForCausalLM" and keys.raw("model_type") != "ministral3":
         return mistral_from_hf(keys)
     if not keys.has("num_key_value_heads"):
         keys = keys.over({"num_key_value_heads": 8})

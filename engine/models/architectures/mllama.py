@@ -25,8 +25,7 @@ _SIZES: Mapping[str, int] = {
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`MllamaForCausalLM`, and the text model of `MllamaForConditionalGeneration`."""
-    architecture = keys.source["architectures"]
-    keys = keys.inner("text_config").replaced("architectures", architecture).over(_SIZES)
+    keys = keys.inner("text_config").over(_SIZES)
     keys = keys.replaced("tie_word_embeddings", False)  # transformers never ties its tables
     kv_heads: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}
     shape = hf_decoder(

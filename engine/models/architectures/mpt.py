@@ -9,7 +9,7 @@ from typing import Any
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_shape, hf_shape
+from engine.models.headers.decoder import gguf_shape, hf_architecture, hf_shape
 from engine.models.headers.keys import Keys
 from engine.models.layers.alibi import alibi_slopes
 from engine.models.names import GGUF, HF
@@ -36,7 +36,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
     width, ratio, most = keys.integer("hidden_size", 1, 1 << 20), 4, 8.0
     attention = keys.table("attn_config") or Keys({}, "config.json: attn_config")
-    if keys.source["architectures"][0] == "MPTForCausalLM":  # the other class ignores these
+    if hf_architecture(keys.source) == "MPTForCausalLM":  # the other class ignores these
         ratio = keys.integer("expansion_ratio", 1, 64, 4)
         most = attention.number("alibi_bias_max", 0.0, _MOST, 8.0)
     kind = attention.text("attn_type", "multihead_attention")

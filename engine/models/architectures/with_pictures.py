@@ -12,6 +12,7 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
+from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
 from engine.models.names import TensorNames
 from engine.tensors import RawTensor
@@ -189,7 +190,7 @@ def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:
                     tied=tied,
                 )
             )
-    tied, name = outer_tied or (inner_tied and kind not in _TIED_ALONE), keys.source["architectures"][0]
+    tied, name = outer_tied or (inner_tied and kind not in _TIED_ALONE), hf_architecture(keys.source)
     if outer_tied is None and inner_tied is None:
         tied = name in _TIED
     whole = {name: keys.raw(name) for name in _OF_THE_WHOLE if keys.has(name)}

@@ -95,9 +95,14 @@ class Keys:
         )
 
     def inner(self, name: str) -> Keys:
-        """The keys of a nested object over those around it, such as the text part of a vision model."""
+        """The keys of a nested object over those around it, such as the text part of a vision model. The
+        class stays that of the whole, since transformers writes null or another one inside.
+        """
         inner = self.table(name)
-        return self if inner is None else Keys({**self.source, **inner.source}, self._where, self._prefix)
+        if inner is None:
+            return self
+        kept = {key: self.source[key] for key in ("architectures",) if key in self.source}
+        return Keys({**self.source, **inner.source, **kept}, self._where, self._prefix)
 
     def optional(self, name: str, low: float, high: float) -> float:
         """A number; 0 if absent or null."""

@@ -12,6 +12,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.models.architectures.gemma4_assistant import read_assistant_config
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ROPE, SMALL, ids
@@ -132,6 +133,26 @@ def test_sizes_that_llava_leaves_out(tmp_path: Path) -> None:
     config = read_config(open_checkpoint(written(tmp_path, whole)))
     assert (config.layers, config.width, config.heads, config.ffn_width) == (32, 4096, 32, 11008)
     assert (config.vocab_size, config.norm_eps, config.tied) == (32064, 1e-5, False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Gemma3ForConditionalGeneration", "Gemma3nForConditionalGeneration",
+        "Gemma4ForConditionalGeneration", "Gemma4AssistantForCausalLM", "Llama4ForConditionalGeneration",
+        "LlavaForConditionalGeneration", "Mistral3ForConditionalGeneration",
+        "MllamaForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
+    ],
+)  # fmt: skip
+def test_the_class_of_the_text_model_does_not_count(tmp_path: Path, name: str) -> None:
+    """transformers may write null or another class inside."""
+    alone, found = name == "Gemma4AssistantForCausalLM", []
+    text = TEXT | ({"hidden_size_per_layer_input": 0} if alone else {"num_kv_shared_layers": 0})
+    for more in ({}, {"architectures": None}, {"architectures": ["LlamaForCausalLM"]}):
+        whole = {"architectures": [name], "text_config": {**text, **more}}
+        checkpoint = open_checkpoint(written(tmp_path, whole))
+        found.append(read_assistant_config(checkpoint) if alone else read_config(checkpoint))
+    assert found[1:] == found[:1] * 2
 
 
 def test_unknown_text_models_are_refused(tmp_path: Path) -> None:
