@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -39,11 +38,12 @@ from engine.text.template.sandbox_limits import (
     LAZY_FILTERS,
     METHOD_SIZES,
     OPERATOR_SIZES,
+    Deadline,
 )
 from engine.words import _
 
 TIME_LIMIT = 2.0
-"""Seconds that one template may take to compile, and to render."""
+"""Seconds of work that one template may take to compile, and to render."""
 SIZE_LIMIT = 1_000_000
 """Characters and items of one value, beyond what the messages need."""
 WORK_LIMIT = 16_000_000
@@ -81,14 +81,14 @@ class Budget:
         """Begin a rendering."""
         self.size = SIZE_LIMIT + 8 * content
         self.work = WORK_LIMIT + 64 * content
-        self.deadline = time.perf_counter() + TIME_LIMIT
+        self.deadline = Deadline(TIME_LIMIT)
 
     def spend(self, amount: int) -> None:
         """Charge a step that makes `amount` characters or items. Raises `SecurityError` over the limit."""
         self.work -= amount + 1
         if amount > self.size or self.work < 0:
             raise _OverLimit(_("the template produces too much text"))
-        if time.perf_counter() > self.deadline:
+        if self.deadline.passed:
             raise _OverLimit(_("the template runs longer than {time_limit:g} seconds", time_limit=TIME_LIMIT))
 
     def check(self, *values: Any) -> int:

@@ -2,12 +2,13 @@
 
 There is one table each for filters, string methods and operators, by name; each function has the parameters
 of the operation it measures. Operations not listed produce no more than they are given (or a given number,
-which `INT_LIMIT` bounds).
+which `INT_LIMIT` bounds). `Deadline` bounds the time.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,22 @@ _HUGE = 1 << 62
 _FORMAT_LIMIT = 10_000
 _SEARCH_LIMIT = 256
 _WIDE = re.compile(r"\d{5}")
+
+
+class Deadline:
+    """The end of some seconds of this thread's work. Waiting does not count: on a busy computer a short
+    template may wait longer than it may work.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
+        self._work_end = time.thread_time() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether the thread that made it has worked longer; only that thread may ask."""
+        # A thread works no longer than the clock runs, which is quicker to ask.
+        return time.perf_counter() > self._end and time.thread_time() > self._work_end
 
 
 def text_size(value: Any) -> int:

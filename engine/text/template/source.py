@@ -18,8 +18,11 @@ MOST_BYTES = 128 << 20
 
 
 def gguf_template(metadata: Mapping[str, Any]) -> str | None:
-    """The source under `tokenizer.chat_template`, or the template named "default"; None if it is blank."""
-    for key in ("tokenizer.chat_template", "tokenizer.chat_template.default"):
+    """The source under `tokenizer.chat_template`, or the template named "default", or else the first named
+    one; None if there is none but blank ones.
+    """
+    plain = "tokenizer.chat_template"
+    for key in (plain, plain + ".default", *(key for key in metadata if key.startswith(plain + "."))):
         if source := _written(metadata.get(key)):
             return fallback_source(_NAMED[source]) if source in _NAMED else source
     return None
@@ -28,8 +31,8 @@ def gguf_template(metadata: Mapping[str, Any]) -> str | None:
 def folder_template(folder: Path) -> str | None:
     """The source in chat_template.jinja, chat_template.json or tokenizer_config.json, in this order.
 
-    The JSON files may hold one source or a list of named ones, of which "default" (or else the first) counts.
-    A blank source counts as none.
+    The JSON files may hold one source, or named ones as a list or an object, of which "default" (or else the
+    first) counts. A blank source counts as none.
     """
     file = folder / "chat_template.jinja"
     if file.is_file() and (source := _written(_read_text(file))):
@@ -37,8 +40,10 @@ def folder_template(folder: Path) -> str | None:
     for name in ("chat_template.json", "tokenizer_config.json"):
         value = read_json(folder / name).get("chat_template")
         if isinstance(value, list):
-            named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
-            value = named.get("default", next(iter(named.values()), None))
+            named = [entry for entry in value if isinstance(entry, dict)]
+            value = {str(entry.get("name")): entry.get("template") for entry in named}
+        if isinstance(value, dict):
+            value = value.get("default", next(iter(value.values()), None))
         if source := _written(value):
             return source
     return None

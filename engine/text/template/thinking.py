@@ -10,7 +10,6 @@ with the values that they may have. A value counts if it changes the prompt.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +21,7 @@ from engine.core import Message, nearest_level
 from engine.errors import BadTemplate
 from engine.settings.thinking import EFFORTS, OFF, ON
 from engine.text.template.sandbox import TemplateOverLimit
+from engine.text.template.sandbox_limits import Deadline
 from engine.words import _
 
 __all__ = ["Render", "ThinkingSwitch", "Way", "find_switch"]
@@ -59,7 +59,7 @@ _PHRASES = (
 """What templates look for in messages to switch thinking (off, on)."""
 _UNKNOWN = "qzqz"
 _TIME_LIMIT = 10.0
-"""Seconds that all renderings may take; dozens of them take far less."""
+"""Seconds of work that all renderings may take; dozens of them take far less."""
 _TRIALS = ((Message("user", "Hello"),), (Message("system", "Be brief."), Message("user", "Hello")))
 
 
@@ -119,7 +119,7 @@ class _Search:
         self._texts = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
         self._tree = tree
         self._names = sorted(name for name in find_undeclared_variables(tree) if _NAME.search(name))
-        self._deadline = time.perf_counter() + _TIME_LIMIT
+        self._deadline = Deadline(_TIME_LIMIT)
         self._known: dict[object, Outcome] = {}
         self._usual = self._outcome(Way())
 
@@ -163,7 +163,7 @@ class _Search:
     def _outcome(self, way: Way) -> Outcome:
         key = (way.phrase, *((name, type(value), value) for name, value in sorted(way.variables.items())))
         if key not in self._known:
-            if time.perf_counter() > self._deadline:
+            if self._deadline.passed:
                 raise TemplateOverLimit(_("The chat template is too slow to look for its switches."))
             self._known[key] = tuple(self._prompt(way, trial) for trial in _TRIALS)
         return self._known[key]

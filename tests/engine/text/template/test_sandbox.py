@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from engine.core import Message
 from engine.errors import BadTemplate
-from engine.text.template import sandbox
+from engine.text.template import sandbox, sandbox_limits
 from engine.text.template.template import ChatTemplate
 
 DOUBLING = "{% set ns = namespace(v='xxxxxxxx') %}{% for i in range(99) %}STEP{% endfor %}{{ ns.v | length }}"
@@ -235,6 +237,16 @@ def test_time_limit_names_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.2)
     with pytest.raises(BadTemplate, match=r"failed in line 2: the template runs longer than 0.2 seconds\."):
         ChatTemplate("first\n" + NESTED.replace("BODY", ""), None, None).render([Message("user", "Hi")])
+
+
+def test_waiting_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A computer that gives the thread no time for hours does not make its template a slow one."""
+    clock = itertools.count(0.0, 3600.0)
+    waiting = SimpleNamespace(perf_counter=clock.__next__, thread_time=float)
+    monkeypatch.setattr(sandbox_limits, "time", waiting)
+    template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", None, None)
+    assert template.render([Message("user", "Hi")]) == "Hi"
+    assert next(clock) > 2 * 3600
 
 
 def test_long_conversations_are_within_the_bounds() -> None:

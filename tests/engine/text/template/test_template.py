@@ -271,6 +271,8 @@ def test_fallback_is_chatml_and_says_so(tokenizer: Tokenizer) -> None:
             "d",
         ),
         ({"tokenizer_config.json": {"chat_template": [{"name": "rag", "template": "r"}]}}, "r"),
+        ({"tokenizer_config.json": {"chat_template": [{"name": ["rag"], "template": "r"}]}}, "r"),
+        ({"tokenizer_config.json": {"chat_template": {"tool_use": "t", "default": "d"}}}, "d"),
         (
             {
                 "chat_template.json": {"chat_template": "two"},
@@ -294,6 +296,15 @@ def test_template_of_a_folder(
     template = ChatTemplate.from_folder(tmp_path, tokenizer)
     assert template.render([USER]) == expected
     assert not template.is_fallback
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"), [({}, "t"), ({".default": "d"}, "d"), ({".default": "d", "": "one"}, "one")]
+)
+def test_named_templates_of_a_gguf_file(tokenizer: Tokenizer, others: dict[str, str], expected: str) -> None:
+    key = "tokenizer.chat_template"
+    metadata = {f"{key}.tool_use": "t"} | {key + name: source for name, source in others.items()}
+    assert ChatTemplate.from_gguf(metadata, tokenizer).render([USER]) == expected
 
 
 def test_folder_without_template_and_its_special_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:
