@@ -10,6 +10,9 @@ from pathlib import Path
 
 from desktop import preflight
 from desktop.version import version
+from engine.platform.language import argparse_speaks, speak
+from engine.platform.terminal import HelpFormatter
+from engine.words import _, set_language
 
 __all__ = ["main"]
 
@@ -17,51 +20,63 @@ __all__ = ["main"]
 class _Version(argparse.Action):
     """Determines the version only when asked for it."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, *_rest: object) -> None:
         print(f"inglenook {version()}")
         parser.exit()
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of `inglenook`."""
+    """The arguments of `inglenook`, with the help in the language in use."""
     result = argparse.ArgumentParser(
         prog="inglenook",
-        description="Chat with language models that run on your own machine.",
+        description=_("Chat with language models that run on your own machine."),
         allow_abbrev=False,
+        formatter_class=HelpFormatter,
     )
     result.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help="models, exported chats and other files to open"
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help=_("models, exported chats and other files to open"),
     )
     result.add_argument(
-        "--starter", action="store_true", help="download the starter model (98.4 MB, once) and chat with it"
+        "--starter",
+        action="store_true",
+        help=_("download the starter model (98.4 MB, once) and chat with it"),
     )
     result.add_argument(
-        "--model", type=Path, metavar="PATH", help="a GGUF file or a model folder to chat with"
+        "--model", type=Path, metavar="PATH", help=_("a GGUF file or a model folder to chat with")
     )
     result.add_argument(
-        "--data", type=Path, metavar="DIR", help="where chats, settings and models are stored"
+        "--data", type=Path, metavar="DIR", help=_("where chats, settings and models are stored")
     )
-    result.add_argument("--debug", action="store_true", help="log everything, also to the terminal")
+    result.add_argument("--debug", action="store_true", help=_("log everything, also to the terminal"))
     entry = result.add_mutually_exclusive_group()
     entry.add_argument(
         "--install-desktop-entry",
         action="store_true",
-        help="add Inglenook to the applications menu and open models with it on a double click",
+        help=_("add Inglenook to the applications menu and open models with it on a double click"),
     )
-    entry.add_argument("--uninstall-desktop-entry", action="store_true", help="undo --install-desktop-entry")
-    result.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    entry.add_argument(
+        "--uninstall-desktop-entry", action="store_true", help=_("undo --install-desktop-entry")
+    )
+    result.add_argument("--version", action=_Version, nargs=0, help=_("show the version"))
     return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the desktop until its window is closed; returns 1 if no window can be opened."""
-    options = parser().parse_args(arguments)
+    speak()
+    with argparse_speaks():
+        options = parser().parse_args(arguments)
     if options.install_desktop_entry or options.uninstall_desktop_entry:
         return _menu_entry(options.install_desktop_entry, options.data)
     trouble = preflight.trouble() or preflight.import_trouble()
     if trouble:
         print(trouble, file=sys.stderr)
         return 1
+    set_language("en")  # until the window applies one, with all that Qt has to know of it
     # a start only creates objects; `desktop.services.system.garbage_collection` takes over afterwards
     gc.disable()
     from desktop.app import run

@@ -64,7 +64,6 @@ from desktop.store.database.database import FILE_NAME as DATABASE
 from desktop.store.database.database import StoreError, data_folder
 from desktop.store.database.open import open_conversations
 from desktop.store.privacy import close_data
-from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
 from desktop.store.settings.preferences import Preferences
 from desktop.views.layout.bring_forward import bring_forward
 from desktop.views.layout.drop_overlay import is_model
@@ -72,6 +71,7 @@ from desktop.views.layout.input_watch import InputWatch
 from desktop.views.main_window import MainWindow
 from desktop.views.widgets.theme import Theme
 from engine.platform.folders import private_file
+from engine.platform.language import PREFERENCES, saved_choice
 from engine.remote import split_address
 from engine.settings import Settings
 
@@ -355,6 +355,7 @@ def run(
     if data is not None:
         os.environ["INGLENOOK_DATA"] = str(data.expanduser().resolve())
     app = make_application(sys.argv[:1])
+    apply_language(app, saved_choice())  # for what may be said before the preferences are read in whole
     given = absolute([*([model] if model is not None else []), *files])
     diagnostics: Diagnostics | None = None
     try:

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from engine.words import _
+
 __all__ = ["DEBIAN_PACKAGES", "import_trouble", "trouble"]
 
 DEBIAN_PACKAGES = (
@@ -28,10 +30,12 @@ dependencies.
 _NEED_NO_DISPLAY = ("offscreen", "minimal", "vnc", "eglfs", "linuxfb", "minimalegl", "vkkhrdisplay")
 
 
-def _install(what: str) -> str:
-    return (
-        f"Inglenook cannot open a window because {what}; on Debian or Ubuntu install it with: sudo apt "
-        f"install {DEBIAN_PACKAGES}"
+def _missing(library: str) -> str:
+    return _(
+        "Inglenook cannot open a window because the system library {library} is missing; on Debian or Ubuntu "
+        "install it with: sudo apt install {packages}",
+        library=library,
+        packages=DEBIAN_PACKAGES,
     )
 
 
@@ -47,10 +51,11 @@ def import_trouble() -> str:
     except ImportError as error:
         library = re.search(r"(\S+\.so[.\d]*): cannot open shared object file", str(error))
         if library:
-            return _install(f"the system library {library.group(1)} is missing")
-        return (
+            return _missing(library.group(1))
+        return _(
             "Inglenook cannot open a window because its package PySide6-Essentials does not work "
-            f"({error}); install Inglenook again."
+            "({error}); install Inglenook again.",
+            error=error,
         )
     return ""
 
@@ -64,7 +69,7 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
         return ""
     wayland = bool(environment.get("WAYLAND_DISPLAY")) and platform != "xcb"
     if not wayland and not environment.get("DISPLAY"):
-        return (
+        return _(
             "Inglenook cannot open a window because there is no display (DISPLAY and WAYLAND_DISPLAY are "
             "empty); start it on a desktop."
         )
@@ -76,12 +81,13 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
             return trouble({**environment, "WAYLAND_DISPLAY": ""})  # Qt falls back to X11 as well
         # PyInstaller replaces the loader's words by its own, and keeps them as the cause.
         library = str(error.__cause__ or error).partition(":")[0]
-        return _install(f"the system library {library} is missing")
+        return _missing(library)
     if reachable:
         return ""
-    return (
-        f"Inglenook cannot open a window because the display {environment['DISPLAY']} does not "
-        "respond; start it on a desktop."
+    return _(
+        "Inglenook cannot open a window because the display {display} does not respond; start it on a "
+        "desktop.",
+        display=environment["DISPLAY"],
     )
 
 

@@ -17,23 +17,31 @@ from engine.cli import COMMANDS
 from engine.cli.command import Command, Console
 from engine.cli.info import version
 from engine.errors import EngineError
+from engine.platform.language import argparse_speaks, speak
+from engine.platform.terminal import HelpFormatter, sentence
 from engine.printable import json_text, printable
+from engine.words import _, set_language, translate
 
 
 def parser() -> argparse.ArgumentParser:
-    """The argument parser of `inglenook-engine`."""
+    """The argument parser of `inglenook-engine`, with the help in the language in use."""
     result = argparse.ArgumentParser(
-        prog="inglenook-engine", description="Language models on your own machine, without a window."
+        prog="inglenook-engine",
+        description=_("Language models on your own machine, without a window."),
+        formatter_class=HelpFormatter,
     )
-    result.add_argument("--version", action="version", version=f"inglenook-engine {version()}")
+    result.add_argument(
+        "--version", action="version", version=f"inglenook-engine {version()}", help=_("show the version")
+    )
     commands = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
+        about = translate(command.help)
         sub = commands.add_parser(
-            command.name, help=command.help, description=command.help[0].upper() + command.help[1:] + "."
+            command.name, help=about, description=sentence(about), formatter_class=HelpFormatter
         )
         command.arguments(sub)
         if command.has_json:
-            sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+            sub.add_argument("--json", action="store_true", help=_("print one JSON object and nothing else"))
         sub.set_defaults(use=command)
     return result
 
@@ -44,7 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # Windows' code pages lack most characters, and an argument may hold a lone surrogate.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    options = parser().parse_args(arguments)
+    speak()
+    with argparse_speaks():
+        options = parser().parse_args(arguments)
+    if getattr(options, "json", False):
+        set_language("en")  # what programs read is the same everywhere
     try:
         return _use(options.use, options)
     except BrokenPipeError:

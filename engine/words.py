@@ -7,7 +7,7 @@ Literals of module-level tables are marked by `N_` and translated by `translate`
 be glued: other languages have another order of words.
 
 English is the source: without a catalogue each text stays as it is written. Log lines, prompts to models,
-answers of the local server and the command line are English always.
+answers of the local server and what a command prints with --json are English always.
 """
 
 from __future__ import annotations
@@ -55,11 +55,14 @@ class _Numbers(string.Formatter):
 
 
 class _State:
-    """The language in use, its catalogue (None: the source) and how it writes numbers."""
+    """The language in use, its catalogue (None: the source), how it writes numbers, and whether the parts of
+    its texts are isolated.
+    """
 
     code = "en"
     catalogue: gettext.NullTranslations | None = None
     numbers = _Numbers(",", ".")
+    isolates = False
 
 
 def languages(folder: Path = FOLDER) -> tuple[str, ...]:
@@ -78,12 +81,16 @@ def language() -> str:
     return _State.code
 
 
-def set_language(code: str, group: str = ",", point: str = ".", folder: Path = FOLDER) -> None:
+def set_language(
+    code: str, group: str = ",", point: str = ".", folder: Path = FOLDER, *, terminal: bool = False
+) -> None:
     """Translate into the language `code` from now on; `group` and `point` are its separators in numbers.
 
-    "en" is the source. Raises `FileNotFoundError` if there is no catalogue for `code`.
+    In a `terminal` no invisible characters mark the direction of parts: they would be shown, and copied with
+    a path. "en" is the source. Raises `FileNotFoundError` if there is no catalogue for `code`.
     """
     use_catalogue(code, None if code == "en" else gettext.translation(DOMAIN, folder, [code]), group, point)
+    _State.isolates = _State.isolates and not terminal
 
 
 def use_catalogue(
@@ -91,6 +98,7 @@ def use_catalogue(
 ) -> None:
     """The same with a catalogue of the caller; None stands for the source."""
     _State.code, _State.catalogue, _State.numbers = code, catalogue, _Numbers(group, point)
+    _State.isolates = code in _RIGHT_TO_LEFT
 
 
 def figure(text: str) -> str:
@@ -103,13 +111,13 @@ def _isolated(text: str) -> str:
 
     Directional isolates: https://www.unicode.org/reports/tr9/#Explicit_Directional_Isolates
     """
-    return f"\u2068{text}\u2069" if text and _State.code in _RIGHT_TO_LEFT else text
+    return f"\u2068{text}\u2069" if text and _State.isolates else text
 
 
 def dotted(*parts: str) -> str:
     """The parts that are not empty, with dots between them, in the direction of the language."""
     text = " · ".join(_isolated(part) for part in parts if part)
-    return f"\u2067{text}\u2069" if text and _State.code in _RIGHT_TO_LEFT else text
+    return f"\u2067{text}\u2069" if text and _State.isolates else text
 
 
 def N_(text: str) -> str:

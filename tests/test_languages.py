@@ -25,16 +25,17 @@ SHOWN = frozenset({
 })  # fmt: skip
 """What shows all its arguments to the user."""
 SHOWN_BESIDE_NAMES = frozenset({
+    "ArgumentParser", "add_argument", "add_argument_group", "ArgumentTypeError",
     "QMessageBox", "IconButton", "IconMenuButton", "GrowingTextEdit", "ElidedLabel", "text_label",
     "show_notice", "offer", "ask_open", "ask_save", "ask_folder", "tip", "push_undo",
 })  # fmt: skip
 """What shows some of them; the others are names of icons, tones and commands."""
 ENGLISH = (
-    "engine/cli/", "engine/server/", "engine/compat/", "engine/models/proof/", "engine/text/tools/",
+    "engine/server/", "engine/compat/", "engine/models/proof/", "engine/text/tools/",
     "engine/backends/cuda/proof/", "engine/backends/cuda/codegen/", "engine/backends/cpu/codegen/",
     "desktop/services/local_server/", "desktop/report.py",
 )  # fmt: skip
-"""What is read by programs, in terminals and by developers stays English: the command line, the answers of
+"""What is read by programs and by developers stays English: the answers of
 the local server, scripts for ExLlamaV2, proofs of kernels, prompts to models, bug reports.
 """
 NAMES = {"Inglenook", "https://HOST/v1", "prompts.json", "Ctrl+Enter"}
@@ -44,6 +45,8 @@ UNSPACED = {"ja", "zh_CN"}
 _TAG = re.compile(r"<[^<>]*>")
 _NAME = re.compile(r"[a-z][a-z_-]*")
 _WORD = re.compile(r"[A-Za-z]{2,}")
+_OLD_FIELD = re.compile(r"%(?:\(\w+\))?[sr]")
+"""A placeholder of Python's argument parser."""
 _NUMBER = re.compile(r"[,_fFgGeE%n]")
 """In a format, what writes a number in the English way."""
 
@@ -79,6 +82,11 @@ def _literals(node: ast.AST) -> Iterator[str]:
             yield from _literals(part)
 
 
+def _help(call: ast.Call) -> list[ast.expr]:
+    """What an argument parser is given to say about an argument, or about the whole."""
+    return [each.value for each in call.keywords if each.arg in ("help", "description")]
+
+
 def _errors() -> set[str]:
     """The errors with a sentence for the user: those of the engine and of the store."""
     bases = {
@@ -105,7 +113,7 @@ def test_what_users_read_is_marked() -> None:
             if function in shown:
                 found += [
                     f"{name}:{node.lineno} {function}({text!r})"
-                    for argument in node.args
+                    for argument in (*(node.args if function != "add_argument" else ()), *_help(node))
                     for text in _literals(argument)
                     if _WORD.search(text) and text not in NAMES
                     if function in SHOWN or not _NAME.fullmatch(text)
@@ -252,7 +260,8 @@ def test_translations_keep_placeholders_and_edges(code: str) -> None:
             wrong.append((text, "forms"))
         for each in translations:
             missing = asked - _fields(each) - ({("n", "", None)} if text.many else set())
-            if _fields(each) - asked or missing or not each.strip():
+            old = sorted(_OLD_FIELD.findall(each)) != sorted(_OLD_FIELD.findall(text.one))
+            if _fields(each) - asked or missing or old or not each.strip():
                 wrong.append((text, each))
             if code not in UNSPACED and not each.endswith(" و") and _edges(text.one) != _edges(each):
                 wrong.append((text, each))

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 from desktop.store.database.database import FILE_NAME, DiskFull, StoreError, check_file, connect_existing
 from desktop.store.database.errors import translated
 from desktop.store.privacy import OUR_FILES
-from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
 from engine.platform.folders import DATA_VARIABLE, data_dir, private_folder, usual_data_dir
+from engine.platform.language import PREFERENCES
 from engine.platform.moved_data import NOTE_NAME, Moved, read_moved, write_moved
 from engine.platform.whole_file import write_whole
 from engine.units import size_text

@@ -24,7 +24,10 @@ from engine.cli.opening import load
 from engine.cli.peers import PEERS, LlamaCpp
 from engine.cli.profile import check_profile, show_profile, step_profiles
 from engine.errors import BenchmarkError
+from engine.platform.terminal import padded, width_of
 from engine.settings import CacheSettings, LoadSettings
+from engine.units import number_text
+from engine.words import N_, _, ngettext
 
 if TYPE_CHECKING:
     from engine.backends.base import Backend
@@ -72,22 +75,30 @@ class Times:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
+    parser.add_argument("model", metavar="MODEL", help=_("a GGUF file or a model folder"))
     parser.add_argument(
-        "--prompt-tokens", metavar="N", type=int, default=512, help="tokens to prefill; default: 512"
+        "--prompt-tokens",
+        metavar="N",
+        type=int,
+        default=512,
+        help=_("tokens to prefill; default: %(default)s"),
     )
     parser.add_argument(
-        "--new-tokens", metavar="N", type=int, default=128, help="tokens to decode; default: 128"
+        "--new-tokens", metavar="N", type=int, default=128, help=_("tokens to decode; default: %(default)s")
     )
     parser.add_argument(
         "--depth",
         metavar="D",
         type=int,
         default=0,
-        help="tokens in the cache before the decode starts; default: 0",
+        help=_("tokens in the cache before the decode starts; default: %(default)s"),
     )
     parser.add_argument(
-        "--repeat", metavar="R", type=int, default=3, help="repetitions, whose median is reported; default: 3"
+        "--repeat",
+        metavar="R",
+        type=int,
+        default=3,
+        help=_("repetitions, whose median is reported; default: %(default)s"),
     )
     add_device(parser)
     parser.add_argument(
@@ -96,9 +107,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=PEERS,
-        help="another engine on the same file",
+        help=_("another engine on the same file"),
     )
-    parser.add_argument("--profile", action="store_true", help="also show time and bytes by operation")
+    parser.add_argument("--profile", action="store_true", help=_("also show time and bytes by operation"))
     add_settings(parser, LoadSettings, without=("backend", "gpus"))
     add_settings(parser, CacheSettings, without=("context_length",))
 
@@ -113,7 +124,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     settings = replace(read_settings(LoadSettings, options), threads=threads)
     context = max(options.prompt_tokens, options.depth + options.new_tokens)
     with ExitStack() as stack:
-        peers = [_opened(stack, LlamaCpp(path, threads, context)) for _ in dict.fromkeys(options.vs)]
+        peers = [_opened(stack, LlamaCpp(path, threads, context)) for _peer in dict.fromkeys(options.vs)]
         chat = load(
             options.model,
             settings,
@@ -135,7 +146,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
             # warm up memory and threads
             runner.run(ids[: min(32, context)], 0, one_by_one=False)
         for repetition in range(options.repeat):
-            console.progress(f"Measuring, {repetition + 1} of {options.repeat}")
+            console.progress(_("Measuring, {number} of {total}", number=repetition + 1, total=options.repeat))
             bandwidths.append(_bandwidth(cache.model.backend, threads))
             _measure(runners, times, ids, options)
         console.clear()
@@ -165,7 +176,12 @@ def _check(options: argparse.Namespace) -> None:
     for name, low in (("prompt_tokens", 1), ("new_tokens", 1), ("depth", 0), ("repeat", 1)):
         if getattr(options, name) < low:
             raise BenchmarkError(
-                f"--{name.replace('_', '-')} is {getattr(options, name)}, but it must be at least {low}."
+                _(
+                    "{flag} is {value}, but it must be at least {low}.",
+                    flag=f"--{name.replace('_', '-')}",
+                    value=getattr(options, name),
+                    low=low,
+                )
             )
 
 
@@ -224,22 +240,45 @@ def _beside(ours: Answer, theirs: Answer) -> Answer:
 
 
 def _show(answer: Answer) -> str:
-    of_what = "copy bandwidth" if answer["where"] else "read bandwidth"
+    where = answer["where"] or ngettext("{n} thread", "{n} threads", answer["threads"])
+    labels = (_("prefill"), _("decode"))
+    width = max(map(width_of, labels)) + 1
+    prefill, decode = (padded(label, width) for label in labels)
     lines = [
-        f"{answer['device']}, {answer['where'] or str(answer['threads']) + ' threads'}",
-        f"prefill  {answer['prefill_tokens_per_second']:10.1f} tokens/s",
-        f"decode   {answer['decode_tokens_per_second']:10.1f} tokens/s, "
-        f"{100 * answer['bandwidth_fraction']:.0f} % of the {of_what} of "
-        f"{answer['read_bandwidth_bytes_per_second'] / 1e9:.1f} GB/s "
-        f"({answer['weight_bytes_per_token'] / 1e6:.1f} MB a token)",
+        f"{answer['device']}, {where}",
+        f"{prefill} {_speed(answer['prefill_tokens_per_second'])}",
+        f"{decode} {_speed(answer['decode_tokens_per_second'])}, {_bandwidth_text(answer)}",
+        *map(_peer_text, answer["peers"]),
     ]
-    for peer in answer["peers"]:
-        lines.append(
-            f"{peer['name']} {peer['version']}: prefill {peer['prefill_tokens_per_second']:.1f} tokens/s "
-            f"(here {peer['prefill_ratio']:.2f} times that), decode {peer['decode_tokens_per_second']:.1f} "
-            f"tokens/s (here {peer['decode_ratio']:.2f} times that)"
-        )
     return "\n".join([*lines, *show_profile(answer.get("profile", {}))])
 
 
-BENCH = Command("bench", "measure the speed", _arguments, _answer, _show)
+def _speed(rate: float) -> str:
+    return _("{number} tokens/s", number=padded(number_text(rate, ".1f"), 10, right=True))
+
+
+def _bandwidth_text(answer: Answer) -> str:
+    values = {
+        "percent": 100 * answer["bandwidth_fraction"],
+        "rate": answer["read_bandwidth_bytes_per_second"] / 1e9,
+        "size": answer["weight_bytes_per_token"] / 1e6,
+    }
+    if answer["where"]:
+        return _("{percent:.0f} % of the copy bandwidth of {rate:.1f} GB/s ({size:.1f} MB a token)", **values)
+    return _("{percent:.0f} % of the read bandwidth of {rate:.1f} GB/s ({size:.1f} MB a token)", **values)
+
+
+def _peer_text(peer: Answer) -> str:
+    return _(
+        "{name} {version}: prefill {prefill:.1f} tokens/s (here {prefill_ratio:.2f} times that), decode "
+        "{decode:.1f} tokens/s (here {decode_ratio:.2f} times that)",
+        name=peer["name"],
+        version=peer["version"],
+        prefill=peer["prefill_tokens_per_second"],
+        prefill_ratio=peer["prefill_ratio"],
+        decode=peer["decode_tokens_per_second"],
+        decode_ratio=peer["decode_ratio"],
+    )
+
+
+BENCH = Command("bench", N_("measure the speed"), _arguments, _answer, _show)

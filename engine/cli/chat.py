@@ -15,12 +15,14 @@ from engine.cli.flags import add_model, add_reply_settings, read_request
 from engine.cli.opening import opened
 from engine.cli.run import collect
 from engine.core import ChatRequest, Message
+from engine.core.reasons import reason_words
 from engine.errors import BadTemplate, ContextTooLong, NothingAllowed
+from engine.words import N_, _
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--system", metavar="TEXT", help="a system prompt")
+    parser.add_argument("--system", metavar="TEXT", help=_("a system prompt"))
     add_reply_settings(parser)
 
 
@@ -28,7 +30,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     read_request(options, ())  # report a bad setting before loading the model
     messages = [Message("system", options.system)] if options.system else []
     with opened(options, console) as chat:
-        console.write(f"{chat.info.name}. Ctrl+C stops a reply, Ctrl+D leaves.\n")
+        console.write(_("{model}. Ctrl+C stops a reply, Ctrl+D leaves.", model=chat.info.name) + "\n")
         while (line := _ask()) is not None:
             if line.strip():
                 messages = _turn(chat, read_request(options, (*messages, Message("user", line))), console)
@@ -54,7 +56,8 @@ def _turn(chat: LocalChat, request: ChatRequest, console: Console) -> list[Messa
         except (ContextTooLong, BadTemplate, NothingAllowed) as error:
             sys.stderr.write(f"{error}\n")
             return list(request.messages[:-1])
-    console.write("\n" if answer["reason"] in ("stop_token", "stop_string") else f"\n[{answer['reason']}]\n")
+    ended = answer["reason"] in ("stop_token", "stop_string")
+    console.write("\n" if ended else f"\n[{reason_words(answer['reason'], answer['trigger'])}]\n")
     return [*request.messages, Message("assistant", answer["text"])]
 
 
@@ -62,11 +65,11 @@ def _turn(chat: LocalChat, request: ChatRequest, console: Console) -> list[Messa
 def _stopped_by_ctrl_c() -> Iterator[threading.Event]:
     """An event that Ctrl+C sets, instead of raising an exception in the middle of a step."""
     stop = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    before = signal.signal(signal.SIGINT, lambda *_signal: stop.set())
     try:
         yield stop
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-CHAT = Command("chat", "chat in the terminal", _arguments, _answer, lambda answer: "", has_json=False)
+CHAT = Command("chat", N_("chat in the terminal"), _arguments, _answer, lambda answer: "", has_json=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.core import Loading
+from engine.platform.terminal import padded, width_of
 from engine.printable import one_line, printable
 
 Answer = dict[str, Any]
@@ -32,9 +33,9 @@ class Console:
         """Show one line that the next one overwrites; only on a terminal."""
         if not self.json and sys.stderr.isatty():
             text = one_line(text)
-            sys.stderr.write(f"\r{text.ljust(self._progress)}")
+            sys.stderr.write(f"\r{padded(text, self._progress)}")
             sys.stderr.flush()
-            self._progress = len(text)
+            self._progress = width_of(text)
 
     def note(self, text: str) -> None:
         """Write a line to stderr that is not overwritten; silent with --json."""

@@ -24,6 +24,7 @@ from engine.settings import (
     StopSettings,
     ThinkingSettings,
 )
+from engine.words import _, translate
 
 S = TypeVar("S", bound=Settings)
 
@@ -47,7 +48,7 @@ def add_settings(
 
     Lists take several values, or the flag several times.
     """
-    group = parser.add_argument_group((cls.__doc__ or "").split(".")[0])
+    group = parser.add_argument_group(heading(cls))
     kinds = field_kinds(cls)  # type: ignore[arg-type]
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         if field.name in without:
@@ -60,18 +61,24 @@ def add_settings(
         elif kind is bool:
             more = {"action": argparse.BooleanOptionalAction}
         elif info.choices:
-            more = {"choices": [value for value, _ in info.choices]}
+            more = {"choices": [value for value, _label in info.choices]}
         elif info.multiline:
             more = {"type": text_or_file, "metavar": "TEXT|@FILE"}
-        help = f"{info.help} Default: {_shown(field.default)}.".replace("%", "%%")
+        default = shown_default(field.default)
+        help = _("{help} Default: {default}.", help=translate(info.help), default=default).replace("%", "%%")
         group.add_argument(flag, dest=field.name, default=None, help=help, **more)
+
+
+def heading(cls: type[Settings]) -> str:
+    """What a class of settings is about: the first sentence of its description, in the language in use."""
+    return translate((cls.__doc__ or "").split(".")[0])
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Add --device: one value for the backend and its GPUs."""
     parser.add_argument(
         "--device", metavar="auto|cpu|cuda|cuda:0,1|reference", type=device_words,
-        help="the device that runs the model, in place of --backend and --gpus",
+        help=_("the device that runs the model, in place of --backend and --gpus"),
     )  # fmt: skip
 
 
@@ -84,8 +91,11 @@ def device_words(text: str) -> dict[str, str]:
     try:
         if colon and (backend != "cuda" or not gpus):
             raise BadSetting(
-                f"{text!r} is not a device. Use auto, cpu, cuda, cuda with numbers such as cuda:0,1, "
-                "or reference."
+                _(
+                    "{text!r} is not a device. Use auto, cpu, cuda, cuda with numbers such as cuda:0,1, "
+                    "or reference.",
+                    text=text,
+                )
             )
         return {"backend": LoadSettings(backend=backend).backend, "gpus": LoadSettings(gpus=gpus).gpus}
     except BadSetting as error:
@@ -102,7 +112,9 @@ def read_settings(cls: type[S], options: argparse.Namespace) -> S:
     if cls is LoadSettings and getattr(options, "device", None) is not None:
         twice = [name for name in options.device if given[name] is not None]
         if twice:
-            raise BadSetting(f"--device and --{twice[0]} both choose the device. Use only one of them.")
+            raise BadSetting(
+                _("--device and --{flag} both choose the device. Use only one of them.", flag=twice[0])
+            )
         given |= options.device
     flat = {name: _flatten(value) for name, value in given.items() if value is not None}
     return cls(**flat)
@@ -129,7 +141,7 @@ def read_request(
 
 def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
     """Add MODEL and the flags for loading it."""
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
+    parser.add_argument("model", metavar="MODEL", help=_("a GGUF file or a model folder"))
     add_device(parser)
     add_settings(parser, LoadSettings)
     if cache:
@@ -142,17 +154,17 @@ def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
     group.add_argument(
         "--prompt",
         metavar="TEXT",
-        help=("plain text to continue; the tokenizer decides whether to add a BOS token"),
+        help=_("plain text to continue; the tokenizer decides whether to add a BOS token"),
     )
     group.add_argument(
-        "--ids", metavar="1,2,3", type=whole_numbers, help="token ids to continue, used as they are"
+        "--ids", metavar="1,2,3", type=whole_numbers, help=_("token ids to continue, used as they are")
     )
     if messages:
         group.add_argument(
             "--messages",
             metavar="FILE",
             type=Path,
-            help="a JSON list of {role, content}; the model's template is used",
+            help=_("a JSON list of messages with role and content; the model's template is used"),
         )
 
 
@@ -175,7 +187,7 @@ def whole_numbers(text: str) -> list[int]:
         return [int(part) for part in text.replace(",", " ").split()]
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text[:40]!r} is not a list of whole numbers such as 1,2,3"
+            _("{text!r} is not a list of whole numbers such as 1,2,3", text=text[:40])
         ) from None
 
 
@@ -184,9 +196,17 @@ def read_file(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise BadSetting(f"{path} cannot be read ({error.strerror}); give another file.") from error
+        raise BadSetting(
+            _("{path} cannot be read ({reason}); give another file.", path=path, reason=error.strerror)
+        ) from error
     except UnicodeDecodeError as error:
-        raise BadSetting(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8 first.") from error
+        raise BadSetting(
+            _(
+                "{path} is not UTF-8 text (byte {place}); save it as UTF-8 first.",
+                path=path,
+                place=error.start,
+            )
+        ) from error
 
 
 def _flatten(value: Any) -> Any:
@@ -195,7 +215,8 @@ def _flatten(value: Any) -> Any:
     return value
 
 
-def _shown(default: Any) -> str:
-    if default is None or default == ():
-        return "none"
-    return str(default)
+def shown_default(default: Any) -> str:
+    """A setting's default for a person."""
+    if isinstance(default, bool):
+        return _("on") if default else _("off")
+    return _("none") if default in (None, (), "") else str(default)

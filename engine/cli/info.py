@@ -9,14 +9,28 @@ import tomllib
 from pathlib import Path
 
 from engine.cli.command import Answer, Command, Console
+from engine.platform.terminal import padded, width_of
 from engine.printable import one_line
 from engine.settings import CacheSettings, LoadSettings
+from engine.units import number_text
+from engine.words import N_, _, translate
 
 _MODEL_KEYS = (
     "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length",
     "vocab_size", "kv_bytes_per_token", "stop_token_ids", "has_chat_template", "quantisation", "licence",
     "resident_bytes", "read_bytes", "embedding", "pooling",
 )  # fmt: skip
+_LABELS = (
+    N_("architecture"), N_("format"), N_("parameters"), N_("bits per weight"), N_("weights bytes"),
+    N_("layers"), N_("context length"), N_("vocab size"), N_("kv bytes per token"), N_("stop token ids"),
+    N_("has chat template"), N_("quantisation"), N_("licence"), N_("resident bytes"), N_("read bytes"),
+    N_("embedding"), N_("pooling"), N_("advised"), N_("remarks"), N_("needed bytes"), N_("verdict"),
+    N_("memory"), N_("version"), N_("python"), N_("platform"), N_("packages"), N_("cpu"),
+    N_("physical cores"), N_("logical cores"), N_("memory bytes"), N_("memory available bytes"), N_("gpus"),
+    N_("gpus reason"), N_("kernels cached"), N_("kernel cache"), N_("kernel level"), N_("architectures"),
+)  # fmt: skip
+"""The keys of the answer, as people read them."""
+_VERDICTS = (N_("fits"), N_("tight"), N_("too large"), N_("on disk"))
 _PACKAGES = ("numba", "llvmlite", "numpy", "torch", "tokenizers", "safetensors", "llama-cpp-python")
 
 
@@ -34,7 +48,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         metavar="MODEL",
         nargs="?",
-        help="a GGUF file or a model folder; without it, describe this machine",
+        help=_("a GGUF file or a model folder; without it, describe this machine"),
     )
 
 
@@ -118,11 +132,10 @@ def _package_version(name: str) -> str:
 
 
 def _show(answer: Answer) -> str:
-    width = max(len(key) for key in answer)
     shown = {key: value for key, value in answer.items() if value or key not in ("gpus_reason", "remarks")}
-    return "\n".join(
-        f"{key.replace('_', ' ').ljust(width)}  {_readable(key, value)}" for key, value in shown.items()
-    )
+    labels = {key: translate(key.replace("_", " ")) for key in shown}
+    width = max(width_of(label) for label in labels.values())
+    return "\n".join(f"{padded(label, width)}  {_readable(key, shown[key])}" for key, label in labels.items())
 
 
 def _has_lists(value: dict[str, object]) -> bool:
@@ -137,28 +150,30 @@ def _readable(key: str, value: object) -> str:
             + (", ".join(map(one_line, text)) if isinstance(text, list) else one_line(str(text)))
             for name, text in value.items()
         )
-        return ("; " if _has_lists(value) else ", ").join(parts) or "nothing"
+        return ("; " if _has_lists(value) else ", ").join(parts) or _("nothing")
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     if key.endswith("bytes") and isinstance(value, int):
-        return f"{value:,} ({value / 2**30:.2f} GiB)"
+        return f"{number_text(value)} ({number_text(value / 2**30, '.2f')} GiB)"
     if isinstance(value, float):
-        return f"{value:.2f}"
+        return number_text(value, ".2f")
+    if key == "verdict":
+        return translate(str(value))
     if key == "remarks" and isinstance(value, list):
         return one_line(" ".join(map(str, value)))
     if isinstance(value, list):
-        return (
-            one_line(", ".join(_gpu(item) if isinstance(item, dict) else str(item) for item in value))
-            or "none"
-        )
-    return f"{value:,}" if isinstance(value, int) else one_line(str(value))
+        return one_line(
+            ", ".join(_gpu(item) if isinstance(item, dict) else str(item) for item in value)
+        ) or _("none")
+    return number_text(value) if isinstance(value, int) else one_line(str(value))
 
 
 def _gpu(gpu: Answer) -> str:
-    return (
-        f"{gpu['number']}: {gpu['name']} ({gpu['free_bytes'] / 2**30:.1f} of "
-        f"{gpu['memory_bytes'] / 2**30:.1f} GiB free)"
-    )
+    return _(
+        "{number}: {name} ({free:.1f} of {total:.1f} GiB free)",
+        number=gpu["number"], name=gpu["name"], free=gpu["free_bytes"] / 2**30,
+        total=gpu["memory_bytes"] / 2**30,
+    )  # fmt: skip
 
 
-INFO = Command("info", "describe a model, or this machine", _arguments, _answer, _show)
+INFO = Command("info", N_("describe a model, or this machine"), _arguments, _answer, _show)

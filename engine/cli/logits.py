@@ -11,14 +11,17 @@ from engine.cli.flags import add_model, add_prompt
 from engine.cli.opening import opened, prompt_ids
 from engine.drain import drain
 from engine.errors import BadCheckpoint, BadSetting
+from engine.platform.terminal import padded
 from engine.tensors import Floats
+from engine.units import number_text
+from engine.words import N_, _, ngettext
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_prompt(parser, messages=False)
     parser.add_argument(
-        "--top", metavar="K", type=int, default=10, help="how many tokens to list; default: 10"
+        "--top", metavar="K", type=int, default=10, help=_("how many tokens to list; default: %(default)s")
     )
 
 
@@ -27,7 +30,9 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     from engine.generator.runner import SequenceRunner
 
     if options.top < 1:
-        raise BadSetting(f"--top is {options.top}, but it must be at least 1.")
+        raise BadSetting(
+            _("{flag} is {value}, but it must be at least {low}.", flag="--top", value=options.top, low=1)
+        )
     with opened(options, console) as chat:
         cache, ids = chat.generator.cache, prompt_ids(options, chat.tokenizer)
         check_prompt(ids, cache.model.config.vocab_size, cache.context_length)
@@ -54,8 +59,10 @@ def log_softmax(logits: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float
     """
     if not np.isfinite(logits.max(axis=1)).all():  # max propagates NaN
         raise BadCheckpoint(
-            "The model's scores for the next token are not finite numbers, so its weights are "
-            "damaged. Download it again."
+            _(
+                "The model's scores for the next token are not finite numbers, so its weights are "
+                "damaged. Download it again."
+            )
         )
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     result: np.ndarray[tuple[int, int], np.dtype[np.float64]] = shifted - np.log(
@@ -65,12 +72,12 @@ def log_softmax(logits: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float
 
 
 def _show(answer: Answer) -> str:
-    lines = [f"after {len(answer['prompt_ids'])} tokens:"]
-    lines += [
-        f"{np.exp(row['logprob']):8.4f}  {row['logprob']:9.4f}  {row['id']:>7}  {row['piece']!r}"
-        for row in answer["top"]
-    ]
+    lines = [ngettext("after {n} token:", "after {n} tokens:", len(answer["prompt_ids"]))]
+    for row in answer["top"]:
+        probability = padded(number_text(np.exp(row["logprob"]), ".4f"), 8, right=True)
+        nats = padded(number_text(row["logprob"], ".4f"), 9, right=True)
+        lines.append(f"{probability}  {nats}  {row['id']:>7}  {row['piece']!r}")
     return "\n".join(lines)
 
 
-LOGITS = Command("logits", "list the most likely next tokens", _arguments, _answer, _show)
+LOGITS = Command("logits", N_("list the most likely next tokens"), _arguments, _answer, _show)

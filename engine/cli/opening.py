@@ -16,6 +16,7 @@ from engine.drain import drain
 from engine.errors import BadSetting, UnsupportedModel
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import _
 
 
 @contextmanager
@@ -59,19 +60,38 @@ def read_messages(path: Path) -> tuple[Message, ...]:
 
     Raises `BadSetting` for anything else.
     """
-    expected = f'{path} must hold a JSON list of objects with the texts "role" and "content"'
     text = read_file(path)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadSetting(f"{expected}, but it is not JSON ({error}).") from error
+        raise BadSetting(
+            _(
+                "{path} must hold a JSON list of objects with the texts “role” and “content”, but it is not "
+                "JSON ({error}).",
+                path=path,
+                error=error,
+            )
+        ) from error
     if isinstance(data, dict):
         data = data.get("messages")
     if not isinstance(data, list) or not data:
-        raise BadSetting(f"{expected}, with at least one message.")
+        raise BadSetting(
+            _(
+                "{path} must hold a JSON list of objects with the texts “role” and “content”, with at least "
+                "one message.",
+                path=path,
+            )
+        )
     for item in data:
         if not isinstance(item, dict) or not all(
             isinstance(item.get(key), str) for key in ("role", "content")
         ):
-            raise BadSetting(f"{expected}; this one is not: {json.dumps(item, ensure_ascii=False)[:80]}.")
+            raise BadSetting(
+                _(
+                    "{path} must hold a JSON list of objects with the texts “role” and “content”; this one "
+                    "is not: {item}.",
+                    path=path,
+                    item=json.dumps(item, ensure_ascii=False)[:80],
+                )
+            )
     return tuple(Message(item["role"], item["content"]) for item in data)

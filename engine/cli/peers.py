@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BenchmarkError
+from engine.words import _
 
 PEERS = ("llama.cpp",)
 
@@ -24,12 +25,17 @@ class LlamaCpp:
     def __init__(self, path: Path, threads: int, context_length: int) -> None:
         if importlib.util.find_spec("llama_cpp") is None:
             raise BenchmarkError(
-                "llama-cpp-python is not installed, so llama.cpp cannot be measured; pip install "
-                "'inglenook[bench]'."
+                _(
+                    "llama-cpp-python is not installed, so llama.cpp cannot be measured. Install it with: "
+                    "pip install 'inglenook[bench]'"
+                )
             )
         if path.suffix.lower() != ".gguf":
             raise BenchmarkError(
-                f"llama.cpp reads only GGUF files, and {path.name} is not one. Compare with a .gguf file."
+                _(
+                    "llama.cpp reads only GGUF files, and {file} is not one. Compare with a .gguf file.",
+                    file=path.name,
+                )
             )
         import llama_cpp
 
@@ -45,7 +51,11 @@ class LlamaCpp:
             )
         except ValueError as error:
             raise BenchmarkError(
-                f"llama.cpp cannot load {path.name} ({error}); compare with another file."
+                _(
+                    "llama.cpp cannot load {file} ({error}); compare with another file.",
+                    file=path.name,
+                    error=error,
+                )
             ) from error
 
     def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:

@@ -21,6 +21,7 @@ from engine.cli.logits import log_softmax
 from engine.cli.opening import opened
 from engine.errors import BadCheckpoint, BadSetting
 from engine.settings import CacheSettings
+from engine.words import N_, _, ngettext
 
 if TYPE_CHECKING:
     from engine.models.paged import PagedCache
@@ -33,9 +34,9 @@ _SCORED_ROWS = 64
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser, cache=False)
-    parser.add_argument("--file", type=Path, required=True, help="a UTF-8 text")
+    parser.add_argument("--file", type=Path, required=True, help=_("a UTF-8 text"))
     parser.add_argument(
-        "--context", metavar="N", type=int, default=512, help="tokens in a window; default: 512"
+        "--context", metavar="N", type=int, default=512, help=_("tokens in a window; default: %(default)s")
     )
     add_settings(parser, CacheSettings, without=("context_length",))
 
@@ -43,7 +44,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     size, text = options.context, read_file(options.file)
     if size < 4:
-        raise BadSetting(f"--context is {size}, but a window needs at least 4 tokens.")
+        raise BadSetting(_("--context is {size}, but a window needs at least 4 tokens.", size=size))
     with opened(
         options, console, replace(read_settings(CacheSettings, options), context_length=size)
     ) as chat:
@@ -53,8 +54,13 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         windows = len(ids) // size
         if not windows:
             raise BadSetting(
-                f"{options.file} has {len(ids)} tokens, but a window needs {size}; give a longer text or a "
-                "smaller --context."
+                _(
+                    "{path} has {count} tokens, but a window needs {size}; give a longer text or a smaller "
+                    "--context.",
+                    path=options.file,
+                    count=len(ids),
+                    size=size,
+                )
             )
         total, count = 0.0, 0
         for index in range(windows):
@@ -63,7 +69,12 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
                 window[0] = bos
             total += negative_log_likelihood(cache, window)
             count += size - size // 2 - 1
-            console.progress(f"Window {index + 1} of {windows}: perplexity {_perplexity(total / count):.4f}")
+            console.progress(
+                _(
+                    "Window {number} of {total}: perplexity {perplexity:.4f}",
+                    number=index + 1, total=windows, perplexity=_perplexity(total / count),
+                )
+            )  # fmt: skip
         console.clear()
         return {"perplexity": _perplexity(total / count), "tokens": count, "windows": windows}
 
@@ -71,8 +82,10 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 def _perplexity(nats: float) -> float:
     if not nats < _MOST_NATS:
         raise BadCheckpoint(
-            "The model considers parts of this text impossible, so it has no perplexity. Its weights "
-            "may be damaged."
+            _(
+                "The model considers parts of this text impossible, so it has no perplexity. Its weights "
+                "may be damaged."
+            )
         )
     return math.exp(nats)
 
@@ -94,10 +107,12 @@ def negative_log_likelihood(cache: PagedCache, window: list[int]) -> float:
 
 
 def _show(answer: Answer) -> str:
-    return (
-        f"perplexity {answer['perplexity']:.4f} over {answer['tokens']} scored tokens in "
-        f"{answer['windows']} windows"
+    return _(
+        "perplexity {perplexity:.4f} over {tokens} in {windows}",
+        perplexity=answer["perplexity"],
+        tokens=ngettext("{n} scored token", "{n} scored tokens", answer["tokens"]),
+        windows=ngettext("{n} window", "{n} windows", answer["windows"]),
     )
 
 
-PERPLEXITY = Command("perplexity", "measure how well a model predicts a text", _arguments, _answer, _show)
+PERPLEXITY = Command("perplexity", N_("measure how well a model predicts a text"), _arguments, _answer, _show)

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 from engine.cli.command import Answer
 from engine.errors import BenchmarkError
+from engine.platform.terminal import padded, width_of
+from engine.units import number_text, percent_text
+from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
     from engine.models.paged import PagedCache
@@ -23,8 +26,10 @@ def check_profile(cache: PagedCache) -> None:
 
     if not isinstance(cache.program, CpuProgram):
         raise BenchmarkError(
-            "--profile measures the kernels of the CPU, but the model runs on the "
-            f"{cache.model.backend.name} backend."
+            _(
+                "--profile measures the kernels of the CPU, but the model runs on the {name} backend.",
+                name=cache.model.backend.name,
+            )
         )
 
 
@@ -91,24 +96,64 @@ def _step(
     }  # fmt: skip
 
 
+_TITLES = (
+    N_("share"), N_("times"), N_("us"), N_("us each"), "MB", "GB/s", N_("bandwidth"), N_("operations"),
+)  # fmt: skip
+_WIDTHS = (8, 6, 9, 9, 10, 7, 10, 0)
+"""The columns of the terminal that each column of the table takes at least."""
+
+
 def show_profile(profiles: Answer) -> list[str]:
     """A table for each step as lines of text."""
     lines: list[str] = []
     for name, step in profiles.items():
-        lines += [
-            "",
-            f"{name} step: {step['rows']} rows at depth {step['depth']}, {1e3 * step['seconds']:.2f} ms, of "
-            f"which {1e3 * step['seconds_in_operations']:.2f} ms in {step['stages']} stages of operations",
-            "   share  times        us     us each         MB    GB/s  bandwidth    operations",
-        ]
-        for each in step["operations"]:
-            micro = 1e6 * each["seconds"]
-            read = (
-                f"{each['bytes'] / 1e6:10.2f} {each['bytes_per_second'] / 1e9:7.1f} "
-                f"{100 * each['bandwidth_fraction']:10.0f} %"
-            )
-            line = (
-                f"{100 * each['share']:6.1f} % {each['count']:6d} {micro:9.0f} {micro / each['count']:11.1f} "
-            )
-            lines.append(f"{line}{read if each['bytes'] else '':30}  {each['name']}")
+        lines += ["", _heading(name, step), *_table([_row(each) for each in step["operations"]])]
     return lines
+
+
+def _heading(name: str, step: Answer) -> str:
+    values = {
+        "rows": step["rows"], "depth": step["depth"], "time": 1e3 * step["seconds"],
+        "part": 1e3 * step["seconds_in_operations"], "stages": step["stages"],
+    }  # fmt: skip
+    if name == "decode":
+        return _(
+            "decode step: rows {rows}, depth {depth}, {time:.2f} ms, of which {part:.2f} ms in operations "
+            "(stages {stages})",
+            **values,
+        )
+    return _(
+        "prefill step: rows {rows}, depth {depth}, {time:.2f} ms, of which {part:.2f} ms in operations "
+        "(stages {stages})",
+        **values,
+    )
+
+
+def _row(each: Answer) -> list[str]:
+    micro = 1e6 * each["seconds"]
+    read = ["", "", ""]
+    if each["bytes"]:
+        read = [
+            number_text(each["bytes"] / 1e6, ".2f"),
+            number_text(each["bytes_per_second"] / 1e9, ".1f"),
+            percent_text(each["bandwidth_fraction"]),
+        ]
+    shares = [percent_text(each["share"], ".1f"), str(each["count"])]
+    return [
+        *shares,
+        number_text(micro, ".0f"),
+        number_text(micro / each["count"], ".1f"),
+        *read,
+        each["name"],
+    ]
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    """Figures to the right of their columns, the names after them."""
+    titles = [translate(title) for title in _TITLES]
+    widths = [max(least, width_of(title)) for least, title in zip(_WIDTHS, titles, strict=True)]
+    return [
+        " ".join(padded(cell, width, right=True) for cell, width in zip(row[:-1], widths[:-1], strict=True))
+        + f"  {row[-1]}"
+        for row in (titles, *rows)
+    ]

@@ -11,19 +11,22 @@ from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_prompt, add_reply_settings, read_request
 from engine.cli.opening import opened, prompt_ids, read_messages
 from engine.core import ChatEvent, Done, Loading, Prefill, Stats, Text, TokenInfo, Trimmed
+from engine.core.reasons import reason_words
 from engine.errors import BadSetting
+from engine.units import seconds_text
+from engine.words import N_, _, dotted, ngettext
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_prompt(parser, messages=True)
     parser.add_argument(
-        "--continue-last", action="store_true", help="with --messages, continue the last message"
+        "--continue-last", action="store_true", help=_("with --messages, continue the last message")
     )
     parser.add_argument(
         "--tokens",
         action="store_true",
-        help="with --json, include the probabilities and alternatives of each token",
+        help=_("with --json, include the probabilities and alternatives of each token"),
     )
     add_reply_settings(parser)
 
@@ -31,7 +34,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     messages = read_messages(options.messages) if options.messages is not None else ()
     if options.continue_last and not messages:
-        raise BadSetting("--continue-last needs a file of messages. Give one with --messages.")
+        raise BadSetting(_("--continue-last needs a file of messages. Give one with --messages."))
     request = read_request(options, messages, continue_last=options.continue_last)
     with opened(options, console) as chat:
         stop = threading.Event()
@@ -53,14 +56,11 @@ def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = Fal
         if isinstance(event, Loading):
             console.loading(event)
         elif isinstance(event, Prefill):
-            console.progress(f"Reading the prompt: {event.done} of {event.total} tokens")
-        elif isinstance(event, Trimmed):
-            left_out = (
-                f"{event.dropped_messages} oldest messages"
-                if event.dropped_messages
-                else f"first {event.dropped_tokens} tokens"
+            console.progress(
+                _("Reading the prompt: {done} of {total} tokens", done=event.done, total=event.total)
             )
-            console.note(f"The context is full: the {left_out} were left out.")
+        elif isinstance(event, Trimmed):
+            console.note(_trimmed(event))
         elif isinstance(event, Text):
             console.clear()
             console.write(event.text)
@@ -82,6 +82,20 @@ def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = Fal
     return answer
 
 
+def _trimmed(event: Trimmed) -> str:
+    if event.dropped_messages:
+        return ngettext(
+            "The context is full: the oldest message was left out.",
+            "The context is full: the {n} oldest messages were left out.",
+            event.dropped_messages,
+        )
+    return ngettext(
+        "The context is full: the first token was left out.",
+        "The context is full: the first {n} tokens were left out.",
+        event.dropped_tokens,
+    )
+
+
 def stats_json(stats: Stats) -> Answer:
     """The counts and times (seconds) of a reply for the JSON output."""
     return {
@@ -101,15 +115,23 @@ def stats_json(stats: Stats) -> Answer:
 
 
 def _show(answer: Answer) -> str:
-    stats = answer["stats"]
-    trigger = f" {answer['trigger']!r}" if answer["trigger"] else ""
-    drafted = f", {stats['tokens_per_pass']:.2f} per pass" if stats["drafted_tokens"] else ""
-    avoided = f"; {len(answer['suppressed'])} banned texts avoided" if answer["suppressed"] else ""
-    return (
-        f"\n\n[{answer['reason']}{trigger}; prompt {answer['prompt_tokens']} tokens in "
-        f"{stats['prefill_seconds']:.2f} s; reply {len(answer['ids'])} tokens at "
-        f"{stats['decode_tokens_per_second']:.1f} tokens/s{drafted}{avoided}]"
-    )
+    stats, avoided = answer["stats"], len(answer["suppressed"])
+    parts = [
+        reason_words(answer["reason"], answer["trigger"]),
+        ngettext(
+            "prompt of {n} token read in {time}", "prompt of {n} tokens read in {time}",
+            answer["prompt_tokens"], time=seconds_text(stats["prefill_seconds"], ".2f"),
+        ),
+        ngettext(
+            "reply of {n} token at {speed:.1f} tokens/s", "reply of {n} tokens at {speed:.1f} tokens/s",
+            len(answer["ids"]), speed=stats["decode_tokens_per_second"],
+        ),
+    ]  # fmt: skip
+    if stats["drafted_tokens"]:
+        parts.append(_("{number:.2f} tokens per pass", number=stats["tokens_per_pass"]))
+    if avoided:
+        parts.append(ngettext("{n} banned phrase avoided", "{n} banned phrases avoided", avoided))
+    return f"\n\n[{dotted(*parts)}]"
 
 
-RUN = Command("run", "write one reply", _arguments, _answer, _show)
+RUN = Command("run", N_("write one reply"), _arguments, _answer, _show)

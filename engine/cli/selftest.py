@@ -13,7 +13,10 @@ from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_device, add_settings, read_settings
 from engine.cli.opening import load
 from engine.errors import EngineError
+from engine.platform.terminal import padded
 from engine.settings import CacheSettings, LoadSettings
+from engine.units import number_text
+from engine.words import N_, _, ngettext, translate
 
 if TYPE_CHECKING:
     from engine.backends.base import Backend
@@ -27,7 +30,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         metavar="MODEL",
         nargs="?",
-        help="a GGUF file or a model folder; without it, check only the kernels",
+        help=_("a GGUF file or a model folder; without it, check only the kernels"),
     )
     add_device(parser)
     parser.add_argument(
@@ -35,9 +38,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WORD",
         action="append",
         default=[],
-        help="run only the checks whose name contains this word",
+        help=_("run only the checks whose name contains this word"),
     )
-    parser.add_argument("--skip-kernels", action="store_true", help="with a model, check only its answers")
+    parser.add_argument("--skip-kernels", action="store_true", help=_("with a model, check only its answers"))
     add_settings(parser, LoadSettings, without=("backend", "gpus", "prompt_bits", "chat_template"))
 
 
@@ -81,7 +84,9 @@ def _kernels(backend: Backend, words: list[str], console: Console) -> list[dict[
     ]
     found = []
     for number, case in enumerate(chosen):
-        console.progress(f"{number + 1} of {len(chosen)}: {case.name}")
+        console.progress(
+            _("{number} of {total}: {name}", number=number + 1, total=len(chosen), name=case.name)
+        )
         try:
             found.append(checked(case, backend, reference))
         except EngineError as error:
@@ -120,7 +125,7 @@ def _asked(
     try:
         if chat.info.notice:
             console.note(f"{chat.info.notice}\n{chat.info.report}".rstrip())
-        console.progress(f"Asking the model on the {chat.generator.model.backend.name} backend")
+        console.progress(_("Asking the model on the {name} backend", name=chat.generator.model.backend.name))
         return answers(chat, forced)
     finally:
         console.clear()
@@ -134,36 +139,37 @@ def _context(model: str) -> int:
 
 
 def _show(answer: Answer) -> str:
-    lines = (
-        [f"{answer['device']}{', ' + answer['where'] if answer['where'] else ''}, against the reference:"]
-        if answer["kernels"]
-        else []
-    )
-    lines += [_line(row) for row in answer["kernels"]]
+    device, where, lines = answer["device"], answer["where"], []
+    if answer["kernels"]:
+        full = f"{device}, {where}" if where else device
+        lines += [_("{device}, against the reference:", device=full), *map(_line, answer["kernels"])]
     if answer["answers"]:
-        lines += [
-            f"{answer['model']} on {answer['where'] or answer['device']}, against the {answer['against']} "
-            "backend:"
-        ]
-        lines += [_line(row) for row in answer["answers"]]
+        about = _(
+            "{model} on {device}, against the {other} backend:",
+            model=answer["model"],
+            device=where or device,
+            other=answer["against"],
+        )
+        lines += [about, *map(_line, answer["answers"])]
     checks = len(answer["kernels"]) + len(answer["answers"])
     words = (
-        f"{checks} checks, {answer['failed']} failed"
+        ngettext("{n} check, {failed} failed", "{n} checks, {failed} failed", checks, failed=answer["failed"])
         if checks
-        else "nothing was checked: no check has a matching name"
+        else _("nothing was checked: no check has a matching name")
     )
     return "\n".join([*lines, words])
 
 
 def _line(row: dict[str, Any]) -> str:
-    found = "     none" if row["difference"] is None else f"{row['difference']:9.2e}"
-    verdict = "ok" if row["passed"] else f"FAILED  {row.get('error', '')}".rstrip()
-    return f"  {row['name']:42} {found}  of at most {row['tolerance']:.0e}  {verdict}"
+    found = _("none") if row["difference"] is None else number_text(row["difference"], ".2e")
+    verdict = _("ok") if row["passed"] else f"{_('FAILED')}  {row.get('error', '')}".rstrip()
+    most = _("of at most {tolerance:.0e}", tolerance=row["tolerance"])
+    return f"  {padded(translate(row['name']), 42)} {padded(found, 9, right=True)}  {most}  {verdict}"
 
 
 SELFTEST = Command(
     "selftest",
-    "check that a device computes what it should",
+    N_("check that a device computes what it should"),
     _arguments,
     _answer,
     _show,

@@ -17,6 +17,7 @@ import numpy as np
 from engine.cli.logits import log_softmax
 from engine.models.proof.case import outcome
 from engine.tensors import Floats
+from engine.words import N_
 
 if TYPE_CHECKING:
     from engine.chat import LocalChat
@@ -113,7 +114,7 @@ def compared(device: Answers, baseline: Answers) -> list[dict[str, Any]]:
     gap = float(np.mean(gaps))
     share = abs(device.perplexity / baseline.perplexity - 1)
     return [
-        outcome("greedy tokens, margin of departures", departures, MARGIN),
-        outcome("log-probabilities of the ten most likely", gap, MEAN_DIFFERENCE),
-        outcome("perplexity", share, PERPLEXITY_SHARE),
+        outcome(N_("greedy tokens, margin of departures"), departures, MARGIN),
+        outcome(N_("log-probabilities of the ten most likely"), gap, MEAN_DIFFERENCE),
+        outcome(N_("perplexity"), share, PERPLEXITY_SHARE),
     ]

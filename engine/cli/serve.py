@@ -17,6 +17,7 @@ from engine.cli.flags import add_model, read_settings, text_or_file
 from engine.core import Loading
 from engine.errors import BadSetting, EngineError
 from engine.settings import CacheSettings, LoadSettings
+from engine.words import N_, _
 
 if TYPE_CHECKING:
     from engine.server.host import EngineHost
@@ -26,32 +27,32 @@ DEFAULT_PORT = 8080
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    group = parser.add_argument_group("The server")
+    group = parser.add_argument_group(_("The server"))
     group.add_argument(
         "--host", default="localhost",
-        help=(
+        help=_(
             "the address to listen on; localhost is 127.0.0.1 and ::1, 0.0.0.0 opens the server to the "
-            "network; default: localhost"
+            "network; default: %(default)s"
         ),
     )  # fmt: skip
     group.add_argument(
         "--port", type=int, default=DEFAULT_PORT,
-        help=f"the port; 0 uses any free one; default: {DEFAULT_PORT}",
+        help=_("the port; 0 uses any free one; default: %(default)s"),
     )  # fmt: skip
     token = group.add_mutually_exclusive_group()
     token.add_argument(
         "--token", metavar="TEXT|@FILE", type=text_or_file,
-        help="the API key that clients must send; default: a new one, which is printed",
+        help=_("the API key that clients must send; default: a new one, which is printed"),
     )  # fmt: skip
-    token.add_argument("--no-token", action="store_true", help="accept requests without a token")
-    group.add_argument("--name", help="the name of the model for clients; default: the name of the file")
+    token.add_argument("--no-token", action="store_true", help=_("accept requests without a token"))
+    group.add_argument("--name", help=_("the name of the model for clients; default: the name of the file"))
     group.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[],
-        help="another host name of this machine to accept in requests",
+        help=_("another host name of this machine to accept in requests"),
     )  # fmt: skip
     group.add_argument(
         "--allow-origin", metavar="ORIGIN", action="append", default=[],
-        help="the origin of a web page that may use the server, such as https://example.org",
+        help=_("the origin of a web page that may use the server, such as https://example.org"),
     )  # fmt: skip
 
 
@@ -62,7 +63,9 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
     token = "" if options.no_token else new_token() if options.token is None else options.token.strip()
     if not (token or options.no_token):
-        raise BadSetting("The token is empty. Give one, or accept requests without a token with --no-token.")
+        raise BadSetting(
+            _("The token is empty. Give one, or accept requests without a token with --no-token.")
+        )
     served = ServerOptions(
         options.host, options.port, token, tuple(options.allow_host), tuple(options.allow_origin)
     )
@@ -79,14 +82,19 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
             console.clear()
             server = ApiServer(host, served)
             try:
-                key = f"the token {token}" if token else "no token"
-                console.write(f"{name} is served at {server.url} with {key}\n")
+                console.write(_served(name, server.url, token) + "\n")
                 _wait_for_interrupt()
             finally:
                 server.close()
         finally:
             host.close()
     return {}
+
+
+def _served(name: str, url: str, token: str) -> str:
+    if not token:
+        return _("{name} is served at {url} with no token", name=name, url=url)
+    return _("{name} is served at {url} with the token {token}", name=name, url=url, token=token)
 
 
 async def _load(host: EngineHost, name: str, console: Console) -> None:
@@ -98,7 +106,7 @@ async def _load(host: EngineHost, name: str, console: Console) -> None:
     channel.hold(host.load(name, channel.outlet()))
     try:
         while found := await channel.take():
-            for _, event in found:
+            for _name, event in found:
                 if isinstance(event, Loading):
                     console.loading(event)
     except ApiError as error:
@@ -127,5 +135,10 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 SERVE = Command(
-    "serve", "serve a model to other programs over HTTP", _arguments, _answer, lambda _: "", has_json=False
+    "serve",
+    N_("serve a model to other programs over HTTP"),
+    _arguments,
+    _answer,
+    lambda answer: "",
+    has_json=False,
 )

@@ -7,14 +7,17 @@ import dataclasses
 from typing import Any
 
 from engine.cli.command import Answer, Command, Console
-from engine.cli.flags import FLAG_NAMES, REPLY_SETTINGS
+from engine.cli.flags import FLAG_NAMES, REPLY_SETTINGS, heading, shown_default
 from engine.settings import CacheSettings, LoadSettings, SettingInfo, Settings, setting_info
+from engine.units import number_text
+from engine.words import N_, _
 
-_GROUPS: tuple[type[Settings], ...] = (*REPLY_SETTINGS, CacheSettings, LoadSettings)
+COMMAND_SETTINGS: tuple[type[Settings], ...] = (*REPLY_SETTINGS, CacheSettings, LoadSettings)
+"""The classes whose fields are flags of commands, under the first sentence of their description."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
+    parser.add_argument("--markdown", action="store_true", help=_("print tables in Markdown"))
 
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
@@ -22,10 +25,10 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         "markdown": options.markdown,
         "groups": [
             {
-                "title": (cls.__doc__ or "").split(".")[0],
+                "title": heading(cls),
                 "settings": [_row(cls, field) for field in dataclasses.fields(cls)],  # type: ignore[arg-type]
             }
-            for cls in _GROUPS
+            for cls in COMMAND_SETTINGS
         ],
     }
 
@@ -45,21 +48,17 @@ def _row(cls: type[Settings], field: dataclasses.Field[Any]) -> dict[str, Any]:
 def _range(info: SettingInfo) -> str:
     """The allowed values, in words."""
     if info.choices:
-        return ", ".join(value for value, _ in info.choices)
+        return ", ".join(value for value, _label in info.choices)
     unit = f" {info.unit}" if info.unit else ""
     if info.low is not None and info.high is not None:
-        return f"{info.low:g} to {_bound(info.high)}{unit}"
-    return f"from {info.low:g}{unit}" if info.low is not None else "any"
+        return _("{low:g} to {high}{unit}", low=info.low, high=_bound(info.high), unit=unit)
+    return _("from {low:g}{unit}", low=info.low, unit=unit) if info.low is not None else _("any")
 
 
 def _bound(number: float) -> str:
     """A number; large ones as a power of two."""
     integer = int(number)
-    return f"2^{(integer + 1).bit_length() - 1}" if integer > 100_000 else f"{number:g}"
-
-
-def _default(value: Any) -> str:
-    return "none" if value in (None, ()) else f"{value}"
+    return f"2^{(integer + 1).bit_length() - 1}" if integer > 100_000 else number_text(number, "g")
 
 
 def _show(answer: Answer) -> str:
@@ -68,22 +67,23 @@ def _show(answer: Answer) -> str:
 
 def _list(group: dict[str, Any]) -> str:
     rows = [
-        f"{row['flag']}  [{_default(row['default'])}; {row['range']}]\n    {row['label']}: {row['help']}"
+        f"{row['flag']}  [{shown_default(row['default'])}; {row['range']}]\n    {row['label']}: {row['help']}"
         for row in group["settings"]
     ]
     return "\n".join([group["title"], *rows])
 
 
 def _table(group: dict[str, Any]) -> str:
-    rows = [f"**{group['title']}**\n", "| setting | default | range | what it does |", "|---|---|---|---|"]
+    titles = " | ".join((_("setting"), _("default"), _("range"), _("what it does")))
+    rows = [f"**{group['title']}**\n", f"| {titles} |", "|---|---|---|---|"]
     for row in group["settings"]:
         rows.append(
-            f"| {row['label']} (`{row['name']}`) | {_default(row['default'])} | {row['range']} | "
+            f"| {row['label']} (`{row['name']}`) | {shown_default(row['default'])} | {row['range']} | "
             f"{row['help']} |"
         )
     return "\n".join(rows)
 
 
 SETTINGS = Command(
-    "settings", "list every setting: its default, its range, what it does", _arguments, _answer, _show
+    "settings", N_("list every setting: its default, its range, what it does"), _arguments, _answer, _show
 )

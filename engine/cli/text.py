@@ -16,6 +16,7 @@ from engine.models.open_text import open_text
 from engine.settings import ThinkingSettings
 from engine.text.template.template import ChatTemplate, encode_chat
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.words import N_, _, ngettext
 
 
 def _open(model: str) -> tuple[Tokenizer, ChatTemplate]:
@@ -25,18 +26,18 @@ def _open(model: str) -> tuple[Tokenizer, ChatTemplate]:
 
 
 def _tokenize_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
+    parser.add_argument("model", metavar="MODEL", help=_("a GGUF file or a model folder"))
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--text", help="the text")
-    source.add_argument("--file", type=Path, help="a UTF-8 file with the text")
+    source.add_argument("--text", help=_("the text"))
+    source.add_argument("--file", type=Path, help=_("a UTF-8 file with the text"))
     parser.add_argument(
-        "--special", action="store_true", help="turn texts of control tokens into control tokens"
+        "--special", action="store_true", help=_("turn texts of control tokens into control tokens")
     )
-    parser.add_argument("--add-bos", action="store_true", help="add the BOS token at the start")
+    parser.add_argument("--add-bos", action="store_true", help=_("add the BOS token at the start"))
 
 
 def _tokenize(options: argparse.Namespace, console: Console) -> Answer:
-    tokenizer, _ = _open(options.model)
+    tokenizer, _template = _open(options.model)
     text = options.text if options.text is not None else read_file(options.file)
     ids = tokenizer.encode(text, special=options.special, add_bos=options.add_bos)
     return {"ids": ids, "pieces": [tokenizer.piece(token) for token in ids]}
@@ -49,12 +50,18 @@ def _show_tokens(answer: Answer) -> str:
 
 
 def _render_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
+    parser.add_argument("model", metavar="MODEL", help=_("a GGUF file or a model folder"))
     parser.add_argument(
-        "--messages", metavar="FILE", type=Path, required=True, help="a JSON list of {role, content}"
+        "--messages",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help=_("a JSON list of messages with role and content"),
     )
     parser.add_argument(
-        "--continue-last", action="store_true", help="leave the last message open instead of starting a reply"
+        "--continue-last",
+        action="store_true",
+        help=_("leave the last message open instead of starting a reply"),
     )
     add_settings(parser, ThinkingSettings)
 
@@ -75,10 +82,14 @@ def _render(options: argparse.Namespace, console: Console) -> Answer:
 
 
 def _show_rendered(answer: Answer) -> str:
-    return (
-        f"{answer['text']}\n\n{len(answer['ids'])} tokens: {' '.join(str(token) for token in answer['ids'])}"
-    )
+    ids = " ".join(map(str, answer["ids"]))
+    listed = ngettext("{n} token: {ids}", "{n} tokens: {ids}", len(answer["ids"]), ids=ids)
+    return f"{answer['text']}\n\n{listed}"
 
 
-TOKENIZE = Command("tokenize", "show the token ids of a text", _tokenize_arguments, _tokenize, _show_tokens)
-RENDER = Command("render", "show the prompt that messages become", _render_arguments, _render, _show_rendered)
+TOKENIZE = Command(
+    "tokenize", N_("show the token ids of a text"), _tokenize_arguments, _tokenize, _show_tokens
+)
+RENDER = Command(
+    "render", N_("show the prompt that messages become"), _render_arguments, _render, _show_rendered
+)

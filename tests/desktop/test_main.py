@@ -36,7 +36,7 @@ def start(arguments, walled=(), reason="", **environment):
 
 
 def test_version_needs_neither_qt_nor_torch_nor_a_display() -> None:
-    done = start(["--version"], walled=("PySide6", "torch", "numba", "qasync", "engine"), reason="not here")
+    done = start(["--version"], walled=("PySide6", "torch", "numba", "qasync", "numpy"), reason="not here")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"inglenook {version()}\n", "")
 
 

@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
             return
         if window.width() > width or window.height() > height:
             yield f"{type(window).__name__} needs {window.width()}x{window.height()} px"
-        yield from (*clipped(window), *lost(window))
+        yield from (*faults(window), *clipped(window), *lost(window))
 
     if options.pictures:
         options.pictures.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from desktop.settings import SAVED_SETTINGS
+from engine.cli.settings import COMMAND_SETTINGS
 from engine.words import DOMAIN, FOLDER, language_names
 
 if TYPE_CHECKING:
@@ -80,8 +81,10 @@ def texts() -> dict[Text, list[str]]:
 
 def _declared() -> Iterator[tuple[str, str]]:
     """What the settings' declarations say, with the setting's name."""
-    for cls in SAVED_SETTINGS:
+    for cls in dict.fromkeys((*SAVED_SETTINGS, *COMMAND_SETTINGS)):
         module = cls.__module__.replace(".", "/") + ".py"
+        if cls in COMMAND_SETTINGS:
+            yield (cls.__doc__ or "").split(".")[0], f"{module}:{cls.__name__}"
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             info = field.metadata["setting"]
             words = [info.label, info.help, info.group, info.unit, info.form]

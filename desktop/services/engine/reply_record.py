@@ -10,6 +10,7 @@ from typing import Any
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.records import StoredMessage
 from engine.core import Done, Stats
+from engine.core.reasons import reason_words
 from engine.words import N_, _, dotted, ngettext, translate
 
 __all__ = [
@@ -17,30 +18,11 @@ __all__ = [
     "short", "spoken", "stats_of", "trimmed_text",
 ]  # fmt: skip
 
-_REASONS = {
-    "end_filter": N_("constraint satisfied"),
-    "max_tokens": N_("stopped at the token limit"),
-    "time_limit": N_("stopped at the time limit"),
-    "context_full": N_("stopped because the context is full"),
-}
 _STOPPED = {
     "load": N_("stopped to load a model"), "unload": N_("stopped to unload the model"),
     "close": N_("stopped when Inglenook was closed"),
 }  # fmt: skip
 """Words for replies that something else than the user's word ended; see `EngineController.answer`."""
-_TRIGGERED = {
-    "stop_token": (N_("finished"), N_("stopped at {trigger}")),
-    "stop_string": (N_("stopped at a stop string"), N_("stopped at “{trigger}”")),
-    "stop_regex": (
-        N_("stopped at the stop expression"),
-        N_("stopped at “{trigger}”, which the stop expression matches"),
-    ),
-    "loop": (
-        N_("stopped because the text was repeating itself"),
-        N_("stopped because it repeated “{trigger}”"),
-    ),
-}
-"""Words for reasons with a trigger: without it, and with it."""
 _TRIGGER_CHARACTERS = 40
 LABEL = "label"
 """In the record of a reply that was written beside others: how its settings differ from theirs."""
@@ -76,12 +58,8 @@ def stats_of(saved: Mapping[str, Any]) -> Stats | None:
 def reason_text(saved: Mapping[str, Any]) -> str:
     """Why the reply ended, in a few words; empty where it is not known."""
     reason, trigger = str(saved.get("reason", "")), short(str(saved.get("trigger", "")))
-    if reason in _TRIGGERED:
-        without, with_trigger = _TRIGGERED[reason]
-        return translate(with_trigger, trigger=trigger) if trigger else translate(without)
-    if reason == "cancelled":
-        return translate(_STOPPED.get(str(saved.get("stopped_by", "")), N_("stopped by you")))
-    return translate(_REASONS.get(reason, ""))
+    stopped_by = _STOPPED.get(str(saved.get("stopped_by", ""))) if reason == "cancelled" else None
+    return reason_words(reason, trigger) if stopped_by is None else translate(stopped_by)
 
 
 def short(text: str) -> str:

@@ -12,8 +12,8 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.participants import Author
 from desktop.store.database.database import FILE_NAME, Database, Gone, StoreError
-from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
 from engine.platform.folders import private_folder
+from engine.platform.language import PREFERENCES
 from engine.words import _
 
 __all__ = ["LOOK_MS", "DataFolder"]

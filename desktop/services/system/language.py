@@ -10,11 +10,10 @@ from PySide6.QtGui import QGuiApplication
 
 from engine.words import _, language, languages, set_language
 
-__all__ = ["SYSTEM", "apply_language", "date_text", "language_for", "moment_text", "time_text"]
+__all__ = ["apply_language", "date_text", "language_for", "moment_text", "time_text"]
 
 log = logging.getLogger(__name__)
 
-SYSTEM = "system"
 _DIGITS = {"ar": "ar_AE"}
 """The territories whose digits a language is shown in where those of others differ."""
 _translators: list[QTranslator] = []

@@ -20,11 +20,10 @@ from engine.platform.whole_file import write_whole
 from engine.settings import Settings, check_value
 from engine.words import _
 
-__all__ = ["FILE_NAME", "Preferences", "checked_values", "without_defaults"]
+__all__ = ["Preferences", "checked_values", "without_defaults"]
 
 log = logging.getLogger(__name__)
 
-FILE_NAME = "preferences.json"
 RECENT_MODELS = 10
 RECENT_EMOJI = 24
 RECENT_CHOICES = 20

@@ -17,10 +17,10 @@ from desktop.items.chats.conversations import ID_ROLE
 from desktop.services.engine.cpu_yield import CpuYield
 from desktop.settings import Appearance
 from desktop.store.database.database import StoreError
-from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
 from desktop.store.settings.preferences import Preferences
 from engine.core import Downloaded, Downloading
 from engine.errors import BadCheckpoint, DownloadError
+from engine.platform.language import PREFERENCES
 from engine.settings import SamplerSettings
 from tests.desktop.fakes import EchoApi, EchoChat
 from tests.desktop.hand import Hand

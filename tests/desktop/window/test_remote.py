@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from desktop.settings import Behaviour
-from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
+from engine.platform.language import PREFERENCES
 from engine.settings import SamplerSettings, SpeculationSettings
 from tests.conftest import WAIT_MS
 from tests.desktop.remote_server import CHAT, RemoteHand, remote_hand

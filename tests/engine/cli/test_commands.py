@@ -25,6 +25,7 @@ from engine.chat import LocalChat, finished, open_chat
 from engine.cli import COMMANDS, bench, peers, text
 from engine.cli.flags import FLAG_NAMES, REPLY_SETTINGS
 from engine.core import ChatRequest, Message, Text
+from engine.core.reasons import reason_words
 from engine.models.open_text import open_text
 from engine.printable import printable
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings, setting_info
@@ -276,7 +277,7 @@ def test_run_a_prompt(answer, run_command, tiny, loaded):
     )
     assert (code, err) == (0, "")
     assert out.startswith(found["text"])
-    assert f"[{found['reason']}" in out
+    assert f"[{reason_words(found['reason'], found['trigger'])}" in out
 
 
 def test_run_with_everything_that_shapes_a_reply(answer, run_command, tiny, tmp_path):
@@ -577,7 +578,8 @@ def test_chat(run_command, tiny, loaded, monkeypatch):
         reply = "".join(event.text for event in events if isinstance(event, Text))
         messages.append(Message("assistant", reply))
         required.append(
-            printable(reply) + ("\n[max_tokens]\n" if events[-1].reason == "max_tokens" else "\n")
+            printable(reply)
+            + ("\n[stopped at the token limit]\n" if events[-1].reason == "max_tokens" else "\n")
         )
     assert out == "".join(required)
 
@@ -602,7 +604,7 @@ def test_ctrl_c_stops_the_reply_and_not_the_chat(run_command, tiny, monkeypatch,
     typed(monkeypatch, "hello", "again")
     code, out, _ = run_command("chat", tiny, *REFERENCE)
     assert code == 0
-    assert out.count("[cancelled]") == 2
+    assert out.count("[stopped by you]") == 2
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
 

@@ -10,7 +10,8 @@ import pytest
 
 from desktop.settings import PANES, Appearance, Behaviour
 from desktop.store.database.database import StoreError
-from desktop.store.settings.preferences import FILE_NAME, Preferences
+from desktop.store.settings.preferences import Preferences
+from engine.platform.language import PREFERENCES
 from engine.settings import CacheSettings, SamplerSettings, StopSettings
 
 
@@ -122,7 +123,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_writing_can_wait(tmp_path: Path) -> None:
-    path = tmp_path / FILE_NAME
+    path = tmp_path / PREFERENCES
     preferences = Preferences(path)
     expected: list[int] = []
     preferences.write_soon = lambda: expected.append(1)
@@ -137,7 +138,7 @@ def test_writing_can_wait(tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    preferences = Preferences(tmp_path / FILE_NAME)
+    preferences = Preferences(tmp_path / PREFERENCES)
     preferences.write_soon = lambda: None
     preferences.remember_conversation(3)
     with monkeypatch.context() as patch:
@@ -145,7 +146,7 @@ def test_what_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: p
         with pytest.raises(StoreError, match="cannot be saved"):
             preferences.save()
     preferences.save()
-    assert Preferences(tmp_path / FILE_NAME).last_conversation == 3
+    assert Preferences(tmp_path / PREFERENCES).last_conversation == 3
 
 
 def _no_space(source: object, target: object) -> None:

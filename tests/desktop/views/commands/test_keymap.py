@@ -10,11 +10,12 @@ from PySide6.QtGui import QKeySequence
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton
 
-from desktop.store.settings.preferences import FILE_NAME, Preferences
+from desktop.store.settings.preferences import Preferences
 from desktop.views.commands.actions import COMMANDS, ELSEWHERE, Command
 from desktop.views.commands.keymap import Keymap, native, typing_trouble
 from desktop.views.commands.menus import with_mnemonics
 from desktop.views.commands.shortcuts_dialog import ShortcutsDialog
+from engine.platform.language import PREFERENCES
 from tests.desktop.hand import Hand
 
 Key = Qt.Key
@@ -33,7 +34,7 @@ TABLE = (
 
 @pytest.fixture
 def preferences(tmp_path) -> Preferences:
-    return Preferences(tmp_path / FILE_NAME)
+    return Preferences(tmp_path / PREFERENCES)
 
 
 def again(preferences: Preferences) -> tuple[Keymap, Preferences]:
@@ -67,7 +68,7 @@ def test_keys_are_set_taken_over_and_saved(preferences) -> None:
 
 
 def test_invalid_saved_keys_are_dropped_with_a_notice(tmp_path) -> None:
-    path = tmp_path / FILE_NAME
+    path = tmp_path / PREFERENCES
     saved = {"one": ["Ctrl+J", "Blurb+7"], "two": ["Ctrl+J", "Ctrl+U"], "three": 5, "of_tomorrow": ["F9"]}
     path.write_text(json.dumps({"shortcuts": saved}))
     read = Preferences(path)
@@ -85,7 +86,7 @@ def test_invalid_saved_keys_are_dropped_with_a_notice(tmp_path) -> None:
 
 
 def test_a_key_of_the_user_overrides_a_default_one(tmp_path) -> None:
-    path = tmp_path / FILE_NAME
+    path = tmp_path / PREFERENCES
     path.write_text(json.dumps({"shortcuts": {"three": ["Ctrl+O"]}}))
     read = Preferences(path)
     keymap = Keymap(read, TABLE)
