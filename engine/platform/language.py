@@ -39,8 +39,8 @@ def speak(choice: str | None = None) -> None:
     """Write texts for the terminal in the language of `choice` from now on: a code, or "system"; the
     preference of the window if it is not given.
     """
-    wanted = saved_choice() if choice is None else choice
-    code = wanted if wanted in languages() else _known(wished())
+    chosen = saved_choice() if choice is None else choice
+    code = chosen if chosen in languages() else _known(wished())
     set_language(code, terminal=True)
     if code != "en":
         number = translate(_NUMBER)

@@ -6,6 +6,7 @@ Qt's own text-to-speech is not in PySide6-Essentials; PySide6-Addons has it, at 
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import sys
 from collections import deque
@@ -18,7 +19,7 @@ from PySide6.QtCore import QObject, QProcess, Signal, Slot
 from engine.printable import one_line
 from engine.words import _, language
 
-__all__ = ["Speech", "SpeechProgram", "find_speech_program"]
+__all__ = ["Speech", "SpeechProgram", "find_speech_program", "language_of"]
 
 _ENDS_MS = 1000
 _LANGUAGE = "{language}"
@@ -28,8 +29,20 @@ _WINDOWS = (
     "(New-Object System.Speech.Synthesis.SpeechSynthesizer).Speak([Console]::In.ReadToEnd())"
 )
 """PowerShell: the voice of Windows speaks what it gets."""
+_KANA, _HAN, _ARABIC = (
+    re.compile(f"[{each}]") for each in ("\u3041-\u30ff", "\u4e00-\u9fff", "\u0620-\u064a")
+)
 _ESPEAK_NAMES = {"zh_CN": "cmn"}
 """The names that espeak-ng has for languages where they are not the same as here."""
+
+
+def language_of(text: str) -> str:
+    """The code of the language that `text` is in, as far as its letters tell; else that of the window."""
+    letters = sum(map(str.isalpha, text))
+    kana, han, arabic = (len(each.findall(text)) for each in (_KANA, _HAN, _ARABIC))
+    if 2 * (kana + han) > letters:
+        return "ja" if kana or language() == "ja" else "zh_CN"
+    return "ar" if 2 * arabic > letters else language()
 
 
 class SpeechProgram(NamedTuple):
@@ -129,7 +142,7 @@ class Speech(QObject):
         process = self._process = QProcess(self)
         process.finished.connect(self._on_finished)
         process.errorOccurred.connect(self._on_error)
-        process.start(program.path, program.command(language(), text))
+        process.start(program.path, program.command(language_of(text), text))
         if not program.takes_argument:
             process.write(text.encode())
             process.closeWriteChannel()

@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
-from desktop.services.system.speech import Speech, SpeechProgram, find_speech_program
+from desktop.services.system.speech import Speech, SpeechProgram, find_speech_program, language_of
 from engine.words import set_language
 
 pytestmark = pytest.mark.gui
@@ -119,3 +119,14 @@ def test_a_voice_that_fails_is_told_in_a_sentence(qtbot: QtBot, log: Path) -> No
         speech.say(["one"])
     assert ended.args[0].startswith("say could not read the text aloud (")
     assert not speech.speaking
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Guten Tag", "en"), ("こんにちは、世界", "ja"), ("你好，世界", "zh_CN"), ("مرحبا بالعالم", "ar"),
+        ("The word 世界 means world.", "en"), ("12 + 3", "en"),
+    ],
+)  # fmt: skip
+def test_a_voice_speaks_the_language_that_letters_show(text: str, code: str) -> None:
+    assert language_of(text) == code
