@@ -135,6 +135,7 @@ def gguf_shape(
     reads itself; `layer_norm` picks the key of the norms' epsilon. Raises `BadCheckpoint` and
     `UnsupportedModel`.
     """
+    keys = _alike_in_all(keys)
     for key in _GGUF_ALTERING:
         if key not in handled and keys.raw(key):
             raise UnsupportedModel(
@@ -170,6 +171,18 @@ def gguf_shape(
         ),
         "tied": "output.weight" not in tensors,
     }
+
+
+def _alike_in_all(keys: Keys) -> Keys:
+    """The same keys with one number in place of a list that has it for each layer, as some converters write
+    sizes.
+    """
+    for name in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
+        sizes = keys.raw(name)
+        whole = isinstance(sizes, list) and len(sizes) == keys.raw("block_count")
+        if whole and sizes and all(size == sizes[0] for size in sizes):
+            keys = keys.replaced(name, sizes[0])
+    return keys
 
 
 def hf_architecture(config: Mapping[str, Any]) -> str:

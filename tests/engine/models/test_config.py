@@ -34,7 +34,7 @@ GGUF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     "no layers": ({"llama__block_count": 0}, BadCheckpoint,
     r"llama\.block_count is 0, but a whole number from 1"),
     "wide": ({"llama__embedding_length": 1 << 31}, BadCheckpoint, r"embedding_length is 2147483648"),
-    "heads each layer": ({"llama__attention__head_count": [6, 6]}, BadCheckpoint, r"head_count is \[6, 6\]"),
+    "heads each layer": ({"llama__attention__head_count": [6, 3]}, BadCheckpoint, r"head_count is \[6, 3\]"),
     "kv heads": ({"llama__attention__head_count_kv": 4}, BadCheckpoint, "6 heads and 4 key/value heads"),
     "eps": ({"llama__attention__layer_norm_rms_epsilon": -1.0}, BadCheckpoint, r"rms_epsilon is -1\.0"),
     "eps nan": ({"llama__attention__layer_norm_rms_epsilon": float("nan")}, BadCheckpoint,
@@ -178,6 +178,19 @@ def test_older_linear_scaling_key_of_gguf(tmp_path: Path) -> None:
     assert rope.divisors == (4.0,) * 16
     path = write_gguf(tmp_path / "n.gguf", llama__attention__sliding_window=256)
     assert load(path).config.windows == (256, 256)
+
+
+def test_sizes_of_gguf_by_layer(tmp_path: Path) -> None:
+    """A list with the same number for each layer is that number; other lists are refused."""
+    one = load(write_gguf(tmp_path / "m.gguf")).config
+    sizes = {"attention__head_count": one.heads, "attention__head_count_kv": one.kv_heads}
+    sizes["feed_forward_length"] = one.ffn_width
+    lists = {f"llama__{key}": [size] * one.layers for key, size in sizes.items()}
+    assert load(write_gguf(tmp_path / "n.gguf", **lists)).config == one
+    for key, wrong in lists.items():
+        for other in (wrong[1:], [*wrong[1:], 2 * wrong[0]]):
+            with pytest.raises(BadCheckpoint, match=key.rpartition("__")[2]):
+                load(write_gguf(tmp_path / "o.gguf", **{key: other}))
 
 
 def test_display_names(tmp_path: Path) -> None:
