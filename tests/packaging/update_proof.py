@@ -86,15 +86,22 @@ class UpdateProof:
         self._published = next(self.site.folder.glob("*.AppImage"))
         self._old, self._new = digest(self.image), digest(self._published)
 
+    def put_back(self) -> None:
+        """Put the old version in the program's place, and nothing beside it. The file is a new one: what ran
+        may still be mounted for a moment, and cannot be written to.
+        """
+        if digest(self._installed) != self._old:
+            self.machine.give(self.image, "Programs/Old.AppImage")
+            self._installed.with_name("Old.AppImage").replace(self._installed)
+        self._before.unlink(missing_ok=True)
+
     def killed(self) -> None:
         """At ten places; the program in its place is whole each time, and starts."""
         assert len(_PLACES) == 10
         self.site.pause_s = 0.01
         for place in _PLACES:
             where = place.format(file=self._published.name)
-            if digest(self._installed) != self._old:
-                shutil.copy(self.image, self._installed)
-            self._before.unlink(missing_ok=True)
+            self.put_back()
             self._kill_at(where)
             found = digest(self._installed)
             assert found in (self._old, self._new), f"killed at “{where}”: a broken program"
@@ -107,8 +114,7 @@ class UpdateProof:
 
     def taken(self) -> None:
         """The update, with its notes; the version before stays beside it."""
-        shutil.copy(self.image, self._installed)
-        self._before.unlink(missing_ok=True)
+        self.put_back()
         self.site.pause_s, self.site.at = 0.0, lambda _point: None
         self.site.listed.clear()
         program = self._asking()
