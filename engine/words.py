@@ -21,7 +21,7 @@ from typing import Any
 import resources
 
 __all__ = [
-    "N_", "Words", "_", "dotted", "english", "figure", "in_sentence", "language",
+    "N_", "Words", "_", "dotted", "english", "figure", "in_sentence", "isolates", "language",
     "language_names", "languages", "ngettext", "set_language", "translate", "use_catalogue",
 ]  # fmt: skip
 
@@ -104,6 +104,11 @@ def use_catalogue(
 def figure(text: str) -> str:
     """A number written in the English way, such as "1,024.5", with the separators of the language."""
     return _State.numbers.localised(text)
+
+
+def isolates() -> bool:
+    """Whether invisible characters mark where the parts of a translated text begin and end."""
+    return _State.isolates
 
 
 def _isolated(text: str) -> str:

@@ -4,6 +4,7 @@ no NaN as an answer.
 
 from __future__ import annotations
 
+import gettext
 import json
 import re
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from engine.models.open_text import open_text
 from engine.printable import json_text, one_line, printable
 from engine.text.template.template import ChatTemplate
 from engine.weights.checkpoint import open_checkpoint
+from engine.words import _, use_catalogue
 from tests.tiny import TINY, write_gguf
 
 EVIL = "a\x1b[2J\x1b]0;t\x07b\x9b31mc\u202egfug.\u2066d\r\nFAKE: e\x7f\u2028f\x00\u200b"
@@ -49,6 +51,21 @@ def broken(path: Path, count: int = 1 << 15) -> Path:
     data = path.read_bytes()
     path.write_bytes(data[:-count] + b"\xff" * count)
     return path
+
+
+def test_marks_around_the_parts_of_a_sentence_stay_where_the_language_has_them() -> None:
+    """An error's sentence shows no escapes of them; marks of strangers that are not in pairs do not pass."""
+    text, torn = "\u2068file.gguf\u2069 / \u2068\u2068two\u2069\u2069", "\u2068name\u2069\u2069 \u2068"
+    use_catalogue("ar", gettext.NullTranslations())
+    try:
+        assert str(EngineError(text)) == one_line(text) == printable(text) == text
+        assert "name" in one_line(torn)
+        assert not UNFIT.search(one_line(torn))
+        assert one_line("\u202e\u2068a\u2069") == "\\u202e\u2068a\u2069"
+        assert str(EngineError(_("{name} is missing.", name="file"))) == "\u2068file\u2069 is missing."
+    finally:
+        use_catalogue("en", None)
+    assert one_line(text) == text.replace("\u2068", "\\u2068").replace("\u2069", "\\u2069")
 
 
 @given(st.text() | st.text(st.sampled_from(EVIL)))

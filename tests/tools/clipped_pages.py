@@ -34,7 +34,7 @@ _SLACK = 2
 def clipped(window: QWidget) -> Iterator[str]:
     """The texts in a window that are narrower than they need."""
     from PySide6.QtCore import Qt
-    from PySide6.QtWidgets import QAbstractButton, QLabel
+    from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QLabel
 
     from desktop.views.widgets.elided_label import ElidedLabel
     from desktop.views.widgets.wrapping_text import WrappingCheckBox
@@ -59,6 +59,13 @@ def clipped(window: QWidget) -> Iterator[str]:
             needed, has = widget.sizeHint().width(), widget.width()
         if needed > has + _SLACK:
             yield f"{type(widget).__name__} {text!r} has {has} of {needed} pixels"
+    for box in window.findChildren(QAbstractSpinBox):
+        text, around = box.text(), box.lineEdit().textMargins()
+        if not box.isVisible() or not any(letter.isalpha() for letter in text):
+            continue
+        needed = box.fontMetrics().horizontalAdvance(text) + around.left() + around.right()
+        if needed > (has := box.lineEdit().width()):
+            yield f"{type(box).__name__} {text!r} has {has} of {needed} pixels"
 
 
 def untranslated(window: QWidget, known: Collection[str]) -> Iterator[str]:

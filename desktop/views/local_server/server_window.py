@@ -58,6 +58,7 @@ class LocalServerWindow(QDialog):
         self.port = QSpinBox()
         self.port.setRange(0, 65535)
         self.port.setSpecialValueText(_("any free port"))
+        self.port.lineEdit().setTextMargins(6, 0, 6, 0)
         self.port.setAccessibleName(_("Port"))
         self.port.setKeyboardTracking(False)
         self.address, self.token = _shown(_("Address")), _shown(_("Token"))

@@ -109,6 +109,8 @@ class ProviderDialog(QDialog):
         self.wait.setSpecialValueText(_("as long as it takes"))
         self.wait.setSuffix(" s")
         self.wait.setToolTip(_("How long to wait for a reply to begin, or to continue, before giving up"))
+        for box in (self.context, self.wait):  # where the text of the other fields begins
+            box.lineEdit().setTextMargins(6, 0, 6, 0)
         self.in_keyring.setToolTip(_("Otherwise the key is kept until you quit Inglenook"))
         self.counts.setToolTip(
             _(

@@ -25,29 +25,29 @@ class _NumberBox(QDoubleSpinBox):
     def __init__(self, info: SettingInfo, decimals: int) -> None:
         super().__init__()
         off = [] if info.neutral is None else [(float(info.neutral), _("off"))]
-        self._words = dict([*off, *((float(number), word) for number, word in info.words)])
+        self.words = dict([*off, *((float(number), word) for number, word in info.words)])
         # Qt gives the text of a styled box with NoButtons one pixel of width: the style sheet makes the
         # buttons invisible instead
-        self.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.lineEdit().setTextMargins(0, 0, 5, 0)
+        self.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignAbsolute)  # words as numbers
+        self.lineEdit().setTextMargins(5, 0, 5, 0)
         self.setKeyboardTracking(False)
         self.setDecimals(decimals)
         self.setRange(-1e9 if info.low is None else info.low, 1e9 if info.high is None else info.high)
         self.setSingleStep(info.step or 1)
 
     def textFromValue(self, value: float) -> str:
-        return self._words.get(value, number_text(value, f".{self.decimals()}f"))
+        return self.words.get(value, number_text(value, f".{self.decimals()}f"))
 
     def valueFromText(self, text: str) -> float:
-        numbers = {word: number for number, word in self._words.items()}
+        numbers = {word: number for number, word in self.words.items()}
         given = text.strip().lower()
         return numbers[given] if given in numbers else float(given.replace(",", "."))
 
     def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
         given = text.strip().lower()
-        if given in self._words.values():
+        if given in self.words.values():
             return QValidator.State.Acceptable, text, position
-        if given in ("", "-", ".", "-.", ",") or any(word.startswith(given) for word in self._words.values()):
+        if given in ("", "-", ".", "-.", ",") or any(word.startswith(given) for word in self.words.values()):
             return QValidator.State.Intermediate, text, position
         if not re.fullmatch(r"-?\d*[.,]?\d*" if self.decimals() else r"-?\d*", given):
             return QValidator.State.Invalid, text, position
@@ -90,7 +90,8 @@ class NumberEditor(Editor):
             self._fit_box()
 
     def _fit_box(self) -> None:
-        self._box.setFixedWidth(self.fontMetrics().horizontalAdvance("0" * 7) + 16)
+        texts = ("0" * 7, *self._box.words.values())
+        self._box.setFixedWidth(max(map(self.fontMetrics().horizontalAdvance, texts)) + 20)
 
     def value(self) -> Any:
         return self._kind(round(self._box.value(), self._box.decimals()))

@@ -33,6 +33,7 @@ from engine.settings import (
     StopSettings,
     setting_info,
 )
+from engine.words import languages, set_language
 
 
 def sources(cls: type[Settings], value: str = "default") -> dict[str, str]:
@@ -172,6 +173,25 @@ def test_numbers_with_a_meaning_are_words(qtbot) -> None:
     with qtbot.waitSignal(form.changed) as change:
         qtbot.keyClick(box, Qt.Key.Key_Return)
     assert change.args == ["threads", 0]
+
+
+@pytest.mark.parametrize("code", languages())
+def test_words_fit_into_the_boxes_of_numbers(code, qtbot) -> None:
+    set_language(code)
+    try:
+        form = SettingsForm(SamplerSettings)
+        qtbot.addWidget(form)
+        form.show_values(SamplerSettings(), sources(SamplerSettings))
+        form.resize(300, 2000)
+        form.show()
+        boxes = [box for box in form.findChildren(QAbstractSpinBox) if box.text()[0].isalpha()]
+        assert len(boxes) > 5
+        for box in boxes:
+            around = box.lineEdit().textMargins()
+            needed = box.fontMetrics().horizontalAdvance(box.text()) + around.left() + around.right()
+            assert needed + 8 <= box.width(), box.text()  # with the border
+    finally:
+        set_language("en")
 
 
 def test_letters_cannot_be_typed_into_a_number(sampling, qtbot) -> None:
