@@ -22,7 +22,7 @@ import resources
 
 __all__ = [
     "N_", "Words", "_", "dotted", "english", "figure", "in_sentence", "isolates", "language",
-    "language_names", "languages", "ngettext", "set_language", "translate", "use_catalogue",
+    "language_names", "languages", "ngettext", "paragraph", "set_language", "translate", "use_catalogue",
 ]  # fmt: skip
 
 FOLDER = Path(resources.__file__).parent / "languages"
@@ -30,6 +30,8 @@ FOLDER = Path(resources.__file__).parent / "languages"
 
 DOMAIN = "inglenook"
 _RIGHT_TO_LEFT = {"ar", "fa", "he", "ur"}
+_UNSPACED = {"ja", "zh_CN"}
+"""Languages that put no blanks between sentences."""
 
 
 class Words(str):
@@ -166,6 +168,14 @@ def _worded(source: str, found: str, values: dict[str, object], **plain: object)
     words = Words(_State.numbers.vformat(found, (), values))
     words.english = source.format(**{**{name: english(value) for name, value in values.items()}, **plain})
     return words
+
+
+def paragraph(*sentences: str) -> str:
+    """The sentences that are not empty, side by side as the language puts them; it remembers its source."""
+    given = [sentence for sentence in sentences if sentence]
+    text = Words(("" if _State.code in _UNSPACED else " ").join(given))
+    text.english = " ".join(map(english, given))
+    return text
 
 
 def in_sentence(label: str) -> str:

@@ -75,7 +75,9 @@ def sentences(text: str) -> list[str]:
 
 def _words(block: Block) -> str:
     if block.kind is Kind.MATH:
-        return _("Formula: {spoken_math}.\n", spoken_math=spoken_math(block.body)) if block.closed else ""
+        if not block.closed:
+            return ""
+        return _("Formula: {spoken_math}.", spoken_math=spoken_math(block.body)) + "\n"
     return _MARKS.sub("", block.body).strip() + ("\n" if block.closed else "")
 
 
@@ -93,13 +95,15 @@ def _code_words(blocks: list[Block]) -> Iterator[str]:
     for whole in _wholes(blocks):
         lines = replace(whole[0], source="".join(block.source for block in whole)).body.count("\n") + 1
         if language := whole[0].language:
-            yield ngettext("Code in {language}, {n} line.\n", "Code in {language}, {n} lines.\n", lines,
-                language=language)  # fmt: skip
+            words = ngettext(
+                "Code in {language}, {n} line.", "Code in {language}, {n} lines.", lines, language=language
+            )
         else:
-            yield ngettext("Code, {n} line.\n", "Code, {n} lines.\n", lines)
+            words = ngettext("Code, {n} line.", "Code, {n} lines.", lines)
+        yield f"{words}\n"
 
 
 def _table_words(blocks: list[Block]) -> Iterator[str]:
     for whole in _wholes(blocks):
         rows = sum(block.source.strip().count("\n") + 1 for block in whole) - 1  # without the line of dashes
-        yield ngettext("A table with {n} row.\n", "A table with {n} rows.\n", rows)
+        yield ngettext("A table with {n} row.", "A table with {n} rows.", rows) + "\n"

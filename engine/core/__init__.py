@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from engine.core.chat_source import ChatSource
 from engine.core.events import (
-    DRAFT_STAGE,
     STOP_REASONS,
     Alternative,
     CallPiece,
@@ -45,7 +44,7 @@ from engine.core.requests import (
 from engine.core.thinking import nearest_level
 
 __all__ = [
-    "DRAFT_STAGE", "PAGE_TOKENS", "STOP_REASONS", "TOOL_CHOICES", "Alternative", "CallPiece", "ChatEvent",
+    "PAGE_TOKENS", "STOP_REASONS", "TOOL_CHOICES", "Alternative", "CallPiece", "ChatEvent",
     "ChatRequest", "ChatSource",
     "Done", "Downloaded", "Downloading", "Foreseen", "Loading", "Message", "ModelInfo",
     "Picture", "Prefill", "Priority", "PromptSize", "Rendered", "Running", "Stats", "Text",

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.core.requests import Rendered
-from engine.words import N_, translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +56,16 @@ class Stats:
         )
 
 
-DRAFT_STAGE = N_("Draft model: ")
-"""The beginning of `Loading.stage` while a draft model is loaded."""
-
-
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """Progress of loading a model or compiling kernels; `stage` is a short text to show."""
+    """Progress of loading a model, a draft model with `of_draft`, or of compiling kernels; `stage` is a short
+    text to show.
+    """
 
     stage: str
     done: int
     total: int
-
-    @property
-    def of_draft(self) -> bool:
-        """Whether the model is a draft model."""
-        return self.stage.startswith(translate(DRAFT_STAGE))
+    of_draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)

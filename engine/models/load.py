@@ -26,7 +26,7 @@ from engine.models.source import Loader, Survey
 from engine.tensors import RawTensor
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
-from engine.words import _
+from engine.words import N_, _, translate
 
 
 @runtime_checkable
@@ -178,25 +178,29 @@ def _prepare_early(
         yield from backend.prepare_early(forward, cache_dtype, sampler)
 
 
-def check_memory(name: str, needed: int, free: int, where: str = "", advice: str = "") -> None:
-    """Raise `NotEnoughMemory`, which may give further advice, when weights of `needed` bytes exceed `free`;
-    `where` is `Backend.where`.
+def check_memory(name: str, needed: int, free: int, where: str = "", *, can_offload: bool = False) -> None:
+    """Raise `NotEnoughMemory` when weights of `needed` bytes exceed `free`.
+
+    `where` is `Backend.where`; `can_offload`: the processor may read weights from the disk.
     """
     if needed > free:
-        place, other = (
-            (_(" on {where}", where=where), _(", or the processor (CPU) as the device"))
-            if where
-            else ("", advice)
-        )
-        raise NotEnoughMemory(
-            _(
-                "{name} needs {size} of memory for its weights, but {size_2} are free{place}; "
-                "close other programs, or choose a smaller model or a smaller quantisation of "
-                "it{other}.",
-                name=name,
-                size=size_text(needed),
-                size_2=size_text(free),
-                place=place,
-                other=other,
+        if where:
+            words = N_(
+                "{name} needs {size} of memory for its weights, but {size_2} are free on {where}; "
+                "close other programs, or choose a smaller model, a smaller quantisation of it, or "
+                "the processor (CPU) as the device."
             )
+        elif can_offload:
+            words = N_(
+                "{name} needs {size} of memory for its weights, but {size_2} are free; close other "
+                "programs, choose a smaller model or a smaller quantisation of it, or turn on "
+                "“Offload to disk”."
+            )
+        else:
+            words = N_(
+                "{name} needs {size} of memory for its weights, but {size_2} are free; close other "
+                "programs, or choose a smaller model or a smaller quantisation of it."
+            )
+        raise NotEnoughMemory(
+            translate(words, name=name, size=size_text(needed), size_2=size_text(free), where=where)
         )

@@ -19,7 +19,7 @@ from engine.models.layers.parts import Linear, Norm, Order, Parts
 from engine.tensors import Floats, RawTensor
 from engine.weights.tensor import FileTensor
 from engine.weights.transform.transposed import transposed, unpacked_transposed
-from engine.words import _
+from engine.words import N_, _, translate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,16 +191,19 @@ class Survey:
     def check(self, file_name: str) -> None:
         """Raise `BadCheckpoint` when tensors are missing."""
         if self.missing:
-            more = _(" and {missing} more", missing=len(self.missing) - 5) if len(self.missing) > 5 else ""
-            raise BadCheckpoint(
-                _(
-                    "{file_name} lacks tensors that its headers name: {missing}{more}. The file is "
-                    "incomplete; download it again.",
-                    file_name=file_name,
-                    missing=", ".join(self.missing[:5]),
-                    more=more,
+            missing, more = ", ".join(self.missing[:5]), len(self.missing) - 5
+            words = (
+                N_(
+                    "{file_name} lacks tensors that its headers name: {missing} and {more} more. The "
+                    "file is incomplete; download it again."
+                )
+                if more > 0
+                else N_(
+                    "{file_name} lacks tensors that its headers name: {missing}. The file is "
+                    "incomplete; download it again."
                 )
             )
+            raise BadCheckpoint(translate(words, file_name=file_name, missing=missing, more=more))
 
     def _find(
         self, name: str, shape: tuple[int, ...], parameters: int, *, small: bool = False

@@ -18,7 +18,7 @@ from engine.remote.exchange import MOST_BYTES, Answer, Redirected, TooLong
 from engine.remote.keys import hidden
 from engine.remote.provider import Provider
 from engine.units import size_text
-from engine.words import N_, _, translate
+from engine.words import N_, _, paragraph, translate
 
 _LONGEST = 300
 _TOO_LONG = re.compile(
@@ -125,11 +125,12 @@ def _not_connected(error: Exception, provider: Provider) -> str:
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return _("The name of {server} was not found; check the address and the network.", server=server)
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        advice = _("start it") if provider.on_this_computer else _("check the address, or start the server")
+        if provider.on_this_computer:
+            return _("{server} refused the connection: no server is running there; start it.", server=server)
         return _(
-            "{server} refused the connection: no server is running there; {advice}.",
+            "{server} refused the connection: no server is running there; check the address, or "
+            "start the server.",
             server=server,
-            advice=advice,
         )
     reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), "")
     return _(
@@ -225,32 +226,26 @@ def _no_reply(answer: Answer, provider: Provider) -> RemoteError:
 
 def malformed(provider: Provider, data: str, begun: bool) -> RemoteError:
     """A piece of a stream could not be read."""
-    kept = _(" The text received so far is kept.") if begun else ""
-    return RemoteError(
-        _(
-            "{who} sent unreadable data in the middle of the reply: {words!r}.{kept}",
-            who=who(provider),
-            words=_words(data)[:80],
-            kept=kept,
-        )
+    kept = _("The text received so far is kept.") if begun else ""
+    what = _(
+        "{who} sent unreadable data in the middle of the reply: {words!r}.",
+        who=who(provider),
+        words=_words(data)[:80],
     )
+    return RemoteError(paragraph(what, kept))
 
 
 def failed(provider: Provider, said: str, begun: bool) -> EngineError:
     """An error that came within a stream."""
-    kept = _(" The text received so far is kept.") if begun else ""
+    kept = _("The text received so far is kept.") if begun else ""
     if _TOO_LONG.search(said) and not begun:
         return ContextTooLong(
             _("{who} reports that the chat is too long: {said}", who=who(provider), said=said)
         )
-    return RemoteError(
-        _(
-            "{who} ended the reply with an error: {said}.{kept}",
-            who=who(provider),
-            said=said or _("no reason given"),
-            kept=kept,
-        )
+    what = _(
+        "{who} ended the reply with an error: {said}.", who=who(provider), said=said or _("no reason given")
     )
+    return RemoteError(paragraph(what, kept))
 
 
 def message_of(answer: Answer, key: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from engine.errors import EngineError
 from engine.text.tokenizer.tokenizer import Tokenizer, token_texts
 from engine.text.tokenizer.vocabulary import TokenizerFacts
-from engine.words import _
+from engine.words import N_, _, translate
 
 MOST_EXTRA = 128
 """How many ids one vocabulary may have beyond the other's: models are padded to round sizes."""
@@ -83,11 +83,7 @@ def _problem(target: Vocabulary, draft: Vocabulary) -> str:
             shown=_shown(target.texts[different]),
             shown_2=_shown(theirs[different]),
         )
-    return (
-        _extra(target, draft, _("model"), _("draft model"))
-        or _extra(draft, target, _("draft model"), _("model"))
-        or _ends(target, draft)
-    )
+    return _extra(target, draft, _MODEL_HAS) or _extra(draft, target, _DRAFT_HAS) or _ends(target, draft)
 
 
 def _alike(one: str, other: str) -> bool:
@@ -102,19 +98,16 @@ def _shown(text: str) -> str:
     return repr(text.replace("▁", " ").replace("Ġ", " ").replace("Ċ", "\n"))
 
 
-def _extra(one: Vocabulary, other: Vocabulary, its_name: str, other_name: str) -> str:
+_MODEL_HAS = N_("The model has {extra} tokens that the draft model lacks, such as {shown} (token {extra_2}).")
+_DRAFT_HAS = N_("The draft model has {extra} tokens that the model lacks, such as {shown} (token {extra_2}).")
+
+
+def _extra(one: Vocabulary, other: Vocabulary, words: str) -> str:
     """The problem if too many tokens exist only in `one`; else empty."""
     extra = [i for i, text in one.texts.items() if i not in other.texts and not _PLACEHOLDER.fullmatch(text)]
     if len(extra) <= MOST_EXTRA:
         return ""
-    return _(
-        "The {its_name} has {extra} tokens that the {other_name} lacks, such as {shown} (token {extra_2}).",
-        its_name=its_name,
-        extra=len(extra),
-        other_name=other_name,
-        shown=_shown(one.texts[extra[0]]),
-        extra_2=extra[0],
-    )
+    return translate(words, extra=len(extra), shown=_shown(one.texts[extra[0]]), extra_2=extra[0])
 
 
 def _ends(target: Vocabulary, draft: Vocabulary) -> str:

@@ -104,7 +104,7 @@ class EchoChat:
         self.threads.add(threading.get_ident())
         started = time.perf_counter()
         if self.draft_error is not None and request.speculation.method == "model":
-            yield Loading("Draft model: weights", 1, 2)
+            yield Loading("Draft model: weights", 1, 2, of_draft=True)
             yield from _waiting(hold, stop)
             if stop.is_set():
                 raise Cancelled("Loading the draft model was stopped.")

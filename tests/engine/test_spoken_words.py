@@ -8,7 +8,7 @@ import pytest
 
 from engine.errors import BadSetting
 from engine.units import size_text
-from engine.words import _, dotted, english, ngettext, translate, use_catalogue
+from engine.words import _, dotted, english, ngettext, paragraph, translate, use_catalogue
 
 
 class Made(gettext.NullTranslations):
@@ -58,6 +58,14 @@ def test_programs_and_logs_get_the_english_source(made) -> None:
     outer = BadSetting(_("It failed: {error}", error=inner))
     assert (str(outer), outer.english) == ("Fehler: Zu", "It failed: Close")
     assert english(ngettext("{n} file", "{n} files", 4321)) == "4,321 files"
+
+
+def test_sentences_stand_side_by_side_as_the_language_puts_them(made) -> None:
+    text = paragraph(_("Close"), "", _("Open"))
+    assert (text, english(text)) == ("Zu Open", "Close Open")
+    use_catalogue("ja", Made())
+    text = paragraph(_("Close"), _("Open"))
+    assert (text, english(text)) == ("ZuOpen", "Close Open")
 
 
 def test_from_right_to_left_each_part_keeps_its_own_direction() -> None:

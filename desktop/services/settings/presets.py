@@ -19,7 +19,7 @@ from desktop.store.settings.presets import (
     write_preset,
 )
 from engine.settings import SamplerSettings, Settings
-from engine.words import _
+from engine.words import _, paragraph
 
 __all__ = ["PresetService"]
 
@@ -122,7 +122,7 @@ class PresetService(QObject):
         self.choose(name)
         self.changed.emit()
         self.notice.emit(
-            _("Imported the preset “{name}”.{left_out}", name=name, left_out=_left_out(unknown)),
+            paragraph(_("Imported the preset “{name}”.", name=name), _left_out(unknown)),
             "warning" if unknown else "info",
             False,
         )
@@ -185,7 +185,7 @@ def _left_out(names: tuple[str, ...]) -> str:
     """A sentence about unknown fields of an imported file; "" for none."""
     if not names:
         return ""
-    more = _(" and {names} more", names=len(names) - _MOST_NAMES) if len(names) > _MOST_NAMES else ""
-    return _(
-        " Unknown settings were ignored: {names}{more}.", names=", ".join(names[:_MOST_NAMES]), more=more
-    )
+    first, more = ", ".join(names[:_MOST_NAMES]), len(names) - _MOST_NAMES
+    if more > 0:
+        return _("Unknown settings were ignored: {names} and {more} more.", names=first, more=more)
+    return _("Unknown settings were ignored: {names}.", names=first)

@@ -257,12 +257,17 @@ def _delivered(socket: QLocalSocket, line: bytes, end: float) -> bool:
 
 
 def _no_answer(found: AlreadyOpen) -> str:
-    number = _(" (process {process})", process=found.process) if found.process else ""
+    if found.process:
+        return _(
+            "Inglenook is already open with the data in {folder}, but its window does not respond "
+            "(process {process}). Wait, end that program, or start with another --data folder.",
+            folder=found.folder,
+            process=found.process,
+        )
     return _(
-        "Inglenook is already open with the data in {folder}, but its window does not "
-        "respond{number}. Wait, end that program, or start with another --data folder.",
+        "Inglenook is already open with the data in {folder}, but its window does not respond. "
+        "Wait, end that program, or start with another --data folder.",
         folder=found.folder,
-        number=number,
     )
 
 

@@ -15,7 +15,7 @@ from desktop.services.system.notifications import BusNotifier, Notifier, ReplyWa
 from desktop.services.system.reveal_file import FileShower
 from desktop.views.layout.bring_forward import bring_forward
 from desktop.views.widgets.banner import Banner
-from engine.words import N_, _, translate
+from engine.words import N_, _, paragraph, translate
 
 if TYPE_CHECKING:
     from desktop.views.application.desktop_entry_dialog import MenuEntryDialog
@@ -28,7 +28,7 @@ __all__ = ["LOG_FILE", "ApplicationController", "make_notifier"]
 
 LOG_FILE = "logs/inglenook.log"
 CRASHED = N_("Inglenook crashed the last time it ran. Everything written until then was saved.")
-NOT_LOADED = N_(" The model was not loaded automatically this time, in case it caused the crash.")
+NOT_LOADED = N_("The model was not loaded automatically this time, in case it caused the crash.")
 CUT_OFF = N_(
     "Inglenook ended unexpectedly the last time it ran, and the cause is unknown. Everything written "
     "until then was saved."
@@ -168,7 +168,7 @@ class ApplicationController(QObject):
             else ""
         )
         self._show_with_report(
-            translate(CRASHED) + left_out if trace else translate(CUT_OFF), "warning", trace
+            paragraph(translate(CRASHED), left_out) if trace else translate(CUT_OFF), "warning", trace
         )
 
     def _show_with_report(self, sentence: str, level: str, trace: str) -> None:

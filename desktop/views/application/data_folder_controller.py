@@ -18,7 +18,7 @@ from desktop.store.relocation import arrived, copy_before, delete_before
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.widgets.flows import answer, chosen_path, flow
 from desktop.views.widgets.message_box import MessageBox
-from engine.words import _
+from engine.words import _, paragraph
 
 if TYPE_CHECKING:
     from desktop.views.application.move_dialog import MoveDialog
@@ -193,11 +193,14 @@ class DataFolderController(QObject):
         self._end_box()
         words = _("Everything is saved in {folder} from now on.", folder=folder)
         if folder != self._place.opened_in:
-            words += _(
-                " Next time, start Inglenook with --data {folder}; otherwise it looks for your "
-                "chats in {opened_in}.",
-                folder=folder,
-                opened_in=self._place.opened_in,
+            words = paragraph(
+                words,
+                _(
+                    "Next time, start Inglenook with --data {folder}; otherwise it looks for your "
+                    "chats in {opened_in}.",
+                    folder=folder,
+                    opened_in=self._place.opened_in,
+                ),
             )
         self._chat.banner.show_notice(words, "warning" if folder != self._place.opened_in else "info")
         if self._leaving:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QLabel, QWid
 
 from desktop.services.session.context_meter import Measured, cost_words
 from engine.units import number_text
-from engine.words import _
+from engine.words import _, paragraph
 
 __all__ = ["PALE", "ContextBar", "ContextPopup", "lines"]
 
@@ -76,8 +76,8 @@ class ContextBar(QAbstractButton):
         """Show other figures."""
         self._now = now
         words = [f"{title}: {text}" if title else text for title, text in lines(now)]
-        share = _("Context {used} % full. ", used=100 * now.used // now.length) if now.length else ""
-        self.setAccessibleName(share + "; ".join(words))
+        share = _("Context {used} % full.", used=100 * now.used // now.length) if now.length else ""
+        self.setAccessibleName(paragraph(share, "; ".join(words)))
         self.setToolTip("\n".join(words))
         if self.popup is not None:
             self.popup.show_measured(now)

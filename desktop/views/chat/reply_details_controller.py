@@ -13,7 +13,7 @@ from desktop.services.provenance.provenance import ProvenanceService, ReplyProve
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.database.database import StoreError
 from desktop.views.widgets.banner import announce
-from engine.words import _
+from engine.words import _, paragraph
 
 if TYPE_CHECKING:
     from desktop.services.provenance.replay import Compared, Replay
@@ -92,7 +92,7 @@ class ReplyDetailsController(QObject):
             "token by token."
         )
         self.dialog.show_replay(
-            _("The replay may differ. ") + " ".join(different) if different else ready, True
+            paragraph(_("The replay may differ."), *different) if different else ready, True
         )
 
     @Slot()

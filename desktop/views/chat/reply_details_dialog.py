@@ -70,7 +70,7 @@ class _Prompt(QPlainTextEdit):
         for text, special in prompt_pieces(prompt) if prompt is not None else ():
             cursor.insertText(text, control if special else plain)
         if prompt is not None and prompt.negative_ids:
-            cursor.insertText(_("\n\n— The negative prompt —\n\n"), plain)
+            cursor.insertText(f"\n\n{_('— The negative prompt —')}\n\n", plain)
             for text, special in prompt_pieces(prompt, prompt.negative_ids):
                 cursor.insertText(text, control if special else plain)
         cursor.endEditBlock()

@@ -25,7 +25,7 @@ from desktop.views.widgets.listening import listen
 from desktop.views.widgets.suggestion_bar import SuggestionBar
 from engine.core import PromptSize
 from engine.settings import StopSettings, ThinkingSettings
-from engine.words import N_, _, translate
+from engine.words import N_, _, paragraph, translate
 
 if TYPE_CHECKING:
     from desktop.views.composer.emoji_picker import EmojiPicker
@@ -267,17 +267,18 @@ class ComposerController(QObject):
             self.offers.offer(_TOO_LONG, words, "", None, "warning", self._other_way(size))
             return
         drops = self._session.settings(StopSettings).when_full == "drop_oldest"
-        what = _("This message") if drops else _("The chat with this message")
-        words = _("{what} is {over} too long.", what=what, over=over)
-        words += _(" It has {prompt:,} tokens.", prompt=size.prompt) if size.exact else ""
-        words += (
+        words = paragraph(
+            _("This message is {over} too long.", over=over)
+            if drops
+            else _("The chat with this message is {over} too long.", over=over),
+            _("It has {prompt:,} tokens.", prompt=size.prompt) if size.exact else "",
             _(
-                " The context holds {context:,}, of which {reply:,} are reserved for the reply.",
+                "The context holds {context:,}, of which {reply:,} are reserved for the reply.",
                 context=size.context,
                 reply=size.reply,
             )
             if size.reply
-            else _(" The context holds {context:,}.", context=size.context)
+            else _("The context holds {context:,}.", context=size.context),
         )
         self.offers.offer(_TOO_LONG, words, _("Trim to fit"), self._trim, "warning", self._other_way(size))
 

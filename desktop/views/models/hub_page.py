@@ -33,7 +33,7 @@ from desktop.views.widgets.listening import listen
 from desktop.views.widgets.scroll_area import DialogBody, VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
 from desktop.views.widgets.turning_splitter import TurningSplitter
-from engine.words import N_, _, ngettext, translate
+from engine.words import N_, _, ngettext, paragraph, translate
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel, Pick, Picks
@@ -234,7 +234,9 @@ class HubPage(QWidget):
             "Choose a file of {model_id}. Larger files give better replies but run slower.", model_id=model_id
         )
         if gated:
-            words += _(" First accept the model author's terms on the model's page and enter a token here.")
+            words = paragraph(
+                words, _("First accept the model author's terms on the model's page and enter a token here.")
+            )
         self._show_about(words)
         self.options.setCurrentIndex(self.choices.index(max(best, 0)))
         self._show_choice()

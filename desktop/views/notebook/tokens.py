@@ -37,7 +37,7 @@ class NotebookTokens(QObject):
     ) -> None:
         super().__init__(page)
         self._session, self._editor, self._page = session, editor, page
-        self.popup = TokenPopup(page, _("cut the document here and continue"))
+        self.popup = TokenPopup(page, _("Cut the document here and continue"))
         self.popup.chosen.connect(self._choose)
         self.popup.closed.connect(self._back)
         self._renew = renew

@@ -100,7 +100,7 @@ class ProviderDialog(QDialog):
         self.context.setRange(0, _MOST_CONTEXT)
         self.context.setSingleStep(1024)
         self.context.setSpecialValueText(_("set by the server"))
-        self.context.setSuffix(_(" tokens"))
+        self.context.setSuffix(f" {_('tokens')}")
         self.context.setGroupSeparatorShown(True)
         self.model.setPlaceholderText(_("The first that the server lists"))
         self.model.setToolTip(_("The name of the model that is offered first"))

@@ -18,6 +18,8 @@ from engine.words import _, ngettext
 
 __all__ = ["Sidebar"]
 
+_GAP = "  "
+"""Separates a button's text from its icon."""
 _SEARCH_MILLISECONDS = 140
 
 
@@ -68,7 +70,7 @@ class Sidebar(QWidget):
         self._choose_page()
 
     def _make_head(self) -> None:
-        self.new = QPushButton(_("  New chat"))  # The spaces separate the text from the icon.
+        self.new = QPushButton(_GAP + _("New chat"))
         self.new.setAccessibleName(_("New chat"))
         self.new.setToolTip(_("New chat (Ctrl+N)"))
         self.new.clicked.connect(self.new_requested)
@@ -118,7 +120,8 @@ class Sidebar(QWidget):
 
     def show_trash_count(self, count: int) -> None:
         """Show how many chats are in the trash."""
-        self.trash_button.setText(_("  Trash  ({count:,})", count=count) if count else _("  Trash"))
+        words = _("Trash  ({count:,})", count=count) if count else _("Trash")
+        self.trash_button.setText(_GAP + words)
         self.trash_button.setAccessibleName(
             ngettext("Trash, {n} chat", "Trash, {n} chats", count) if count else _("Trash, empty")
         )

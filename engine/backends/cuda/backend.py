@@ -48,7 +48,7 @@ class CudaBackend:
 
         assert devices
         self._devices, self._keep_free = list(devices), keep_free
-        self.where = where or " and ".join(device.name for device in devices)
+        self.where = where or ", ".join(device.name for device in devices)
         self._split = Split(devices, even)
         self.name = "cuda"
         """"torch" if torch's own operations replace the kernels, see `replace`."""

@@ -9,12 +9,12 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.core import DRAFT_STAGE, Loading
+from engine.core import Loading
 from engine.drain import mapped
 from engine.errors import BadSetting, Cancelled, forget_frames
 from engine.settings import LoadSettings, SpeculationSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
-from engine.words import _, translate
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.backends.base import Backend
@@ -128,7 +128,11 @@ class DraftSlot:
 
         try:
             model = yield from mapped(
-                loading, lambda at: Loading(translate(DRAFT_STAGE) + at.stage, at.done, at.total), check
+                loading,
+                lambda at: Loading(
+                    _("Draft model: {stage}", stage=at.stage), at.done, at.total, of_draft=True
+                ),
+                check,
             )
             try:
                 self._drafters.set_model(model)

@@ -43,7 +43,7 @@ def from_hf_2(keys: Keys) -> ModelConfig:
                 "The model chooses its experts by {method!r}; only {methods} are supported for "
                 "DeepSeek V2. Choose another model.",
                 method=method,
-                methods=" and ".join(_METHODS),
+                methods=", ".join(_METHODS),
             )
         )
     groups: dict[str, Any] = hf_groups(keys, best=1) if method == "group_limited_greedy" else {}

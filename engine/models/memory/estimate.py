@@ -13,7 +13,7 @@ from engine.core import PAGE_TOKENS, ModelInfo
 from engine.errors import BadSetting
 from engine.settings import CacheSettings
 from engine.units import size_text
-from engine.words import _
+from engine.words import _, paragraph
 
 DEFAULT_CONTEXT = 8192
 """The longest context taken when none was chosen: key/value memory grows with it."""
@@ -112,15 +112,31 @@ def cache_bytes(
     alone = needed * each + min(states, LEAST_STATES) * info.state_bytes
     total = pages * each + states * info.state_bytes
     fits = total <= free
-    text = _("A context of {tokens} tokens needs {size}", tokens=tokens, size=size_text(alone))
-    if total > alone:
-        text += _(", and up to {size} with the caches of other chats", size=size_text(total))
-    text += f"; {free_words(free, where)}."
+    text = _cache_words(tokens, alone, total, free_words(free, where))
     if not fits:
-        text += _(
-            " That is not enough: choose a shorter context, a smaller cache type, or less memory for chats."
+        advice = _(
+            "That is not enough: choose a shorter context, a smaller cache type, or less memory for chats."
         )
+        text = paragraph(text, advice)
     return CacheEstimate(tokens, each / PAGE_TOKENS, alone, total, free, fits, text)
+
+
+def _cache_words(tokens: int, alone: int, total: int, available: str) -> str:
+    if total <= alone:
+        return _(
+            "A context of {tokens} tokens needs {size}; {available}.",
+            tokens=tokens,
+            size=size_text(alone),
+            available=available,
+        )
+    return _(
+        "A context of {tokens} tokens needs {size}, and up to {size_2} with the caches of other "
+        "chats; {available}.",
+        tokens=tokens,
+        size=size_text(alone),
+        size_2=size_text(total),
+        available=available,
+    )
 
 
 def cache_dtype(settings: CacheSettings) -> str:

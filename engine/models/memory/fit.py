@@ -13,7 +13,7 @@ from engine.models.base import rope_tables
 from engine.models.memory.estimate import CacheEstimate, cache_bytes, free_words
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
-from engine.words import _
+from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
     from engine.backends.base import MemoryEstimator
@@ -241,6 +241,16 @@ def bandwidth_from(info: ModelInfo, tokens_per_second: float) -> float:
     return (info.read_bytes or info.weights_bytes) / (READ_SHARE * reading)
 
 
+_FITS = N_("It needs {size} ({parts}) of {size_2} free memory.")
+_FITS_ON = N_("It needs {size} ({parts}) of {size_2} free on {where}.")
+_TIGHT = N_(
+    "It only just fits: it needs {size} ({parts}) of {size_2} free memory; close other programs first."
+)
+_TIGHT_ON = N_(
+    "It only just fits: it needs {size} ({parts}) of {size_2} free on {where}; close other programs first."
+)
+
+
 def _sentence(verdict: str, weights: int, context: CacheEstimate, work: int, free: int, where: str) -> str:
     """The verdict in words."""
     total = weights + context.context_bytes + work
@@ -251,21 +261,12 @@ def _sentence(verdict: str, weights: int, context: CacheEstimate, work: int, fre
         size_2=size_text(work),
     )
     parts = _("{size} weights, {room}", size=size_text(weights), room=room)
-    of_free = (
-        _("of {size} free on {where}", size=size_text(free), where=where)
-        if where
-        else _("of {size} free memory", size=size_text(free))
-    )
+    sizes = {"size": size_text(total), "parts": parts, "size_2": size_text(free), "where": where}
+    if verdict == "fits":
+        return translate(_FITS_ON if where else _FITS, **sizes)
+    if verdict == "tight":
+        return translate(_TIGHT_ON if where else _TIGHT, **sizes)
     return {
-        "fits": _(
-            "It needs {size} ({parts}) {of_free}.", size=size_text(total), parts=parts, of_free=of_free
-        ),
-        "tight": _(
-            "It only just fits: it needs {size} ({parts}) {of_free}; close other programs first.",
-            size=size_text(total),
-            parts=parts,
-            of_free=of_free,
-        ),
         "on disk": _(
             "It needs {size} ({parts}), but {available}: {size_2} of its weights are read "
             "from the disk for each token, so replies are slow.",

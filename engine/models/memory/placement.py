@@ -222,8 +222,7 @@ class _Replacement:
             if seen.bytes + beside > free:
                 resident = min(seen.bytes, offload_limit(free, beside))
                 backend.offload(resident, seen.bytes - resident)
-        advice = _(", or turn on “Offload to disk”") if isinstance(backend, Offloading) else ""
-        check_memory(name, resident, free, backend.where, advice)
+        check_memory(name, resident, free, backend.where, can_offload=isinstance(backend, Offloading))
         busy = resident + (work if backend.where else 0)
         context = cache_bytes(
             self._info, self._cache, backend.name, busy=busy, free=free, where=backend.where

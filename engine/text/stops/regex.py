@@ -13,7 +13,7 @@ from typing import Any
 import regex
 
 from engine.errors import BadSetting
-from engine.words import _
+from engine.words import N_, _, translate
 
 LONGEST_MATCH = 1024
 """Characters after which an attempt is decided as if the text ended there, so that no more is held back."""
@@ -43,15 +43,13 @@ class Expression:
         try:
             self._whole = regex.compile(pattern)
         except regex.error as error:
-            place = "" if error.pos is None else _(" at character {pos}", pos=error.pos + 1)
-            raise BadSetting(
-                _(
-                    "The stop expression {pattern!r} cannot be read: {msg}{place}; correct it.",
-                    pattern=pattern,
-                    msg=error.msg,
-                    place=place,
+            words, place = N_("The stop expression {pattern!r} cannot be read: {msg}; correct it."), 0
+            if error.pos is not None:
+                words = N_(
+                    "The stop expression {pattern!r} cannot be read: {msg} at character {pos}; correct it."
                 )
-            ) from None
+                place = error.pos + 1
+            raise BadSetting(translate(words, pattern=pattern, msg=error.msg, pos=place)) from None
         except (OverflowError, RecursionError, MemoryError):
             raise BadSetting(
                 _("The stop expression {pattern!r} is too large; simplify it.", pattern=pattern[:40])

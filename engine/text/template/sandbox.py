@@ -40,7 +40,7 @@ from engine.text.template.sandbox_limits import (
     OPERATOR_SIZES,
     Deadline,
 )
-from engine.words import _
+from engine.words import N_, _, translate
 
 TIME_LIMIT = 2.0
 """Seconds of work that one template may take to compile, and to render."""
@@ -262,7 +262,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             try:
                 return self.from_string(source)
             except _FAILURES as error:
-                raise _explain(_("cannot be compiled"), error) from error
+                raise _explain(_COMPILING, error) from error
 
     def render_bounded(self, template: jinja2.Template, content: int, variables: Mapping[str, Any]) -> str:
         """The template's text for `variables`; the messages among them have `content` characters.
@@ -274,7 +274,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             try:
                 return template.render(variables)
             except _FAILURES as error:
-                raise _explain(_("failed"), error) from error
+                raise _explain(_RENDERING, error) from error
 
     def _generate(
         self, source: nodes.Template, name: str | None, filename: str | None, defer_init: bool = False
@@ -332,14 +332,25 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             raise _OverLimit(_("the template produces too much text with {name}", name=name))
 
 
-def _explain(what: str, error: BaseException) -> BadTemplate:
-    """One sentence: the template's own message for a refusal, otherwise the line and the reason."""
+_COMPILING = (
+    N_("The chat template cannot be compiled: {reason}."),
+    N_("The chat template cannot be compiled in line {line}: {reason}."),
+)
+_RENDERING = (
+    N_("The chat template failed: {reason}."),
+    N_("The chat template failed in line {line}: {reason}."),
+)
+
+
+def _explain(words: tuple[str, str], error: BaseException) -> BadTemplate:
+    """One sentence: the template's own message for a refusal, otherwise the reason, and the line if it is
+    known; `words` without and with the line.
+    """
     reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
     if isinstance(error, _Refusal):
         return BadTemplate(_("The chat template rejects this chat: {reason}.", reason=reason))
     line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else None
     for frame in traceback.extract_tb(error.__traceback__):
         line = frame.lineno if frame.filename == "<template>" else line
-    where = _(" in line {line}", line=line) if line else ""
     kind = TemplateOverLimit if isinstance(error, _OverLimit) else BadTemplate
-    return kind(_("The chat template {what}{where}: {reason}.", what=what, where=where, reason=reason))
+    return kind(translate(words[bool(line)], line=line, reason=reason))

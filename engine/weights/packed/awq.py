@@ -86,7 +86,7 @@ def wrap_awq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
                 "variant of this model, or a GGUF file.",
                 version=version[:40],
                 bits=str(bits)[:40],
-                versions=" and ".join(_VERSIONS),
+                versions=", ".join(_VERSIONS),
                 bits_2=_BITS,
             )
         )

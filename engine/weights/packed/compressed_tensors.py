@@ -149,7 +149,7 @@ def _packed(matrix: Matrix) -> RawTensor:
                 "words of {rows} x {columns} codes of {widths} bits",
                 rows=rows,
                 columns=columns,
-                widths=" or ".join(map(str, _WIDTHS)),
+                widths=", ".join(map(str, _WIDTHS)),
             ),
         )
     return _tensor(matrix, "weight_packed", (rows, columns), bits)

@@ -44,7 +44,7 @@ class Matrix:
             )
         if tensor.type not in types or len(tensor.shape) != dimensions:
             raise self.wrong(
-                part, _("{dimensions} dimensions of {types}", dimensions=dimensions, types=" or ".join(types))
+                part, _("{dimensions} dimensions of {types}", dimensions=dimensions, types=", ".join(types))
             )
         return tensor
 

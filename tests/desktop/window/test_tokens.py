@@ -111,7 +111,7 @@ def test_the_popup_says_what_is_known_of_a_token(hand) -> None:
     assert names[0].startswith("“␣two”")
     assert "used here" in names[0]
     assert "dropped by the sampler" in names[3]
-    assert "continue from here" in names[3]
+    assert "Continue from here" in names[3]
     assert [button.isEnabled() for button in found.buttons] == [False, True, True, True, True]
     for row in rows(hand):
         assert row.accessibleName()

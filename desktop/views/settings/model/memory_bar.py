@@ -22,7 +22,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.widgets.text_label import text_label
 from engine.errors import BadSetting
 from engine.units import size_text
-from engine.words import _, translate
+from engine.words import _, paragraph, translate
 
 __all__ = ["MemoryBar", "fit_words"]
 
@@ -32,16 +32,18 @@ def fit_words(places: Sequence[Place]) -> str:
     short = [place for place in places if place.free < 0]
     if not short:
         return ""
-    what = _(" and ").join(
-        _("{size} more memory is needed", size=size_text(-place.free))
-        if place.name == MEMORY
-        else _("{size} more memory is needed on {place}", size=size_text(-place.free), place=place.name)
-        for place in short
-    )
-    return _(
-        "This will not fit: {what}. Choose a shorter context, a smaller cache type, no draft "
-        "model, or a smaller model.",
-        what=what,
+    return paragraph(
+        *(
+            _("This will not fit: {size} more memory is needed.", size=size_text(-place.free))
+            if place.name == MEMORY
+            else _(
+                "This will not fit: {size} more memory is needed on {place}.",
+                size=size_text(-place.free),
+                place=place.name,
+            )
+            for place in short
+        ),
+        _("Choose a shorter context, a smaller cache type, no draft model, or a smaller model."),
     )
 
 

@@ -50,7 +50,7 @@ class AlternativeButton(QAbstractButton):
         self.setAccessibleName(f"“{visible(other.text)}”: {figures}; {action}")
         self.setToolTip(
             _("Token {id}: {figures}", id=other.id, figures=figures)
-            + ("" if written or why_not else _("\nClick to {action}.", action=action))
+            + ("" if written or why_not else f"\n{action}")
         )
 
     def sizeHint(self) -> QSize:
@@ -124,7 +124,7 @@ class TokenPopup(QFrame):
     def __init__(self, parent: QWidget, action: str = "") -> None:
         """`action`: what choosing an alternative does, if it does not write a new version."""
         super().__init__(parent)
-        self._action = action or _("continue from here in a new version")
+        self._action = action or _("Continue from here in a new version")
         self.setObjectName("tokenPopup")
         self.setAccessibleName(_("Token"))
         self.title, self.figures, self.note = QLabel(), QLabel(), QLabel()

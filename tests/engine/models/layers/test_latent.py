@@ -107,7 +107,7 @@ def test_a_null_rank_means_no_latent_of_queries() -> None:
 
 
 def test_bad_settings() -> None:
-    with pytest.raises(UnsupportedModel, match="chooses its experts by 'noaux_tc'; only greedy and group_"):
+    with pytest.raises(UnsupportedModel, match="chooses its experts by 'noaux_tc'; only greedy, group_"):
         config_of("deepseek_v2", topk_method="noaux_tc")
     with pytest.raises(BadCheckpoint, match="keys of 5064 numbers, but at most 4096 were expected"):
         config_of("deepseek_v3", kv_lora_rank=5000)

@@ -226,7 +226,7 @@ UNREADABLE: dict[str, tuple[Packing, dict[str, Any], str]] = {
     "marlin": (gptq(), {"checkpoint_format": "marlin"}, "'marlin'.*gptq, gptq_v2"),
     "old marlin": (gptq(), {"is_marlin_format": True}, "'marlin'"),
     "5 bits": (gptq(index=False), {"bits": 5}, "5 bits; 2, 3, 4, 8"),
-    "gemv_fast": (awq(), {"version": "gemv_fast"}, "'gemv_fast'.*gemm and gemv"),
+    "gemv_fast": (awq(), {"version": "gemv_fast"}, "'gemv_fast'.*gemm, gemv"),
     "awq of 3 bits": (awq(), {"bits": 3}, "3 bits"),
     "nvfp4": (
         compressed(),
