@@ -5,15 +5,15 @@ The window's own language is applied in `desktop.services.system.language`, whic
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import gettext
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 
 from engine.platform.folders import data_dir
-from engine.words import DOMAIN, FOLDER, N_, language, languages, set_language, translate
+from engine.words import N_, languages, set_language, translate
 
 __all__ = ["PREFERENCES", "SYSTEM", "argparse_speaks", "saved_choice", "speak", "wished"]
 
@@ -32,7 +32,7 @@ _OF_ARGPARSE = (
     N_("ambiguous option: %(option)s could match %(matches)s"), N_("invalid %(type)s value: %(value)r"),
     N_("invalid choice: %(value)r (choose from %(choices)s)"),
 )  # fmt: skip
-"""The texts of Python's own argument parser, which asks `gettext` for them, that our commands can show."""
+"""The texts of Python's own argument parser that our commands can show."""
 
 
 def speak(choice: str | None = None) -> None:
@@ -90,16 +90,12 @@ def _known(wishes: list[str]) -> str:
 def argparse_speaks() -> Iterator[None]:
     """While this lasts, the argument parser's own words are in the language in use.
 
-    It asks `gettext`, which reads LANGUAGE each time; later the variable says again what the system wants.
+    It asks a function of `gettext` by a name of its own, which would look at LANGUAGE: set for that, the
+    variable would also change the words of the C library, which keeps those that it found once.
     """
-    domain, before = gettext.textdomain(), os.environ.get("LANGUAGE")
-    gettext.bindtextdomain(DOMAIN, str(FOLDER))
-    gettext.textdomain(DOMAIN)
-    os.environ["LANGUAGE"] = language()
+    before = vars(argparse)["_"]
+    vars(argparse)["_"] = translate
     try:
         yield
     finally:
-        gettext.textdomain(domain)
-        del os.environ["LANGUAGE"]
-        if before is not None:
-            os.environ["LANGUAGE"] = before
+        vars(argparse)["_"] = before
