@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.local_server.local_server import LocalServer
+from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.flow_layout import FlowLayout
@@ -129,7 +130,7 @@ class LocalServerWindow(QDialog):
         self.visits.setRowCount(len(visits))
         for row, visit in enumerate(visits):
             texts = (
-                visit.address, visit.path, seconds_text(visit.seconds), number_text(visit.tokens),
+                visit.address, isolated(visit.path), seconds_text(visit.seconds), number_text(visit.tokens),
                 number_text(visit.speed, ".1f") if visit.tokens else _("waiting"),
             )  # fmt: skip
             for column, text in enumerate(texts):

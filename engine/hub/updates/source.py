@@ -66,9 +66,9 @@ def update_advice(kind: str, command: str = "") -> str:
         return _("Inglenook was installed with Flatpak. Run “flatpak update org.inglenook.Inglenook”.")
     if kind == "python":
         return _(
-            "Inglenook was installed with pip. Run “{command} -m pip install --upgrade "
-            "inglenook”. In a clone, pull first, then install it again.",
-            command=command or "python",
+            "Inglenook was installed with pip. Run “{command}”. In a clone, pull first, then install it "
+            "again.",
+            command=f"{command or 'python'} -m pip install --upgrade inglenook",
         )
     if kind == "portable":
         return _(
