@@ -86,8 +86,8 @@ class ModelController(QObject):
         }
 
     def open_library(self) -> None:
-        """Show the library."""
-        self._made_library().open_page()
+        """Show the library, with the models on this computer."""
+        self._made_library().open_local()
 
     def open_hub(self) -> None:
         """Show the library's page of models to download."""

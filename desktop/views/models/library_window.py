@@ -108,6 +108,11 @@ class LibraryWindow(QDialog):
         self.activateWindow()
         self.refresh()
 
+    def open_local(self) -> None:
+        """Show the page of the models on this computer."""
+        self.tabs.setCurrentWidget(self.local)
+        self.open_page()
+
     def open_hub(self) -> None:
         """Show the page of models to download, with the recommended ones."""
         self.tabs.setCurrentWidget(self.hub)

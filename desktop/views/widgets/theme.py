@@ -36,8 +36,10 @@ QLabel[alignment="128"], QLabel[alignment="129"] {
   qproperty-alignment: "AlignRight | AlignAbsolute | AlignVCenter"; }
 QLabel[alignment="32"], QLabel[alignment="33"] {
   qproperty-alignment: "AlignRight | AlignAbsolute | AlignTop"; }
+QPushButton::menu-indicator { left: -4px; }
 """
 """Qt aligns a label by the direction of its own text: English text would be at the far end of a mirrored row.
+A button's arrow would touch its border.
 The numbers are those of AlignVCenter and AlignTop, alone and with AlignLeading.
 """
 _DIMMED = ("WindowText", "Text", "ButtonText", "PlaceholderText")

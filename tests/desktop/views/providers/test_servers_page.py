@@ -76,6 +76,19 @@ def names(view: QListWidget) -> list[str]:
     return [view.item(row).data(Qt.ItemDataRole.UserRole) for row in range(view.count())]
 
 
+def test_each_command_opens_its_own_page(hand: RemoteHand) -> None:
+    """The library's is that of the models on this computer, whatever page was seen last."""
+    models = hand.window.model_controller
+    page = opened(hand)
+    library = models.library
+    assert library is not None
+    assert library.tabs.currentWidget() is page
+    models.open_library()
+    assert library.tabs.currentWidget() is library.local
+    models.open_hub()
+    assert library.tabs.currentWidget() is library.hub
+
+
 def test_a_server_is_added_listed_tested_and_used(hand):
     page = opened(hand)
     provider = add(hand, page, key="sk-9")
