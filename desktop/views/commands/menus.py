@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QMainWindow, QMenu
+from PySide6.QtWidgets import QMainWindow, QMenu, QToolButton
 
 from desktop.views.commands.actions import MENUS, Command, command_words
 from desktop.views.layout.bidi import isolated
 from desktop.views.widgets.menu_button import close_after_use
-from engine.words import translate
+from engine.words import _, translate
 
 __all__ = ["add_menus", "with_mnemonics"]
 
@@ -30,6 +30,8 @@ def add_menus(
     """Make the menu bar, without keys; `run` gets the name of the command. Returns the actions by name."""
     titles = with_mnemonics(map(translate, MENUS))
     menus = {menu: window.menuBar().addMenu(title) for menu, title in zip(MENUS, titles, strict=True)}
+    for more in window.menuBar().findChildren(QToolButton):  # Qt's own, where not all menus fit
+        more.setAccessibleName(_("More menus"))
     for menu in menus.values():
         menu.setToolTipsVisible(True)
         close_after_use(menu)

@@ -28,6 +28,7 @@ from PySide6.QtWidgets import (
 
 from desktop.items.commands.slash import Entry, completed
 from desktop.views.composer.composer import Composer
+from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from engine.words import _
 
@@ -173,7 +174,7 @@ class _Delegate(QStyledItemDelegate):
         side = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute
         mirrored = option.direction == Qt.LayoutDirection.RightToLeft
         near = Qt.AlignmentFlag.AlignRight if mirrored else Qt.AlignmentFlag.AlignLeft
-        painter.drawText(room, int(side | near), shown)
+        painter.drawText(room, int(side | near), isolated(shown))
         rest = room.adjusted(0, 0, -wide - 14, 0) if mirrored else room.adjusted(wide + 14, 0, 0, 0)
         painter.setFont(option.font)
         painter.setPen(option.palette.color(QPalette.ColorRole.PlaceholderText))

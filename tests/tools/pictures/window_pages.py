@@ -80,12 +80,13 @@ def reload_strip(stage: Stage) -> QWidget:
 def _preferences(number: int) -> Page:
     def taken(stage: Stage) -> QWidget:
         if not number:
+            stage.shut()
             act(stage, "preferences")
         shown = stage.window.preferences.preferences
         assert shown is not None
         shown.show_page(number)
         stage.spin(0.2)
-        return top(stage)
+        return stage.fit(shown)
 
     taken.__name__ = "preferences_" + PREFERENCES[number].title.lower().replace(" ", "_")
     return taken
@@ -100,7 +101,7 @@ def preferences_search(stage: Stage) -> QWidget:
     shown = stage.window.preferences.preferences
     assert shown is not None
     shown.query.setText("chats")
-    return top(stage)
+    return stage.fit(shown)
 
 
 # -- windows
@@ -350,6 +351,12 @@ def about(stage: Stage) -> QWidget:
 # -- the library
 
 
+def _library(stage: Stage) -> QWidget:
+    shown = stage.window.model_controller.library
+    assert shown is not None
+    return stage.fit(shown)
+
+
 @page
 def library_empty(stage: Stage) -> QWidget:
     stage.shut()
@@ -357,14 +364,14 @@ def library_empty(stage: Stage) -> QWidget:
     act(stage, "library")
     stage.spin(0.6)
     stage.echo.names = names
-    return top(stage)
+    return _library(stage)
 
 
 @page
 def library(stage: Stage) -> QWidget:
     stage.window.model_controller.open_library()
     stage.spin(1.2)
-    return top(stage)
+    return _library(stage)
 
 
 @page
@@ -373,7 +380,7 @@ def library_details(stage: Stage) -> QWidget:
     assert shown is not None
     shown.local.table.select(str(stage.folder / f"{stage.echo.names[1]}.gguf"))
     stage.spin(0.4)
-    return top(stage)
+    return stage.fit(shown)
 
 
 @page
@@ -382,7 +389,7 @@ def picks(stage: Stage) -> QWidget:
     shown = stage.window.model_controller.library
     assert shown is not None
     stage.until(lambda: bool(shown.hub.picks.cards))
-    return top(stage)
+    return stage.fit(shown)
 
 
 @page
@@ -394,7 +401,7 @@ def hub(stage: Stage) -> QWidget:
     stage.until(lambda: shown.hub.found.rowCount() > 0)
     shown.hub.results.setCurrentIndex(shown.hub.found.index(0))
     stage.until(lambda: shown.hub.choices.rowCount() > 0)
-    return top(stage)
+    return stage.fit(shown)
 
 
 @page
@@ -404,7 +411,7 @@ def hub_download(stage: Stage) -> QWidget:
     stage.gate()
     shown.hub.get.click()
     stage.spin(0.5)
-    return top(stage)
+    return stage.fit(shown)
 
 
 # -- menus

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton, QDialog, QTableWidget, QTableWidgetItem, QVBoxLayout, QWidget
 
+from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from engine.words import _, ngettext
 
@@ -23,7 +24,7 @@ class TableDialog(QDialog):
         head, rows = cells[0], cells[1:]
         self.table = QTableWidget(len(rows), len(head))
         self.table.setAccessibleName(ngettext("Table with {n} row", "Table with {n} rows", len(rows)))
-        self.table.setHorizontalHeaderLabels(list(head))
+        self.table.setHorizontalHeaderLabels(list(map(isolated, head)))
         self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
         self.table.setTabKeyNavigation(False)
         self.table.setCornerButtonEnabled(False)
@@ -32,7 +33,7 @@ class TableDialog(QDialog):
             corner.setAccessibleName(_("Corner of the table"))
         for row, values in enumerate(rows):
             for column, value in enumerate(values):
-                self.table.setItem(row, column, QTableWidgetItem(value))
+                self.table.setItem(row, column, QTableWidgetItem(isolated(value)))
         if rows:
             self.table.setCurrentCell(0, 0)
         fill(QVBoxLayout(self), (self.table, 1), margins=(12, 12, 12, 12))
