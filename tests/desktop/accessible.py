@@ -75,8 +75,6 @@ def _faults(widget: QWidget) -> Iterator[str]:
     )
     # the button that clears a box is made by Qt in its own size; its keys are Ctrl+A and Delete
     inner = isinstance(widget, QToolButton) and isinstance(widget.parent(), QLineEdit)
-    # Qt's style alone gives the width of the button for menus that do not fit: the palette has all they have
-    inner = inner or widget.objectName() == "qt_menubar_ext_button"
     if role in _CLICKED and not inner and min(widget.width(), widget.height()) < LEAST_TARGET:
         yield f"{widget.width()}x{widget.height()} px: {words}"
 

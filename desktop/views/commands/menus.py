@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QMainWindow, QMenu, QToolButton
+from PySide6.QtWidgets import QMainWindow, QMenu, QMenuBar, QToolButton
 
 from desktop.views.commands.actions import MENUS, Command, command_words
 from desktop.views.layout.bidi import isolated
@@ -30,8 +31,7 @@ def add_menus(
     """Make the menu bar, without keys; `run` gets the name of the command. Returns the actions by name."""
     titles = with_mnemonics(map(translate, MENUS))
     menus = {menu: window.menuBar().addMenu(title) for menu, title in zip(MENUS, titles, strict=True)}
-    for more in window.menuBar().findChildren(QToolButton):  # Qt's own, where not all menus fit
-        more.setAccessibleName(_("More menus"))
+    _MoreMenus(window.menuBar())
     for menu in menus.values():
         menu.setToolTipsVisible(True)
         close_after_use(menu)
@@ -46,6 +46,26 @@ def add_menus(
         action.triggered.connect(lambda _checked=False, name=command.name: run(name))
         actions[command.name] = action
     return actions
+
+
+class _MoreMenus(QObject):
+    """Names Qt's button for the menus that do not fit, and keeps it within the bar: Qt puts it there for 12
+    pixels of width, and the style sheet makes it wide enough for a finger.
+    """
+
+    def __init__(self, bar: QMenuBar) -> None:
+        super().__init__(bar)
+        self._bar = bar
+        for button in bar.findChildren(QToolButton):
+            button.setAccessibleName(_("More menus"))
+            button.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.Move, QEvent.Type.Resize) and isinstance(watched, QToolButton):
+            beyond = watched.geometry().right() + 1 - self._bar.width()
+            if beyond > 0:
+                watched.move(watched.x() - beyond, watched.y())
+        return False
 
 
 def _mark_letters(menu: QMenu) -> None:
