@@ -28,7 +28,8 @@ class _NumberBox(QDoubleSpinBox):
         self.words = dict([*off, *((float(number), word) for number, word in info.words)])
         # Qt gives the text of a styled box with NoButtons one pixel of width: the style sheet makes the
         # buttons invisible instead
-        self.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignAbsolute)  # a word where a number is
+        # without AlignAbsolute an Arabic word would stand at the other side than a number
+        self.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignAbsolute)
         self.lineEdit().setTextMargins(5, 0, 5, 0)
         self.setKeyboardTracking(False)
         self.setDecimals(decimals)

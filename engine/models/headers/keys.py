@@ -101,8 +101,10 @@ class Keys:
         inner = self.table(name)
         if inner is None:
             return self
-        kept = {key: self.source[key] for key in ("architectures",) if key in self.source}
-        return Keys({**self.source, **inner.source, **kept}, self._where, self._prefix)
+        merged = {**self.source, **inner.source}
+        if "architectures" in self.source:
+            merged["architectures"] = self.source["architectures"]
+        return Keys(merged, self._where, self._prefix)
 
     def optional(self, name: str, low: float, high: float) -> float:
         """A number; 0 if absent or null."""
