@@ -108,7 +108,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert any(each["name"].startswith("attention") and each["bytes"] for each in step["operations"])
     assert main(["bench", path, *SIZES, "--device", "cpu"]) == 0
     text = capsys.readouterr().out
-    assert "decode step: 1 rows at depth 10" in text
-    assert "prefill step: 40 rows at depth 0" in text
+    assert "decode step: rows 1, depth 10" in text
+    assert "prefill step: rows 40, depth 0" in text
     assert main(["bench", path, *SIZES, "--device", "reference"]) == 1
     assert "--profile measures the kernels of the CPU" in capsys.readouterr().err
