@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QSize, Qt, Slot
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QWidget
+from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QWidget
 
 from desktop.services.engine.reply_record import spoken
 from desktop.services.system.debounce import debounce
@@ -20,11 +20,13 @@ reply.
 """
 _SLACK = 12
 """How many pixels wider than its text a figure may stay."""
+_MARGIN, _GAP = 18, 16
+_WRAPPED = int(Qt.TextFlag.TextWordWrap)
 
 
 class StatusBar(QWidget):
-    """State and progress on the left, figures on the right; in a narrow window the least important figures go
-    first.
+    """State and progress on the left, figures and tools on the right. In a narrow window the least important
+    figures go first, then the tools move below the state, and at last the state takes several lines.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -47,20 +49,26 @@ class StatusBar(QWidget):
         )
         self.context = self._figure(_("Tokens in the context"))
         self._by_importance = (self.context, self.reply, self.drafting, self.reason, self.prompt)
-        self._line = layout = QHBoxLayout(self)
-        layout.setContentsMargins(18, 0, 18, 4)
-        layout.setSpacing(16)
+        self._below, self._high = False, 0
+        self._lines = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._lines.setContentsMargins(_MARGIN, 0, _MARGIN, 4)
+        self._lines.setSpacing(_GAP)
+        left, self._right = QHBoxLayout(), QHBoxLayout()
+        for part in (left, self._right):
+            part.setSpacing(_GAP)
+            self._lines.addLayout(part, int(part is self._right))
         for shown in (self.state, self.destination, self.bar):
-            layout.addWidget(shown, 0, Qt.AlignmentFlag.AlignVCenter)
-        layout.addStretch(1)
+            left.addWidget(shown, 0, Qt.AlignmentFlag.AlignVCenter)
+        left.addStretch(0)
+        self._right.addStretch(1)
         for label in (self.reason, self.prompt, self.reply, self.drafting, self.context):
-            layout.addWidget(label, 0, Qt.AlignmentFlag.AlignVCenter)
+            self._right.addWidget(label, 0, Qt.AlignmentFlag.AlignVCenter)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
     def add_tool(self, widget: QWidget) -> None:
         """Add a widget at the end of the line that is always visible."""
         self._tools.append(widget)
-        self._line.addWidget(widget, 0, Qt.AlignmentFlag.AlignVCenter)
+        self._right.addWidget(widget, 0, Qt.AlignmentFlag.AlignVCenter)
         self._fit()
 
     def _figure(self, name: str) -> QLabel:
@@ -139,36 +147,54 @@ class StatusBar(QWidget):
         label.setAccessibleName(f"{label.objectName()}: {spoken(text)}" if text else label.objectName())
         # A label of fixed size does not report new text to its layout; otherwise each figure would lay out
         # the whole window.
-        needed, wide = _size(label), label.width()
+        needed, wide = self._size(label), label.width()
         if came_or_went or not wide - _SLACK <= needed.width() <= wide:
             label.setFixedSize(needed)
             self._fit()
 
     def _fit(self) -> None:
-        """Show each figure that has a text and fits."""
+        """Show each figure that has a text and fits, and the tools beside the state or below it."""
         self.state.setVisible(bool(self.state.text()))
         self.destination.setVisible(bool(self.destination.text()))
-        room = self.width() - 36
-        room -= sum(each.width() + 16 for each in (self.state, self.destination) if each.text())
+        room = self.width() - 2 * _MARGIN
+        first = sum(each.width() + _GAP for each in (self.state, self.destination) if each.text())
         if not self.bar.isHidden():
-            room -= self.bar.width() + 16
-        room -= sum(tool.sizeHint().width() + 16 for tool in self._tools)
+            first += self.bar.width() + _GAP
+        self._place(first + sum(tool.minimumSizeHint().width() + _GAP for tool in self._tools) > room)
+        room -= sum(tool.sizeHint().width() + _GAP for tool in self._tools) + (0 if self._below else first)
         for label in self._by_importance:
-            needed = label.width() + 16
+            needed = label.width() + _GAP
             fits = bool(label.text()) and needed <= room
             label.setVisible(fits)
             if fits:
                 room -= needed
 
+    def _place(self, below: bool) -> None:
+        """Put the tools below the state, or beside it."""
+        if below != self._below:
+            self._below = below
+            down, right = QBoxLayout.Direction.TopToBottom, QBoxLayout.Direction.LeftToRight
+            self._lines.setDirection(down if below else right)
+            self._lines.setSpacing(0 if below else _GAP)
+        high = self.minimumSizeHint().height()
+        if high != self._high:  # otherwise each figure would lay out the whole window
+            self._high = high
+            self.updateGeometry()
+
     def minimumSizeHint(self) -> QSize:
-        """One line high, and as narrow as the window needs."""
-        return QSize(0, self.fontMetrics().height() + 10)
+        """As many lines as there are, and as narrow as the window needs."""
+        line = self.fontMetrics().height()
+        high = max([line, *(each.height() for each in (self.state, self.destination) if each.text())]) + 10
+        return QSize(0, high + (line + 10 if self._below else 0))
 
     def sizeHint(self) -> QSize:
         return self.minimumSizeHint()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        for label in (self.state, self.destination):
+            if label.text() and label.size() != self._size(label):
+                label.setFixedSize(self._size(label))
         self._fit()
 
     def changeEvent(self, event: QEvent) -> None:
@@ -177,12 +203,19 @@ class StatusBar(QWidget):
             self, "_by_importance"
         ):
             for label in (self.state, self.destination, *self._by_importance):
-                label.setFixedSize(_size(label))
+                label.setFixedSize(self._size(label))
             self._fit()
 
-
-def _size(label: QLabel) -> QSize:
-    """The size of the text; a label of fixed size keeps the size hint of its last text."""
-    label.ensurePolished()
-    metrics = label.fontMetrics()
-    return QSize(metrics.horizontalAdvance(label.text()) + 2, metrics.height())
+    def _size(self, label: QLabel) -> QSize:
+        """The size of the text, in several lines if it is a state that is wider than the window; a label of
+        fixed size keeps the size hint of its last text.
+        """
+        label.ensurePolished()
+        metrics = label.fontMetrics()
+        needed, most = metrics.horizontalAdvance(label.text()) + 2, self.width() - 2 * _MARGIN
+        wraps = label in (self.state, self.destination) and 0 < most < needed
+        if label.wordWrap() != wraps:
+            label.setWordWrap(wraps)
+        if not wraps:
+            return QSize(needed, metrics.height())
+        return QSize(most, metrics.boundingRect(0, 0, most, 1 << 16, _WRAPPED, label.text()).height())

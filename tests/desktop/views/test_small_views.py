@@ -191,6 +191,31 @@ def test_status_line_progress(qtbot) -> None:
     assert line.state.text() == "Ready"
 
 
+@pytest.mark.parametrize(("width", "lines", "below"), [(700, 1, False), (300, 1, True), (180, 2, True)])
+def test_status_line_needs_more_lines_in_a_narrow_window(qtbot, width: int, lines: int, below: bool) -> None:
+    """Nothing is under anything else, and the state is whole."""
+    window, tool = QWidget(), QPushButton("Statistics")
+    line, layout = StatusBar(), QVBoxLayout(window)
+    layout.setContentsMargins(0, 0, 0, 0)
+    layout.addWidget(line)
+    layout.addStretch(1)
+    line.add_tool(tool)
+    qtbot.addWidget(window)
+    line.show_state("The model is being loaded from the disk")
+    window.resize(width, 200)
+    window.show()
+    height = line.fontMetrics().height()
+
+    def apart() -> bool:
+        places = line.state.geometry(), tool.geometry()
+        return not places[0].intersects(places[1]) and all(line.rect().contains(place) for place in places)
+
+    qtbot.waitUntil(lambda: line.state.height() == lines * height and apart())
+    assert (tool.y() > line.state.geometry().bottom()) == below
+    window.resize(900, 200)
+    qtbot.waitUntil(lambda: line.height() == height + 10)
+
+
 def test_status_line_shows_no_bar_for_what_is_over_at_once(qtbot) -> None:
     line = StatusBar()
     qtbot.addWidget(line)
