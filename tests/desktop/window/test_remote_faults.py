@@ -120,6 +120,8 @@ def test_stop_ends_what_hangs_at_once(hand, script):
         "asks you to wait": "asks you to wait",
     }
     hand.qtbot.waitUntil(lambda: words[script] in hand.window.chat.status.state.text(), timeout=WAIT_MS)
+    # the status line speaks of the server before it is asked
+    hand.qtbot.waitUntil(lambda: bool(hand.echo_server.replies), timeout=WAIT_MS)
     hand.press(Qt.Key.Key_Escape)
     hand.wait_for("idle", timeout=10_000)
     assert hand.texts() == ["go on", "One " if script == "hangs in the middle" else ""]
