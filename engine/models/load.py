@@ -16,6 +16,7 @@ from engine.models.architectures import ARCHITECTURES
 from engine.models.architectures.gemma4_assistant import is_assistant
 from engine.models.architectures.with_pictures import PARTS, WITH_PICTURES, text_architecture
 from engine.models.base import Model, Weights, rope_tables
+from engine.models.class_names import with_class
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
@@ -54,10 +55,11 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
         name = Keys(checkpoint.metadata, checkpoint.path.name).text("general.architecture")
         known = {each: architecture for architecture in ARCHITECTURES for each in architecture.gguf}
     else:
-        name = hf_architecture(checkpoint.metadata["config"])
+        config = with_class(checkpoint.metadata["config"])
+        name = hf_architecture(config)
         known = {each: architecture for architecture in ARCHITECTURES for each in architecture.hf}
         if name in WITH_PICTURES:
-            return text_architecture(checkpoint.metadata["config"], name, known)
+            return text_architecture(config, name, known)
         if name not in known and _with_head(name) in known:
             name = _with_head(name)
     if name not in known:
@@ -82,10 +84,10 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         prefix = Keys(checkpoint.metadata, where).text("general.architecture") + "."
         return architecture.from_gguf(Keys(checkpoint.metadata, where, prefix), checkpoint.tensors)
     assert architecture.from_hf is not None
-    config = architecture.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
-    config = _tied_as_the_whole(config, architecture, checkpoint)
-    name = hf_architecture(checkpoint.metadata["config"])
-    return config if _with_head(name) not in architecture.hf else replace(config, headless=True)
+    whole = with_class(checkpoint.metadata["config"])
+    config = _tied_as_the_whole(architecture.from_hf(Keys(whole, "config.json")), architecture, checkpoint)
+    headless = _with_head(hf_architecture(whole)) in architecture.hf
+    return replace(config, headless=True) if headless else config
 
 
 def _tied_as_the_whole(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,18 @@ def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
 )
 def test_logits(name: str, tmp_path: Path) -> None:
     case = BY_NAME[name]
+    file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
+    expected = by_llama_cpp(file, ids(case.length))
+    assert expected.std() > 0.5
+    found = logits(load(file), ids(case.length), context=CONTEXT)
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("name", "layers"), [("Baichuan", 32), ("Baichuan", 40), ("EXAONE 4", 64)])
+def test_kinds_of_layers_by_their_count(name: str, layers: int, tmp_path: Path) -> None:
+    """llama.cpp knows from the number of layers alone whether they have rope, slopes or windows."""
+    case = BY_NAME[name]
+    case = replace(case, settings={**case.settings, "num_hidden_layers": layers, "layer_types": None})
     file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
     expected = by_llama_cpp(file, ids(case.length))
     assert expected.std() > 0.5
