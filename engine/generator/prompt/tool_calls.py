@@ -71,7 +71,9 @@ class ToolCalling:
         """The model's way of calling tools."""
         piece = self._tokenizer.piece
         control = [piece(id) for id in sorted(self._tokenizer.special_ids)]
-        style = tool_style(self._template, control, [piece(id) for id in self._tokenizer.stop_token_ids])
+        style = tool_style(
+            self._template.for_tools, control, [piece(id) for id in self._tokenizer.stop_token_ids]
+        )
         return style if self._tokenizer.channels is None else replace(style, form=CHANNELS)
 
     @cached_property
@@ -124,7 +126,7 @@ class ToolCalling:
         if not request.continue_last:
             return self._plan(request, tools, ToolParser(self.style.form, tools, tags, opened), tags, opened)
         # the beginning of the reply is part of the prompt: the filter sees it, the parser does not
-        begun, before = request.messages[-1].content, self._template.opens(tags)
+        begun, before = request.messages[-1].content, self._template.for_tools.opens(tags)
         opened = next((close for begin, close in tags if begun.lstrip().startswith(begin)), before)
         parser = ToolParser(self.style.form, tools, (), "" if opened in begun else opened)
         return self._plan(request, tools, parser, tags, before)
@@ -150,7 +152,8 @@ class ToolCalling:
                 # what channels hold is known by their headers, not by tags
                 lead = ((), "") if channels else (tags, opened)
                 return LazyCalls(self._tokenizer, grammar, *lead)
-            own = tuple(tag for tag in tags if all(part in self._template.source for part in tag))
+            source = self._template.for_tools.source
+            own = tuple(tag for tag in tags if all(part in source for part in tag))
             thought = self._marks("\n".join((opened, *(part for tag in own for part in tag))))
             tokens = tuple(sorted({*self._tokens, *thought}))
             return GrammarFilter(self._tokenizer, replace(grammar, tokens=tokens).whole(own, opened, content))

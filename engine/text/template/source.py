@@ -11,6 +11,8 @@ from engine.errors import BadCheckpoint
 from engine.text.template.fallback import fallback_source
 from engine.words import _
 
+_DEFAULT, _TOOL_USE = "default", "tool_use"
+"""Names of templates, as in transformers and llama.cpp."""
 _NAMED = {"rwkv-world": "rwkv"}
 """Templates that llama.cpp's converter writes down by a name of its own."""
 MOST_BYTES = 128 << 20
@@ -22,31 +24,52 @@ def gguf_template(metadata: Mapping[str, Any]) -> str | None:
     one; None if there is none but blank ones.
     """
     plain = "tokenizer.chat_template"
-    for key in (plain, plain + ".default", *(key for key in metadata if key.startswith(plain + "."))):
+    for key in (plain, f"{plain}.{_DEFAULT}", *(key for key in metadata if key.startswith(plain + "."))):
         if source := _written(metadata.get(key)):
             return fallback_source(_NAMED[source]) if source in _NAMED else source
     return None
 
 
-def folder_template(folder: Path) -> str | None:
-    """The source in chat_template.jinja, chat_template.json or tokenizer_config.json, in this order.
+def gguf_tool_template(metadata: Mapping[str, Any]) -> str | None:
+    """The source of the template for chats with tools, if there is one of its own."""
+    return _written(metadata.get(f"tokenizer.chat_template.{_TOOL_USE}"))
 
-    The JSON files may hold one source, or named ones as a list or an object, of which "default" (or else the
-    first) counts. A blank source counts as none.
+
+def folder_template(folder: Path) -> str | None:
+    """The template of a folder: the one named "default", or else the first; None if there is none."""
+    named = _folder_templates(folder)
+    return named.get(_DEFAULT, next(iter(named.values()), None))
+
+
+def folder_tool_template(folder: Path) -> str | None:
+    """The source of the template for chats with tools, if there is one of its own."""
+    return _folder_templates(folder).get(_TOOL_USE)
+
+
+def _folder_templates(folder: Path) -> dict[str, str]:
+    """The sources in chat_template.jinja, chat_template.json or tokenizer_config.json, by their names: of the
+    first of these that has any.
+
+    The JSON files may hold one source, or named ones as a list or an object. The template for tools may be a
+    file of its own. A blank source counts as none.
     """
-    file = folder / "chat_template.jinja"
-    if file.is_file() and (source := _written(_read_text(file))):
-        return source
+    apart = _read_if_there(folder / "additional_chat_templates" / f"{_TOOL_USE}.jinja")
+    extra = {} if apart is None else {_TOOL_USE: apart}
+    if source := _read_if_there(folder / "chat_template.jinja"):
+        return {_DEFAULT: source, **extra}
     for name in ("chat_template.json", "tokenizer_config.json"):
         value = read_json(folder / name).get("chat_template")
         if isinstance(value, list):
             named = [entry for entry in value if isinstance(entry, dict)]
             value = {str(entry.get("name")): entry.get("template") for entry in named}
-        if isinstance(value, dict):
-            value = value.get("default", next(iter(value.values()), None))
-        if source := _written(value):
-            return source
-    return None
+        given = value if isinstance(value, dict) else {_DEFAULT: value}
+        if found := {key: source for key in given if (source := _written(given[key]))}:
+            return found | extra
+    return extra
+
+
+def _read_if_there(file: Path) -> str | None:
+    return _written(_read_text(file)) if file.is_file() else None
 
 
 def _written(source: object) -> str | None:

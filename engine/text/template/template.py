@@ -21,7 +21,12 @@ from engine.text.template.fallback import fallback_format, fallback_source, fall
 from engine.text.template.reasoning import PLAIN_TAG, Tag, control_tags, opened_by, tags_in
 from engine.text.template.sandbox import BoundedEnvironment, TemplateOverLimit
 from engine.text.template.sandbox_limits import text_size
-from engine.text.template.source import folder_template, gguf_template
+from engine.text.template.source import (
+    folder_template,
+    folder_tool_template,
+    gguf_template,
+    gguf_tool_template,
+)
 from engine.text.template.thinking import ThinkingSwitch, Way, find_switch
 from engine.text.tokenizer import aside
 from engine.text.tokenizer.hf_folder import special_tokens
@@ -43,6 +48,7 @@ class ChatTemplate:
 
     `stop_strings` end a turn if the model has no token for that (the fallback on a model without known
     control tokens). `special_tokens` are further variables for the template, such as {"unk_token": "<unk>"}.
+    `tool_source` is the template for chats with tools, "" if it is this one.
     Raises `BadTemplate`.
     """
 
@@ -55,9 +61,10 @@ class ChatTemplate:
         special_tokens: Mapping[str, str] | None = None,
         is_fallback: bool = False,
         stop_strings: tuple[str, ...] = (),
+        tool_source: str = "",
     ) -> None:
         named = {**(special_tokens or {}), "bos_token": bos_token, "eos_token": eos_token}
-        self.source = source
+        self.source, self._tool_source = source, tool_source
         self.is_fallback = is_fallback
         self.stop_strings = stop_strings
         self._variables = {name: text for name, text in named.items() if text is not None}
@@ -68,12 +75,12 @@ class ChatTemplate:
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> Self:
         """The template in a GGUF file's metadata, or the fallback."""
-        return cls._load(gguf_template(metadata), {}, tokenizer)
+        return cls._load(gguf_template(metadata), {}, tokenizer, gguf_tool_template(metadata))
 
     @classmethod
     def from_folder(cls, path: Path, tokenizer: Tokenizer) -> Self:
         """The template of a Hugging Face folder, or the fallback."""
-        return cls._load(folder_template(path), special_tokens(path), tokenizer)
+        return cls._load(folder_template(path), special_tokens(path), tokenizer, folder_tool_template(path))
 
     @classmethod
     def from_source(cls, source: str, tokenizer: Tokenizer, path: Path | None = None) -> Self:
@@ -81,13 +88,15 @@ class ChatTemplate:
         return cls._load(source, special_tokens(path) if path is not None else {}, tokenizer)
 
     @classmethod
-    def _load(cls, source: str | None, named: Mapping[str, str], tokenizer: Tokenizer) -> Self:
+    def _load(
+        cls, source: str | None, named: Mapping[str, str], tokenizer: Tokenizer, tools: str | None = None
+    ) -> Self:
         bos, eos = (
             None if i is None else tokenizer.piece(i)
             for i in (tokenizer.bos_token_id, tokenizer.eos_token_id)
         )
         if source is not None:
-            return cls(source, bos, eos, special_tokens=named)
+            return cls(source, bos, eos, special_tokens=named, tool_source=tools or "")
         name = fallback_format({tokenizer.piece(i) for i in tokenizer.special_ids})
         begin = bos if tokenizer.add_bos else None
         return cls(
@@ -129,9 +138,25 @@ class ChatTemplate:
     @cached_property
     def twin(self) -> ChatTemplate:
         """The same template for another thread: of one, a rendering waits for the one before."""
+        other = self._over(self.source)
+        other._tool_source = self._tool_source
+        return other
+
+    @cached_property
+    def for_tools(self) -> ChatTemplate:
+        """The template for chats with tools: the model's own for that, or else this one. Raises
+        `BadTemplate`.
+        """
+        return self._over(self._tool_source) if self._tool_source else self
+
+    def _over(self, source: str) -> ChatTemplate:
+        """This template with another source, for another thread."""
         other = copy(self)
+        for kept in ("twin", "for_tools"):
+            other.__dict__.pop(kept, None)
+        other.source, other._tool_source, other._switch = source, "", None
         other._environment = BoundedEnvironment()
-        other._template = other._environment.compile_bounded(self.source)
+        other._template = other._environment.compile_bounded(source)
         return other
 
     def render(
@@ -271,11 +296,13 @@ def encode_chat(
     variables: Mapping[str, Any] | None = None,
     marks: Mapping[str, str] = {},
 ) -> tuple[str, list[int]]:
-    """The prompt's text and token ids. No BOS is added beyond the one the template writes.
+    """The prompt's text and token ids, of chats with tools by the template for these. No BOS is added beyond
+    the one the template writes.
 
     Texts of control tokens inside messages and tools stay text: while the template runs, each is replaced by
     a private-use character. The characters in `marks` stand for the control tokens of these texts.
     """
+    template = template if tools is None else template.for_tools
     turns, offered = (
         [_as_turn(message) for message in messages],
         None if tools is None else [dict(tool) for tool in tools],

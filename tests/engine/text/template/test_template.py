@@ -10,6 +10,7 @@ import pytest
 
 from engine.core import Message
 from engine.errors import BadTemplate
+from engine.generator.prompt.tool_calls import ToolCalling
 from engine.text.template.template import ChatTemplate, encode_chat, fold_system
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.text.template.chat_templates import CHATML, GEMMA, MISTRAL, PHI4_MINI, TEMPLATES
@@ -305,6 +306,47 @@ def test_named_templates_of_a_gguf_file(tokenizer: Tokenizer, others: dict[str, 
     key = "tokenizer.chat_template"
     metadata = {f"{key}.tool_use": "t"} | {key + name: source for name, source in others.items()}
     assert ChatTemplate.from_gguf(metadata, tokenizer).render([USER]) == expected
+
+
+TOOL = {"type": "function", "function": {"name": "clock", "description": "d", "parameters": {}}}
+NAMED = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t{{ tools | length }}"}]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer_config.json": json.dumps({"chat_template": NAMED})},
+        {"chat_template.jinja": "d", "additional_chat_templates/tool_use.jinja": NAMED[1]["template"]},
+        {
+            "tokenizer_config.json": json.dumps({"chat_template": "d"}),
+            "additional_chat_templates/tool_use.jinja": NAMED[1]["template"],
+        },
+        {},
+    ],
+    ids=["list", "files", "file beside", "gguf"],
+)
+def test_chats_with_tools_have_the_template_for_these(
+    tmp_path: Path, tokenizer: Tokenizer, files: dict[str, str]
+) -> None:
+    """As in transformers and llama.cpp, which know it by its name."""
+    keys = {f"tokenizer.chat_template.{each['name']}": each["template"] for each in NAMED}
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    template = (
+        ChatTemplate.from_folder(tmp_path, tokenizer) if files else ChatTemplate.from_gguf(keys, tokenizer)
+    )
+    assert encode_chat(tokenizer, template, [USER])[0] == "d"
+    for one in (template, template.twin):
+        assert encode_chat(tokenizer, one, [USER], tools=[TOOL])[0] == "t1"
+    assert encode_chat(tokenizer, template, [Message("user", "x" * 40_000)], tools=[TOOL])[0] == "t1"
+
+
+def test_calls_are_those_of_the_template_for_tools(tokenizer: Tokenizer) -> None:
+    golden = Path(__file__).parents[3] / "golden" / "templates" / "Qwen-Qwen3-0.6B.jinja"
+    both = ChatTemplate(CHATML, None, None, tool_source=golden.read_text("utf-8"))
+    assert ToolCalling(tokenizer, both).style.writes_calls
+    assert not ToolCalling(tokenizer, ChatTemplate(CHATML, None, None)).style.writes_calls
 
 
 def test_folder_without_template_and_its_special_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:
