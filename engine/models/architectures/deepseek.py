@@ -142,6 +142,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     # folders of transformers 5. V3 and GLM have a bias for the choice.
     scores = "sigmoid" if any(name.endswith(".exp_probs_b.bias") for name in tensors) else "softmax"
     experts = gguf_experts(keys, shape, normalise=False, scores=scores)
+    # A group of V2 counts as its best expert does (llama.cpp adds the best two, as V3 does).
     if experts is not None and experts.scores == "softmax":
         experts = replace(experts, group_best=1)
     rope, scale = gguf_scale(keys, shape["rope"])

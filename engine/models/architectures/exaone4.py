@@ -1,5 +1,8 @@
 """EXAONE 4 (arXiv 2507.11407): norms after each half, qk norm, windows in three of four layers, and no rope
 in the fourth.
+
+llama.cpp takes windows in files of 64 layers alone, the number of the only model that has them; here a file's
+keys count for any number, as in transformers.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ def mistral_from_hf(keys: Keys) -> ModelConfig:
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`llama`, also in the files of Mistral and Mixtral."""
+    """`llama`, also in the files of Mistral and Mixtral. Its converter leaves windows out; a file that has
+    `attention.sliding_window` runs with it as transformers does, where llama.cpp reads no such key.
+    """
     shape = gguf_decoder(keys, tensors, "llama", interleaved=True, handled=("expert_count",))
     return ModelConfig(
         **shape,
