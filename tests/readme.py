@@ -6,6 +6,7 @@ python -m tests.readme      rewrites them
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
 from desktop.preflight import DEBIAN_PACKAGES
@@ -40,21 +41,26 @@ def architectures() -> str:
     """The architectures compared with transformers."""
     named = dict.fromkeys(case.architecture for case in CASES)
     encoders = dict.fromkeys(case.architecture for case in ENCODERS if "," not in case.architecture)
-    mixed = [name for name in named if name.endswith(_MIXTURE)]
-    families = dict[str, list[str]]()
-    for name in named:
-        base, _, version = name.rpartition(" ")
-        if name not in mixed:
-            families.setdefault(base if base and version[0].isdigit() else name, []).append(name)
-    plain = [", ".join([own[0], *(name.rpartition(" ")[2] for name in own[1:])]) for own in families.values()]
+    mixed = [name.removesuffix(_MIXTURE) for name in named if name.endswith(_MIXTURE)]
+    plain = _families(name for name in named if not name.endswith(_MIXTURE))
     return _wrapped(
         f"Architectures, compared with `transformers` (names in files: "
         f"`inglenook-engine info --json`): {'; '.join(plain)}; the mixtures of experts of "
-        f"{', '.join(name.removesuffix(_MIXTURE) for name in mixed)}. "
+        f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo 3, OpenELM. "
-        f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3."
+        f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
+        "Of LLaVA, Qwen-VL and Omni, InternVL, Kimi K2.5 and others the text model runs."
     )
+
+
+def _families(names: Iterable[str]) -> list[str]:
+    """The names, of which those that differ in their version alone are one: "OLMo 2, 3"."""
+    found = dict[str, list[str]]()
+    for name in names:
+        base, _, version = name.rpartition(" ")
+        found.setdefault(base if base and version.lstrip("V")[:1].isdigit() else name, []).append(name)
+    return [", ".join([own[0], *(name.rpartition(" ")[2] for name in own[1:])]) for own in found.values()]
 
 
 def formats() -> str:

@@ -316,7 +316,8 @@ class ReferenceOps(RecurrentOps):
     ) -> Routes:
         """Experts and weights, both (T, used)."""
         shares = torch.softmax(logits, dim=-1) if routing.scores == "softmax" else torch.sigmoid(logits)
-        choice = shares if bias is None else shares + torch.from_numpy(bias).to(logits.device)
+        choice = logits if routing.by_logit else shares
+        choice = choice if bias is None else choice + torch.from_numpy(bias).to(logits.device)
         if bias is None and routing.groups == 1:
             choice = logits  # which order them as their scores do, but are less often equal
         elif routing.groups > 1:

@@ -18,10 +18,11 @@ class Routing:
     `scores` is one of `SCORES`. A chosen expert's weight is its score; `normalise` divides it by the sum of
     the chosen ones' scores, and `scale` multiplies it. Of `groups` groups of neighbours only the experts in
     the `used_groups` best may be chosen; a group is as good as the sum of its best `group_best` (1 or 2)
-    experts. With `nearness` n of 0 or more a chosen expert's weight is instead its part of the softmax over
-    those experts not chosen before it whose logits l are near its own, m: m - l <= 2 n max(|l|, m). Sources:
+    experts. For the choice a bias is added to scores, or with `by_logit` to logits, which then are compared.
+    With `nearness` n of 0 or more a chosen expert's weight is instead its part of the softmax over those
+    experts not chosen before it whose logits l are near its own, m: m - l <= 2 n max(|l|, m). Sources:
     Mixtral, arXiv 2401.04088; DeepSeek-V2, arXiv 2405.04434, and V3, arXiv 2412.19437; SparseMixer, arXiv
-    2409.12136, for `nearness`.
+    2409.12136, for `nearness`; transformers' Kolibri 1 for `by_logit`.
     """
 
     experts: int
@@ -33,6 +34,7 @@ class Routing:
     used_groups: int = 1
     group_best: int = 1
     nearness: float = -1.0
+    by_logit: bool = False
 
     @property
     def is_plain(self) -> bool:

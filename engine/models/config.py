@@ -75,6 +75,10 @@ class ModelConfig:
     norm_bias: bool | None = False
     norm_offset: float = 0.0
     """Added to every norm's weight as stored (Gemma: 1)."""
+    offset_last: bool = True
+    """Whether that holds for the final norm, too."""
+    post_norm_eps: float = 0.0
+    """The epsilon of norms behind each half of a block, where it is not `norm_eps`."""
     placement: str = "before"
     """Where the norms stand: "before" each half of a block, "after" it (OLMo 2; in recurrent layers before),
     on "both" sides (Gemma 2),
@@ -84,8 +88,8 @@ class ModelConfig:
     """
     qk_norm: str = "none"
     """The norm of queries and keys: "none"; "head": each head alone, one weight for all; "each": each head
-    alone, a weight of its own; "row": all heads together; "bare": each head alone, without a weight, in the
-    layers with rope.
+    alone, a weight of its own; "row": all heads together; "bare": each head alone, without a weight; "roped":
+    the same, in the layers with rope alone (Llama 4).
     """
     qk_layer_norm: bool = False
     """Whether it is a layer norm instead of an RMS norm."""
@@ -118,7 +122,7 @@ class ModelConfig:
     extra_embeddings: int = 0
     """Rows of the embedding after those of the vocabulary, which are left out."""
     embed_norm: bool = False
-    """Whether embeddings are normed."""
+    """Whether embeddings are normed, without a weight where the names have none."""
     final_norm: bool = True
     inner_norms: bool = False
     """Whether attention's result and what is inside the feed-forward part are normed before the last matrix

@@ -63,7 +63,7 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
     embed = source.matrix(names.embed + ".weight", rows, narrow, view)
     wide = narrow if config.narrow_positions else config.width
     positions = positions_table(source, config, names, wide)
-    final = builder.norm(names.norm, config.width) if config.final_norm else None
+    final = builder.norm(names.norm, config.width, last=True) if config.final_norm else None
     head = _head(source, config, names, embed)
     blocks = []
     for layer in range(config.layers):
@@ -124,18 +124,20 @@ class _Builder:
             table = source.vector(names.distances + ".weight", config.distance_buckets, config.heads)
             self.distances = by_distance(table)
 
-    def norm(self, name: str, size: int) -> Norm:
+    def norm(self, name: str, size: int, *, post: bool = False, last: bool = False) -> Norm:
+        """A norm of a row; `post`: behind a half of a block, `last`: behind all of them."""
         config = self.config
-        if not config.norm_weights:
-            return Norm(np.ones(size, np.float32), config.norm_eps, None, config.norm == "layer")
+        eps = config.post_norm_eps or config.norm_eps if post else config.norm_eps
+        if not (config.norm_weights and name):
+            return Norm(np.ones(size, np.float32), eps, None, config.norm == "layer")
         return norm(
             self.source,
             name,
             size,
-            config.norm_eps,
+            eps,
             layer_norm=config.norm == "layer",
             bias=config.norm_bias,
-            offset=config.norm_offset,
+            offset=config.norm_offset if config.offset_last or not last else 0.0,
         )
 
     def projection(self, name: str, rows: int, columns: int, bias: bool = False) -> Linear | None:
@@ -153,7 +155,7 @@ class _Builder:
         # Experts beside a plain feed-forward part norm its input themselves.
         beside = routed is not None and routed.beside
         mlp_norm = before and feeds and config.placement != "parallel" and not beside
-        post = self.norm(at + names.attention_post, config.width) if after else None
+        post = self.norm(at + names.attention_post, config.width, post=True) if after else None
         return Block(
             attention=self._attention(layer, at) if mixes else None,
             mlp=self._mlp(layer, at) if feeds else None,
@@ -162,7 +164,7 @@ class _Builder:
             else None,
             mlp_norm=self.norm(at + names.mlp_norm, config.width) if mlp_norm else None,
             attention_post=post,
-            mlp_post=self.norm(at + names.mlp_post, config.width)
+            mlp_post=self.norm(at + names.mlp_post, config.width, post=True)
             if after or (routed is not None and routed.normed)
             else None,
             parallel=config.placement.startswith("parallel"),
@@ -304,9 +306,9 @@ class _Builder:
     def _qk_norm(self, name: str, heads: int, dim: int, rope: str) -> Norm | None:
         """The norm of queries or keys: of "head" (D,), of "each" (heads, D), of "row" (heads * D,)."""
         config, kind = self.config, self.config.qk_norm
-        if kind == "none" or (kind == "bare" and rope in ("none", "scaled")):
+        if kind == "none" or (kind == "roped" and rope in ("none", "scaled")):
             return None
-        if kind == "bare":
+        if kind in ("bare", "roped"):
             return bare_norm(dim, config.norm_eps, heads)
         layer_norm = config.qk_layer_norm
         bias = config.norm_bias if layer_norm else False

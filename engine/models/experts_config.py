@@ -19,7 +19,9 @@ class Experts:
     width: int
     """Features inside each expert."""
     normalise: bool
-    """As in `Routing`, like `scores`, `scale`, `groups`, `used_groups`, `group_best` and `nearness`."""
+    """As in `Routing`, like `scores`, `scale`, `groups`, `used_groups`, `group_best`, `nearness` and
+    `by_logit`.
+    """
     layers: frozenset[int]
     """The layers that have experts; the others have a plain feed-forward part."""
     scores: str = "softmax"
@@ -28,6 +30,7 @@ class Experts:
     used_groups: int = 1
     group_best: int = 1
     nearness: float = -1.0
+    by_logit: bool = False
     corrected: bool | None = False
     """Whether a bias is added to the scores for the choice alone; True, False and None as for biases."""
     router_bias: bool | None = False
@@ -82,5 +85,5 @@ class Experts:
         """How experts are chosen."""
         return Routing(
             self.count, self.used, self.normalise, self.scores, self.scale, self.groups, self.used_groups,
-            self.group_best, self.nearness,
+            self.group_best, self.nearness, self.by_logit,
         )  # fmt: skip

@@ -21,6 +21,10 @@ class RecurrentNames:
     beta: str = ""
     decay_beta: str = ""
     """Both in one matrix, grouped by key head (Qwen3-Next)."""
+    fused: str = ""
+    """What a file may have in place of a delta net's `input`, `gate`, `beta` and `decay`: their rows in this
+    order (Lara Mini).
+    """
     rate: str = ""
     shift: str = ""
     skip: str = ""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from engine.models.architecture import Architecture
 from engine.models.architectures.a_x_k1 import A_X_K1
 from engine.models.architectures.afmoe import TRINITY
-from engine.models.architectures.apertus import APERTUS
+from engine.models.architectures.apertus import APERTUS, APERTUS_1_5
 from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.aria import ARIA
 from engine.models.architectures.baichuan import BAICHUAN
@@ -24,6 +24,7 @@ from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.codeshell import CODE_SHELL
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.cohere2_moe import COHERE_2_MIXTURE
+from engine.models.architectures.cohere_compass import COHERE_COMPASS
 from engine.models.architectures.cwm import CWM
 from engine.models.architectures.dbrx import DBRX
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
@@ -57,7 +58,9 @@ from engine.models.architectures.internlm3 import INTERNLM3
 from engine.models.architectures.jais import JAIS
 from engine.models.architectures.jais2 import JAIS_2
 from engine.models.architectures.kimi_linear import KIMI_LINEAR
+from engine.models.architectures.kolibri import KOLIBRI_1
 from engine.models.architectures.laguna import LAGUNA
+from engine.models.architectures.lara_mini import LARA_MINI
 from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE, LFM3
 from engine.models.architectures.llama import LLAMA
 from engine.models.architectures.llama4 import LLAMA_4
@@ -79,6 +82,7 @@ from engine.models.architectures.modernbert import (
     NOMIC_MIXTURE,
 )
 from engine.models.architectures.mpt import MPT
+from engine.models.architectures.muse_glimmer import MUSE_GLIMMER
 from engine.models.architectures.nanochat import NANOCHAT
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
@@ -123,6 +127,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     GPT_NEO, CODEGEN, BIO_GPT, XGLM, PERSIMMON, NANOCHAT, DEEPSEEK_1, COHERE_2_MIXTURE, DBRX,
     REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL, PANGU, CODE_SHELL, PLAMO_3,
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
+    MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE,
 )  # fmt: skip

@@ -30,6 +30,8 @@ _DEFAULTS = {
     "num_attention_heads": 32,
 }  # fmt: skip
 
+_DEFAULTS_1_5 = {"vocab_size": 266752}
+
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`ApertusForCausalLM`."""
@@ -72,4 +74,18 @@ def _numbers(keys: Keys, name: str, layers: int) -> list[float]:
     return [float(value) for value in values]
 
 
+def from_hf_1_5(keys: Keys) -> ModelConfig:
+    """`Apertus1p5TextForCausalLM`, and the text model of `Apertus1p5ForConditionalGeneration`: the head may
+    lack the last rows of the vocabulary, those of pictures and sounds.
+    """
+    tied = keys.raw("tie_word_embeddings")  # the whole's word counts
+    config = from_hf(keys.inner("text_config").over(_DEFAULTS_1_5).replaced("tie_word_embeddings", tied))
+    rows = keys.inner("text_config").integer("output_vocab_size", 1, config.vocab_size, config.vocab_size)
+    return replace(config, vocab_size=rows, extra_embeddings=config.vocab_size - rows)
+
+
 APERTUS = Architecture(("apertus",), ("ApertusForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF)
+APERTUS_1_5 = Architecture(
+    (), ("Apertus1p5TextForCausalLM", "Apertus1p5ForConditionalGeneration"), from_hf_1_5, None, HF_NAMES,
+    None, prefixes=("", "-model.language_model.", "-"),
+)  # fmt: skip

@@ -139,7 +139,7 @@ def _config(
         chunked=bool(windows),
         nope_layers=nope,
         scaled_nope=scales,
-        qk_norm="bare" if normed else "none",
+        qk_norm="roped" if normed else "none",
         qk_norm_last=True,
         experts=experts,
     )

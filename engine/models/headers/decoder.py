@@ -6,7 +6,7 @@ What nearly all architectures name alike is read here; `engine.models.architectu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
@@ -14,6 +14,7 @@ from engine.models.headers.rope import extended_context, longer, rope_from_gguf,
 from engine.tensors import RawTensor
 from engine.words import _
 
+Value = TypeVar("Value")
 MAX_CONTEXT = 1 << 24
 MAX_VOCAB = 1 << 24
 MAX_LAYERS = 1 << 12
@@ -279,7 +280,11 @@ def each_layer(keys: Keys, name: str, low: int, high: int, layers: int) -> tuple
     """
     if not isinstance(keys.raw(name), list):
         return (keys.integer(name, low, high),) * layers
-    found = keys.integers(name, low, high)
+    return all_layers(keys.integers(name, low, high), name, layers)
+
+
+def all_layers(found: tuple[Value, ...], name: str, layers: int) -> tuple[Value, ...]:
+    """The first `layers` values that the key `name` has. Raises `BadCheckpoint` where there are fewer."""
     if len(found) < layers:
         raise BadCheckpoint(
             _(

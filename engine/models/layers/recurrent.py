@@ -210,14 +210,17 @@ def _delta(layer: RecurrentSource, config: ModelConfig, kind: DeltaNet, part: in
         kind.key_heads, kind.value_heads, kind.key_dim, kind.value_dim, True, kind.tiled
     )
     channels, heads = 2 * keys + values, kind.value_heads
-    if names.gate:
+    if names.fused:
+        own = names.input, names.gate, names.beta, names.decay
+        inputs, gate, beta, decay = layer.slices(names.fused, own, (channels, values, heads, heads), width)
+    elif names.gate:
         inputs = layer.linear(names.input, channels, width)
         gate = layer.linear(names.gate, values, width)
     else:
         inputs, gate = layer.parts(names.input, fused_orders(kind)["input"], width)
-    if names.decay_beta:
+    if names.decay_beta and not names.fused:
         beta, decay = layer.parts(names.decay_beta, fused_orders(kind)["decay_beta"], width)
-    else:
+    elif not names.fused:
         decay, beta = (layer.linear(name, heads, width, False) for name in (names.decay, names.beta))
     norms = unit_norms(kind.key_heads, kind.key_dim)
     return DeltaMixer(

@@ -14,7 +14,7 @@ from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
 from engine.models.layers.parts import Linear, Norm, Order
 from engine.models.names import RecurrentNames
-from engine.models.source import WeightSource, linear, linear_parts
+from engine.models.source import View, WeightSource, linear, linear_parts
 from engine.tensors import Floats
 
 L2_EPS = 1e-6
@@ -82,6 +82,15 @@ class RecurrentSource:
     def parts(self, name: str, orders: tuple[Order, Order], columns: int) -> tuple[Linear, Linear]:
         """Two linears, each with these rows of one matrix."""
         return linear_parts(self.source, self.at + name, orders, columns, False)
+
+    def slices(self, fused: str, names: Sequence[str], rows: Sequence[int], columns: int) -> list[Linear]:
+        """A linear for each of `names`, with so many rows of the matrix `fused` in turn."""
+        order, made = np.arange(sum(rows)), list[Linear]()
+        for name, part in zip(names, np.split(order, np.cumsum(rows)[:-1]), strict=True):
+            view = View(order=part, stored_rows=len(order))
+            made.append(linear(self.source, self.at + fused, len(part), columns, False, view))
+            self.source.linears[self.at + name] = self.source.linears.pop(self.at + fused)
+        return made
 
     def convolution(self, part: int, channels: int, taps: int, name: str = "") -> Convolution:
         """The taps (K, C), and the bias if the file has one."""

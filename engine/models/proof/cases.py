@@ -72,6 +72,7 @@ def _weight_cases() -> Iterator[Case]:
         for count in (32, 64, 128, 256, 512):
             yield _routing_case(Routing(count, 5, scores == "sigmoid", scores, 2.5, 8, 3, 2))
     yield _routing_case(Routing(16, 2, False, nearness=0.05))
+    yield _routing_case(Routing(16, 3, False, "sigmoid", by_logit=True))
 
 
 def linear_case(name: str, build: Builder) -> Case:

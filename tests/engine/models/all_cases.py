@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.engine.models.architectures import Case
+from tests.engine.models.autumn_cases import AUTUMN_CASES
 from tests.engine.models.dense_cases import DENSE_CASES
 from tests.engine.models.early_cases import EARLY_CASES
 from tests.engine.models.further_cases import FURTHER_CASES
@@ -43,6 +44,7 @@ CASES: tuple[Case, ...] = (
     *WIDER_CASES,
     *OWN_CASES,
     *LATEST_CASES,
+    *AUTUMN_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

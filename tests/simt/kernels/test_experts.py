@@ -45,6 +45,8 @@ def test_route(count: int, used: int, normalise: bool) -> None:
 
 SCORED = {
     "sigmoid": Routing(37, 5, False, "sigmoid"),
+    "by their logits": Routing(41, 5, False, "sigmoid", by_logit=True),
+    "groups by logits": Routing(40, 6, True, "sigmoid", 0.5, 8, 3, 2, by_logit=True),
     "one of one": Routing(1, 1, False, "sigmoid"),
     "a scale": Routing(60, 4, True, scale=2.5),
     "groups by their best": Routing(40, 6, False, groups=8, used_groups=3, scale=0.7),
@@ -59,7 +61,7 @@ SCORED = {
 }
 
 
-@pytest.mark.slow_after(12)
+@pytest.mark.slow_after(14)
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("name", SCORED)
 def test_route_scored(name: str, with_bias: bool) -> None:
@@ -94,6 +96,14 @@ def test_a_bias_counts_for_the_choice_alone() -> None:
     for ids, weights in routed(logits, Routing(6, 5, False, "sigmoid"), bias):
         assert ids.tolist() == [[4, 0, 1, 3, 5]]
         np.testing.assert_allclose(weights, 0.5, rtol=1e-6)
+
+
+def test_a_bias_of_logits_chooses_as_that_of_scores_would_not() -> None:
+    logits, bias = np.array([[9.0, 2.0, 0.0]], np.float32), np.array([0.0, 0.0, 1.0], np.float32)
+    for by_logit, best in ((True, 0), (False, 2)):
+        for ids, weights in routed(logits, Routing(3, 1, False, "sigmoid", by_logit=by_logit), bias):
+            assert ids.tolist() == [[best]]
+            np.testing.assert_allclose(weights, 1 / (1 + np.exp(-logits[:, [best]])), rtol=1e-6)
 
 
 def test_sigmoids_that_are_all_zero_give_no_weights() -> None:

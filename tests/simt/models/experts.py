@@ -42,8 +42,10 @@ def route_scored(
             if not constants["SIGMOID"]:
                 scores = np.exp(logits - np.fmax.reduce(logits))
                 scores = scores / scores.sum()
-            choice = logits if size == n else scores
-            choice = scores + memory.view(bias, np.float32, n) if bias else choice
+            by_logit = constants["BY_LOGIT"]
+            choice = logits if size == n or by_logit else scores
+            compared = logits if by_logit else scores
+            choice = compared + memory.view(bias, np.float32, n) if bias else choice
             # Of numbers that are none: less than all others.
             choice = np.where(np.isnan(choice), np.float32(-np.inf), choice).reshape(-1, size)
             groups = np.sort(choice, axis=1)[:, -group_best:].sum(axis=1)

@@ -50,6 +50,7 @@ MOST_EXPERTS = 1024
 
 (R_LOGITS, R_STRIDE, R_CHOSEN, R_WEIGHTS, R_USED_STRIDE, R_EXPERTS, R_USED, R_NORMALISE) = range(8)
 (R_SIGMOID, R_BIAS, R_SCALES, R_GROUPS, R_USED_GROUPS, R_GROUP_BEST, R_SCALE, R_NEARNESS) = range(8, 16)
+R_BY_LOGIT = 16
 """Further arguments of `route_scored`: as in `Routing` and `Ops.route`; addresses 0 for None."""
 (S_CHOSEN, S_STRIDE, S_EXPERTS, S_USED, S_PLACES, S_TABLE, S_LOGITS) = range(7)
 (M_X, M_STRIDE, M_PLACES, M_USED_STRIDE, M_USED, M_Y, M_WEIGHTS, M_RESIDUAL) = range(8)
@@ -120,11 +121,12 @@ def route_scored(args: int, step: int, tile: int, scratch: int) -> None:
         ld_i64(args + 8 * R_SCALES),
         ld_i64(args + 8 * R_GROUPS),
     )
-    score = scratch + SCRATCH_PANEL
+    score, by_logit = scratch + SCRATCH_PANEL, ld_i64(args + 8 * R_BY_LOGIT) != 0
     choice, out = score + 4 * experts, score + 8 * experts
     scores(logits, score, experts, ld_i64(args + 8 * R_SIGMOID))
     for e in range(experts):
-        added = ld_f32(score + 4 * e) + ld_f32(bias + 4 * e) if bias else ld_f32(score + 4 * e)
+        added = ld_f32((logits if by_logit else score) + 4 * e)
+        added = added + ld_f32(bias + 4 * e) if bias else added
         # Logits order experts as their scores do, but are less often equal.
         st_f32(choice + 4 * e, added if bias or groups > 1 else ld_f32(logits + 4 * e))
         st_i32(out + 4 * e, 1 if groups > 1 else 0)
@@ -350,7 +352,7 @@ def _route(calls: Calls, node: Route) -> None:
         kernel = "route_scored"
         vectors = (0 if each is None else calls.constants.vector(each) for each in (node.bias, node.scales))
         arguments += [int(routing.scores == "sigmoid"), *vectors, routing.groups, routing.used_groups]
-        arguments += [routing.group_best, routing.scale, float(routing.nearness)]
+        arguments += [routing.group_best, routing.scale, float(routing.nearness), int(routing.by_logit)]
     calls.add(kernel, arguments, [x], [chosen, weights], on_logit_rows=x.on_logit_rows)
     arguments = [chosen, chosen.stride, count, used, places, table, int(x.on_logit_rows)]
     once = (1, 1 << 40, 1, 1 << 40)

@@ -47,6 +47,7 @@ AT_ONCE = 4
 VALUES = 4
 NORMALISE = True
 SIGMOID = True
+BY_LOGIT = False
 
 
 def sortable(bits: int) -> Any:
@@ -143,8 +144,9 @@ def _route_scored(
         if not SIGMOID:
             score[k] = score[k] * times
         if key[k] != uint32(0) and bias != 0:
-            key[k] = sortable(float_bits(score[k] + ldg_f32(bias + 4 * int64(int32(lane + 32 * k)))))
-        elif key[k] != uint32(0) and size < experts:
+            compared = number_of(key[k]) if BY_LOGIT else score[k]
+            key[k] = sortable(float_bits(compared + ldg_f32(bias + 4 * int64(int32(lane + 32 * k)))))
+        elif key[k] != uint32(0) and size < experts and not BY_LOGIT:
             key[k] = sortable(float_bits(score[k]))
     if size < experts:
         mine = uint32(0)
@@ -286,12 +288,12 @@ def route_kernel(experts: int, normalise: bool) -> Kernel:
 
 
 @cache
-def route_scored_kernel(experts: int, scores: str) -> Kernel:
+def route_scored_kernel(experts: int, scores: str, by_logit: bool = False) -> Kernel:
     """The kernel `_route_scored` for up to `experts` experts, rounded up to 32 times a power of two."""
     values = values_for(experts)
-    constants = {"VALUES": values, "SIGMOID": scores == "sigmoid"}
+    constants = {"VALUES": values, "SIGMOID": scores == "sigmoid", "BY_LOGIT": by_logit}
     return Kernel(
-        f"route_{scores}_{32 * values}",
+        f"route_{scores}_{'by_logit_' if by_logit else ''}{32 * values}",
         _route_scored,
         "llllllliiiiiif",
         32,
@@ -328,7 +330,7 @@ def route_call(
             logits, logits.stride, ids, weights, ids.stride, routing.experts, routing.used,
         )  # fmt: skip
     else:
-        kernel = route_scored_kernel(routing.experts, routing.scores)
+        kernel = route_scored_kernel(routing.experts, routing.scores, routing.by_logit)
         arguments = (
             logits, logits.stride, bias, scales, ids, weights, ids.stride, routing.experts, routing.used,
             routing.experts // routing.groups, routing.used_groups, routing.group_best,
@@ -371,6 +373,8 @@ def variants() -> Iterator[Kernel]:
         yield route_kernel(experts, True)
         for scores in SCORES:
             yield route_scored_kernel(experts, scores)
+    for experts in (32, 512):
+        yield route_scored_kernel(experts, "sigmoid", by_logit=True)
     yield route_kernel(64, False)
     yield route_kernel(128, False)
     yield spread_kernel()

@@ -129,6 +129,8 @@ SCORED = [
     Routing(24, 4, False, groups=6, used_groups=2), Routing(32, 6, True, "sigmoid", 2.5, 8, 3, 2),
     Routing(6, 3, True, "sigmoid", 1.0, 6, 4, 2), Routing(16, 2, False, nearness=0.01),
     Routing(9, 4, False, scale=1.5, nearness=0.5), Routing(5, 5, nearness=0.0),
+    Routing(9, 3, False, "sigmoid", by_logit=True),
+    Routing(24, 4, True, "sigmoid", 2.5, 6, 2, 2, by_logit=True),
 ]  # fmt: skip
 
 

@@ -1,0 +1,61 @@
+"""Muse Glimmer, text only: norms around each half of a block as in Gemma 2, gated attention with norms of
+queries and keys without weights, windows in three of four layers and no rope in the fourth, counted from the
+last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.models.architecture import Architecture
+from engine.models.architectures.gemma import FOUR_NORMS
+from engine.models.config import ModelConfig
+from engine.models.headers.decoder import MAX_CONTEXT, all_layers, hf_decoder, layer_kinds
+from engine.models.headers.keys import Keys
+
+HF_NAMES = replace(FOUR_NORMS, output_gate="self_attn.gate_proj")
+_DEFAULTS = {
+    "vocab_size": 202_048, "hidden_size": 6656, "intermediate_size": 19968, "num_hidden_layers": 52,
+    "num_attention_heads": 32,
+}  # fmt: skip
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """The text model of `MuseGlimmerForConditionalGeneration`."""
+    tied = keys.raw("tie_word_embeddings")  # the whole's word counts
+    keys = keys.inner("text_config").over(_DEFAULTS).replaced("tie_word_embeddings", tied)
+    keys = keys.renamed(hidden_act="hidden_activation")
+    shape = hf_decoder(
+        keys, bias=keys.flag("attention_bias", False), num_key_value_heads=2, head_dim=128, rms_norm_eps=1e-5,
+        max_position_embeddings=131_072,
+    )  # fmt: skip
+    layers = shape["layers"]
+    last = [(layers - 1 - layer) % 4 == 0 for layer in range(layers)]
+    kinds = layer_kinds(keys, layers) or [
+        "full_attention" if whole else "sliding_attention" for whole in last
+    ]
+    window = keys.integer("sliding_window", 1, MAX_CONTEXT, 2048)
+    name = "layer_rope_theta"  # of which 0 alone counts
+    bases = keys.numbers(name, 0.0, 1e12) or tuple(0.0 if whole else 1.0 for whole in last)
+    bases = all_layers(bases, name, layers)
+    return ModelConfig(
+        **shape,
+        placement="both",
+        norm_offset=1.0,
+        offset_last=False,
+        post_norm_eps=keys.number("post_norm_eps", 0.0, 1.0, 1e-8),
+        embed_norm=True,
+        qk_norm="bare",
+        attention_scale=keys.number("qk_scale_factor", 1e-6, 1e6, 3.87) * shape["head_dim"] ** -0.5,
+        output_gate="row",
+        windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds),
+        nope_layers=frozenset(layer for layer, base in enumerate(bases) if not base),
+        logit_scale=keys.number("output_multiplier", 1e-6, 1e6, 0.19611613513818404),
+        logit_cap=keys.number("final_logit_softcapping", 1e-6, 1e6, 20.0),
+    )
+
+
+MUSE_GLIMMER = Architecture(
+    (), ("MuseGlimmerForConditionalGeneration",), from_hf, None, HF_NAMES, None,
+    prefixes=("-model.language_model.", "-"),
+)  # fmt: skip

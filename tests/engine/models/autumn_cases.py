@@ -1,0 +1,118 @@
+"""Muse Glimmer, Apertus 1.5, North Vision, Lara Mini and Kolibri 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.mixture_cases import in_stacks
+from tests.engine.models.pictured_cases import named
+
+PLAIN = {"rope_type": "default", "rope_theta": 700.0}
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
+LLAMA_3 = {
+    "rope_type": "llama3", "rope_theta": 700.0, "factor": 8.0, "original_max_position_embeddings": 32,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+}  # fmt: skip
+
+TWO_ROPES = {SLIDING: {**PLAIN, "rope_theta": 60.0}, FULL: {**LLAMA_3, "rope_theta": 900.0}}
+
+
+def with_pictures(text: Config, **more: Any) -> Config:
+    """The settings of a whole whose encoder of pictures is as small as it can be."""
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return {"text_config": text, "vision_config": small, **more}
+
+
+MUSE: dict[str, Any] = {**SMALL, "num_hidden_layers": 5, "head_dim": 24, "sliding_window": 9, ROPE: PLAIN}
+MUSE_WHOLE = {"out_hidden_size": 128, "projector_hidden_size": 32}
+COMPASS: dict[str, Any] = {
+    **SMALL, "num_hidden_layers": 4, "sliding_window": 9, "layer_types": [SLIDING, SLIDING, FULL, SLIDING],
+    ROPE: {SLIDING: PLAIN, FULL: None}, "pad_token_id": 0,
+}  # fmt: skip
+LARA: dict[str, Any] = {
+    **SMALL, "num_hidden_layers": 6, "head_dim": 24, "sliding_window": 9, "num_experts": 6,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 56,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24, "linear_conv_kernel_dim": 3, ROPE: PLAIN,
+}  # fmt: skip
+KOLIBRI: dict[str, Any] = {
+    **{key: value for key, value in SMALL.items() if key != "intermediate_size"}, "num_hidden_layers": 5,
+    "head_dim": 24, "sliding_window": 9, "num_experts": 7, "num_experts_per_tok": 3,
+    "moe_intermediate_size": 40, "shared_expert_intermediate_size": 56, ROPE: PLAIN,
+}  # fmt: skip
+
+
+def as_first_published(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """Lara Mini as transformers has it in memory, where each part of a delta net's input has a matrix."""
+    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    values = config["linear_num_value_heads"] * config["linear_value_head_dim"]
+    heads, out = config["linear_num_value_heads"], dict[str, Any]()
+    ends = np.cumsum([2 * keys + values, values, heads])
+    for name, weight in tensors.items():
+        if not name.endswith(".in_proj.weight"):
+            out[name.replace(".out_norm.", ".norm.")] = weight
+            continue
+        for part, rows in zip(("qkv", "z", "b", "a"), np.split(weight, ends), strict=True):
+            out[name.replace(".in_proj.", f".in_proj_{part}.")] = rows
+    return config, out
+
+
+AUTUMN_CASES = (
+    Case(
+        "Muse Glimmer", "gated attention, four norms, no rope in every fourth layer", "muse_glimmer",
+        with_pictures(MUSE, **MUSE_WHOLE), scale=2.0,
+    ),
+    Case(
+        "Muse Glimmer", "", "muse_glimmer",
+        with_pictures(
+            {
+                **MUSE, "num_key_value_heads": 1, "attention_bias": True, "post_norm_eps": 0.05,
+                "layer_types": [FULL, SLIDING, FULL, SLIDING, FULL], "layer_rope_theta": [7, 0, 0, 9, 7],
+                "qk_scale_factor": 1.5, "output_multiplier": 0.7, "final_logit_softcapping": 7.0,
+            },
+            **MUSE_WHOLE, tie_word_embeddings=True,
+        ),
+        variant="its own layers, biases, tied",
+    ),
+    Case(
+        "Apertus 1.5", "xIELU and qk norm, a head with fewer rows than the embedding", "apertus1p5_text",
+        {**SMALL, "vocab_size": 340, "output_vocab_size": 307, ROPE: LLAMA_3},
+    ),
+    Case("Apertus 1.5", "", "apertus1p5_text", {**SMALL, "tie_word_embeddings": True}, variant="tied",
+         publish=named("Apertus1p5ForConditionalGeneration", "apertus1p5", "apertus1p5_text"),
+    ),
+    Case(
+        "North Vision", "Cohere 2 with a rope for each kind of layer", "cohere_compass_text", COMPASS,
+        older={ROPE: COMPASS[ROPE]},
+    ),
+    Case(
+        "North Vision", "", "cohere_compass_text",
+        {
+            **COMPASS, "attention_bias": True, "logit_scale": 0.25, "tie_word_embeddings": False,
+            ROPE: TWO_ROPES,
+        },
+        variant="two ropes, biases, untied", older={ROPE: TWO_ROPES},
+        publish=named("CohereCompassForConditionalGeneration", "cohere_compass", "cohere_compass_text"),
+    ),
+    Case(
+        "Lara Mini", "gated delta nets beside attention with windows, experts", "lara_mini", LARA,
+    ),
+    Case(
+        "Lara Mini", "", "lara_mini",
+        {
+            **LARA, "layer_types": [FULL, LINEAR, SLIDING, FULL, LINEAR, LINEAR], "num_key_value_heads": 1,
+            "attention_bias": True, "norm_topk_prob": False, "tie_word_embeddings": False,
+        },
+        variant="its own layers, biases, untied", publish=as_first_published,
+    ),
+    Case("Kolibri 1", "experts chosen by logits and a bias, weighed by sigmoids", "kolibri1", KOLIBRI),
+    Case(
+        "Kolibri 1", "", "kolibri1",
+        {**KOLIBRI, "layer_types": [FULL, SLIDING, FULL, SLIDING, FULL], "norm_topk_prob": True,
+         "tie_word_embeddings": True, "num_key_value_heads": 1},
+        variant="its own layers, stacks, tied", publish=in_stacks,
+    ),
+)  # fmt: skip
