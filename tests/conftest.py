@@ -21,6 +21,7 @@ import pytest
 from filelock import FileLock
 from pytestqt.qtbot import QtBot
 
+from tests.early_imports import import_backwards
 from tests.guards import Network, environ_kept, nothing_left_over, search_garbage_here, watch_threads
 from tests.kept_kernels import keep_kernels, kernels_name, take_kernels
 
@@ -95,6 +96,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         with suppress(OSError):
             keep_kernels(Path(_home.name) / "kernels", _kept)
     _home.cleanup()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """The second process of a whole run meets the first in the middle of the tests' modules."""
+    worker = getattr(session.config, "workerinput", {"workerid": ""})["workerid"]
+    if worker == "gw1" and session.config.args == session.config.getini("testpaths"):
+        import_backwards(ROOT, "tests")
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
