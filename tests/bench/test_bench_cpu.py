@@ -111,6 +111,7 @@ def test_a_rival_that_never_answers_is_ended(echo: Rival, monkeypatch: pytest.Mo
     assert time.perf_counter() - begun < 20
 
 
+@pytest.mark.slow
 def test_a_rival_that_is_not_installed_or_cannot_read_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

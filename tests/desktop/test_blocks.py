@@ -42,6 +42,7 @@ def only(text: str, kind: Kind) -> Block:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(TEXTS, st.data())
 def test_any_cut_gives_the_blocks_of_the_whole(text: str, data: st.DataObject) -> None:

@@ -58,7 +58,7 @@ def ask(chat: LocalChat, **fields: Any) -> tuple[str, list[tuple[str, str]], str
     return text, calls, reason
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "header",
     [

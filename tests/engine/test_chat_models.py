@@ -145,6 +145,7 @@ def test_loading_what_cannot_be_loaded(tiny, tmp_path):
     assert issubclass(Cancelled, EngineError)
 
 
+@pytest.mark.slow_after(1)
 def test_turns_equal_a_model_without_a_cache(chat):
     messages, text, alone = [SYSTEM], "", Alone(chat)
     for question in ("Hello there!", "How are you today?", "🙂 1 2 3"):

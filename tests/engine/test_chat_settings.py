@@ -143,6 +143,7 @@ def tiny(tmp_path_factory):
     return write_gguf(tmp_path_factory.mktemp("settings") / "tiny.gguf")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_a_draft_model_comes_and_goes(tiny, backend):
     chat = finished(open_chat(tiny, LoadSettings(backend=backend), CacheSettings(context_length=512)))
@@ -169,6 +170,7 @@ def test_a_draft_model_comes_and_goes(tiny, backend):
         chat.close()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("dtype", ["fp16", "q4"])
 def test_caches_that_are_kept_on_disk(tiny, tmp_path, monkeypatch, dtype):
     monkeypatch.setenv("INGLENOOK_CACHE", str(tmp_path / "cache"))

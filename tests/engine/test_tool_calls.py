@@ -255,6 +255,7 @@ def test_a_schema_that_cannot_be_enforced_is_refused_before_anything_runs() -> N
             assert all(isinstance(event, Waiting) for event in chat.stream(request, threading.Event()))
 
 
+@pytest.mark.slow
 def test_drafts_and_neighbours_change_no_call() -> None:
     fields: dict[str, Any] = {"tools": SMALL_TOOLS, "tool_choice": "required", "stops": LONG}
     alone = ask(random_chat(), **fields)[1]

@@ -490,6 +490,7 @@ def test_starter_argument_fetches_and_loads(make_hand) -> None:
     assert fetch.calls == 1
 
 
+@pytest.mark.slow
 def test_model_argument_wins_over_the_last_model(hand, tmp_path) -> None:
     other = tmp_path / "other.gguf"
     other.touch()
@@ -526,6 +527,7 @@ def test_unload_and_load_again(hand) -> None:
 # -- the window
 
 
+@pytest.mark.slow
 def test_every_shortcut_is_unique_and_listed(hand) -> None:
     keys = [key.toString() for action in hand.window.actions_by_name.values() for key in action.shortcuts()]
     assert len(keys) == len(set(keys))
@@ -538,6 +540,7 @@ def test_every_shortcut_is_unique_and_listed(hand) -> None:
     dialog.close()
 
 
+@pytest.mark.slow
 def test_text_size_keys(hand) -> None:
     before = hand.window.sidebar.font().pointSizeF()
     hand.press(Key.Key_Plus, CTRL)

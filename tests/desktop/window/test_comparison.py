@@ -115,6 +115,7 @@ def test_each_column_has_its_own_stop_and_esc_stops_all(hand) -> None:
     assert not gate.is_set()
 
 
+@pytest.mark.slow
 def test_the_keyboard_keeps_one_and_the_others_can_be_deleted(hand) -> None:
     hand.say("apples")
     before = hand.items()[-1].id
@@ -265,6 +266,7 @@ def test_shift_on_the_button_and_the_menu_write_several(hand) -> None:
     assert page(hand).columns[0].title.text() == "1. Version 1 · echo"
 
 
+@pytest.mark.slow
 def test_the_dialog_asks_for_settings_personas_and_models(hand) -> None:
     ada = PersonaStore(hand.session.stores.database).save(Persona(0, "Ada", "", "You are Ada."))
     hand.say("apples")
@@ -401,6 +403,7 @@ def test_a_small_window_scrolls_to_the_columns(hand, theme) -> None:
     assert page(hand).rect().contains(page(hand).close_button.geometry())
 
 
+@pytest.mark.slow
 def test_the_window_can_close_while_several_are_written(hand) -> None:
     hand.say("apples")
     held(hand, 3)
@@ -421,6 +424,7 @@ def test_labels() -> None:
     assert label_of(ColumnSettings(seed=0)) == "Seed 0"
 
 
+@pytest.mark.slow
 def test_a_column_that_was_not_written_is_tried_again_by_key(hand) -> None:
     hand.say("Hello there")
     hand.desktop.services.comparisons.begin(

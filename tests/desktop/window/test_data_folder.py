@@ -154,6 +154,7 @@ def test_a_running_reply_continues_and_is_saved_in_the_new_place(make_hand, tmp_
     hand.open_window()
 
 
+@pytest.mark.slow
 def test_a_folder_that_comes_back_is_noticed(make_hand, tmp_path: Path) -> None:
     hand = talking(make_hand)
     move(tmp_path / "data")
@@ -188,6 +189,7 @@ def test_abandoned_data_is_not_restored(make_hand, tmp_path: Path) -> None:
     assert not (tmp_path / "data" / FILE_NAME).exists()
 
 
+@pytest.mark.slow
 def test_a_folder_with_other_chats_is_refused(make_hand, tmp_path: Path) -> None:
     hand = talking(make_hand)
     (tmp_path / "other").mkdir()
@@ -204,6 +206,7 @@ def test_a_folder_with_other_chats_is_refused(make_hand, tmp_path: Path) -> None
     assert said_in(tmp_path / FILE_NAME / "below") == [["before it went", "before it went"]]
 
 
+@pytest.mark.slow
 def test_from_an_unreadable_disk_what_is_shown_is_saved(
     make_hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_file_from_elsewhere(hand, tmp_path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_settings_and_choice_come_back_after_a_restart(hand) -> None:
     draft_with(hand, method="model", draft_model=path(hand, "small.gguf"))
     hand.say("hello")

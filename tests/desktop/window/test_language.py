@@ -44,6 +44,7 @@ def renew(hand: Hand) -> None:
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
 
 
+@pytest.mark.slow
 def test_a_running_reply_the_draft_and_the_model_stay(hand) -> None:
     gate = hand.echo.chat.hold = threading.Event()
     before = len(hand.echo.chat.requests)
@@ -82,6 +83,7 @@ def heard(hand: Hand) -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow
 def test_no_service_calls_the_old_window(hand) -> None:
     old = [hand.window, hand.window.composer_controller, hand.window.servers, hand.window.chat.transcript]
     before = heard(hand)

@@ -155,6 +155,7 @@ def test_forks_and_kept_temporary_chats_and_exports_stay_pinned(hand):
     assert "local_only" not in plain(free)
 
 
+@pytest.mark.slow
 def test_files_are_not_counted_by_a_server_before_they_are_sent(hand):
     provider = hand.add(counts_tokens=True)
     hand.echo_server.server.routes["/tokenize"] = hand.echo_server.tokenize

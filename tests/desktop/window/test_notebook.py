@@ -144,6 +144,7 @@ def test_another_token_cuts_the_document_and_goes_on(hand) -> None:
     assert editor(hand).text() == "Say one two three"
 
 
+@pytest.mark.slow
 def test_it_writes_again_with_another_seed_and_in_the_background(hand) -> None:
     hand.session.set_settings(SamplerSettings(seed=5))
     keys(hand, "Go")

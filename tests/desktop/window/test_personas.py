@@ -202,6 +202,7 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     assert folders.get(work).system_prompt == "At the office."
 
 
+@pytest.mark.slow
 def test_tab_follows_the_layout_of_a_folder_s_window(hand, qtbot) -> None:
     """Settings come when their group is unfolded, and all of them are reached before the button below."""
     window = hand.window
@@ -251,6 +252,7 @@ def test_the_prompt_box_shows_the_inherited_text_until_there_is_an_own_one(hand,
     assert hand.session.prompt.text == "At work."
 
 
+@pytest.mark.slow
 def test_a_temporary_chat_says_so_and_can_be_kept(hand, qtbot) -> None:
     hand.load()
     window, session = hand.window, hand.session
@@ -279,6 +281,7 @@ def test_a_temporary_chat_says_so_and_can_be_kept(hand, qtbot) -> None:
     assert b"never on the disk" not in b"".join(path.read_bytes() for path in hand.folder.rglob("*.sqlite3*"))
 
 
+@pytest.mark.slow
 def test_drafts_survive_a_restart_and_a_crash(hand, qtbot, monkeypatch) -> None:
     hand.load()
     session = hand.session
@@ -318,6 +321,7 @@ def test_drafts_survive_a_restart_and_a_crash(hand, qtbot, monkeypatch) -> None:
     assert store.get(first) == "xyz"
 
 
+@pytest.mark.slow
 def test_every_control_of_the_new_windows_has_a_name(hand) -> None:
     window = hand.window
     window.sidebar_controller.open_folder(FolderStore(hand.session.stores.database).create("Work").id)

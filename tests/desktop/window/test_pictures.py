@@ -110,6 +110,7 @@ def test_pictures_are_attached_shown_and_sent_without_their_places(hand) -> None
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_picture_in_the_transcript_is_opened_copied_and_saved(hand) -> None:
     hand.use()
     attach(hand, boat_png=saved(drawn(640, 480)))
@@ -160,6 +161,7 @@ def test_a_picture_is_kept_through_an_edit_and_a_restart(hand) -> None:
     hand.qtbot.waitUntil(lambda: chips(hand) == ["Picture: next.png, 20 by 20"], timeout=WAIT_MS)
 
 
+@pytest.mark.slow
 def test_a_picture_from_the_clipboard_is_attached(hand) -> None:
     hand.use()
     data = QMimeData()
@@ -173,6 +175,7 @@ def test_a_picture_from_the_clipboard_is_attached(hand) -> None:
     assert len(chips(hand)) == 1
 
 
+@pytest.mark.slow
 def test_a_model_of_this_computer_takes_none_and_says_so(hand) -> None:
     hand.load()
     button = hand.window.chat.composer.picture
@@ -193,6 +196,7 @@ def test_a_server_without_pictures_gives_the_reason(hand) -> None:
     refused(hand, "boat.png", saved(drawn()), "does not accept pictures")
 
 
+@pytest.mark.slow
 def test_before_pictures_are_left_out_it_is_said_once(hand) -> None:
     hand.use()
     attach(hand, boat_png=saved(drawn()))

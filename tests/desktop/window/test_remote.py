@@ -59,6 +59,7 @@ def test_a_list_of_models_can_be_asked_for(hand):
     assert [tuple(each) for each in hand.providers.server(provider.id).models] == [("echo", 4096)]
 
 
+@pytest.mark.slow
 def test_the_last_model_is_opened_again_without_asking_the_server(hand):
     address = hand.use()
     asked = len(hand.echo_server.server.asked)
@@ -156,6 +157,7 @@ def test_a_removed_server_is_forgotten_with_its_key(hand):
     hand.qtbot.waitUntil(lambda: hand.providers.key_place(again.id) == "", timeout=WAIT_MS)
 
 
+@pytest.mark.slow
 def test_at_another_address_nothing_is_known_about_a_server(hand):
     provider = hand.add()
     hand.use(provider)
@@ -166,6 +168,7 @@ def test_at_another_address_nothing_is_known_about_a_server(hand):
     assert hand.providers.capabilities(f"remote:{provider.id}:echo") is None
 
 
+@pytest.mark.slow
 def test_a_draft_model_is_no_obstacle_to_a_server(hand):
     hand.use()
     hand.session.set_settings(SpeculationSettings(method="model"))
@@ -237,6 +240,7 @@ def test_the_empty_page_says_where_a_model_runs(hand):
     hand.qtbot.waitUntil(lambda: "on this computer" in hand.window.chat.welcome.ready.text.text())
 
 
+@pytest.mark.slow
 def test_a_saved_server_that_cannot_be_read_is_reported_and_stays_in_the_file(hand):
     hand.add()
     broken = {"provider": {"id": "x", "name": "X", "base_url": "gopher://x"}, "models": []}

@@ -211,6 +211,7 @@ def test_a_local_and_a_remote_reply_are_compared(hand):
     assert len(hand.echo_server.replies) == 1
 
 
+@pytest.mark.slow
 def test_a_persona_can_have_a_model_of_a_server(hand):
     provider = hand.add()
     hand.load()

@@ -57,7 +57,7 @@ FAULTS: dict[str, tuple[Callable[[Asked], Reply], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_came_is_kept_and_the_next_attempt_works(hand, fault):
     script, kept, sentence = FAULTS[fault]
@@ -92,6 +92,7 @@ def test_a_cut_reply_can_be_continued_where_the_server_can(hand):
     assert hand.echo_server.replies[-1]["messages"][-1] == {"role": "assistant", "content": "One, "}
 
 
+@pytest.mark.slow
 def test_a_server_that_asks_to_wait_is_asked_again(hand):
     hand.use()
     answers = iter([json_reply({"error": {"message": "busy"}}, 429, retry_after="1")])
@@ -133,6 +134,7 @@ def test_stop_ends_what_hangs_at_once(hand, script):
     assert hand.texts()[-1] == "and now"
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("restarts", [False, True])
 def test_another_model_is_never_asked_instead(hand, restarts):
     """Neither the local model before, nor the last one after a restart, answers in place of a server."""

@@ -121,6 +121,7 @@ def test_the_popup_says_what_is_known_of_a_token(hand) -> None:
     hand.qtbot.waitUntil(lambda: not popup(hand).isVisible())
 
 
+@pytest.mark.slow
 def test_another_token_is_clicked_and_the_reply_goes_on_from_there(hand) -> None:
     hand.say("one two three four")
     inspect(hand)
@@ -212,6 +213,7 @@ def test_a_popup_reached_with_the_pointer_stays(hand) -> None:
     assert hand.window.isVisible()
 
 
+@pytest.mark.slow
 def test_why_a_reply_cannot_be_continued(hand) -> None:
     hand.say("one two three")
     inspect(hand)

@@ -200,6 +200,7 @@ def test_other_json_is_not_imported(hand: Hand, tmp_path: Path) -> None:
     assert time.thread_time() - begin < 0.2
 
 
+@pytest.mark.slow
 def test_an_import_can_be_cancelled(hand: Hand, tmp_path: Path) -> None:
     path = written(tmp_path / "many.json", [chatgpt(number, "long text " * 2000) for number in range(400)])
     hand.window.files.open([path])
@@ -246,6 +247,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     before.close()
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_reported_and_can_be_shown(hand: Hand, tmp_path: Path) -> None:
     hand.load()
     hand.say("Hello")
@@ -287,6 +289,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     assert hand.session.stores.kept.path(talk)[-1].state == "complete"
 
 
+@pytest.mark.slow
 def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> None:
     hand.load()
     hand.say("First")

@@ -127,6 +127,7 @@ def test_the_latest_version_says_so(hand, qtbot) -> None:
     hand.click("Close", dialog)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("sentence", ["The list is not signed.", "The server's name was not found."])
 def test_a_failed_check_is_a_sentence_and_can_be_tried_again(hand, qtbot, sentence) -> None:
     fake(hand).sentence = sentence

@@ -319,6 +319,7 @@ def test_the_list_of_prompts_adds_changes_deletes_with_undo_imports_and_exports(
     assert hand.window.findChild(SavedPromptForm).text() == "Be brief."
 
 
+@pytest.mark.slow
 def test_files_and_the_replys_beginning_survive_another_chat_and_a_restart(hand) -> None:
     hand.say("First")
     talk = hand.session.conversation
@@ -468,6 +469,7 @@ def test_a_message_that_waited_for_its_file_stays_unsent(hand, slow_pdf, change)
     assert hand.box.toPlainText() == left.get(change, "Who keeps it?")
 
 
+@pytest.mark.slow
 def test_a_waiting_message_is_counted_again_before_it_is_sent(hand) -> None:
     chat, queue = hand.echo.chat, hand.window.services.composer.queue
     chat.hold = threading.Event()
@@ -499,6 +501,7 @@ def test_a_waiting_message_is_counted_again_before_it_is_sent(hand) -> None:
     hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "done" and len(hand.items()) == 6)
 
 
+@pytest.mark.slow
 def test_a_full_chat_offers_to_drop_its_oldest_turns(hand) -> None:
     offers = harness(hand).offers
     hand.session.set_settings(StopSettings(when_full="stop"))

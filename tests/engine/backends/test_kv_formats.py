@@ -118,6 +118,7 @@ def test_fp8_rounds_to_the_nearest_number_of_its_table() -> None:
     assert rounded(torch.tensor([float("nan")]), "fp8").item() == 0
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(-6, 4))
 def test_transform_is_orthonormal_and_codes_are_bounded(seed: int, power: int) -> None:
     h = hadamard_matrix()

@@ -457,6 +457,7 @@ BENCH_KEYS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_bench(answer, run_command, tiny):
     sizes = (
         "--prompt-tokens",
@@ -705,6 +706,7 @@ def test_every_door_explains_itself(run_command):
         assert ("--json" in out) == (name not in ("chat", "serve"))
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_quiet(tiny, tmp_path):
     (tmp_path / "text.txt").write_text("the quick brown fox " * 20000)
     command = [sys.executable, "-m", "engine", "tokenize", str(tiny), "--file", str(tmp_path / "text.txt")]
@@ -717,6 +719,7 @@ def test_a_closed_pipe_is_quiet(tiny, tmp_path):
     assert process.returncode == 0
 
 
+@pytest.mark.slow
 def test_output_is_utf_8_whatever_the_locale(tiny):
     command = [sys.executable, "-m", "engine", "tokenize", str(tiny), "--text", "漢字🦊", "--json"]
     environment = {"PYTHONIOENCODING": "ascii", "PATH": "", "PYTHONUTF8": "0"}

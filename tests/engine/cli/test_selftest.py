@@ -99,6 +99,7 @@ def test_differences() -> None:
     assert difference(a[:2], a) == np.inf
 
 
+@pytest.mark.slow
 def test_every_form_of_weights_has_a_case() -> None:
     names = {case.name for case in cases()}
     assert {f"linear, {name}" for name in (*BLOCKS, *PACKED)} <= names

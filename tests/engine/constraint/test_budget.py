@@ -295,6 +295,7 @@ def test_filters_without_an_end_and_those_that_contradict_each_other_promise_not
     assert Budget([]).fits(3, 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.text('ab{}[]":,1\\ ', max_size=30), st.integers(0, 30), st.integers(0, 30))
 def test_the_completer_goes_anywhere(text: str, first: int, second: int) -> None:

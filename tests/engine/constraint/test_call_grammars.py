@@ -91,6 +91,7 @@ NAMES = (
 """Those of `forms`, which takes seconds, so that it is made only where a test needs it."""
 
 
+@pytest.mark.slow
 def test_every_form_has_its_cases() -> None:
     assert list(forms()) == list(NAMES)
 

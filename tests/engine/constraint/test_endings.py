@@ -27,6 +27,7 @@ def token_of(data: bytes) -> int:
     return vocabulary_of(WORDS).texts.index(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_the_ending_is_that_of_the_text_after_any_steps(data: st.DataObject) -> None:

@@ -45,6 +45,7 @@ def expected(tokenizer: Tokenizer, language: Node) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     words=some_words("abé漢.ba\nbb", 20),
@@ -82,6 +83,7 @@ def test_masks_are_those_of_the_language(
             here = after_all(here, tokenizer.token_bytes(token))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     words=some_words("abé漢.ba\nbb"),

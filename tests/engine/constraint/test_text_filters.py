@@ -107,6 +107,7 @@ def test_case_insensitive() -> None:
     assert text_of(tokenizer, walk(plain, tokenizer, random.Random(0))).decode() == "straße"
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     words=some_words("aabé漢😀bb"),
@@ -206,6 +207,7 @@ def test_half_a_surrogate_pair_is_a_replacement_character() -> None:
     assert found == {"\ufffd", "😀"}
 
 
+@pytest.mark.slow
 def test_long_texts_and_many_choices() -> None:
     tokenizer = tokenizer_of([*bytes_of("abcdefghij0123456789"), b"aaaa", b"bc"])
     text = "abc" * 3000
@@ -223,6 +225,7 @@ def test_long_texts_and_many_choices() -> None:
     assert found in choices
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     words=st.lists(st.lists(st.sampled_from([0, 97, 0xFE, 0xFF]), max_size=4).map(bytes)),
@@ -240,6 +243,7 @@ def test_where_words_with_a_beginning_are(words: list[bytes], beginning: bytes) 
     )
 
 
+@pytest.mark.slow
 def test_vocabularies_are_forgotten_with_their_tokenizer() -> None:
     import gc
     import weakref

@@ -132,6 +132,7 @@ def mixed(seed: int) -> GenerationRequest:
     return request(seed, dice.randint(1, 700), dice.randint(1, 60), sampler=sampler, **more)
 
 
+@pytest.mark.slow
 def test_jobs_of_every_kind_say_what_they_say_alone() -> None:
     generator, _ = dynamic(pages=200)
     jobs = [Job(mixed(seed), identifier=seed) for seed in range(32)]

@@ -221,6 +221,7 @@ def test_a_late_stop_leaves_nothing_behind() -> None:
     assert replies[0] == replies[1]
 
 
+@pytest.mark.slow
 def test_pages_grow_under_way() -> None:
     events, program = both(
         list(range(20, 30)) * 25, sampler=WARM, stops=StopSettings(max_tokens=700), seed=3, context=1100
@@ -236,6 +237,7 @@ def test_the_context_ends() -> None:
     assert max(place for _, place, _ in program.toy.seen) == 259
 
 
+@pytest.mark.slow
 def test_bans_go_back() -> None:
     banned = ConstraintSettings(banned_strings=("LAZY dog", "very long banned string of many tokens"))
     insisting = Insisting("one two lazy dog days are over")

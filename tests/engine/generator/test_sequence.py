@@ -158,6 +158,7 @@ def test_special_tokens_are_hidden_unless_asked_for():
     assert ids_of(hidden) == ids_of(shown) == ids[:-1]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.text(alphabet="abc 🦊é", max_size=30),

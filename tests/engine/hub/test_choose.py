@@ -280,6 +280,7 @@ def test_names_that_collide_on_some_systems() -> None:
         check_names([HubFile("x/a.gguf", 1), HubFile("y/a.gguf", 1)])
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40), st.text(min_size=1, max_size=60))
 def test_every_accepted_name_stays_in_its_folder(first: str, second: str) -> None:
     name = f"{first}/{second}" if first else second

@@ -172,6 +172,7 @@ def opened(path: Path) -> list[tuple[object, bytes | None]] | None:
     ]
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=300)
 def test_damage_is_always_noticed(

@@ -173,6 +173,7 @@ def test_lines(tmp_path: Path) -> None:
             parse_adapters([line])
 
 
+@pytest.mark.slow
 def test_in_a_chat(tmp_path: Path) -> None:
     """Adapters change between replies; what is cached for one set is not used for another."""
     path = write_gguf(tmp_path / "m.gguf", TINY, "F16")

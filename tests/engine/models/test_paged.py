@@ -220,6 +220,7 @@ visit = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     visits=st.lists(visit, min_size=1, max_size=12),

@@ -249,6 +249,7 @@ CHUNK = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(CHUNK)
 @settings(max_examples=200)
 def test_any_json_is_read(value: object) -> None:

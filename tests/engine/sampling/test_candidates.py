@@ -149,6 +149,7 @@ def mask_of(allowed: np.ndarray, words: int, beyond: bool) -> np.ndarray:
     return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.one_of(st.integers(1, 200), st.integers(65_500, 65_700)), st.integers(0, 2**32 - 1),

@@ -149,6 +149,7 @@ def run(scores: dict[int, float], case: exact.Case) -> dict[int, float]:
     return expected
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(
     st.lists(logit, min_size=1, max_size=10),

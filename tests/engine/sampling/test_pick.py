@@ -74,6 +74,7 @@ def both(
     )
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=150)
 @given(
     usual, st.integers(0, (1 << 64) - 1), st.sampled_from(["model", "ties", "few", "equal", "far"]),

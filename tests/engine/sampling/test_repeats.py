@@ -36,6 +36,7 @@ def expected(text: Sequence[int], breakers: frozenset[int], least: int, reach: i
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.lists(change, max_size=14), st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 3})]),

@@ -44,6 +44,7 @@ def test_draws_follow_the_final_probabilities(sampler: SamplerSettings) -> None:
     assert chi_squared(counts[kept], np.asarray([expected[token] for token in kept])) < 22.46
 
 
+@pytest.mark.slow
 def test_draws_from_a_large_vocabulary_follow_the_probabilities() -> None:
     # Above 1,024 candidates the draw goes by blocks; 1,300 is no multiple of a block.
     logits = np.sin(np.arange(1300) * 0.7).astype(np.float32)
@@ -239,6 +240,7 @@ def test_nothing_left_is_one_plain_sentence(restriction: dict[str, object], temp
     assert sampler.sample(np.zeros(6, np.float32), [1, 2]).id < 4  # the sampler goes on
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.lists(st.integers(-40, 40).map(lambda eighths: eighths / 8), min_size=1, max_size=70), st.data(),

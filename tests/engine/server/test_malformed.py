@@ -14,6 +14,7 @@ from tests.engine.server.served import Served, ask
 pytestmark = pytest.mark.loopback
 
 
+@pytest.mark.slow
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests())
 def test_any_object_is_answered(served: Served, request: tuple[str, dict[str, Any]]) -> None:

@@ -163,6 +163,7 @@ def test_the_named_function_is_calling(served: Served) -> None:
     assert 0 <= json.loads(call["function"]["arguments"])["n"] <= 99
 
 
+@pytest.mark.slow
 @pytest.mark.loopback
 def test_a_streamed_call_is_the_same_in_pieces(served: Served) -> None:
     whole = calling(served)["message"]["tool_calls"][0]["function"]
@@ -212,6 +213,7 @@ def test_the_old_form_is_answered_in_the_old_form(served: Served) -> None:
     assert chunks[-1]["finish_reason"] == "function_call"
 
 
+@pytest.mark.slow
 @pytest.mark.loopback
 def test_a_call_that_is_cut_off_stays_incomplete(served: Served) -> None:
     whole = calling(served)["message"]["tool_calls"][0]["function"]["arguments"]

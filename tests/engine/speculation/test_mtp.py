@@ -163,6 +163,7 @@ def test_a_head_of_random_numbers_is_seldom_right(models: Callable[..., LocalCha
     assert stats.acceptance_rate < 0.5
 
 
+@pytest.mark.slow
 def test_turns_of_a_chat(models: Callable[..., LocalChat]) -> None:
     """The model has its prompt cached, but hidden states are known of new tokens only; with the pairs that
     the head has cached, and the last state of the reply before, none is missing.

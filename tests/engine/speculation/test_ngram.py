@@ -33,6 +33,7 @@ def slow_places(text: list[int], run: list[int], limit: int) -> list[int]:
     return places[::-1][:limit]
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(EDITS, st.integers(1, 5), st.integers(1, 5))
 def test_index_agrees_with_a_search(edits: list[list[int] | int], one: int, other: int) -> None:
@@ -75,6 +76,7 @@ def slow_guess(reference: list[int], text: list[int], count: int, shortest: int,
     return best
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 3), max_size=90), EDITS, st.lists(st.integers(0, 3), max_size=30),

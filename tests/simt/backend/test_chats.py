@@ -61,6 +61,7 @@ def draft_of(path: Path) -> Path:
     return write_gguf(path.with_name("draft.gguf"), TINY, "Q8_0")
 
 
+@pytest.mark.slow
 def test_drafting_changes_nothing(machine: FakeMachine, path: Path) -> None:
     """Whoever drafts, and however many, the tokens are those of one step after the other, and so are their
     probabilities.
@@ -88,6 +89,7 @@ def test_drafting_changes_nothing(machine: FakeMachine, path: Path) -> None:
     assert machine.taken == [0]
 
 
+@pytest.mark.slow
 def test_drawn_on_the_device_and_by_the_host(
     machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +172,7 @@ def test_adapters_in_a_chat(machine: FakeMachine, path: Path, tmp_path: Path) ->
     assert machine.taken == [0]
 
 
+@pytest.mark.slow
 def test_several_gpus(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers that lie apart compute the same; there the host draws."""
     replies = []
@@ -207,6 +210,7 @@ def test_memory_that_goes_while_it_loads(path: Path, monkeypatch: pytest.MonkeyP
     assert machine.taken == [0]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("settings", [GREEDY, replace(DRAWN, mirostat=True)])
 def test_a_device_that_is_lost(machine: FakeMachine, path: Path, settings: Any) -> None:
     """The reply ends with one sentence, closing works, and a device that came back takes the model again."""
@@ -226,6 +230,7 @@ def test_a_device_that_is_lost(machine: FakeMachine, path: Path, settings: Any) 
     chat.close()
 
 
+@pytest.mark.slow
 def test_exllamav2_names(machine: FakeMachine, path: Path) -> None:
     """Step by step, also over a cache of four bits, and with a draft model."""
     replies = []

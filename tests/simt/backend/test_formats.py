@@ -130,6 +130,7 @@ def mixed(tensor: RawTensor) -> RawTensor:
     return (tensor, quantise(tensor, "q8"), quantise(tensor, "q4"))[int(number) % 3]
 
 
+@pytest.mark.slow
 def test_experts_of_several_layouts(tmp_path: Path) -> None:
     folder, seen = write_checkpoint(BY_NAME["Mixtral"], tmp_path / "m"), set()
 

@@ -99,6 +99,7 @@ def test_a_short_last_group(machine: FakeMachine, tmp_path: Path) -> None:
     assert backend.notice == "", backend.report
 
 
+@pytest.mark.slow
 def test_proved_once(machine: FakeMachine, path: Path) -> None:
     """With progress, at the first use alone; afterwards no kernel of the model is unproven."""
     chat, events = loaded(path)

@@ -339,6 +339,7 @@ def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
             )
 
 
+@pytest.mark.slow
 def test_torch_says_its_version(tmp_path: Path) -> None:
     import torch
 

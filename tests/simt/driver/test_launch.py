@@ -126,6 +126,7 @@ def test_arguments_lie_as_c_lays_them(signature: str) -> None:
     assert kinds[signature[-1]].from_address(arguments.pointers[len(signature) - 1]).value == 3
 
 
+@pytest.mark.slow
 def test_letters_are_the_parameters_of_the_machine_code() -> None:
     """What the compiler made of a kernel takes just what `Arguments` lays out."""
     from engine.backends.cuda.codegen.build import build

@@ -55,6 +55,7 @@ def passes(device: Any, path: Path) -> list[Any]:
 MORE = [pytest.param(*case, marks=pytest.mark.slow) for case in ((75, False), (90, False), (120, True))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capability", "early"), [(90, True), *MORE])
 def test_whole_passes(path: Path, capability: int, early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """By torch, ctypes and the driver as without them, to the last bit; nothing is refused, and nothing is

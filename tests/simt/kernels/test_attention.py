@@ -246,7 +246,7 @@ REGISTERED += [
 ]
 
 
-@pytest.mark.slow_after(14)
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("kind", "shape", "start", "rows", "splits", "sinks"), [*BODIES, *REGISTERED])
 def test_bodies(
     kind: tuple[str, str], shape: AttentionShape, start: int, rows: int, splits: int, sinks: bool
@@ -356,6 +356,7 @@ def test_rows_do_not_depend_on_others(kind: tuple[str, str], dim: int, start: in
             assert y[0].tobytes() == joined[i][row].tobytes()
 
 
+@pytest.mark.slow
 def test_order_of_warps() -> None:
     """Warps and blocks in the opposite order write the same bits."""
     case = Case(CacheType("q8", "fp8"), shape_of(2, 1, 16), 64, 1, 2)

@@ -217,6 +217,7 @@ def test_passes_add_bias_and_residual_and_may_write_over_it() -> None:
     assert np.abs(step.tensor(y).numpy() - exact).max() < 1e-2
 
 
+@pytest.mark.slow
 def test_kernels_around_products() -> None:
     rng = np.random.default_rng(3)
     x = rng.standard_normal((6, 80)).astype(np.float32) * np.float32(

@@ -144,7 +144,7 @@ def attention(
     return node, inputs
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", ["delta", "delta, tiled", "delta, odd", "mamba, odd"])
 @pytest.mark.parametrize("runs", RUNS)
 def test_linear_attention(name: str, runs: str) -> None:

@@ -110,6 +110,7 @@ def test_sort(size: int, inside: int, group: int, want: int) -> None:
     assert found[lay.WHOLE] or count == (values[best[0]] - values[allowed] < depth).sum()
 
 
+@pytest.mark.slow
 def test_too_many_equal_scores_are_noticed() -> None:
     found, expected = sorted_by_both(np.ones(1500, np.float32), 1500, 4, 40)
     assert found[lay.COUNT] == expected[lay.COUNT] == -1

@@ -97,6 +97,7 @@ def test_midnight_moves_the_dates(chats: ConversationsModel) -> None:
     assert "Today" not in shown(chat_list)
 
 
+@pytest.mark.slow
 def test_random_changes_end_in_the_same_rows_and_keep_unchanged_ones(
     chats: ConversationsModel, chat_list: ChatListModel
 ) -> None:

@@ -594,6 +594,7 @@ def test_replies_that_were_running_are_kept_when_the_window_closes(compared: Com
         assert state == "stopped"
 
 
+@pytest.mark.slow
 def test_several_replies_at_every_call_of_the_store(
     compared: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_five_thousand_events_in_order_on_the_gui_thread(
     assert QThread.currentThread() is QCoreApplication.instance().thread()  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="these objects are immortal from 3.12 on")
 def test_signals_keep_reference_counts(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
     singletons: tuple[object, ...] = (None, True, False)

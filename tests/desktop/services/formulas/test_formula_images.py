@@ -28,6 +28,7 @@ def _ended() -> Iterator[None]:
     rest()
 
 
+@pytest.mark.slow
 def test_the_image_is_the_same_as_in_this_process_and_the_process_is_kept() -> None:
     for latex in (r"\frac{a}{b} + \text{ä}", r"\unknown{x}", "x\ny"):
         assert formula_image(latex, 18.0, "#203040", True, 1.0) == draw(latex, 18.0, "#203040", True, 1.0)
@@ -40,6 +41,7 @@ def test_the_image_is_the_same_as_in_this_process_and_the_process_is_kept() -> N
     assert formula_image("y", 18.0, "#203040", False, 1.0) == draw("y", 18.0, "#203040", False, 1.0)
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_at_a_formula_returns_none_for_it() -> None:
     formula_image("x", 18.0, "#203040", False, 1.0)
     child = helper_pid(FORMULAS)

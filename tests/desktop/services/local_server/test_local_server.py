@@ -137,6 +137,7 @@ def test_while_a_model_is_loaded_clients_are_told_to_try_again(qtbot, qapp, tmp_
         hangs.set()
 
 
+@pytest.mark.slow
 def test_a_new_token_replaces_the_old(hand: Hand) -> None:
     server = change(hand)
     old = server.settings.token
@@ -146,6 +147,7 @@ def test_a_new_token_replaces_the_old(hand: Hand) -> None:
     assert answered(hand, Asking(server, request()))[0] == 200
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_said_in_a_sentence(hand: Hand) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

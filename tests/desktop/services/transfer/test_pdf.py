@@ -47,6 +47,7 @@ def lines(reader: PdfReader, page: int) -> list[str]:
     return [line.strip() for line in reader.pages[page].extract_text().splitlines() if line.strip()]
 
 
+@pytest.mark.slow
 def test_page_numbers_outline_and_what_stays_together(qapp: QGuiApplication, tmp_path: Path) -> None:
     asked = [f"Question {number} about a thing?" for number in range(14)]
     texts = [text for question in asked for text in (question, REPLY)]

@@ -117,6 +117,7 @@ def pdf(*pages: str) -> bytes:
         f"/Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n").encode()  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_pdf_is_read_page_by_page_and_its_problems_are_reported(tmp_path, monkeypatch) -> None:
     stop, path = threading.Event(), tmp_path / "paper.pdf"
     path.write_bytes(pdf("First page", "", "Third page"))
@@ -162,6 +163,7 @@ def test_reading_a_hard_pdf_ends_on_request_or_after_a_time(tmp_path, monkeypatc
         read_attachment(path, threading.Event())
 
 
+@pytest.mark.slow
 def test_the_reader_of_pdfs_has_bounded_memory(tmp_path, monkeypatch) -> None:
     path = tmp_path / "large.pdf"
     path.write_bytes(pdf("word " * 200_000))

@@ -48,6 +48,7 @@ def all_tokens(trace: TokenTrace) -> list[TokenInfo]:
     return [trace.token(index) for index in range(len(trace))]
 
 
+@pytest.mark.slow
 @given(TOKENS)
 def test_packing_and_unpacking_change_nothing(tokens: list[TokenInfo]) -> None:
     trace = traced(*tokens)
@@ -58,6 +59,7 @@ def test_packing_and_unpacking_change_nothing(tokens: list[TokenInfo]) -> None:
     assert found.text == trace.text == "".join(token.text for token in tokens)
 
 
+@pytest.mark.slow
 @given(TOKENS)
 def test_each_character_belongs_to_its_token(tokens: list[TokenInfo]) -> None:
     trace = traced(*tokens)
@@ -148,6 +150,7 @@ def test_tokens_are_kept_and_deleted_with_their_message(store: ConversationStore
     assert database.execute("SELECT count(*) FROM message_tokens").fetchone() == (0,)
 
 
+@pytest.mark.slow
 @given(TOKENS, st.data())
 def test_an_edit_keeps_exactly_the_tokens_around_it(tokens: list[TokenInfo], data: st.DataObject) -> None:
     trace = traced(*tokens)

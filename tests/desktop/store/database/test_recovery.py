@@ -88,7 +88,7 @@ def opened(path: Path, texts: Texts) -> tuple[Database, int]:
     return database, len(rows)
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_some_bad_pages(tmp_path: Path, whole: tuple[Path, Texts], seed: int) -> None:
     draw = random.Random(seed)
@@ -110,7 +110,7 @@ def test_some_bad_pages(tmp_path: Path, whole: tuple[Path, Texts], seed: int) ->
     again.close()
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("what", ["schema", "header", "end", "roots"])
 def test_the_worst_places(tmp_path: Path, whole: tuple[Path, Texts], what: str) -> None:
     path, texts = tmp_path / "a.sqlite3", whole[1]
@@ -236,6 +236,7 @@ def test_a_large_file_is_checked_on_request(
     assert check_file(path) == ""
 
 
+@pytest.mark.slow
 def test_a_large_file_without_its_end_is_noticed(
     tmp_path: Path, whole: tuple[Path, Texts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +289,7 @@ def test_a_file_that_was_closed_cleanly_is_not_checked_again(
     database.close()
 
 
+@pytest.mark.slow
 def test_a_file_that_was_not_closed_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     build(path)

@@ -202,6 +202,7 @@ KNOWN = st.sampled_from([
 ])  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.dictionaries(KNOWN, JSON, max_size=6))
 def test_any_json_is_a_preset_or_refused(

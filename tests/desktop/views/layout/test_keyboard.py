@@ -293,6 +293,7 @@ def test_the_menu_key_reaches_what_can_be_done_with_a_message(hand) -> None:
     menu.deleteLater()
 
 
+@pytest.mark.slow
 def test_settings_are_searched_in_all_panes_and_marked(hand) -> None:
     inspector = hand.window.inspector
     inspector.query.setFocus()
@@ -325,6 +326,7 @@ def test_the_list_of_keys_is_named_and_walked(hand) -> None:
     dialog.deleteLater()
 
 
+@pytest.mark.slow
 def test_every_control_of_every_page_has_a_name(qtbot, tmp_path) -> None:
     hand = make_hand(qtbot, tmp_path)
     try:

@@ -154,6 +154,7 @@ def test_models_are_found_estimated_and_described(deck: Deck) -> None:
     assert deck.shelf.measured == 1
 
 
+@pytest.mark.slow
 def test_search_and_source(deck: Deck) -> None:
     local = deck.window.local
     QTest.keyClicks(local.query, "M1")
@@ -240,6 +241,7 @@ def test_cancel_loading(deck: Deck) -> None:
     assert deck.session.model is None
 
 
+@pytest.mark.slow
 def test_a_failed_load_is_shown_in_the_library(deck: Deck) -> None:
     deck.shelf.fail_with = BadCheckpoint("m0.gguf is damaged; download it again.")
     deck.select("m0")
@@ -248,6 +250,7 @@ def test_a_failed_load_is_shown_in_the_library(deck: Deck) -> None:
     assert deck.window.trouble.text() == "m0.gguf is damaged; download it again."
 
 
+@pytest.mark.slow
 def test_the_menu_of_a_model(deck: Deck) -> None:
     deck.select("m1")
     entry = deck.window.models.entry(deck.path("m1"))
@@ -288,6 +291,7 @@ def test_folders(deck: Deck, tmp_path: Path) -> None:
     assert deck.session.preferences.model_folders == ()
 
 
+@pytest.mark.slow
 def test_kept_settings(deck: Deck) -> None:
     kept = deck.window.local.details.kept
     deck.select("m1")
@@ -381,6 +385,7 @@ def test_search_choose_and_download(deck: Deck) -> None:
     deck.qtbot.waitUntil(lambda: not page.downloads._rows)
 
 
+@pytest.mark.slow
 def test_no_room_no_download(deck: Deck) -> None:
     page = deck.window.hub
     deck.window.tabs.setCurrentWidget(page)

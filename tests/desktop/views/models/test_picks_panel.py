@@ -41,6 +41,7 @@ def test_it_opens_with_three_models_and_asks_nobody(deck: Deck) -> None:
     assert deck.hub.asked == []
 
 
+@pytest.mark.slow
 def test_a_model_is_downloaded_paused_resumed_and_loaded(deck: Deck) -> None:
     service, card = deck.hand.desktop.services.hub, cards(deck)["good"]
     deck.hub.gate = threading.Semaphore(3)
@@ -100,6 +101,7 @@ def test_the_list_is_updated_when_asked_only(deck: Deck) -> None:
     assert panel.renew.isEnabled()
 
 
+@pytest.mark.slow
 def test_a_search_takes_their_place_until_one_goes_back(deck: Deck) -> None:
     page = deck.window.hub
     assert page.back.isHidden()
@@ -113,6 +115,7 @@ def test_a_search_takes_their_place_until_one_goes_back(deck: Deck) -> None:
     assert page.back.isHidden()
 
 
+@pytest.mark.slow
 def test_without_room_for_any_it_says_so(deck: Deck, monkeypatch) -> None:
     monkeypatch.setattr("engine.backends.choice.free_memory", lambda: 500_000_000)
     deck.hand.desktop.services.library._later()

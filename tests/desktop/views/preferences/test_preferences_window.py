@@ -93,6 +93,7 @@ def test_a_change_elsewhere_is_shown(hand: Hand) -> None:
     assert control(window, QAbstractSpinBox, "Text size").value() == 100
 
 
+@pytest.mark.slow
 def test_a_saved_setting_of_an_older_version_is_shown(hand: Hand) -> None:
     hand.session.set_settings(Behaviour(send_with="ctrl+enter", several=6, model_titles=False))
     hand.restart()
@@ -187,6 +188,7 @@ def test_keys_go_from_page_to_page_and_escape_closes(hand: Hand) -> None:
     assert not window.isVisible()
 
 
+@pytest.mark.slow
 def test_tab_reaches_every_control_of_a_page_in_order(hand: Hand) -> None:
     window = opened(hand)
     for number in range(len(TITLES)):

@@ -116,6 +116,7 @@ def test_the_page_and_the_menu_ask_nothing(hand):
     assert hand.echo_server.server.asked == []
 
 
+@pytest.mark.slow
 def test_models_are_filtered_and_others_can_be_typed(hand):
     hand.echo_server.models = [{"id": "Alpha-1"}, {"id": "beta"}, {"id": "alphabet"}]
     page = opened(hand)
@@ -134,6 +135,7 @@ def test_models_are_filtered_and_others_can_be_typed(hand):
     assert names(page.models) == ["Alpha-1", "beta", "alphabet"]
 
 
+@pytest.mark.slow
 def test_a_test_can_be_stopped(hand):
     page = opened(hand)
     provider = add(hand, page)
@@ -171,6 +173,7 @@ def test_a_server_without_models_says_so(hand):
     assert not page.use.isEnabled()
 
 
+@pytest.mark.slow
 def test_a_change_keeps_the_key_and_is_used_at_once(hand):
     page = opened(hand)
     provider = add(hand, page, key="sk-9")
@@ -219,6 +222,7 @@ def test_the_model_and_the_longest_wait_of_a_server_are_set(hand):
     assert hand.providers.server(provider).provider == found
 
 
+@pytest.mark.slow
 def test_a_key_is_removed_or_moved_only_as_asked(hand):
     page = opened(hand)
     provider = add(hand, page, key="sk-9")
@@ -235,6 +239,7 @@ def test_a_key_is_removed_or_moved_only_as_asked(hand):
     assert "No key is saved" in page.about.text()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("sure", [False, True])
 def test_removing_asks_first_and_takes_the_model_away(hand, sure):
     provider = hand.add()
@@ -254,6 +259,7 @@ def test_removing_asks_first_and_takes_the_model_away(hand, sure):
         assert hand.session.model is not None
 
 
+@pytest.mark.slow
 def test_the_menu_has_a_submenu_for_each_server(hand):
     provider = hand.add()
     hand.echo_server.models = [{"id": f"m{number}"} for number in range(30)]
@@ -301,6 +307,7 @@ def test_models_of_servers_can_be_chosen_in_the_palette(hand):
     assert hand.window.palette_controller._models()._titles[-1] == "echo"
 
 
+@pytest.mark.slow
 def test_the_keyboard_reaches_everything_and_all_has_names(hand):
     page = opened(hand)
     add(hand, page)
@@ -330,6 +337,7 @@ def test_the_keyboard_reaches_everything_and_all_has_names(hand):
     dialog_of(page).reject()
 
 
+@pytest.mark.slow
 def test_hostile_names_are_shown_as_plain_text_on_one_line(hand):
     name = "<img src=x>\nmodel\u202e & co"
     hand.echo_server.models = [{"id": name}]

@@ -95,6 +95,7 @@ def in_force(hand: Hand, cls: type):
 # -- the pane as a whole
 
 
+@pytest.mark.slow
 def test_every_control_has_a_name_and_can_be_reached_by_keys(hand) -> None:
     hand.session.set_settings(Behaviour(show_advanced=True))
     unfold(hand, *[title for title, _ in PANES])
@@ -118,6 +119,7 @@ def test_every_control_has_a_name_and_can_be_reached_by_keys(hand) -> None:
     assert [w.accessibleName() for w in unreachable] == []
 
 
+@pytest.mark.slow
 def test_tab_follows_the_layout_of_the_panes(hand, qtbot) -> None:
     """Also where rows were made later than those below them."""
     hand.session.set_settings(Behaviour(show_advanced=False))
@@ -177,6 +179,7 @@ def test_no_label_is_cut_in_a_narrow_window(hand, qtbot, theme: str, scale: int)
         hand.session.set_settings(Appearance())  # the application's font is everybody's
 
 
+@pytest.mark.slow
 def test_the_advanced_switch_is_one_for_all_panes_and_is_remembered(hand) -> None:
     unfold(hand, "Sampling", "Stop conditions")
     assert not inspector(hand).forms[SamplerSettings].row("xtc_probability").isVisible()
@@ -441,6 +444,7 @@ def test_a_stop_expression_applies_when_it_is_valid(hand, qtbot) -> None:
     assert line.cursorPosition() == 3  # it does not jump while one writes
 
 
+@pytest.mark.slow
 def test_biases_are_lines_that_can_be_read(hand, qtbot) -> None:
     hand.session.set_settings(Behaviour(show_advanced=True))
     unfold(hand, "Constraints")

@@ -114,6 +114,7 @@ def test_a_text_that_grows_is_the_text_as_a_whole(style: Style, kind: Kind, sour
         write_out(source, kind, style, random.Random(seed), 1 + 3 * seed)
 
 
+@pytest.mark.slow
 def test_any_text(style: Style) -> None:
     chance = random.Random(7)
     for _ in range(250):
@@ -139,6 +140,7 @@ def test_text_that_may_change_earlier_text_is_not_appended() -> None:
         assert growth(before, after) is None, (before, after)
 
 
+@pytest.mark.slow
 def test_the_screen_shows_all_of_a_growing_text(show: Show, qtbot: QtBot) -> None:
     """What stayed on the screen and what was painted again look like one painting of the whole."""
     view, model = show(

@@ -40,6 +40,7 @@ def shown(rows: list[Row]) -> list[tuple[object, ...]]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(TEXTS, st.data())
 def test_grown_rows_are_the_rows_of_the_whole(text: str, data: st.DataObject) -> None:

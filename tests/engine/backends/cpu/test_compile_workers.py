@@ -40,6 +40,7 @@ def compiled_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_a_worker_s_kernels_are_loaded(table: KernelTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process takes none back here, so that the worker must compile all."""
     here = compiled_here(monkeypatch)
@@ -85,6 +86,7 @@ def test_a_worker_fills_another_cache_meanwhile(
     assert not (tmp_path / "without workers").exists()
 
 
+@pytest.mark.slow
 def test_workers_compile_from_the_first_event_on(table: KernelTable, monkeypatch: pytest.MonkeyPatch) -> None:
     pools: list[WorkerPool[str]] = []
     begin = WorkerPool.__init__

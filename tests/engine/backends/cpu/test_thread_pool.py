@@ -67,6 +67,7 @@ def _admit(state: Words, at: float) -> int:
     return int(_contention()["admit"](state.ctypes.data, int(at * MS)))
 
 
+@pytest.mark.slow
 def test_one_neighbour_costs_one_thread_of_eight() -> None:
     state = _state(8)
     _robbed(state, 1000)
@@ -251,6 +252,7 @@ def one_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     core_yield.give_back()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_cpu")
 def test_while_a_thread_of_this_process_asks_for_room_a_helper_leaves() -> None:
     counts = np.zeros(9, np.int64)

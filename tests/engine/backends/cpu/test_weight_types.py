@@ -234,7 +234,7 @@ def test_every_readable_block_type_has_one_layout_near_its_file_s_size() -> None
             assert weight_layout.name == "f16"
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q8_0", "IQ3_S", "F16"])
 def test_loading_takes_little_more_than_the_weight(kind: str) -> None:
     """Rows are asked for in pieces, and the peak stays below 1.15 times what is kept."""

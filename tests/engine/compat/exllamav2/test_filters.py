@@ -217,6 +217,7 @@ SCHEMA = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_lm_format_enforcer(model, cache, tokenizer, standing_in):
     pytest.importorskip("lmformatenforcer")

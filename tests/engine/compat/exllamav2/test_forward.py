@@ -143,6 +143,7 @@ def test_rows_of_one_prompt(model, cache, ids):
         cache.copy_states(cache, length + 2, 0, length + 2, 0, 0, 1, 1, 1)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "kind", [ExLlamaV2Cache, ExLlamaV2Cache_8bit, ExLlamaV2Cache_Q8, ExLlamaV2Cache_Q6, ExLlamaV2Cache_Q4]
 )

@@ -69,6 +69,7 @@ def test_what_can_be_set_on_a_configuration(tiny_file):
     assert config.max_input_len == 1024
 
 
+@pytest.mark.slow
 def test_attributes_of_generators(generator):
     assert generator.stop_tokens == {generator.tokenizer.eos_token_id}
     generator.set_stop_conditions([5, "stop"])

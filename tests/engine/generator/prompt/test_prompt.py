@@ -37,6 +37,7 @@ def request(*messages: Message, when_full: str = "stop", **more: Any) -> ChatReq
     return ChatRequest(messages, SamplerSettings(), StopSettings(when_full=when_full), **more)
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(alphabet="ab the", max_size=40), min_size=1, max_size=6), st.integers(0, 400))
 def test_the_shares_of_messages_add_up(texts: list[str], total: int) -> None:
     """Each has its own tokens and as much of the rest as others, but for rounding; where the prompt leaves

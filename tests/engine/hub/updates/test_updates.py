@@ -316,6 +316,7 @@ def test_an_older_version_is_never_installed(site, image) -> None:
     assert image.read_bytes() == OLD
 
 
+@pytest.mark.slow
 def test_a_full_disk_or_a_folder_without_permission_is_one_sentence(site, image, monkeypatch) -> None:
     publish(site, listed())
     monkeypatch.setattr(install, "check_disk", full)

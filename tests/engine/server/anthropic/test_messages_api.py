@@ -125,6 +125,7 @@ def test_the_end_of_a_turn(served: Served) -> None:
         assert (value["stop_reason"], text_of(value)) == ("end_turn", "7")
 
 
+@pytest.mark.slow
 @pytest.mark.loopback
 def test_a_full_context(served: Served) -> None:
     assert (

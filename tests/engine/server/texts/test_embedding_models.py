@@ -113,6 +113,7 @@ def test_fewer_dimensions(gemma: tuple[Served, list[dict[str, Floats]]]) -> None
     assert f"have {INNER} numbers" in answer.error["message"]
 
 
+@pytest.mark.slow
 def test_the_first_token_of_bert(bert: Served) -> None:
     model, tokenizer = encoder(BY_NAME["BERT"]), library_tokenizer(lowercase=True)
     texts = embedded(bert, encoding_format="base64")

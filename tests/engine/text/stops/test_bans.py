@@ -49,6 +49,7 @@ STRINGS = st.lists(st.text(ALPHABET, max_size=4), max_size=3)
 CUTS = st.lists(st.integers(0, 12), max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(text=st.text(ALPHABET, max_size=12), strings=STRINGS, cuts=CUTS, ignore_case=st.booleans())
 def test_agrees_with_the_definition_whatever_the_chunks(

@@ -138,6 +138,7 @@ def mixed_search(text: str, strings: list[str], patterns: list[str]) -> tuple[in
     return None
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(
     text=st.text("abc", max_size=16), strings=st.lists(st.text("abc", min_size=1, max_size=4), max_size=2),

@@ -91,6 +91,7 @@ def cut(text: str, draw: random.Random) -> list[str]:
     return [text[a:b] for a, b in itertools.pairwise([0, *places, len(text)])]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     pattern=PATTERNS, text=st.text("abc\n ", max_size=24), seed=st.integers(0, 1 << 16), keep=st.booleans()
@@ -106,6 +107,7 @@ def test_any_chunks_give_what_a_search_of_the_whole_gives(
         assert streamed(pattern, chunks, keep) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     pattern=PATTERNS,

@@ -249,6 +249,7 @@ def test_waiting_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next(clock) > 2 * 3600
 
 
+@pytest.mark.slow
 def test_long_conversations_are_within_the_bounds() -> None:
     from tests.engine.text.template.chat_templates import TEMPLATES
 

@@ -93,6 +93,7 @@ def test_ids_are_those_of_the_tokenizers_library(tokenizers_of: dict[str, Tokeni
         assert ours.decode(plain) == library.decode(plain)
 
 
+@pytest.mark.slow
 def test_folder_as_transformers_reads_it(
     folders: dict[str, Path], tokenizers_of: dict[str, Tokenizer]
 ) -> None:

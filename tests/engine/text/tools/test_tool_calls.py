@@ -167,6 +167,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(st.dictionaries(st.sampled_from(["city", "days"]), VALUES), min_size=1, max_size=3))
 def test_written_calls_are_read_back(given_: list[dict[str, Any]]) -> None:
     for form in [one for one in (HERMES, *dict(KNOWN).values()) if one.kind in ("object", "named")]:

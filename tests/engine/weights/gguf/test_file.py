@@ -227,6 +227,7 @@ def _look(raw: bytes) -> None:
 _relaxed = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.slow
 @_relaxed
 @given(st.lists(st.tuples(st.integers(0, HEADER_BYTES), st.integers(1, 255)), min_size=1, max_size=8))
 @example([(4, 3)])
@@ -249,6 +250,7 @@ def test_truncated_anywhere(data: st.DataObject) -> None:
             open_checkpoint(path)
 
 
+@pytest.mark.slow
 @settings(_relaxed, max_examples=150)
 @given(
     st.integers(0, HEADER_BYTES),

@@ -192,6 +192,7 @@ def _good_files() -> dict[str, bytes]:
     return _good
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.sampled_from(["model.safetensors", "config.json"]),

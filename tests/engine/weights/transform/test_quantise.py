@@ -98,6 +98,7 @@ def test_pieces_are_as_the_whole(kind: str) -> None:
     assert np.array_equal(np.concatenate([tensor.rows(0, 9).data, tensor.rows(9, 40).data]), tensor.data)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(-1e4, 1e4, width=32), min_size=32, max_size=32),
     st.sampled_from(KINDS),

@@ -84,6 +84,7 @@ def test_bare_addresses_are_links(text: str, addresses: list[str]) -> None:
     assert re.findall(r'href="([^"]*)"', renderer().render(text)) == addresses
 
 
+@pytest.mark.slow
 def test_hostile_text_does_not_take_long() -> None:
     begin = time.process_time()
     for piece in ("www.", "http://a", "a@", "[^1]", "[^1]: ", "> ", "- ", "\u05d0 ", "|a", "http://www."):

@@ -146,6 +146,7 @@ def test_a_bomb_is_not_unpacked(database: Database, tmp_path: Path, monkeypatch:
     assert sum(sizes) == 0
 
 
+@pytest.mark.slow
 def test_a_bomb_that_lies_about_its_packed_size(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

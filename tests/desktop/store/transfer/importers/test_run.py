@@ -281,6 +281,7 @@ def test_half_a_gigabyte(database: Database, tmp_path: Path) -> None:
 # -- fuzz
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_files_raise_nothing(tmp_path: Path, data: st.DataObject) -> None:
