@@ -46,16 +46,18 @@ GONE_IN_ENGINE = {
 GONE_IN_KERNELS = {"record": "packed activations, result", "records": "packed activations, results"}
 """In kernels and in the KV cache; elsewhere a record is a captured program or a stored row."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NAME = re.compile(r"\w+")
 
 
 def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def words_of(name: str) -> set[str]:
+@functools.cache
+def words_of(name: str) -> frozenset[str]:
     """The parts of a name, and the whole name."""
     parts = {part.lower() for piece in name.split("_") for part in _HUMP.split(piece)}
-    return parts | {name.strip("_").lower()}
+    return frozenset(parts | {name.strip("_").lower()})
 
 
 @functools.cache
@@ -66,11 +68,16 @@ def names_in(path: Path) -> frozenset[str]:
 
 
 def found_in(paths: list[Path], gone: dict[str, str]) -> set[tuple[str, str]]:
+    """Only a file that has such a word anywhere, in a comment for example, is cut into its tokens: that is
+    slow.
+    """
     found = set()
     for path in paths:
-        for name in names_in(path):
-            if words_of(name) & gone.keys():
-                found.add((path.relative_to(ROOT).as_posix(), name))
+        anywhere = {path.stem, *_NAME.findall(path.read_text("utf-8"))}
+        if any(words_of(name) & gone.keys() for name in anywhere):
+            for name in names_in(path):
+                if words_of(name) & gone.keys():
+                    found.add((path.relative_to(ROOT).as_posix(), name))
     return found
 
 
