@@ -39,7 +39,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`chatglm` and `glm4`; rope of GLM-4.1V's text model is not interleaved, unlike its folder's."""
     architecture = keys.source["general.architecture"]
     plain = not any(keys.integers("rope.dimension_sections", 0, 1 << 16))
-    shape = gguf_decoder(keys, tensors, architecture, interleaved=plain, share=0.5)
+    shape = gguf_decoder(keys, tensors, architecture, interleaved=plain)
     return ModelConfig(**shape, placement="both" if architecture == "glm4" else "before")
 
 

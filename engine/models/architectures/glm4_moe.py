@@ -62,7 +62,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     layers = keys.integer("block_count", 1, MAX_LAYERS)
     layers -= keys.integer("nextn_predict_layers", 0, layers - 1, 0)
     keys = keys.replaced("block_count", layers)
-    shape = gguf_decoder(keys, tensors, "glm4moe", share=0.5, handled=GGUF_EXPERT_KEYS)
+    shape = gguf_decoder(keys, tensors, "glm4moe", handled=GGUF_EXPERT_KEYS)
     experts = gguf_experts(keys, shape, normalise=False, scores="sigmoid")
     normed = "blk.0.attn_q_norm.weight" in tensors
     return ModelConfig(**shape, qk_norm="head" if normed else "none", experts=experts)

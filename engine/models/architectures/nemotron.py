@@ -24,7 +24,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`nemotron`."""
-    shape = gguf_decoder(keys, tensors, "nemotron", share=0.5, layer_norm=True)
+    shape = gguf_decoder(keys, tensors, "nemotron", layer_norm=True)
     return ModelConfig(**shape, gated=False, norm="layer", norm_bias=None, activation="relu2")
 
 

@@ -139,7 +139,7 @@ def _from_gguf(
     layers = keys.integer("block_count", 1, MAX_LAYERS)
     layers -= keys.integer("nextn_predict_layers", 0, layers - 1, 0)
     shape = gguf_decoder(
-        keys.replaced("block_count", layers), tensors, architecture, share=0.25, handled=GGUF_EXPERT_KEYS
+        keys.replaced("block_count", layers), tensors, architecture, handled=GGUF_EXPERT_KEYS
     )
     groups = keys.integer("ssm.group_count", 1, _MOST)
     heads = keys.integer("ssm.time_step_rank", 1, _MOST)

@@ -36,7 +36,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`stablelm`."""
     return ModelConfig(
-        **gguf_decoder(keys, tensors, "stablelm", share=0.25, layer_norm=True),
+        **gguf_decoder(keys, tensors, "stablelm", layer_norm=True),
         **_QUIRKS,
         qk_norm="each" if "blk.0.attn_q_norm.weight" in tensors else "none",
         placement="before" if "blk.0.ffn_norm.weight" in tensors else "parallel",

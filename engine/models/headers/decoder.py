@@ -47,14 +47,14 @@ def hf_decoder(
 
 def gguf_decoder(
     keys: Keys, tensors: Mapping[str, RawTensor], architecture: str, *, interleaved: bool = False,
-    share: float = 1.0, layer_norm: bool = False, handled: tuple[str, ...] = (),
+    layer_norm: bool = False, handled: tuple[str, ...] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The fields that most GGUF files have: `gguf_shape` and rope.
 
     Raises `BadCheckpoint` and `UnsupportedModel`.
     """
     shape = gguf_shape(keys, tensors, architecture, layer_norm=layer_norm, handled=handled)
-    rope = rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=interleaved, share=share)
+    rope = rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=interleaved)
     return shape | {"rope": rope}
 
 
@@ -137,6 +137,8 @@ def gguf_shape(
     `UnsupportedModel`.
     """
     keys = _alike_in_all(keys)
+    if not keys.has("feed_forward_length"):  # a mixture without dense layers needs none
+        keys = keys.renamed(feed_forward_length="expert_feed_forward_length")
     for key in _GGUF_ALTERING:
         if key not in handled and keys.raw(key):
             raise UnsupportedModel(

@@ -154,29 +154,27 @@ def _extended(keys: Keys, context: int) -> int:
 
 def rope_from_gguf(
     keys: Keys, head_dim: int, tensors: Mapping[str, RawTensor], *, interleaved: bool, base: float = 10000.0,
-    share: float = 1.0, truncate: bool = True,
+    truncate: bool = True,
 ) -> RopeConfig:  # fmt: skip
     """Read GGUF metadata (keys under the architecture's prefix) and the tensors of factors, if any.
 
-    `base` and `share` are as in `rope_from_hf`. `truncate` is that of `yarn_divisors`, which the file does
+    `base` is as in `rope_from_hf`. `truncate` is that of `yarn_divisors`, which the file does
     not give. Raises `UnsupportedModel` for an unknown scaling, and `BadCheckpoint`.
     """
-    return _stretched(_rope_from_gguf(keys, head_dim, tensors, interleaved, base, share, truncate), keys)
+    return _stretched(_rope_from_gguf(keys, head_dim, tensors, interleaved, base, truncate), keys)
 
 
 def _rope_from_gguf(
-    keys: Keys, head_dim: int, tensors: Mapping[str, RawTensor], interleaved: bool, base: float, share: float,
+    keys: Keys, head_dim: int, tensors: Mapping[str, RawTensor], interleaved: bool, base: float,
     truncate: bool,
 ) -> RopeConfig:  # fmt: skip
     base = keys.number("rope.freq_base", 1.0, 1e12, base)
     dim = _rotary_dim(
-        keys.integer("rope.dimension_count", 1, 1 << 16, int(head_dim * share)),
-        head_dim,
-        "rope.dimension_count",
+        keys.integer("rope.dimension_count", 1, 1 << 16, head_dim), head_dim, "rope.dimension_count"
     )
     base = _raised(base, dim, keys)
-    linear = keys.number("rope.scale_linear", 0.0, 1e6, 0.0) or keys.number(
-        "rope.scaling.factor", 0.0, 1e6, 0.0
+    linear = keys.number("rope.scaling.factor", 0.0, 1e6, 0.0) or keys.number(
+        "rope.scale_linear", 0.0, 1e6, 0.0
     )
     kind = keys.text("rope.scaling.type", "linear" if linear else "none")
     if kind not in GGUF_KINDS:
@@ -188,19 +186,19 @@ def _rope_from_gguf(
                 gguf_kinds=", ".join(GGUF_KINDS),
             )
         )
-    original = keys.integer("rope.scaling.original_context_length", 0, _MOST, 0)
     magnitude = keys.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0)
     long, short = tensors.get("rope_factors_long.weight"), tensors.get("rope_factors_short.weight")
     if long is not None and short is not None:
         sets = _factors(short, dim), _factors(long, dim)
-        return RopeConfig(base, dim, interleaved, sets[0], magnitude, original, sets[1], magnitude)
+        return RopeConfig(
+            base, dim, interleaved, sets[0], magnitude, _first_context(keys), sets[1], magnitude
+        )
     factors = tensors.get("rope_freqs.weight")
     extra = (1.0,) * (dim // 2) if factors is None else _factors(factors, dim)
     if kind == "yarn" and linear:
-        length = original or keys.integer("context_length", 1, _MOST)
         fast = keys.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32.0)
         slow = keys.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1.0)
-        divisors = yarn_divisors(base, dim, linear, length, fast, slow, truncate)
+        divisors = yarn_divisors(base, dim, linear, _first_context(keys), fast, slow, truncate)
         # What the makers state takes the place of the usual magnitude, as in config.json's attention_factor.
         magnitude *= keys.number("rope.scaling.yarn_attn_factor", 1e-3, 1e3, yarn_magnitude(linear))
         return RopeConfig(
@@ -208,6 +206,12 @@ def _rope_from_gguf(
         )
     divisor = linear if kind == "linear" and linear else 1.0
     return RopeConfig(base, dim, interleaved, tuple(divisor * value for value in extra))
+
+
+def _first_context(keys: Keys) -> int:
+    """The context that scaling begins with; the model's where the file has none of its own."""
+    own = keys.integer("rope.scaling.original_context_length", 0, _MOST, 0)
+    return own or keys.integer("context_length", 1, _MOST)
 
 
 def _factors(tensor: RawTensor, dim: int) -> tuple[float, ...]:

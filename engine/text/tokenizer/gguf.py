@@ -7,6 +7,7 @@ trained with merges; for "llama" they follow from the scores.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,15 +42,15 @@ from engine.text.tokenizer.wordpiece import gguf_wordpiece
 from engine.words import _
 
 _KEY = "tokenizer.ggml."
-_SPACED = (
-    "gemma4",
-    "granite-embed-multi-311m",
-    "sarvam-moe",
-)  # merges are listed, but consist of SentencePiece's pieces
+_BEGUN = ("gemma4", "granite-embed-multi-311m")
+_SPACED = (*_BEGUN, "sarvam-moe")  # merges are listed, but consist of SentencePiece's pieces
+_SEPARATED = ("jina-v1-en", "jina-v2-code", "roberta-bpe")
+"""Rules whose texts end with the separator where a file does not say."""
 _ENDS = ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _DEFAULT_IDS: Mapping[str, tuple[int | None, int | None]] = {
     "llama": (1, 2), "t5": (None, 1), "bert": (101, 102),
 }  # fmt: skip
+_BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")
 _NO_TOKEN = (-1, 0xFFFFFFFF)
 _BERT_ROLES = ("cls", "seperator", "unknown", "mask", "padding")
 """So spelt in files."""
@@ -80,13 +81,14 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
     elif kind == "rwkv":
         definition, add_bos = longest_match_json(_world(tokens, types)), False
     elif kind == "gemma4" or metadata.get(_KEY + "pre") in _SPACED:
-        definition, add_bos = _spaced(metadata, tokens, types), kind == "gemma4"
+        definition, add_bos = _spaced(metadata, tokens, types), False
     else:
         definition, add_bos = _byte_level(metadata, tokens, types)
     bos, eos, special, stops = _roles(metadata, kind, tokens, types)
     # Early files of Gemma 4 say that a text has no BOS, but the model was trained with it. llama.cpp
     # overrides these files too.
-    add_bos = kind == "gemma4" or bool(metadata.get(_KEY + "add_bos_token", add_bos))
+    always = kind == "gemma4" or metadata.get(_KEY + "pre") in _BEGUN
+    add_bos = always or bool(metadata.get(_KEY + "add_bos_token", add_bos))
     before, after = stripping(metadata, special.values())
     end = _end(metadata, kind, eos, len(tokens))
     return TokenizerFacts(definition, special, bos, eos, add_bos, stops, charsmap, before, after, end)
@@ -102,7 +104,8 @@ def _end(metadata: Mapping[str, Any], kind: str, eos: int | None, count: int) ->
     """The token that texts to embed end with, as llama.cpp adds it to any text."""
     if kind != "bert" and metadata.get(_KEY + "add_eos_token", kind == "t5"):
         return eos
-    if kind == "bert" or metadata.get(_KEY + "add_sep_token"):
+    separated = kind == "bert" or (kind == "gpt2" and metadata.get(_KEY + "pre") in _SEPARATED)
+    if metadata.get(_KEY + "add_sep_token", separated):
         return _token_id(metadata, "seperator", count, eos)
     return None
 
@@ -163,7 +166,9 @@ def _roles(
 
 
 def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
-    """Texts and types of all tokens; every token is normal if the file has no types."""
+    """Texts and types of all tokens. Where the file does not say, and for types that do not exist, a token is
+    normal, or a byte by its name in a vocabulary of SentencePiece.
+    """
     tokens = metadata.get(_KEY + "tokens")
     if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], str):
         raise BadCheckpoint(
@@ -174,8 +179,9 @@ def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
         )
     types = metadata.get(_KEY + "token_type")
     if types is None or len(types) == 0:
-        return tokens, [NORMAL] * len(tokens)
-    if len(types) != len(tokens):
+        named = metadata.get(_KEY + "model") in ("llama", "gemma4")
+        return tokens, [BYTE if named and _BYTE_NAME.fullmatch(text) else NORMAL for text in tokens]
+    if len(types) < len(tokens):
         raise BadCheckpoint(
             _(
                 "The file has {tokens} tokens but {types} token types; download it again.",
@@ -183,16 +189,18 @@ def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
                 types=len(types),
             )
         )
-    return tokens, [int(kind) for kind in types]
+    return tokens, [
+        kind if NORMAL <= (kind := int(each)) <= BYTE else NORMAL for each in types[: len(tokens)]
+    ]
 
 
 def _token_id(metadata: Mapping[str, Any], name: str, count: int, default: int | None = None) -> int | None:
-    value = metadata.get(
-        f"{_KEY}{name}_token_id", default if default is not None and default < count else None
-    )
+    """The token of a role; as in llama.cpp the default where the file names none that exists."""
+    default = default if default is not None and default < count else None
+    value = metadata.get(f"{_KEY}{name}_token_id", default)
     if value is None or value in _NO_TOKEN:
         return None
-    if not isinstance(value, int) or not 0 <= value < count:
+    if not isinstance(value, int):
         raise BadCheckpoint(
             _(
                 "tokenizer.ggml.{name}_token_id is {value}, but the file has {count} tokens; "
@@ -202,7 +210,7 @@ def _token_id(metadata: Mapping[str, Any], name: str, count: int, default: int |
                 count=count,
             )
         )
-    return value
+    return value if 0 <= value < count else default
 
 
 def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -> dict[int, str]:
@@ -326,7 +334,9 @@ def _merged(
 
 def _pieces(metadata: Mapping[str, Any], tokens: list[str], types: list[int], unigram: bool) -> Pieces:
     scores = metadata.get(_KEY + "scores")
-    if scores is None or isinstance(scores, (str, int, float)) or len(scores) != len(tokens):
+    if scores is None and not unigram:  # pieces stand in the order of their merges
+        scores = [0.0] * len(tokens)
+    if scores is None or isinstance(scores, (str, int, float)) or len(scores) < len(tokens):
         raise BadCheckpoint(
             _(
                 "The file has {tokens} tokens but not as many scores (tokenizer.ggml.scores); "
@@ -336,7 +346,7 @@ def _pieces(metadata: Mapping[str, Any], tokens: list[str], types: list[int], un
         )
     return Pieces(
         tokens,
-        [float(score) for score in scores],
+        [float(score) for score in scores[: len(tokens)]],
         types,
         unigram,
         BYTE in types,

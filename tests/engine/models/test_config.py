@@ -19,9 +19,11 @@ from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
 from engine.models import ARCHITECTURES, describe, read_model
 from engine.models.experts_config import Experts
+from engine.models.headers.decoder import gguf_decoder
 from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_gguf
 from engine.settings import LoadSettings
-from engine.weights import open_checkpoint
+from engine.weights import FileTensor, open_checkpoint
 from tests.engine.models.oracle import load
 from tests.tiny import TINY, WIDE, tiny_config, write_folder, write_gguf
 
@@ -66,7 +68,7 @@ def test_bad_gguf_metadata(
 
 
 HF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
-    "no architecture": ({"architectures": None}, BadCheckpoint, "architectures is None"),
+    "no architecture": ({"architectures": None, "model_type": "x"}, BadCheckpoint, "architectures is None"),
     "unknown architecture": ({"architectures": ["RwkvForCausalLM"]}, UnsupportedModel,
     "'RwkvForCausalLM'.*A later version may.*`inglenook-engine info --json` lists"),
     "another family": ({"architectures": ["GPT2LMHeadModel"]}, BadCheckpoint, "has no n_embd"),
@@ -124,9 +126,6 @@ def test_missing_head_and_unknown_gguf_architecture(tmp_path: Path) -> None:
 
 def test_bad_rope_factors(tmp_path: Path) -> None:
     """One factor too few, and a negative one."""
-    from engine.models.headers.rope import rope_from_gguf
-    from engine.weights import FileTensor
-
     for values in ([1.0] * 15, [1.0] * 15 + [-1.0], [1.0] * 15 + [float("inf")]):
         raw = np.array(values, np.float32).view(np.uint8)
         tensor = FileTensor("rope_freqs.weight", "F32", (len(values),), raw)
@@ -135,8 +134,6 @@ def test_bad_rope_factors(tmp_path: Path) -> None:
 
 
 def test_yarn_with_a_base_of_one() -> None:
-    from engine.models.headers.rope import rope_from_gguf
-
     scaling = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.freq_base": 1.0}
     keys = Keys({**scaling, "rope.scaling.original_context_length": 64, "context_length": 256}, "x")
     with pytest.raises(BadCheckpoint, match="with yarn a larger one was expected"):
@@ -325,11 +322,29 @@ def test_the_factor_of_attention_in_a_gguf_file_takes_the_place_of_yarns_own() -
     """Equation 22 of arXiv 2309.00071 gives the factor that the makers leave out; theirs replaces it, as in
     transformers.
     """
-    from engine.models.headers.rope import rope_from_gguf
-
     found = []
     for own in ({}, {"rope.scaling.yarn_attn_factor": 1.3}, {"rope.scaling.yarn_attn_factor": 1.0}):
         scaling = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, **own}
         keys = Keys({**scaling, "rope.scaling.original_context_length": 64, "context_length": 256}, "x")
         found.append(rope_from_gguf(keys, 32, {}, interleaved=True).magnitude)
     assert found == pytest.approx([1 + 0.1 * np.log(4), 1.3, 1.0])
+
+
+def test_keys_that_a_gguf_file_need_not_have() -> None:
+    """Their defaults are llama.cpp's: whole heads rotate, scaling begins with the model's context, and a
+    mixture has the width of its experts.
+    """
+    sizes = {
+        "block_count": 1, "embedding_length": 64, "attention.head_count": 4, "context_length": 256,
+        "expert_feed_forward_length": 24, "attention.layer_norm_rms_epsilon": 1e-5,
+    }  # fmt: skip
+    table = {
+        name: FileTensor(name, "F32", shape, np.full(np.prod(shape), 2, np.float32).view(np.uint8))
+        for name, shape in {
+            "token_embd.weight": (9, 64), "rope_factors_long.weight": (8,), "rope_factors_short.weight": (8,)
+        }.items()
+    }  # fmt: skip
+    shape = gguf_decoder(Keys(sizes, "x"), table, "x", handled=("expert_count",))
+    assert (shape["rope"].dim, shape["rope"].original_length, shape["ffn_width"]) == (16, 256, 24)
+    several = {"rope.scaling.factor": 2.0, "rope.scale_linear": 4.0}
+    assert rope_from_gguf(Keys(several, "x"), 4, {}, interleaved=True).divisors == (2.0, 2.0)

@@ -231,3 +231,40 @@ def test_a_text_of_a_unigram_vocabulary_ends_unless_the_file_says_no(add: bool |
     if add is not None:
         metadata["tokenizer.ggml.add_eos_token"] = add
     assert facts_from_gguf(metadata).end_id == (None if add is False else 2)
+
+
+def test_roles_of_tokens_that_do_not_exist_are_the_usual_ones() -> None:
+    """As in llama.cpp, which says so in its log."""
+    metadata = sentencepiece_metadata()
+    count = len(metadata["tokenizer.ggml.tokens"])
+    wrong = {f"tokenizer.ggml.{name}_token_id": count for name in ("bos", "eos", "eot")}
+    facts = facts_from_gguf(metadata | wrong)
+    assert (facts.bos_token_id, facts.eos_token_id, facts.stop_ids) == (1, 2, (2,))
+    assert facts_from_gguf(byte_level_metadata(**wrong)).bos_token_id is None
+
+
+def test_sentencepiece_without_scores_and_types() -> None:
+    metadata = sentencepiece_metadata()
+    bare = {key: value for key, value in metadata.items() if not key.endswith(("scores", "token_type"))}
+    longer = {
+        f"tokenizer.ggml.{name}": [*metadata[f"tokenizer.ggml.{name}"], 0]
+        for name in ("scores", "token_type")
+    }
+    whole = Tokenizer.from_gguf(metadata)
+    draw = random.Random(5)
+    for _ in range(20):
+        text = random_text(draw).replace("<", "")
+        ids = whole.encode(text)
+        assert Tokenizer.from_gguf(metadata | longer).encode(text) == ids
+        assert Tokenizer.from_gguf(bare).encode(text) == ids
+        assert Tokenizer.from_gguf(bare).decode(ids) == whole.decode(ids)
+
+
+def test_what_a_rule_says_of_the_begin_and_the_separator_where_the_file_does_not() -> None:
+    silent = {
+        key: value for key, value in byte_level_metadata().items() if key != "tokenizer.ggml.add_bos_token"
+    }
+    assert facts_from_gguf({**silent, "tokenizer.ggml.pre": "gemma4"}).add_bos
+    for rule, end in (("roberta-bpe", 3), ("smollm", None)):
+        told = {"tokenizer.ggml.pre": rule, "tokenizer.ggml.seperator_token_id": 3}
+        assert facts_from_gguf({**silent, **told}).end_id == end

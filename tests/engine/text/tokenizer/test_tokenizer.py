@@ -310,8 +310,9 @@ def test_pieces_are_readable() -> None:
         ({"tokenizer.ggml.tokens": []}, BadCheckpoint, "no list of tokens"),
         ({"tokenizer.ggml.merges": None}, BadCheckpoint, "no list of merges"),
         ({"tokenizer.ggml.token_type": [1]}, BadCheckpoint, "1 token types"),
-        ({"tokenizer.ggml.eos_token_id": 10**6}, BadCheckpoint, "eos_token_id is 1000000"),
-        ({"tokenizer.ggml.model": "llama"}, BadCheckpoint, "scores"),
+        ({"tokenizer.ggml.eos_token_id": 2.5}, BadCheckpoint, "eos_token_id is 2.5"),
+        ({"tokenizer.ggml.model": "t5"}, BadCheckpoint, "scores"),
+        ({"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [0.0]}, BadCheckpoint, "scores"),
     ],
 )
 def test_broken_gguf_metadata(changes: dict[str, Any], error: type[Exception], words: str) -> None:
