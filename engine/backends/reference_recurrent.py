@@ -44,8 +44,9 @@ class RecurrentOps:
         heads, groups, dk, dv = shape.value_heads, shape.key_heads, shape.key_dim, shape.value_dim
         v, on = inputs[2].reshape(-1, heads, dv), inputs[2].device
         q, k = (each.to(on).reshape(-1, groups, dk)[:, _groups(shape)] for each in inputs[:2])  # (T, H, Dk)
-        steps = softplus(decay.to(on) + torch.from_numpy(shift).to(on)).reshape(len(v), heads, -1)
         rates = torch.from_numpy(rate).to(on)
+        steps = (decay.to(on) + torch.from_numpy(shift).to(on)).reshape(len(v), heads, -1)
+        steps = steps if shape.bound else softplus(steps)
         b = steps if beta is None else torch.sigmoid(beta.to(on))[:, :, None]  # (T, H, 1 or Dv)
         state = self._state(part, heads * dk * dv, on).reshape(heads, dk, dv)
         y = torch.empty_like(v)
@@ -105,6 +106,8 @@ def _groups(shape: LinearAttentionShape) -> torch.Tensor:
 
 def _decay(steps: torch.Tensor, rates: torch.Tensor, shape: LinearAttentionShape) -> torch.Tensor:
     """What multiplies the matrices (H, Dk, Dv) at one row with these `steps` (H, 1, Dk or Dv)."""
+    if shape.bound:
+        return torch.exp(-shape.bound * torch.sigmoid(-rates[:, None] * steps))[:, :, None]
     if shape.decays == "value":
         by_head = rates.reshape(shape.key_dim, shape.value_heads, shape.value_dim).transpose(0, 1)
         return torch.exp(by_head * steps[:, None])

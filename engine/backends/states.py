@@ -33,7 +33,8 @@ class LinearAttentionShape:
     `delta`, v is replaced by its difference from what S says of k (the delta rule, arXiv 2412.06464);
     without, v is added as it is (Mamba-2, arXiv 2405.21060). What `decays` alone is each "head"; each of its
     keys, "key" (Kimi delta attention, arXiv 2510.26692, and `DeltaWeights`); or each number of the matrix,
-    "value" (Mamba, arXiv 2312.00752).
+    "value" (Mamba, arXiv 2312.00752). A `bound` c of keys that decay alone keeps what multiplies them above
+    e^-c: it is exp(-c sigmoid(-rate (decay + shift))) (Ling 3); 0: there is none.
     """
 
     key_heads: int
@@ -43,6 +44,7 @@ class LinearAttentionShape:
     delta: bool
     tiled: bool = False
     decays: str = "head"
+    bound: float = 0.0
 
     @property
     def steps(self) -> int:

@@ -92,6 +92,8 @@ class SeparateDelta:
     """Numbers between the two matrices that make decay and gate; 0: one matrix makes each."""
     doubled: bool = False
     """Whether strengths are from 0 to 2 instead of 1."""
+    bound: float = 0.0
+    """As in `LinearAttentionShape`."""
 
     def __post_init__(self) -> None:
         if self.value_heads % self.key_heads:
@@ -183,7 +185,13 @@ def rwkv_shape(kind: Rwkv7) -> LinearAttentionShape:
 def separate_delta_shape(kind: SeparateDelta) -> LinearAttentionShape:
     """The linear attention of a `SeparateDelta`."""
     return LinearAttentionShape(
-        kind.key_heads, kind.value_heads, kind.key_dim, kind.value_dim, True, decays=kind.decays
+        kind.key_heads,
+        kind.value_heads,
+        kind.key_dim,
+        kind.value_dim,
+        True,
+        decays=kind.decays,
+        bound=kind.bound,
     )
 
 

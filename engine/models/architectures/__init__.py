@@ -17,6 +17,7 @@ from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.aria import ARIA
 from engine.models.architectures.baichuan import BAICHUAN
 from engine.models.architectures.bailing import BAILING, BAILING_2
+from engine.models.architectures.bailing_hybrid import BAILING_HYBRID
 from engine.models.architectures.bert import BERT, JINA_3, JINA_BERT_2, ROBERTA
 from engine.models.architectures.bert_variants import DISTIL_BERT, ELECTRA, MP_NET
 from engine.models.architectures.bitnet import BITNET
@@ -128,6 +129,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL, PANGU, CODE_SHELL, PLAMO_3,
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
+    BAILING_HYBRID,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE,
 )  # fmt: skip

@@ -27,7 +27,8 @@ NORM_EPS = 1e-6
 class LatentMixer:
     """Latent attention over the cache, then the output projection: normed x (T, E) -> (T, E).
 
-    `key_up` and `value_up` are matrices for each head, (rank, nope) and (value, rank).
+    `key_up` and `value_up` are matrices for each head, (rank, nope) and (value, rank). The sigmoid of `gate`
+    multiplies the result before the projection.
     """
 
     layer: int
@@ -42,6 +43,7 @@ class LatentMixer:
     key_up: tuple[Weight, ...]
     value_up: tuple[Weight, ...]
     output: Linear
+    gate: Linear | None = None
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         heads, latent = self.shape.heads, self.latent_norm(ops, self.latent(ops, x))
@@ -57,7 +59,10 @@ class LatentMixer:
             query = ops.rope(query, tables.unrotated, heads)
         q = ops.join(ops.head_linear(query, self.key_up), rotated, heads)
         y = ops.attention(self.layer, q, ops.join(latent, key, 1), None, self.shape)
-        return self.output(ops, ops.head_linear(y, self.value_up), residual)
+        y = ops.head_linear(y, self.value_up)
+        if self.gate is not None:
+            y = ops.gated(self.gate(ops, x), y, "sigmoid")
+        return self.output(ops, y, residual)
 
 
 # -- building
@@ -86,6 +91,11 @@ class LatentSource:
     ) -> tuple[Linear, Linear]:
         """Two linears, each with these rows of one matrix."""
         return linear_parts(self.source, self.at + name, orders, columns, bias)
+
+    def head_gate(self, heads: int, dim: int, width: int) -> Linear:
+        """A number of a head, made as often as the head's result has numbers."""
+        view = View(order=np.repeat(np.arange(heads), dim), stored_rows=heads)
+        return linear(self.source, self.at + self.names.output_gate, heads * dim, width, False, view)
 
     def norm(self, name: str, size: int) -> Norm:
         """The norm of a latent."""
@@ -132,6 +142,7 @@ def latent_mixer(layer: LatentSource, config: ModelConfig, kind: LatentAttention
         config.cache_layer(number), config.shape(number), down, normed, query, query_rope, latent,
         layer.norm(own.norm, kind.rank), key_rope, key_up, value_up,
         layer.linear(names.output, width, heads * kind.value_dim, config.output_bias),
+        layer.head_gate(heads, kind.value_dim, width) if config.output_gate == "head" else None,
     )  # fmt: skip
 
 

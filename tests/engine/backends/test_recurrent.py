@@ -28,6 +28,7 @@ SHAPES = {
     "wide": LinearAttentionShape(1, 2, 128, 128, True),
     "keys decay": LinearAttentionShape(2, 2, 16, 32, True, decays="key"),
     "keys decay, odd": LinearAttentionShape(2, 4, 7, 35, True, True, "key"),
+    "keys decay, bound": LinearAttentionShape(2, 2, 12, 32, True, decays="key", bound=1.7),
     "values decay": LinearAttentionShape(1, 1, 16, 64, False, decays="value"),
     "values decay, odd": LinearAttentionShape(1, 2, 5, 39, False, decays="value"),
 }
@@ -91,9 +92,13 @@ class Layer:
             if skip is None and self.skip is not None:
                 skip = self.skip[head]
             for t in range(count):
-                step = np.logaddexp(0, rows["decay"][t, own] + self.shift[own])
+                given = rows["decay"][t, own] + self.shift[own]
+                step = np.logaddexp(0, given)
                 b = 1 / (1 + np.exp(-rows["beta"][t, head])) if "beta" in rows else step
-                state *= np.exp(rate * (step[:, None] if shape.decays == "key" else step))
+                if shape.bound:
+                    state *= np.exp(-shape.bound / (1 + np.exp(rate * given)))[:, None]
+                else:
+                    state *= np.exp(rate * (step[:, None] if shape.decays == "key" else step))
                 k, given = rows["k"][t, part], v[t, mine]
                 state += np.outer(k, b * (given - (k @ state if shape.delta else 0)))
                 out[t, mine] = rows["q"][t, part] @ state

@@ -8,6 +8,7 @@ from tests.engine.models.dense_cases import DENSE_CASES
 from tests.engine.models.early_cases import EARLY_CASES
 from tests.engine.models.further_cases import FURTHER_CASES
 from tests.engine.models.gemma_cases import GEMMA_CASES
+from tests.engine.models.late_cases import LATE_CASES
 from tests.engine.models.latent_cases import LATENT_CASES
 from tests.engine.models.latest_cases import LATEST_CASES
 from tests.engine.models.lesser_cases import LESSER_CASES
@@ -45,6 +46,7 @@ CASES: tuple[Case, ...] = (
     *OWN_CASES,
     *LATEST_CASES,
     *AUTUMN_CASES,
+    *LATE_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -244,6 +244,7 @@ RECURRENT = {
     "Granite 4": "GraniteMoeHybridForCausalLM", "Falcon-H1": "FalconH1ForCausalLM",
     "Nemotron-H": "NemotronHForCausalLM", "Kimi Linear": "KimiLinearForCausalLM", "Jamba": "JambaForCausalLM",
     "OLMo Hybrid": "OlmoHybridForCausalLM", "Bamba": "BambaForCausalLM", "Mamba-2": "Mamba2ForCausalLM",
+    "Ling 3": "BailingHybridForCausalLM",
 }  # fmt: skip
 
 

@@ -51,9 +51,9 @@ CONVOLVED = 16
 
 (L_Q, L_Q_STRIDE, L_K, L_K_STRIDE, L_V, L_V_STRIDE, L_Y, L_DECAY, L_DECAY_STRIDE, L_BETA, L_RATE, L_SHIFT,
  L_HEADS, L_GROUPS, L_TILED, L_DELTA, L_KEY_DIM, L_VALUE_DIM, L_STATE, L_STATE_BYTES,
- L_SKIP, L_BETA_STRIDE, L_RATE_STRIDE) = range(23)  # fmt: skip
+ L_SKIP, L_BETA_STRIDE, L_RATE_STRIDE, L_BOUND) = range(24)  # fmt: skip
 """Inputs and strides: y has v's stride, `beta` may be 0. Then vectors and the shape; the stride of a rate's
-rows, where it is a matrix.
+rows, where it is a matrix; the address of the bound of decays.
 """
 VECTORS = 2
 COLUMNS = 16 * VECTORS
@@ -313,6 +313,7 @@ def _linear_attention(calls: Calls, node: LinearAttention) -> None:
         shape.value_dim, calls.cache.state_address(node.part), 4 * shape.floats,
         constants.zeros(shape.skips) if node.skip is None else constants.vector(node.skip),
         0 if node.beta is None else node.beta.stride, 4 * columns,
+        constants.vector(np.array([shape.bound], np.float32)),
     ]  # fmt: skip
     tiles = shape.value_heads * -(-shape.value_dim // COLUMNS)
     written: list[object] = [node.y, ("state", node.part)]

@@ -29,6 +29,7 @@ from engine.backends.cpu.kernels.recurrent import (
     COLUMNS,
     L_BETA,
     L_BETA_STRIDE,
+    L_BOUND,
     L_DECAY,
     L_DECAY_STRIDE,
     L_GROUPS,
@@ -69,6 +70,7 @@ from engine.backends.cpu.runtime.step_block import (
 
 started: Any = None
 softened: Any = None
+bounded: Any = None
 copied: Any = None
 
 
@@ -89,6 +91,13 @@ def _softened(x: int, shift: int, target: int, count: int) -> None:
         st_f32(target + 4 * i, total if total > 20.0 else math.log1p(math.exp(total)))
 
 
+def _bounded(x: int, shift: int, target: int, count: int, rate: float, bound: float) -> None:
+    """exp(-bound * sigmoid(-rate * (x + shift))) of `count` numbers."""
+    for i in range(count):
+        total = float(ld_f32(x + 4 * i) + ld_f32(shift + 4 * i))
+        st_f32(target + 4 * i, math.exp(-bound / (1.0 + math.exp(rate * total))))
+
+
 def copied_numbers(source: int, target: int, count: int) -> None:
     """Copy `count` numbers."""
     for i in range(count):
@@ -102,6 +111,7 @@ def selective_kernel(name: str, jit: Jit) -> Any:
         name,
         started=jit(started_state, types.int64(*[types.int64] * 4)),
         softened=jit(_softened, words(4)),
+        bounded=jit(_bounded, types.void(*[types.int64] * 4, types.float64, types.float64)),
         copied=jit(copied_numbers, words(3)),
     )
 
@@ -159,6 +169,7 @@ def selective_key(args: int, step: int, tile: int, scratch: int) -> None:
     for i in range(3 * padded + 2 * COLUMNS):
         st_f32(scratch + 4 * i, ZERO)
     rate = float(ld_f32(ld_i64(args + 8 * L_RATE) + 4 * head))
+    bound = float(ld_f32(ld_i64(args + 8 * L_BOUND)))
     shift = ld_i64(args + 8 * L_SHIFT) + 4 * head * dk
     states = ld_i64(args + 8 * L_STATE) + tile * 4 * COLUMNS * padded
     for r in range(ld_i64(step + 8 * RUNS)):
@@ -171,9 +182,12 @@ def selective_key(args: int, step: int, tile: int, scratch: int) -> None:
             value = ld_i64(args + 8 * L_V) + t * ld_i64(args + 8 * L_V_STRIDE) + here
             y = ld_i64(args + 8 * L_Y) + t * ld_i64(args + 8 * L_V_STRIDE) + here
             decay = ld_i64(args + 8 * L_DECAY) + t * ld_i64(args + 8 * L_DECAY_STRIDE) + 4 * head * dk
-            softened(decay, shift, decays, dk)
-            for i in range(dk):
-                st_f32(decays + 4 * i, math.exp(rate * float(ld_f32(decays + 4 * i))))
+            if bound > 0.0:
+                bounded(decay, shift, decays, dk, rate, bound)
+            else:
+                softened(decay, shift, decays, dk)
+                for i in range(dk):
+                    st_f32(decays + 4 * i, math.exp(rate * float(ld_f32(decays + 4 * i))))
             beta = ld_f32(ld_i64(args + 8 * L_BETA) + t * ld_i64(args + 8 * L_BETA_STRIDE) + 4 * head)
             strength = np.float32(1.0 / (1.0 + math.exp(-float(beta))))
             if padded != dk:
