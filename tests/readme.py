@@ -59,7 +59,7 @@ def _families(names: Iterable[str]) -> list[str]:
     found = dict[str, list[str]]()
     for name in names:
         base, _, version = name.rpartition(" ")
-        found.setdefault(base if base and version.lstrip("V")[:1].isdigit() else name, []).append(name)
+        found.setdefault(base if base and version.lstrip("VK")[:1].isdigit() else name, []).append(name)
     return [", ".join([own[0], *(name.rpartition(" ")[2] for name in own[1:])]) for own in found.values()]
 
 

@@ -142,6 +142,10 @@ class ModelConfig:
     embed_scale: float = 1.0
     residual_scale: float = 1.0
     """Multiplies what each half of a block adds."""
+    half_scales: tuple[tuple[float, float], ...] = ()
+    """Of attention, recurrent layers and feed-forward parts, what multiplies their input before their result
+    is added, and their result (MiniMax); empty: 1 and `residual_scale`.
+    """
     logit_scale: float = 1.0
     experts: Experts | None = None
     sinks: bool | frozenset[int] | None = False
@@ -283,6 +287,12 @@ class ModelConfig:
     def ffn_of(self, layer: int) -> int:
         """The features inside a layer's feed-forward part."""
         return self.ffn_widths[layer] if self.ffn_widths else self.ffn_width
+
+    def scales_of(self, layer: int) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The factors of what each half of a layer is added to, and of what it adds."""
+        if not self.half_scales:
+            return ((1.0, self.residual_scale),) * 2
+        return self.half_scales[layer in self.recurrent_layers], self.half_scales[2]
 
     def kv_layer(self, layer: int) -> int:
         """The layer whose keys and values a layer reads: its own, but for the `shared_kv` layers those of the

@@ -168,7 +168,7 @@ class _Builder:
             if after or (routed is not None and routed.normed)
             else None,
             parallel=config.placement.startswith("parallel"),
-            scale=config.residual_scale,
+            scales=config.scales_of(layer),
             norms_sum=config.placement == "after_sum",
             norms_both=config.placement == "kept",
             attention_again=self.norm(at + names.attention_again, config.width)

@@ -141,7 +141,18 @@ class Rwkv7:
     """Whether the feed-forward part's input is such a mixture, too."""
 
 
-Recurrent = ShortConvolution | DeltaNet | Mamba | SeparateDelta | SelectiveScan | Rwkv7
+@dataclass(frozen=True, slots=True)
+class Lightning:
+    """Lightning attention (arXiv 2501.08313): linear attention of `heads` heads of `dim` numbers, each with a
+    decay of its own that is the same at each step.
+    """
+
+    heads: int
+    dim: int
+    norm_eps: float
+
+
+Recurrent = ShortConvolution | DeltaNet | Mamba | SeparateDelta | SelectiveScan | Rwkv7 | Lightning
 
 
 def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ...]:
@@ -167,6 +178,8 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
             return keys, keys, values, separate_delta_shape(recurrent)
         case SelectiveScan(channels, state, taps):
             return ConvolutionShape(channels, taps), scan_shape(channels, state)
+        case Lightning():
+            return (lightning_shape(recurrent),)
         case Rwkv7():
             shifts = 5 + (recurrent.ranks[3] > 0) + recurrent.mixes_channels
             return rwkv_shape(recurrent), *(ConvolutionShape(width, 2),) * shifts
@@ -175,6 +188,11 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
 def scan_shape(channels: int, state: int) -> LinearAttentionShape:
     """The linear attention of a `SelectiveScan`: one head, each number of whose matrix decays alone."""
     return LinearAttentionShape(1, 1, state, channels, False, decays="value")
+
+
+def lightning_shape(kind: Lightning) -> LinearAttentionShape:
+    """The linear attention of a `Lightning`."""
+    return LinearAttentionShape(kind.heads, kind.heads, kind.dim, kind.dim, False)
 
 
 def rwkv_shape(kind: Rwkv7) -> LinearAttentionShape:

@@ -70,6 +70,7 @@ from engine.models.architectures.mamba2 import BAMBA, MAMBA_2
 from engine.models.architectures.mimo_v2 import MIMO_V2_FLASH
 from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.minicpm3 import MINICPM_3
+from engine.models.architectures.minimax import MINIMAX
 from engine.models.architectures.minimax_m2 import MINIMAX_M2
 from engine.models.architectures.mistral3 import MISTRAL_3
 from engine.models.architectures.mistral4 import MISTRAL_4
@@ -130,6 +131,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
     BAILING_HYBRID,
+    BAILING_HYBRID, MINIMAX,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE,
 )  # fmt: skip

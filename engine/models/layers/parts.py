@@ -239,10 +239,14 @@ class FeedForward(Protocol):
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array: ...
 
 
+Normed = Callable[[Ops, Array], Array]
+Scales = tuple[float, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One layer. A norm may be None; `scale` multiplies what each half adds. A layer of one part alone lacks
-    the other.
+    """One layer. A norm may be None. Of each half, `scales` multiply what it is added to and what it adds. A
+    layer of one part alone lacks the other.
 
     `parallel`: both halves have the same input, normed once by `attention_norm`, or for the second half by
     `mlp_norm`. `norms_sum`: what stands after a half norms the sum with its input.
@@ -253,12 +257,12 @@ class Block:
 
     attention: Mixer | None
     mlp: FeedForward | None
-    attention_norm: Norm | None
-    mlp_norm: Norm | None
+    attention_norm: Normed | None
+    mlp_norm: Normed | None
     attention_post: Norm | None = None
     mlp_post: Norm | None = None
     parallel: bool = False
-    scale: float = 1.0
+    scales: tuple[Scales, Scales] = ((1.0, 1.0), (1.0, 1.0))
     norms_sum: bool = False
     norms_both: bool = False
     attention_again: Norm | None = None
@@ -297,20 +301,20 @@ class Block:
         return self.mlp_post(ops, self.mlp(ops, x, residual=residual))
 
     def _mixed(self, ops: Ops, x: Array, tables: RopeTables, attention: Mixer) -> Array:
-        h = self.attention_norm(ops, x) if self.attention_norm else x
-        x = h if self.norms_both else x
-        if self.scale == 1.0 and self.attention_post is None:
+        h, (before, after) = self.attention_norm(ops, x) if self.attention_norm else x, self.scales[0]
+        x = scaled(ops, h if self.norms_both else x, before)
+        if after == 1.0 and self.attention_post is None:
             return attention(ops, h, tables, residual=x)
         y = attention(ops, h, tables)
-        return ops.add(x, self.attention_post(ops, y) if self.attention_post else y, self.scale)
+        return ops.add(x, self.attention_post(ops, y) if self.attention_post else y, after)
 
     def _fed_forward(self, ops: Ops, x: Array, mlp: FeedForward) -> Array:
-        h = self.mlp_norm(ops, x) if self.mlp_norm else x
-        x = h if self.norms_both else x
-        if self.scale == 1.0 and self.mlp_post is None:
+        h, (before, after) = self.mlp_norm(ops, x) if self.mlp_norm else x, self.scales[1]
+        x = scaled(ops, h if self.norms_both else x, before)
+        if after == 1.0 and self.mlp_post is None:
             return mlp(ops, h, residual=x)
         y = mlp(ops, h)
-        return ops.add(x, self.mlp_post(ops, y) if self.mlp_post else y, self.scale)
+        return ops.add(x, self.mlp_post(ops, y) if self.mlp_post else y, after)
 
 
 class Stack(Protocol):

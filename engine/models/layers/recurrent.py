@@ -14,10 +14,12 @@ import numpy.typing as npt
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
 from engine.models.config import ModelConfig
+from engine.models.layers.lightning import lightning_mixer
 from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, scaled
 from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource, split, unit_norms
 from engine.models.recurrent_config import (
     DeltaNet,
+    Lightning,
     Mamba,
     Recurrent,
     Rwkv7,
@@ -188,6 +190,8 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return _separate_delta(layer, config, config.recurrent, part)
         case SelectiveScan():
             return _scan(layer, config, config.recurrent, part)
+        case Lightning():
+            return lightning_mixer(layer, config, config.recurrent, part)
         case Rwkv7() | None:
             raise AssertionError("the model has no such layers")
 

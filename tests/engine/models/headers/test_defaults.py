@@ -29,7 +29,8 @@ MADE = {
     ("qwen2_moe", "sliding_window"), ("cohere2", "head_dim"), ("bamba", "mamba_d_head"),
     ("mamba", "intermediate_size"), ("falcon_mamba", "intermediate_size"),
     ("mamba", "time_step_rank"), ("falcon_mamba", "time_step_rank"), ("jamba", "mamba_dt_rank"),
-    ("modernbert-decoder", "sliding_window"),
+    ("modernbert-decoder", "sliding_window"), ("bailing_hybrid", "linear_head_dim"),
+    ("bailing_hybrid", "linear_num_heads"),
 }  # fmt: skip
 """(model type, key) whose default the class computes from other keys."""
 
