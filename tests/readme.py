@@ -45,12 +45,12 @@ def architectures() -> str:
     plain = _families(name for name in named if not name.endswith(_MIXTURE))
     return _wrapped(
         f"Architectures, compared with `transformers` (names in files: "
-        f"`inglenook-engine info --json`): {'; '.join(plain)}; the mixtures of experts of "
+        f"`inglenook-engine info --json`): {'; '.join(plain)}; mixtures of experts of "
         f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo 3, OpenELM. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
-        "Of LLaVA, Qwen-VL and Omni, InternVL, Kimi K2.5 and others the text model runs."
+        "Of LLaVA, Qwen-VL etc. the text model runs."
     )
 
 

@@ -14,6 +14,7 @@ _ENDS = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "Model")
 _TEXT = "_text"
 _OTHERS = {
     "glmga": "Glm46VForConditionalGeneration", "gpt-sw3": "GPT2LMHeadModel",
+    "minimax_m3_vl": "MiniMaxM3SparseForConditionalGeneration",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM", "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
     "iquestcoder": "LlamaForCausalLM", "mpt": "MptForCausalLM",
     "nemotron_h_omni": "NemotronH_Omni_Reasoning_V3", "pp_chart2table": "GotOcr2ForConditionalGeneration",

@@ -201,6 +201,14 @@ class ModelConfig:
     """
     expert_limits: tuple[float, ...] = ()
     """The same of the routed experts."""
+    norm_gate_rank: int = 0
+    """Numbers between the two matrices of the gates of norms; 0: they have none. Those before plain
+    feed-forward parts have none, either (A.X K2).
+    """
+    dense_tokens: int = 0
+    """The length up to which attention looks at all of a text, where it chooses in longer ones and the
+    context therefore ends; 0: at any length.
+    """
     bidirectional: bool = False
     """Whether a token attends to later ones, too: the model is an encoder, and a text is one pass."""
     headless: bool = False

@@ -21,6 +21,7 @@ from engine.models.experts_config import Experts
 from engine.models.layers.altup import altup_blocks
 from engine.models.layers.before_head import before_head
 from engine.models.layers.distances import by_distance
+from engine.models.layers.gated_norm import norm_before
 from engine.models.layers.latent import LatentSource, latent_mixer
 from engine.models.layers.mixture import beside_experts, mixture
 from engine.models.layers.parts import (
@@ -159,10 +160,12 @@ class _Builder:
         return Block(
             attention=self._attention(layer, at) if mixes else None,
             mlp=self._mlp(layer, at) if feeds else None,
-            attention_norm=self.norm(at + names.attention_norm, config.width)
+            attention_norm=norm_before(self.source, config, self.norm, at + names.attention_norm)
             if before and mixes and layer not in config.unnormed_layers
             else None,
-            mlp_norm=self.norm(at + names.mlp_norm, config.width) if mlp_norm else None,
+            mlp_norm=norm_before(self.source, config, self.norm, at + names.mlp_norm, routed is not None)
+            if mlp_norm
+            else None,
             attention_post=post,
             mlp_post=self.norm(at + names.mlp_post, config.width, post=True)
             if after or (routed is not None and routed.normed)

@@ -135,7 +135,7 @@ def _latent_slots(
     for field in ("query_down", "query_up", "down", "query"):
         of, mine = (folder, own) if field == "query" else (folder.latent, own.latent)
         at = names.layer.format(layer) + getattr(mine, field)
-        rows_of = dict(zip(PARTS, orders[field], strict=True)) if field in orders else {"": None}
+        rows_of = dict(zip(PARTS, orders[field], strict=False)) if field in orders else {"": None}
         pairs = [(linears.get(at + end), order) for end, order in rows_of.items()]
         there = tuple((linear, order) for linear, order in pairs if linear is not None)
         if there:
@@ -180,8 +180,8 @@ def _fused_slots(
     assert own is not None
     at, found = names.layer.format(layer), {}
     pairs = {
-        "input": (own.input, own.gate) if own.gate else tuple(own.input + part for part in PARTS),
-        "decay_beta": tuple(own.decay_beta + part for part in PARTS),
+        "input": (own.input, own.gate) if own.gate else tuple(own.input + part for part in PARTS[:2]),
+        "decay_beta": tuple(own.decay_beta + part for part in PARTS[:2]),
     }
     for field, orders in fused_orders(config.recurrent).items():
         module = getattr(folder, field)

@@ -40,4 +40,12 @@ def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
                 "by a plain softmax, so its replies differ."
             )
         )
+    if config.dense_tokens:
+        found.append(
+            _(
+                "In longer texts the model attends only to positions that it chooses, which is not supported "
+                "here: its context is limited to {count:,} tokens.",
+                count=config.dense_tokens,
+            )
+        )
     return tuple(found)

@@ -58,7 +58,7 @@ class View:
 
 
 WHOLE = View()
-PARTS = (" first", " second")
+PARTS = (" first", " second", " third")
 """After a name in `WeightSource.linears`: the part of the matrix that a linear of `linear_parts` holds."""
 _MOST_MISSING = 10_000
 
@@ -93,16 +93,16 @@ def linear(
 
 
 def linear_parts(
-    source: WeightSource, name: str, orders: tuple[Order, Order], columns: int, bias: bool | None
-) -> tuple[Linear, Linear]:
-    """Two linears, each with these rows of the matrix `name`; in `WeightSource.linears` they are called after
-    it and `PARTS`.
+    source: WeightSource, name: str, orders: tuple[Order, ...], columns: int, bias: bool | None
+) -> tuple[Linear, ...]:
+    """Two linears or three, each with these rows of the matrix `name`; in `WeightSource.linears` they are
+    called after it and `PARTS`.
     """
     stored, made = sum(map(len, orders)), list[Linear]()
-    for order, part in zip(orders, PARTS, strict=True):
+    for order, part in zip(orders, PARTS, strict=False):
         made.append(linear(source, name, len(order), columns, bias, View(order=order, stored_rows=stored)))
         source.linears[name + part] = source.linears.pop(name)
-    return made[0], made[1]
+    return tuple(made)
 
 
 def vector_if(

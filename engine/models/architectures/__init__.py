@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from engine.models.architecture import Architecture
 from engine.models.architectures.a_x_k1 import A_X_K1
+from engine.models.architectures.a_x_k2 import A_X_K2
 from engine.models.architectures.afmoe import TRINITY
 from engine.models.architectures.apertus import APERTUS, APERTUS_1_5
 from engine.models.architectures.arcee import ARCEE
@@ -30,6 +31,7 @@ from engine.models.architectures.cwm import CWM
 from engine.models.architectures.dbrx import DBRX
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
 from engine.models.architectures.deepseek_1 import DEEPSEEK_1
+from engine.models.architectures.deepseek_sparse import DEEPSEEK_3_2, GLM_5
 from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE, ERNIE_4_5_PICTURED
 from engine.models.architectures.exaone import EXAONE_3
 from engine.models.architectures.exaone4 import EXAONE_4
@@ -72,6 +74,7 @@ from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.minicpm3 import MINICPM_3
 from engine.models.architectures.minimax import MINIMAX
 from engine.models.architectures.minimax_m2 import MINIMAX_M2
+from engine.models.architectures.minimax_m3 import MINIMAX_M3
 from engine.models.architectures.mistral3 import MISTRAL_3
 from engine.models.architectures.mistral4 import MISTRAL_4
 from engine.models.architectures.mixtral import MIXTRAL
@@ -130,8 +133,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL, PANGU, CODE_SHELL, PLAMO_3,
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
-    BAILING_HYBRID,
-    BAILING_HYBRID, MINIMAX,
+    BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE,
 )  # fmt: skip

@@ -129,14 +129,14 @@ def _experts(
     )
 
 
-def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor], architecture: str = "deepseek2") -> ModelConfig:
     """`deepseek2`, also in the files of V3, Kimi K2 and GLM-4.7-Flash."""
     # The last layers may predict further tokens; they are no part of the decoder.
     layers = keys.integer("block_count", 1, MAX_LAYERS)
     layers -= keys.integer("nextn_predict_layers", 0, layers - 1, 0)
     keys, kind = gguf_latent(keys.replaced("block_count", layers))
     shape: dict[str, Any] = gguf_decoder(
-        keys, tensors, "deepseek2", interleaved=True, handled=GGUF_EXPERT_KEYS
+        keys, tensors, architecture, interleaved=True, handled=GGUF_EXPERT_KEYS
     )
     # The first files of V2 and of GLM-4.7-Flash do not say how experts are scored, nor do those of V3 from
     # folders of transformers 5. V3 and GLM have a bias for the choice.

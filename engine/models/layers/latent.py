@@ -28,7 +28,8 @@ class LatentMixer:
     """Latent attention over the cache, then the output projection: normed x (T, E) -> (T, E).
 
     `key_up` and `value_up` are matrices for each head, (rank, nope) and (value, rank). The sigmoid of `gate`
-    multiplies the result before the projection.
+    multiplies the result before the projection. With `gate_of_queries` it reads what queries are made of,
+    which then is their latent twice: normed, and as it is.
     """
 
     layer: int
@@ -44,13 +45,16 @@ class LatentMixer:
     value_up: tuple[Weight, ...]
     output: Linear
     gate: Linear | None = None
+    gate_of_queries: bool = False
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         heads, latent = self.shape.heads, self.latent_norm(ops, self.latent(ops, x))
-        key, wide = self.key_rope(ops, x), x
+        key, wide, gated = self.key_rope(ops, x), x, x
         if self.query_down is not None:
-            wide = self.query_down(ops, x)
-            wide = self.query_norm(ops, wide) if self.query_norm else wide
+            plain = self.query_down(ops, x)
+            wide = self.query_norm(ops, plain) if self.query_norm else plain
+            if self.gate_of_queries:
+                wide = gated = ops.join(wide, plain, 1)
         query, rotated = self.query(ops, wide), self.query_rope(ops, wide)
         if tables.main is not None:
             rotated = ops.rope(rotated, tables.queries or tables.main, heads)
@@ -61,7 +65,7 @@ class LatentMixer:
         y = ops.attention(self.layer, q, ops.join(latent, key, 1), None, self.shape)
         y = ops.head_linear(y, self.value_up)
         if self.gate is not None:
-            y = ops.gated(self.gate(ops, x), y, "sigmoid")
+            y = ops.gated(self.gate(ops, gated), y, "sigmoid")
         return self.output(ops, y, residual)
 
 
@@ -87,9 +91,9 @@ class LatentSource:
         return linear(self.source, self.at + name, rows, columns, bias)
 
     def parts(
-        self, name: str, orders: tuple[Order, Order], columns: int, bias: bool | None
-    ) -> tuple[Linear, Linear]:
-        """Two linears, each with these rows of one matrix."""
+        self, name: str, orders: tuple[Order, ...], columns: int, bias: bool | None
+    ) -> tuple[Linear, ...]:
+        """Linears, each with these rows of one matrix."""
         return linear_parts(self.source, self.at + name, orders, columns, bias)
 
     def head_gate(self, heads: int, dim: int, width: int) -> Linear:
@@ -135,31 +139,42 @@ def latent_mixer(layer: LatentSource, config: ModelConfig, kind: LatentAttention
         down = layer.linear(own.query_down, kind.query_rank, width, bias)
         normed = layer.norm(own.query_norm, kind.query_rank)
         columns, name = kind.query_rank, own.query_up
-    query, query_rope = layer.parts(name, head_rows(heads, kind.nope_dim, kind.rope_dim), columns, up_bias)
+    of_queries = config.output_gate == "queries"
+    query, query_rope, *gates = layer.parts(
+        name, _query_rows(config, kind), 2 * columns if of_queries else columns, up_bias
+    )
+    if config.output_gate == "head":
+        gates = [layer.head_gate(heads, kind.value_dim, width)]
     latent, key_rope = layer.parts(own.down, head_rows(1, kind.rank, kind.rope_dim), width, bias)
     key_up, value_up = layer.up(config, kind)
     return LatentMixer(
         config.cache_layer(number), config.shape(number), down, normed, query, query_rope, latent,
         layer.norm(own.norm, kind.rank), key_rope, key_up, value_up,
         layer.linear(names.output, width, heads * kind.value_dim, config.output_bias),
-        layer.head_gate(heads, kind.value_dim, width) if config.output_gate == "head" else None,
+        gates[0] if gates else None, of_queries,
     )  # fmt: skip
 
 
-def head_rows(heads: int, first: int, second: int) -> tuple[Order, Order]:
-    """The rows of a matrix that has `first` and then `second` rows of each head in turn."""
-    rows = np.arange(heads * (first + second)).reshape(heads, -1)
-    return rows[:, :first].reshape(-1), rows[:, first:].reshape(-1)
+def head_rows(heads: int, *widths: int) -> tuple[Order, ...]:
+    """The rows of a matrix that has these rows of each head in turn."""
+    rows = np.arange(heads * sum(widths)).reshape(heads, -1)
+    return tuple(part.reshape(-1) for part in np.split(rows, np.cumsum(widths)[:-1], axis=1))
 
 
-def latent_orders(config: ModelConfig) -> dict[str, tuple[Order, Order]]:
-    """The rows of both linears of a matrix that is held in two (`PARTS`), by fields of `LatentNames`; "query"
-    stands for that of queries without a latent of their own.
+def _query_rows(config: ModelConfig, kind: LatentAttention) -> tuple[Order, ...]:
+    """The rows of queries without rope, with rope, and of the gate that their matrix may make."""
+    gate = (kind.value_dim,) if config.output_gate == "queries" else ()
+    return head_rows(config.heads, kind.nope_dim, kind.rope_dim, *gate)
+
+
+def latent_orders(config: ModelConfig) -> dict[str, tuple[Order, ...]]:
+    """The rows of the linears of a matrix that is held in several (`PARTS`), by fields of `LatentNames`;
+    "query" stands for that of queries without a latent of their own.
     """
     kind = config.latent
     if kind is None:
         return {}
-    queries = head_rows(config.heads, kind.nope_dim, kind.rope_dim)
+    queries = _query_rows(config, kind)
     return {
         "query_up" if kind.query_rank else "query": queries,
         "down": head_rows(1, kind.rank, kind.rope_dim),

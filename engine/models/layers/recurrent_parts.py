@@ -81,7 +81,8 @@ class RecurrentSource:
 
     def parts(self, name: str, orders: tuple[Order, Order], columns: int) -> tuple[Linear, Linear]:
         """Two linears, each with these rows of one matrix."""
-        return linear_parts(self.source, self.at + name, orders, columns, False)
+        first, second = linear_parts(self.source, self.at + name, orders, columns, False)
+        return first, second
 
     def slices(self, fused: str, names: Sequence[str], rows: Sequence[int], columns: int) -> list[Linear]:
         """A linear for each of `names`, with so many rows of the matrix `fused` in turn."""

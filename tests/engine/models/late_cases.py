@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.engine.models.architectures import ROPE, SMALL, Case
-from tests.engine.models.latent_cases import LATENT
+import numpy as np
+
+from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.gguf_form import GgufForm
+from tests.engine.models.latent_cases import GLM, LATENT, SPARSE, YARN, absorbed, absorbed_keys
 
 LINEAR, FULL = "linear_attention", "full_attention"
 LING: dict[str, Any] = {
@@ -20,6 +23,64 @@ MINIMAX: dict[str, Any] = {
     "linear_attn_alpha_factor": 2.0, "linear_attn_beta_factor": 1.3, "mlp_alpha_factor": 1.9,
     ROPE: {"rope_type": "default", "rope_theta": 700.0},
 }  # fmt: skip
+
+
+def chosen_keys(config: Config) -> dict[str, Any]:
+    """Those of latent attention, and of the indexer, whose tensors are left out."""
+    return absorbed_keys(config) | {"attention.indexer.top_k": config["index_topk"]}
+
+
+CHOOSING: dict[str, Any] = {"index_topk": 60, "index_head_dim": 16, "index_n_heads": 2}
+"""As many positions as a case is long: a text of which attention sees all."""
+V32: dict[str, Any] = {**SPARSE, **CHOOSING}
+GLM_5: dict[str, Any] = {**GLM, **CHOOSING, "mlp_layer_types": ["dense", "sparse", "sparse"]}
+A_X: dict[str, Any] = {
+    **{key: value for key, value in V32.items() if key not in ("n_group", "topk_group")},
+    "gated_norm_rank": 6,
+}  # fmt: skip
+M3: dict[str, Any] = {
+    **SMALL, "num_hidden_layers": 4, "head_dim": 24, "num_local_experts": 6, "num_experts_per_tok": 2,
+    "dense_intermediate_size": 80, "shared_intermediate_size": 44, "intermediate_size": 36,
+    "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+    "layer_types": ["full_attention", *["minimax_m3_sparse"] * 3], "index_n_heads": 2, "index_head_dim": 24,
+    "index_block_size": 15, "index_topk_blocks": 4,
+    ROPE: {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5},
+}  # fmt: skip
+
+
+def published_m3(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The makers' keys and names."""
+    own = {
+        "sparse_topk_blocks": config["index_topk_blocks"], "sparse_block_size": config["index_block_size"],
+        "sparse_attention_freq": [int(kind != FULL) for kind in config["layer_types"]],
+    }  # fmt: skip
+    dropped = ("layer_types", "mlp_layer_types", "index_topk_blocks", "index_block_size")
+    kept = {key: value for key, value in config.items() if key not in dropped}
+    kept |= {
+        "sparse_attention_config": own, "hidden_act": "swigluoai",
+        "moe_layer_freq": [int(kind == "sparse") for kind in config["mlp_layer_types"]],
+    }  # fmt: skip
+    out: Tensors = {}
+    for name, values in tensors.items():
+        at, _, part = name.rpartition(".mlp.")
+        if part.startswith(("experts", "shared_experts", "gate.")):
+            name = f"{at}.block_sparse_moe.{part.replace('gate.e_score', 'e_score')}"
+        if name.endswith("experts.down_proj"):
+            stack = {f"{index}.w2": one for index, one in enumerate(values)}
+        elif name.endswith("experts.gate_up_proj"):
+            halves = zip(("w1", "w3"), np.split(values, 2, axis=1), strict=True)
+            stack = {f"{index}.{half}": one for half, each in halves for index, one in enumerate(each)}
+        elif name.endswith("gate_up_proj.weight"):
+            gate, up = np.split(values, 2)
+            out |= {name.replace("gate_up", "gate"): gate, name.replace("gate_up", "up"): up}
+            continue
+        else:
+            out[name] = values
+            continue
+        module = name.rpartition(".")[0]
+        out |= {f"{module}.{end}.weight": np.ascontiguousarray(one) for end, one in stack.items()}
+    return kept, out
+
 
 LATE_CASES = (
     Case(
@@ -50,5 +111,33 @@ LATE_CASES = (
             "num_attention_heads": 3, "mlp_beta_factor": 0.8, "sliding_window": 9, "hidden_act": "gelu",
             "tie_word_embeddings": True,
         }, variant="three heads, windows, tied",
+    ),
+    Case("DeepSeek V3.2", "DeepSeek V3 up to the length at which attention chooses", "deepseek_v32", V32),
+    Case(
+        "GLM-5", "the same with other sizes", "glm_moe_dsa", GLM_5,
+        GgufForm("glm-dsa", keys=chosen_keys, change=absorbed),
+    ),
+    Case(
+        "GLM-5", "", "glm_moe_dsa",
+        {
+            **GLM_5, "attention_bias": True, "indexer_types": ["full", "shared", "full"], "index_topk": 2048,
+            "n_group": 4, "topk_group": 2, "norm_topk_prob": False, ROPE: YARN,
+        }, variant="groups, biases, yarn",
+    ),
+    Case("A.X K2", "the same with gated norms and a gate of attention", "axk2", A_X),
+    Case(
+        "A.X K2", "", "axk2",
+        {
+            **A_X, "n_group": 4, "topk_group": 2, "attention_bias": True,
+            "mlp_layer_types": ["sparse", "dense", "sparse"], "index_topk": 2048, ROPE: YARN,
+        }, variant="groups, biases, yarn",
+    ),
+    Case(
+        "MiniMax-M3", "experts with the activation of GPT-OSS, up to the length at which attention chooses",
+        "minimax_m3_vl_text", M3,
+    ),
+    Case(
+        "MiniMax-M3", "", "minimax_m3_vl_text", {**M3, "tie_word_embeddings": True},
+        variant="the makers' names, tied", publish=published_m3,
     ),
 )  # fmt: skip

@@ -42,3 +42,15 @@ def test_sparse_mixers_weights_are_the_authors(tmp_path: Path) -> None:
     assert "SparseMixer" in said
     assert "llama.cpp" in said
     assert describe(folder).remarks == ()
+
+
+def test_attention_that_would_choose_ends_the_context(tmp_path: Path) -> None:
+    """Up to the length of what it chooses, attention looks at all."""
+    folder = write_checkpoint(BY_NAME["MiniMax-M3"], tmp_path / "m")
+    (said,) = describe(folder).remarks
+    assert "its context is limited to 60 tokens" in said
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"index_topk_blocks": 40}))
+    assert describe(folder).remarks == ()
+    (folder / "config.json").write_text(json.dumps(config | {"layer_types": None}))
+    assert describe(folder).remarks == ()

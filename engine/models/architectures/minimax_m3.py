@@ -1,0 +1,96 @@
+"""MiniMax-M3: experts chosen by sigmoids and a bias, and a shared one, after dense first layers, all with the
+activation of GPT-OSS; attention that chooses blocks of positions in most layers. Up to as many as it chooses
+it looks at all, which is what runs here: the context ends there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine.errors import UnsupportedModel
+from engine.models.architecture import Architecture
+from engine.models.config import ModelConfig
+from engine.models.headers.decoder import MAX_CONTEXT, hf_decoder, hf_layer_types
+from engine.models.headers.experts import hf_experts
+from engine.models.headers.keys import Keys
+from engine.models.headers.sparse import dense_context
+from engine.models.names import SHARING, TensorNames, with_experts, with_shared
+from engine.tensors import RawTensor
+from engine.words import _
+
+HF_NAMES = replace(SHARING, gate_up="mlp.gate_up_proj", shared_gate_up="mlp.shared_experts.gate_up_proj")
+_AT = "block_sparse_moe."
+PUBLISHED = replace(
+    with_shared(with_experts(HF_NAMES, _AT + "experts", "w1", "w3", "w2"), _AT + "shared_experts"),
+    router=_AT + "gate", correction=_AT + "e_score_correction_bias",
+)  # fmt: skip
+_DEFAULTS = {
+    "num_local_experts": 128, "num_experts_per_tok": 4, "num_key_value_heads": 4, "intermediate_size": 3072,
+    "dense_intermediate_size": 12288, "shared_intermediate_size": 3072,
+}  # fmt: skip
+_ACTIVATION = {"swiglu_alpha": 1.702, "swiglu_limit": 7.0}
+_SPARSE = "minimax_m3_sparse"
+_MOST = 1 << 22
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`MiniMaxM3VLForCausalLM`, the text model of `MiniMaxM3SparseForConditionalGeneration`."""
+    for name, usual in _ACTIVATION.items():
+        if keys.number(name, 0.0, 1e6, usual) != usual:
+            raise UnsupportedModel(
+                _(
+                    "The model sets {name} to {value!r}, which is not supported. Choose another model.",
+                    name=name,
+                    value=keys.raw(name),
+                )
+            )
+    keys = keys.over(_DEFAULTS).replaced("hidden_act", "silu")
+    shape = hf_decoder(keys, bias=False, base=5e6, head_dim=128, max_position_embeddings=524_288)
+    layers, own = shape["layers"], keys.table("sparse_attention_config") or Keys({}, "config.json")
+    experts = hf_experts(
+        keys, _sparse_layers(keys, layers), count="num_local_experts", used="num_experts_per_tok",
+        width=shape["ffn_width"], normalise=True, scores="sigmoid", corrected=True,
+        scale=keys.number("routed_scaling_factor", 0.0, 1e6, 2.0),
+        shared_width=keys.integer("shared_intermediate_size", 1, _MOST),
+    )  # fmt: skip
+    read: dict[str, Any] = shape | {
+        "ffn_width": keys.integer("dense_intermediate_size", 1, _MOST), "activation": "clamped_swiglu",
+        "norm_offset": 1.0, "qk_norm": "head",
+    }  # fmt: skip
+    if _chooses(keys, own, layers):
+        blocks = own.integer("sparse_topk_blocks", 1, _MOST, keys.integer("index_topk_blocks", 1, _MOST, 16))
+        size = own.integer("sparse_block_size", 1, _MOST, keys.integer("index_block_size", 1, _MOST, 128))
+        read |= dense_context(shape, min(MAX_CONTEXT, blocks * size))
+    return ModelConfig(**read, experts=experts)
+
+
+def _chooses(keys: Keys, own: Keys, layers: int) -> bool:
+    """Whether a layer's attention chooses."""
+    kinds = hf_layer_types(keys, layers, (_SPARSE, "full_attention"))
+    if kinds is not None:
+        return _SPARSE in kinds
+    return own.has("sparse_attention_freq") and any(own.integers("sparse_attention_freq", 0, 1))
+
+
+def _sparse_layers(keys: Keys, layers: int) -> list[int]:
+    """The layers with experts."""
+    kinds = hf_layer_types(keys, layers, ("dense", "sparse"), "mlp_layer_types")
+    if kinds is not None:
+        return [layer for layer, kind in enumerate(kinds) if kind == "sparse"]
+    if keys.raw("moe_layer_freq") is not None:
+        return [layer for layer, one in enumerate(keys.integers("moe_layer_freq", 0, 1)[:layers]) if one]
+    return list(range(layers))
+
+
+def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The makers' names, where a file has them."""
+    if not any(".block_sparse_moe." in name for name in tensors):
+        return names
+    return replace(PUBLISHED, embed=names.embed, norm=names.norm, head=names.head, layer=names.layer)
+
+
+MINIMAX_M3 = Architecture(
+    (), ("MiniMaxM3VLForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted, prefixes=("", "-")
+)  # fmt: skip
