@@ -7,6 +7,7 @@ interrupted by Ctrl+C.
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import json
 import os
@@ -60,11 +61,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _use(options.use, options)
     except BrokenPipeError:
-        # The reader of the pipe is gone, as in `... | head`; flushing the buffer at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader of the pipe is gone, as in `... | head`
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        print(_("There is not enough disk space."), file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _drop_output() -> None:
+    """Leave what was not written yet, so that flushing the buffer at exit does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _use(command: Command, options: argparse.Namespace) -> int:

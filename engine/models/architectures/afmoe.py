@@ -57,7 +57,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`afmoe`, whose files do not say that embeddings are scaled."""
     shape: dict[str, Any] = gguf_decoder(keys, tensors, "afmoe", handled=GGUF_EXPERT_KEYS)
     window = keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0)
-    experts = gguf_experts(keys, shape, scores="sigmoid")
+    experts = gguf_experts(keys, shape, normalise=False, scores="sigmoid")
     return _config(shape, gguf_windows(keys, shape["layers"], window, _STEP), experts, True)
 
 

@@ -152,7 +152,9 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         "attention" if head else "moe" if layer in chosen else "mlp" if width else "mamba"
         for layer, (head, width) in enumerate(zip(heads, widths, strict=True))
     )
-    experts = gguf_experts(keys, shape, scores="sigmoid", layers=frozenset(chosen)) if chosen else None
+    experts = None
+    if chosen:
+        experts = gguf_experts(keys, shape, normalise=False, scores="sigmoid", layers=frozenset(chosen))
     return _config(shape | {"activation": "relu2"}, gguf_mamba(keys), kinds, mlp_bias=None, experts=experts)
 
 

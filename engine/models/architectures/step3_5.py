@@ -232,7 +232,11 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear"
     )
     experts = gguf_experts(
-        keys, shape, scores="sigmoid", layers=gguf_layers_with(tensors, "ffn_gate_inp", layers)
+        keys,
+        shape,
+        normalise=False,
+        scores="sigmoid",
+        layers=gguf_layers_with(tensors, "ffn_gate_inp", layers),
     )
     return ModelConfig(
         **shape, **_QUIRKS, rope_local=rope_from_gguf(unscaled, dim, {}, interleaved=False),

@@ -48,7 +48,7 @@ def gguf_experts(
         "scores": SCORES[kind - 1] if kind else scores,
         "scale": keys.number("expert_weights_scale", 0.0, 1e6, 0.0) or 1.0,
         "groups": groups,
-        "used_groups": keys.integer("expert_group_used_count", 0, _MAX_GROUPS, 0) or groups,
+        "used_groups": (groups > 1 and keys.integer("expert_group_used_count", 0, _MAX_GROUPS, 0)) or groups,
         "group_best": 2,
         "corrected": None,
         "router_bias": None,

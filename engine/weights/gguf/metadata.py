@@ -108,8 +108,8 @@ class Cursor:
     def u64(self, what: str) -> int:
         return int(self.scalar(10, what))
 
-    def text(self, what: str, most: int | None = None) -> str:
-        """A string of at most `most` bytes."""
+    def text(self, what: str, most: int | None = None, *, lenient: bool = False) -> str:
+        """A string of at most `most` bytes. `lenient`: U+FFFD stands for what is not UTF-8."""
         size = self.u64(what)
         if most is not None and size > most:
             raise self.fail(
@@ -123,7 +123,7 @@ class Cursor:
             )
         start = self.skip(size, what)
         try:
-            return self.buffer[start : start + size].decode("utf-8")
+            return self.buffer[start : start + size].decode("utf-8", "replace" if lenient else "strict")
         except UnicodeDecodeError as error:
             raise self.fail(_("{what} at byte {start} is not UTF-8 text", what=what, start=start)) from error
 
@@ -177,7 +177,7 @@ def _read_value(cursor: Cursor, key: str) -> Any:
     kind = cursor.u32(_("the type of metadata key {key!r}", key=key))
     what = _("the value of metadata key {key!r}", key=key)
     if kind == _STRING:
-        return cursor.text(what)
+        return cursor.text(what, lenient=True)  # a description may be cut within a letter
     if kind == _ARRAY:
         return _skip_array(cursor, key, 1)
     if kind not in _SCALARS:

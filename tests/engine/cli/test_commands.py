@@ -719,6 +719,14 @@ def test_a_closed_pipe_is_quiet(tiny, tmp_path):
     assert process.returncode == 0
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has such a device")
+def test_a_full_disk_is_one_sentence(tiny, monkeypatch, capsys):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(["tokenize", str(tiny), "--text", "a"]) == 1
+    assert capsys.readouterr().err == "There is not enough disk space.\n"
+
+
 @pytest.mark.slow
 def test_output_is_utf_8_whatever_the_locale(tiny):
     command = [sys.executable, "-m", "engine", "tokenize", str(tiny), "--text", "漢字🦊", "--json"]

@@ -18,6 +18,7 @@ from engine.backends.reference import ReferenceBackend
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
 from engine.models import ARCHITECTURES, describe, read_model
+from engine.models.architectures.afmoe import TRINITY
 from engine.models.experts_config import Experts
 from engine.models.headers.decoder import gguf_decoder
 from engine.models.headers.keys import Keys
@@ -346,5 +347,8 @@ def test_keys_that_a_gguf_file_need_not_have() -> None:
     }  # fmt: skip
     shape = gguf_decoder(Keys(sizes, "x"), table, "x", handled=("expert_count",))
     assert (shape["rope"].dim, shape["rope"].original_length, shape["ffn_width"]) == (16, 256, 24)
+    mixture = sizes | {"expert_count": 8, "expert_used_count": 2, "expert_group_used_count": 2}
+    experts = TRINITY.from_gguf(Keys(mixture, "x"), table).experts
+    assert (experts.normalise, experts.groups, experts.used_groups) == (False, 1, 1)
     several = {"rope.scaling.factor": 2.0, "rope.scale_linear": 4.0}
     assert rope_from_gguf(Keys(several, "x"), 4, {}, interleaved=True).divisors == (2.0, 2.0)

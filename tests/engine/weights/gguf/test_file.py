@@ -196,6 +196,11 @@ def test_a_text_that_is_not_utf8_is_found_when_it_is_read(tmp_path: Path) -> Non
         checkpoint.metadata["k"]
 
 
+def test_a_description_that_is_not_utf8_is_no_reason_to_refuse_a_model(tmp_path: Path) -> None:
+    checkpoint = opened(build([key("k", 8, text(b"na\xc3"))], []), tmp_path)
+    assert checkpoint.metadata["k"] == "na\ufffd"
+
+
 @functools.cache
 def _small_file() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
