@@ -172,6 +172,8 @@ def _read_entry(cursor: Cursor, index: int) -> _Entry:
     shape = tuple(cursor.u64(_("the shape of tensor {name}", name=name)) for _unused in range(dimensions))[
         ::-1
     ]
+    while len(shape) > 2 and dimensions == 4 and shape[0] == 1:  # some writers always write four
+        shape = shape[1:]
     number = cursor.u32(_("the type of tensor {name}", name=name))
     offset = cursor.u64(_("the offset of tensor {name}", name=name))
     type_name = GGUF_TYPE_NAMES.get(number)

@@ -196,6 +196,16 @@ def test_a_text_that_is_not_utf8_is_found_when_it_is_read(tmp_path: Path) -> Non
         checkpoint.metadata["k"]
 
 
+def test_tensors_written_with_four_dimensions_are_matrices(tmp_path: Path) -> None:
+    entries = [
+        entry("m", (8, 2, 1, 1)),
+        entry("x", (8, 2, 3, 1), offset=64),
+        entry("v", (8, 1, 1, 1), offset=256),
+    ]
+    tensors = opened(build([], entries, bytes(288)), tmp_path).tensors
+    assert [tensors[name].shape for name in "mxv"] == [(2, 8), (3, 2, 8), (1, 8)]
+
+
 def test_a_description_that_is_not_utf8_is_no_reason_to_refuse_a_model(tmp_path: Path) -> None:
     checkpoint = opened(build([key("k", 8, text(b"na\xc3"))], []), tmp_path)
     assert checkpoint.metadata["k"] == "na\ufffd"
