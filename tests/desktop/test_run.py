@@ -62,6 +62,7 @@ def test_an_error_on_another_thread_is_shown_in_the_window(tmp_path) -> None:
     assert "banner: Something went wrong in Inglenook (IndexError)" in done.stdout
 
 
+@pytest.mark.slow
 def test_qt_s_own_warnings_go_into_the_log(tmp_path) -> None:
     done = run(
         ["--data", str(tmp_path)], deed="__import__('PySide6.QtCore').QtCore.qWarning('a warning of Qt')"

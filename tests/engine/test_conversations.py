@@ -161,6 +161,7 @@ def test_regenerating_and_a_changed_sampler_read_one_token(harness):
     assert harness.ask(messages, WARM)[1].prefill_tokens == 1
 
 
+@pytest.mark.slow
 def test_an_edited_message_costs_what_follows_it_and_every_version_stays(harness):
     first = [SYSTEM, user("Hello! " + LONG)]
     first.append(Message("assistant", harness.ask(first)[0]))

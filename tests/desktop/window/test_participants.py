@@ -203,6 +203,7 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     assert ids == [0, *(item.id for item in hand.items())]
 
 
+@pytest.mark.slow
 def test_a_plain_reply_keeps_the_persona_it_is_from(hand) -> None:
     hand.load()
     service, session = hand.window.personas.service, hand.session

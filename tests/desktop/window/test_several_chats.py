@@ -80,6 +80,7 @@ def test_a_second_message_waits_for_the_reply_of_its_own_chat(hand) -> None:
     hand.qtbot.waitUntil(lambda: not hand.session.busy)
 
 
+@pytest.mark.slow
 def test_a_long_message_is_counted_and_sent_while_another_chat_is_answered(hand) -> None:
     one = send(hand, "apples")
     hand.press(Key.Key_N, Qt.KeyboardModifier.ControlModifier)

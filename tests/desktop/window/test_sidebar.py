@@ -92,6 +92,7 @@ def test_folders_pins_and_trash(hand) -> None:
     assert window.sidebar.list.isVisible()
 
 
+@pytest.mark.slow
 def test_a_hit_opens_its_variant_with_the_place_marked(hand) -> None:
     hand.load()
     hand.session.submit("first words\n\n" + "line\n\n" * 40 + "a needle at the end")

@@ -52,6 +52,7 @@ def test_the_setting_switches_it_off(hand) -> None:
     assert len(hand.echo.chat.requests) == 1
 
 
+@pytest.mark.slow
 def test_the_window_closes_while_a_title_is_written(hand) -> None:
     chat = hand.echo.chat
     chat.hold = reply = threading.Event()

@@ -20,6 +20,7 @@ change = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.integers(-1, 20), st.lists(change, max_size=12), st.booleans())
 def test_counts_equal_counting_afresh(reach: int, changes: list[tuple[str, object]], as_tuple: bool) -> None:

@@ -178,6 +178,7 @@ def test_each_guess_is_that_for_the_whole_text(
         assert found == guessed(chat, text, len(found))
 
 
+@pytest.mark.slow
 def test_two_replies_at_a_time(chats: Chats) -> None:
     chat, drafting = chats("dense", good=True)
     prompts = [PROMPT, ids(30)]

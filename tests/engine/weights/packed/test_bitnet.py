@@ -68,6 +68,7 @@ def test_packed_matrices_are_the_plain_ones(tmp_path: Path, wide: bool, linear: 
         assert np.array_equal(chosen.dequantise(), expected[each].dequantise()[[11, 9, 47]])
 
 
+@pytest.mark.slow
 def test_a_packed_model_runs(tmp_path: Path) -> None:
     plain, packed = _folders(tmp_path, True, SETTINGS)
     tokens = ids(40)
