@@ -65,7 +65,7 @@ from engine.models.architectures.kolibri import KOLIBRI_1
 from engine.models.architectures.laguna import LAGUNA
 from engine.models.architectures.lara_mini import LARA_MINI
 from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE, LFM3
-from engine.models.architectures.llama import LLAMA
+from engine.models.architectures.llama import LLAMA, LLAMA_EMBEDDING
 from engine.models.architectures.llama4 import LLAMA_4
 from engine.models.architectures.mamba import JAMBA, MAMBA
 from engine.models.architectures.mamba2 import BAMBA, MAMBA_2
@@ -135,5 +135,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
     BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
-    ELECTRA, JINA_3, NOMIC_MIXTURE, GTE,
+    ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

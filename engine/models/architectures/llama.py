@@ -49,6 +49,19 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
+def from_hf_embedding(keys: Keys) -> ModelConfig:
+    """`LlamaBidirectionalModel` of NVIDIA's Llama Embed Nemotron, whose attention sees the whole text."""
+    bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
+    shape = hf_decoder(keys, bias=bias, mlp_bias=mlp_bias)
+    return ModelConfig(**shape, bidirectional=True, headless=True)
+
+
+def from_gguf_embedding(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`llama-embed`."""
+    shape = gguf_decoder(keys, tensors, "llama-embed", interleaved=True)
+    return ModelConfig(**shape, bidirectional=True, headless=True)
+
+
 def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """The first GGUF files of Mixtral have a tensor for each expert; folders of EXAONE 3 have its names."""
     if exaone.HF_NAMES.embed + ".weight" in tensors:
@@ -69,3 +82,7 @@ LLAMA = Architecture(
     interleaved_rows=True,
     adapt=_adapt,
 )
+LLAMA_EMBEDDING = Architecture(
+    ("llama-embed",), ("LlamaBidirectionalModel",), from_hf_embedding, from_gguf_embedding, HF, GGUF,
+    prefixes=("-", ""), interleaved_rows=True,
+)  # fmt: skip

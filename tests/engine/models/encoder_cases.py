@@ -152,6 +152,13 @@ _NOT_CAUSAL = {"attention.causal": False}
 _ONE_TYPE = {**_NOT_CAUSAL, "tokenizer.ggml.token_type_count": 1}
 TYPED = {**_NOT_CAUSAL, "tokenizer.ggml.token_type_count": 2}
 
+
+def as_llama(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """EuroBERT as NVIDIA names the same model."""
+    own = {"architectures": ["LlamaBidirectionalModel"], "model_type": "llama_bidirec", "pooling": "avg"}
+    return config | own, tensors
+
+
 ENCODERS = (
     Case("BERT", "", "bert", SMALL, GgufForm("bert", keys=lambda c: TYPED, change=_used)),
     Case("BERT", "", "bert", SMALL, variant="with a head and the first names", publish=masked),
@@ -183,6 +190,11 @@ ENCODERS = (
     Case(
         "EuroBERT", "", "eurobert", {**SMALL, "num_key_value_heads": 2, "mask_token_id": 3},
         GgufForm("eurobert", keys=lambda c: _NOT_CAUSAL),
+    ),
+    Case(
+        "Llama, for embedding", "", "eurobert",
+        {**SMALL, "num_key_value_heads": 2, "mask_token_id": 3, "attention_bias": True},
+        GgufForm("llama-embed", interleaved=True, keys=lambda c: _NOT_CAUSAL), publish=as_llama,
     ),
     Case("MPNet", "", "mpnet", {**SMALL, "max_position_embeddings": 322}),
     Case(
