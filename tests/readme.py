@@ -44,13 +44,13 @@ def architectures() -> str:
     mixed = [name.removesuffix(_MIXTURE) for name in named if name.endswith(_MIXTURE)]
     plain = _families(name for name in named if not name.endswith(_MIXTURE))
     return _wrapped(
-        f"Architectures, compared with `transformers` (names in files: "
+        f"Architectures compared with `transformers` (names: "
         f"`inglenook-engine info --json`): {'; '.join(plain)}; mixtures of experts of "
         f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo 3, OpenELM. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
-        "Of LLaVA, Qwen-VL etc. the text model runs."
+        "LLaVA, Qwen-VL etc. run as text models."
     )
 
 

@@ -107,7 +107,8 @@ class ModelConfig:
     chunked: bool = False
     """Whether windows do not slide, but begin anew at each of their multiples (Llama 4)."""
     rope_local: RopeConfig | None = None
-    """The rope of layers with a window, where they have their own (Gemma 3)."""
+    """The rope of layers with a window, where they have their own (Gemma 3), or of the next."""
+    local_layers: frozenset[int] = frozenset()
     nope_layers: frozenset[int] = frozenset()
     """The layers without rope (NoPE, arXiv 2305.19466)."""
     scaled_nope: bool = False
@@ -291,6 +292,11 @@ class ModelConfig:
     def window_of(self, layer: int) -> int:
         """The sliding window of a layer; 0: none."""
         return self.windows[layer] if self.windows else 0
+
+    def has_local_rope(self, layer: int) -> bool:
+        """Whether a layer's rope is `rope_local`."""
+        own = layer in self.local_layers if self.local_layers else self.window_of(layer) > 0
+        return own and self.rope_local is not None
 
     def ffn_of(self, layer: int) -> int:
         """The features inside a layer's feed-forward part."""

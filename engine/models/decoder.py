@@ -213,7 +213,7 @@ class _Builder:
         shape = config.shape(layer)
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         rope = "none" if config.rope is None or layer in config.nope_layers else "main"
-        if rope == "main" and config.rope_local is not None and shape.window:
+        if rope == "main" and config.has_local_rope(layer):
             rope = "local"
         if config.scaled_nope and layer in config.nope_layers:
             rope = "scaled"

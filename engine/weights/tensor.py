@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import BadCheckpoint
-from engine.weights.file import Bytes, ModelFile
+from engine.weights.file import Bytes
 from engine.weights.format import Format
 from engine.weights.gguf.table import ALL_FORMATS
 from engine.words import _
@@ -26,6 +26,14 @@ def find_format(type_name: str) -> Format | None:
     return _FORMATS.get(type_name)
 
 
+class Readable(Protocol):
+    """What holds a tensor's bytes: `ModelFile`, or `JoinedBytes`."""
+
+    def read(self, start: int, count: int, what: str) -> Bytes: ...
+
+    def read_runs(self, runs: Iterable[tuple[int, int]], out: Bytes, what: str) -> None: ...
+
+
 class FileTensor:
     """A `RawTensor` at byte `start` of a `source`: a file, or bytes in memory (uint8, flat).
 
@@ -40,7 +48,7 @@ class FileTensor:
         name: str,
         type: str,
         shape: tuple[int, ...],
-        source: ModelFile | Bytes,
+        source: Readable | Bytes,
         start: int = 0,
         order: Rows | None = None,
     ) -> None:
@@ -102,6 +110,11 @@ class FileTensor:
             last = min(first + step, self.shape[0])
             out[first:last] = format.dequantise(self._read(first, last), (last - first, *self.shape[1:]))
         return out
+
+    def part_of_data(self, start: int, count: int) -> Bytes:
+        """`count` bytes of `data` from byte `start` on, where no rows were chosen by `take`."""
+        assert self._order is None
+        return self._read_bytes(start, count)
 
     def columns(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Columns of a matrix of plain numbers, in the type of `numbers`: (N, stop - start), a new array."""

@@ -27,6 +27,7 @@ from engine.models.architectures.codeshell import CODE_SHELL
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.cohere2_moe import COHERE_2_MIXTURE
 from engine.models.architectures.cohere_compass import COHERE_COMPASS
+from engine.models.architectures.cosmos3 import COSMOS_3_EDGE
 from engine.models.architectures.cwm import CWM
 from engine.models.architectures.dbrx import DBRX
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
@@ -86,6 +87,7 @@ from engine.models.architectures.modernbert import (
     NOMIC_BERT,
     NOMIC_MIXTURE,
 )
+from engine.models.architectures.molmo2 import MOLMO_2
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.muse_glimmer import MUSE_GLIMMER
 from engine.models.architectures.nanochat import NANOCHAT
@@ -134,6 +136,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
     BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3,
+    MOLMO_2, COSMOS_3_EDGE,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

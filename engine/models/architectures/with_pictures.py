@@ -4,13 +4,14 @@ beside one of the other architectures, whose config.json is an object inside the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
+from engine.models.architectures.cosmos3 import named_as_made
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
@@ -42,6 +43,7 @@ TEXT_MODELS = {
 WITH_PICTURES = {
     "AriaForConditionalGeneration": "aria_text", "AudioFlamingo3ForConditionalGeneration": "qwen2",
     "AyaVisionForConditionalGeneration": "cohere2", "Cohere2VisionForConditionalGeneration": "cohere2",
+    "Cosmos3OmniForConditionalGeneration": "qwen3_vl_text",
     "DeepseekVLForConditionalGeneration": "llama", "DeepseekVLHybridForConditionalGeneration": "llama",
     "Emu3ForConditionalGeneration": "emu3_text_model",
     "Exaone4_5_ForConditionalGeneration": "exaone4", "FastVlmForConditionalGeneration": "qwen2",
@@ -148,6 +150,8 @@ _PREFIXES = (
     "-thinker.model.language_model.", "-",
 )  # fmt: skip
 
+_Adapt = Callable[[TensorNames, Mapping[str, RawTensor]], TensorNames]
+
 
 def text_architecture(
     config: Mapping[str, Any], name: str, known: Mapping[str, Architecture]
@@ -169,7 +173,7 @@ def text_architecture(
             )
         )
     found = known[TEXT_MODELS[kind]]
-    adapt = _stacks if kind == "qwen3_vl_moe_text" else found.adapt
+    adapt = _ADAPTED.get(kind, found.adapt)
     return replace(found, from_hf=partial(_from_hf, found, kind), prefixes=_PREFIXES, adapt=adapt)
 
 
@@ -215,3 +219,7 @@ def _stacks(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames
     if stack is None or table is None or len(stack.shape) != 3:
         return names
     return replace(names, stacks_transposed=stack.shape[1] == table.shape[-1])
+
+
+_ADAPTED: Mapping[str, _Adapt] = {"qwen3_vl_moe_text": _stacks, "qwen3_vl_text": named_as_made}
+"""What suits the names to a file, by the `model_type` of the text model."""

@@ -116,7 +116,7 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
         has[layer].add(
             (
                 window, layer in config.nope_layers, experts, part, bare, own, config.queries_of(layer),
-                config.heads_of(layer),
+                config.heads_of(layer), config.has_local_rope(layer),
             )
         )  # fmt: skip
     chosen: list[int] = []
@@ -167,10 +167,12 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         and replace(config.altup, deviations=tuple(config.altup.deviations[layer] for layer in layers)),
         ffn_width=min(config.ffn_width, _FFN),
         vocab_size=min(config.vocab_size, _VOCABULARY),
+        extra_embeddings=min(config.extra_embeddings, 8),
         mlp_limits=tuple(config.mlp_limits[i] for i in layers) if config.mlp_limits else (),
         expert_limits=tuple(config.expert_limits[i] for i in layers) if config.expert_limits else (),
         windows=tuple(min(config.windows[layer], _WINDOW) for layer in layers) if config.windows else (),
         nope_layers=own(config.nope_layers),
+        local_layers=own(config.local_layers),
         recurrent_layers=own(config.recurrent_layers),
         mlp_layers=own(config.mlp_layers),
         bare_layers=own(config.bare_layers),

@@ -18,6 +18,7 @@ from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.file import ModelFile
 from engine.weights.format import Format
+from engine.weights.joined import with_joined
 from engine.weights.packed.table import quantisation_settings, wrap_quantised
 from engine.weights.safetensors.json import parse_object, read_json_object
 from engine.weights.tensor import FileTensor, check_overlap, find_format
@@ -64,8 +65,8 @@ class SafetensorsFolder:
         else:
             tensors = _read_shards(index) if index.is_file() else read_safetensors(_single_file(folder))
         self.files = tuple(outputs) or (_shards(index) if index.is_file() else (_single_file(folder),))
-        self.tensors: Mapping[str, RawTensor] = wrap_quantised(
-            {_plain_name(tensor.name): tensor for tensor in tensors}, config
+        self.tensors: Mapping[str, RawTensor] = with_joined(
+            wrap_quantised({_plain_name(tensor.name): tensor for tensor in tensors}, config)
         )
 
     def close(self) -> None:

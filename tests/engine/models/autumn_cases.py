@@ -1,4 +1,4 @@
-"""Muse Glimmer, Apertus 1.5, North Vision, Lara Mini and Kolibri 1."""
+"""Muse Glimmer, Apertus 1.5, North Vision, Lara Mini, Molmo 2, Cosmos 3 and Kolibri 1."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ LLAMA_3 = {
 TWO_ROPES = {SLIDING: {**PLAIN, "rope_theta": 60.0}, FULL: {**LLAMA_3, "rope_theta": 900.0}}
 
 
+PICTURES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
 def with_pictures(text: Config, **more: Any) -> Config:
     """The settings of a whole whose encoder of pictures is as small as it can be."""
-    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    return {"text_config": text, "vision_config": small, **more}
+    return {"text_config": text, "vision_config": PICTURES, **more}
 
 
 MUSE: dict[str, Any] = {**SMALL, "num_hidden_layers": 5, "head_dim": 24, "sliding_window": 9, ROPE: PLAIN}
@@ -43,6 +45,57 @@ KOLIBRI: dict[str, Any] = {
     "head_dim": 24, "sliding_window": 9, "num_experts": 7, "num_experts_per_tok": 3,
     "moe_intermediate_size": 40, "shared_expert_intermediate_size": 56, ROPE: PLAIN,
 }  # fmt: skip
+
+
+MOLMO: dict[str, Any] = {**SMALL, "head_dim": 24, "additional_vocab_size": 8, ROPE: LLAMA_3}
+MOLMO_WHOLE: dict[str, Any] = {
+    "vision_config": {**PICTURES, "num_key_value_heads": 2, "head_dim": 16},
+    "adapter_config": {
+        **PICTURES, "num_key_value_heads": 2, "head_dim": 16, "text_hidden_size": 64,
+        "vision_feature_layer": [-1],
+    },
+}  # fmt: skip
+
+
+def as_in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """Molmo 2 under transformers' names, its embedding in one table."""
+    out, at = dict[str, Any](), "model.transformer."
+    renamed = {
+        at + "ln_f": "model.language_model.norm", at + "blocks": "model.language_model.layers",
+        "attn_norm": "input_layernorm", "ff_norm": "post_attention_layernorm", "attn_out": "o_proj",
+        "ff_out": "down_proj",
+    }  # fmt: skip
+    text = config["text_config"]
+    heads = text["num_attention_heads"] * text["head_dim"], text["num_key_value_heads"] * text["head_dim"]
+    for name, values in tensors.items():
+        for old, new in renamed.items():
+            name = name.replace(old, new)
+        parts = {
+            "self_attn.att_proj": ("q_proj", "k_proj", "v_proj"),
+            "mlp.ff_proj": ("up_proj", "gate_proj"),
+        }
+        ends = {"self_attn.att_proj": np.cumsum(heads), "mlp.ff_proj": [len(values) // 2]}
+        fused = next((part for part in parts if part in name), None)
+        if fused is None:
+            out[name] = values
+            continue
+        module = fused.partition(".")[2]
+        for part, rows in zip(parts[fused], np.split(values, ends[fused]), strict=True):
+            out[name.replace(module, part)] = rows
+    table = [out.pop(f"{at}wte.{end}") for end in ("embedding", "new_embedding")]
+    return config, out | {"model.language_model.embed_tokens.weight": np.concatenate(table)}
+
+
+def omni(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The folders of Cosmos 3 Omni name the matrices and norms of attention in their own way."""
+    publish = named("Cosmos3OmniForConditionalGeneration", "cosmos3_omni", "qwen3_vl_text", at="")
+    config, tensors = publish(config, tensors)
+    own = {f"{part}_proj": f"to_{part}" for part in "qkv"} | {"o_proj": "to_out"}
+    own |= {"q_norm": "norm_q", "k_norm": "norm_k"}
+    parted = {name: name.split(".") for name in tensors}
+    return config, {
+        ".".join(own.get(part, part) for part in parts): tensors[name] for name, parts in parted.items()
+    }
 
 
 def as_first_published(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
@@ -107,6 +160,39 @@ AUTUMN_CASES = (
             "attention_bias": True, "norm_topk_prob": False, "tie_word_embeddings": False,
         },
         variant="its own layers, biases, untied", publish=as_first_published,
+    ),
+    Case(
+        "Molmo 2", "Qwen 3's qk norm, one matrix for queries, keys and values", "molmo2",
+        MOLMO_WHOLE | {"text_config": MOLMO},
+    ),
+    Case(
+        "Molmo 2", "", "molmo2",
+        MOLMO_WHOLE
+        | {
+            "text_config": {
+                **MOLMO, "attention_bias": True, "qk_norm_type": "olmo", "norm_after": True,
+                "rope_scaling_layers": [1], "rms_norm_eps": 1e-4, "num_key_value_heads": 1,
+            },
+        },
+        variant="norms behind, a rope without scaling", publish=as_in_memory,
+    ),
+    Case(
+        "Cosmos 3 Edge", "Llama with a plain feed-forward part of squared ReLUs", "cosmos3_edge",
+        with_pictures({**SMALL, "head_dim": 24, ROPE: {**PLAIN, "mrope_section": [4, 4, 4]}}),
+    ),
+    Case(
+        "Cosmos 3 Edge", "", "cosmos3_edge",
+        with_pictures(
+            {
+                **SMALL, "attention_bias": True, "mlp_bias": True, "num_key_value_heads": 1, "head_dim": 16,
+                ROPE: {**PLAIN, "mrope_section": [4, 2, 2]},
+            },
+        ),
+        variant="biases",
+    ),
+    Case(
+        "Qwen 3", "", "qwen3", {**SMALL, "head_dim": 24, ROPE: {**PLAIN, "mrope_section": [4, 4, 4]}},
+        variant="in Cosmos 3 Omni", publish=omni,
     ),
     Case("Kolibri 1", "experts chosen by logits and a bias, weighed by sigmoids", "kolibri1", KOLIBRI),
     Case(

@@ -1,0 +1,83 @@
+"""Molmo 2, text only: Qwen 3 or OLMo 3, by its qk norm and the place of its norms, with one matrix for all of
+queries, keys and values; the scaling of rope may be left out in some layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engine.errors import UnsupportedModel
+from engine.models.architecture import Architecture
+from engine.models.config import ModelConfig
+from engine.models.headers.decoder import MAX_LAYERS, hf_decoder
+from engine.models.headers.keys import Keys
+from engine.models.headers.rope import rope_from_hf
+from engine.models.layers.rope import RopeConfig
+from engine.models.names import HF, TensorNames
+from engine.tensors import RawTensor
+from engine.words import _
+
+HF_NAMES = replace(HF, attention_post=HF.attention_norm, mlp_post=HF.mlp_norm)
+PUBLISHED = replace(
+    HF_NAMES, embed="model.transformer.wte", norm="model.transformer.ln_f",
+    layer="model.transformer.blocks.{}.", attention_norm="attn_norm", attention_post="attn_norm",
+    query_key_value="self_attn.att_proj", output="self_attn.attn_out", mlp_norm="ff_norm", mlp_post="ff_norm",
+    gate_up="mlp.ff_proj", gate_last=True, down="mlp.ff_out",
+)  # fmt: skip
+_DEFAULTS = {
+    "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+}  # fmt: skip
+_SCALED = "rope_scaling_layers"
+_QK_NORMS = {"qwen3": "head", "olmo": "row"}
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """The text model of `Molmo2ForConditionalGeneration`."""
+    tied = keys.raw("tie_word_embeddings")  # the whole's word counts
+    keys = keys.inner("text_config").over(_DEFAULTS).replaced("tie_word_embeddings", tied)
+    keys = keys.renamed(rms_norm_eps="layer_norm_eps", attention_bias="qkv_bias")
+    shape = hf_decoder(
+        keys, bias=keys.flag("attention_bias", False), num_key_value_heads=8, head_dim=128,
+        max_position_embeddings=36864,
+    )  # fmt: skip
+    kind = keys.text("qk_norm_type", "qwen3")
+    if kind not in _QK_NORMS:
+        raise UnsupportedModel(
+            _(
+                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
+                name="qk_norm_type",
+                value=kind,
+            )
+        )
+    every = range(shape["layers"])
+    scaled = every if keys.raw(_SCALED) is None else keys.integers(_SCALED, 0, MAX_LAYERS)
+    unscaled = frozenset(every).difference(scaled)
+    return ModelConfig(
+        **shape | {"output_bias": False},
+        qk_norm=_QK_NORMS[kind],
+        placement="after" if keys.flag("norm_after", False) else "before",
+        extra_embeddings=keys.integer("additional_vocab_size", 0, 1 << 20, 128),
+        rope_local=_unscaled(keys, shape["head_dim"]) if unscaled else None,
+        local_layers=unscaled,
+    )
+
+
+def _unscaled(keys: Keys, dim: int) -> RopeConfig:
+    """The rope without its scaling."""
+    scaling = keys.table("rope_parameters") or keys.table("rope_scaling") or keys
+    base = scaling.raw("rope_theta") or keys.raw("rope_theta")
+    plain = {"rope_type": "default", "rope_theta": base}
+    return rope_from_hf(keys.replaced("rope_parameters", plain).without("rope_scaling"), dim)
+
+
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The makers' names, where the file has them."""
+    return PUBLISHED if PUBLISHED.embed + ".weight" in tensors else names
+
+
+MOLMO_2 = Architecture(
+    (), ("Molmo2ForConditionalGeneration",), from_hf, None, HF_NAMES, None,
+    prefixes=("-model.language_model.", "-"), adapt=_adapt,
+)  # fmt: skip

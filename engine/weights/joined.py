@@ -1,0 +1,68 @@
+"""Tensors that a folder has in several pieces, of which the rows follow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from engine.tensors import RawTensor
+from engine.weights.file import Bytes
+from engine.weights.format import Format
+from engine.weights.tensor import FileTensor, find_format
+
+EMBEDDING = (".wte.embedding", ".wte.new_embedding")
+"""How the names of Molmo 2's embedding end: that of a text model, and the rows that pictures need."""
+
+
+class JoinedBytes:
+    """The bytes of several tensors one after the other; reads as `ModelFile` does."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pieces: tuple[FileTensor, ...]) -> None:
+        self._pieces = pieces
+
+    def read(self, start: int, count: int, what: str) -> Bytes:
+        """`count` bytes from byte `start` on, uint8, in a new array; `what` is not used. Raises
+        `BadCheckpoint`.
+        """
+        out = np.empty(count, np.uint8)
+        self.read_runs([(start, count)], out, what)
+        return out
+
+    def read_runs(self, runs: Iterable[tuple[int, int]], out: Bytes, what: str) -> None:
+        """Fill `out` with the bytes of all (start, count) `runs` in order. Raises `BadCheckpoint`."""
+        at = 0
+        for start, count in runs:
+            first = 0
+            for piece in self._pieces:
+                low, high = max(start, first), min(start + count, first + piece.nbytes)
+                if low < high:
+                    out[at : at + high - low] = piece.part_of_data(low - first, high - low)
+                    at += high - low
+                first += piece.nbytes
+
+
+def with_joined(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
+    """The same tensors, and the whole of those in pieces under the name that ends in ".wte.weight"."""
+    out = dict(tensors)
+    for name, first in tensors.items():
+        second = tensors.get(name.removesuffix(EMBEDDING[0]) + EMBEDDING[1])
+        if not (name.endswith(EMBEDDING[0]) and isinstance(first, FileTensor)):
+            continue
+        if isinstance(second, FileTensor) and _fit(first, second):
+            whole = name.removesuffix("embedding") + "weight"
+            shape = (first.shape[0] + second.shape[0], first.shape[1])
+            out[whole] = FileTensor(whole, first.type, shape, JoinedBytes((first, second)))
+            del out[name], out[second.name]
+    return out
+
+
+def _fit(first: FileTensor, second: FileTensor) -> bool:
+    """Whether two matrices have the same plain type and as many columns."""
+    format: Format | None = find_format(first.type)
+    plain = format is not None and format.dtype is not None
+    return (
+        plain and first.type == second.type and first.shape[1:] == second.shape[1:] and len(first.shape) == 2
+    )
