@@ -78,6 +78,14 @@ def _with(**parts: Any) -> dict[str, Any]:
 LLAMA, QWEN_2, QWEN_3 = ({"model_type": name} for name in ("llama", "qwen2", "qwen3"))
 SIGLIP = {**EYES, "model_type": "siglip_vision_model"}
 WHOLE: dict[str, Whole] = {
+    "minimax_m3_vl": Whole(
+        {
+            "head_dim": 24, "num_local_experts": 6, "num_experts_per_tok": 2, "dense_intermediate_size": 80,
+            "shared_intermediate_size": 44, "mlp_layer_types": ["dense", *["sparse"] * 3],
+            "layer_types": ["full_attention", *["minimax_m3_sparse"] * 3], "index_n_heads": 2,
+            "index_head_dim": 24, "index_block_size": 16, "index_topk_blocks": 4,
+        }, {"vision_config": EYES, "projector_hidden_size": 32},
+    ),
     "gemma4_unified": Whole(
         GEMMA_4, _with(vision={"mm_embed_dim": 64, "mm_posemb_size": 8}, audio={"audio_embed_dim": 16})
     ),
