@@ -48,7 +48,7 @@ def architectures() -> str:
         f"`inglenook-engine info --json`): {'; '.join(plain)}; mixtures of experts of "
         f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
-        "PLaMo 3, OpenELM. "
+        "PLaMo, 3, OpenELM. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
         "LLaVA, Qwen-VL etc. run as text models."
     )

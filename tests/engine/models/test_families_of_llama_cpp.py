@@ -38,6 +38,7 @@ class Family:
     layer_norm: bool = False
     gate_up: bool = False
     four_norms: bool = False
+    one_norm: bool = False
     tolerance: float = 1e-5
 
 
@@ -47,6 +48,7 @@ FAMILIES = {
     "paddleocr": Family(SECTIONS),
     "maincoder": Family(qk_norm=True),
     "pangu-embedded": Family(biases=("qkv", "o")),
+    "plamo": Family(one_norm=True),
     "plamo3": Family(
         {
             "attention.sliding_window": 9, "attention.sliding_window_pattern": [True, True, False],
@@ -84,7 +86,8 @@ def weights(family: Family) -> dict[str, Floats]:
     for layer in range(LAYERS):
         at = f"blk.{layer}."
         norm(at + "attn_norm")
-        norm(at + "ffn_norm")
+        if not family.one_norm:
+            norm(at + "ffn_norm")
         parts = {"qkv": WIDTH + 2 * keys} if family.fused else {"q": WIDTH, "k": keys, "v": keys}
         for part, rows in parts.items():
             matrix(f"{at}attn_{part}", rows, kind="qkv")
