@@ -161,21 +161,12 @@ def test_a_focus_that_is_not_seen_is_found(window: QWidget, qtbot: QtBot) -> Non
 
 
 @pytest.mark.slow
-def test_the_focus_is_seen_on_every_page() -> None:
+@pytest.mark.timeout(900)
+def test_every_page_and_dialog_keeps_the_rules_and_shows_the_focus() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.tools.accessible_pages", "--focus"],
         stdout=subprocess.PIPE, text=True, timeout=800, check=False,
     )  # fmt: skip
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert len(found["reached"]) >= 90
-    assert found["faults"] == []
-
-
-@pytest.mark.slow
-def test_every_page_and_dialog_keeps_the_rules() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.tools.accessible_pages"], stdout=subprocess.PIPE, text=True, timeout=800
-    )
     found = json.loads(ran.stdout.splitlines()[-1])
     assert len(found["reached"]) >= 90
     assert found["faults"] == []

@@ -1,12 +1,11 @@
 """Walks every page, pane and dialog of the program, and says what a screen reader or a finger would miss.
 
-    python -m tests.tools.accessible_pages
-    python -m tests.tools.accessible_pages --focus
+    python -m tests.tools.accessible_pages [--focus]
     python -m tests.tools.accessible_pages --screen WIDTH HEIGHT PERCENT [--language CODE] [--pictures FOLDER]
 
 The pages are those of `tests.tools.pictures`; the rules stand in `tests.desktop.accessible`. With --focus,
-the faults are controls that look the same with the keyboard (`tests.desktop.focus_ring`). With a size of the
-screen and of the text, they are what is cut off or out of reach (`tests.desktop.clipped`).
+the faults are also controls that look the same with the keyboard (`tests.desktop.focus_ring`). With a size of
+the screen and of the text, they are what is cut off or out of reach (`tests.desktop.clipped`).
 Prints a line of JSON: the faults, each with the first page that has it, and the pages that were reached.
 """
 
@@ -19,6 +18,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PySide6.QtWidgets import QWidget
 
 __all__ = ["main"]
 
@@ -28,7 +31,7 @@ _SIZE = (1180, 760)
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Finds what a screen reader or a finger would miss.")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--focus", action="store_true", help="controls that look the same with the keyboard")
+    kind.add_argument("--focus", action="store_true", help="also controls that show no focus")
     kind.add_argument(
         "--screen", nargs=3, type=int, metavar=("WIDTH", "HEIGHT", "PERCENT"),
         help="what is cut off or out of reach on a screen of this size, with text of this size",
@@ -43,13 +46,22 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _shown() -> Iterator[QWidget]:
+    """The windows and popups on the screen, without menus."""
+    from PySide6.QtWidgets import QApplication, QMenu
+
+    for window in QApplication.topLevelWidgets():
+        if window.isVisible() and not isinstance(window, QMenu):
+            yield window
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run; returns the exit code."""
     options = _options(arguments)
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     if options.language:  # as that of the system, which the program follows
         os.environ |= {"LC_ALL": f"{options.language}.UTF-8", "LANGUAGE": options.language}
-    from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QWidget
+    from PySide6.QtWidgets import QFileDialog
 
     from desktop.app import make_application
     from tests.desktop.accessible import faults, popup_faults
@@ -62,12 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
     width, height, percent = options.screen or (*_SIZE, 100)
 
     def wrong(window: QWidget) -> Iterator[str]:
-        if options.focus:
-            if window is QApplication.activeWindow() and name != "drop_hint":  # it covers the window
-                yield from unseen_focus(window)
-            return
         if not options.screen:
-            yield from (*faults(window), *popup_faults(window))
+            if options.focus and window is active and name != "drop_hint":  # it covers the window
+                yield from unseen_focus(window)
+            yield from popup_faults(window)
             return
         stage.fit(window)
         if isinstance(window, QFileDialog):  # only where the system has none of its own
@@ -91,12 +101,15 @@ def main(arguments: list[str] | None = None) -> int:
                 continue
             reached.append(name)
             stage.spin(0.05)
-            for window in app.topLevelWidgets():
-                if window.isVisible() and not isinstance(window, QMenu):
-                    for fault in wrong(window):
+            active = app.activeWindow()
+            # first what changes nothing: a popup may close when the focus goes elsewhere
+            for check in (wrong,) if options.screen else (faults, wrong):
+                for window in _shown():
+                    for fault in check(window):
                         found.setdefault(fault, name)
-                    if options.pictures and any(word in name for word in options.only or [""]):
-                        window.grab().save(str(options.pictures / f"{name}-{type(window).__name__}.png"))
+            for window in _shown() if options.pictures else ():
+                if any(word in name for word in options.only or [""]):
+                    window.grab().save(str(options.pictures / f"{name}-{type(window).__name__}.png"))
         stage.shut()
         stage.window.close()
         stage.spin(0.1)
