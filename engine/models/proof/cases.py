@@ -72,7 +72,8 @@ def _weight_cases() -> Iterator[Case]:
         for count in (32, 64, 128, 256, 512):
             yield _routing_case(Routing(count, 5, scores == "sigmoid", scores, 2.5, 8, 3, 2))
     yield _routing_case(Routing(16, 2, False, nearness=0.05))
-    yield _routing_case(Routing(16, 3, False, "sigmoid", by_logit=True))
+    for count in (32, 512):
+        yield _routing_case(Routing(count, 5, False, "sigmoid", by_logit=True))
 
 
 def linear_case(name: str, build: Builder) -> Case:
@@ -181,7 +182,7 @@ def _routing_case(routing: Routing) -> Case:
     def tensors() -> list[RawTensor]:
         return [_table(count, 15), _table(96, 16), file_tensor("selftest.expert", _random(17, 48, 96))]
 
-    how = "nearness" if routing.nearness >= 0 else routing.scores
+    how = "nearness" if routing.nearness >= 0 else "logits" if routing.by_logit else routing.scores
     return Case(f"route, {count} by {how}", PRODUCT, forward, tensors, (1, 8, 40))
 
 
