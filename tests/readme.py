@@ -48,9 +48,9 @@ def architectures() -> str:
         f"`inglenook-engine info --json`): {'; '.join(plain)}; mixtures of experts of "
         f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
-        "PLaMo, 3, OpenELM. "
+        "PLaMo, 3, PLM, OpenELM. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
-        "LLaVA, Qwen-VL etc. run as text models."
+        "LLaVA etc.: text models."
     )
 
 

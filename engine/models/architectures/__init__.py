@@ -106,6 +106,7 @@ from engine.models.architectures.phi import PHI, PHI_2, PHI_4_MULTIMODAL
 from engine.models.architectures.phimoe import PHI_MIXTURE
 from engine.models.architectures.plamo import PLAMO
 from engine.models.architectures.plamo3 import PLAMO_3
+from engine.models.architectures.plm import PLM
 from engine.models.architectures.qwen import MELLUM, QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
 from engine.models.architectures.qwen1 import QWEN
 from engine.models.architectures.qwen3_5 import QWEN_3_5, QWEN_3_5_MIXTURE, QWEN_3_NEXT
@@ -136,7 +137,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     REFACT, ARIA, ERNIE_4_5_PICTURED, PHI_4_MULTIMODAL, PANGU, CODE_SHELL, PLAMO_3,
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
-    BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3, PLAMO,
+    BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3, PLAMO, PLM,
     MOLMO_2, COSMOS_3_EDGE,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
