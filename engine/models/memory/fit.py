@@ -30,7 +30,7 @@ TIGHT = 0.9
 """A model that takes more than this part of the free memory is a tight fit: other programs need some, too."""
 TOKEN_BYTES = 480
 """Memory of the tokenizer for each token, measured with 49,152 and with 262,144 tokens."""
-READ_SHARE = 0.75
+READ_SHARE = 0.7
 """The part of the measured read bandwidth that products with quantised weights reach."""
 LAYER_SECONDS = 80e-6
 """Time of each layer besides reading its weights: attention, norms, and waiting for the slowest thread.

@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
-from engine.backends.cpu.kernels.read_memory import TILE
+from engine.backends.cpu.kernels.read_memory import READ_AHEAD, TILE
 from engine.backends.cpu.runtime.cores import default_threads
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
@@ -22,7 +22,7 @@ def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> 
         pass
     data = aligned(megabytes << 20)
     data[:] = 1  # pages that were never written have no memory
-    block = np.array([data.ctypes.data, TILE], np.int64)
+    block = np.array([data.ctypes.data, TILE, 0], np.int64)
     tiles = data.size // TILE
     operations = np.zeros(OPERATION, np.int64)
     operations[:6] = [KERNELS.address("read_memory"), block.ctypes.data, tiles, 1, tiles, 1]
@@ -31,9 +31,10 @@ def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> 
     best, until = 0.0, time.perf_counter() + seconds
     try:
         while time.perf_counter() < until:
-            start = time.perf_counter()
-            pool.replay(program)
-            best = max(best, data.size / (time.perf_counter() - start))
+            for block[2] in READ_AHEAD:
+                start = time.perf_counter()
+                pool.replay(program)
+                best = max(best, data.size / (time.perf_counter() - start))
     finally:
         pool.close()
     return best
