@@ -103,8 +103,7 @@ def test_a_file_too_long_says_by_how_much_and_is_trimmed_between_lines(hand) -> 
     hand.type("Sum it up")
     send(hand)
     offers = harness(hand).offers
-    hand.qtbot.waitUntil(offers.isVisible)
-    assert "too long" in offers.words.text()
+    hand.qtbot.waitUntil(lambda: offers.isVisible() and "too long" in offers.words.text())
     assert not hand.items()
     assert hand.box.toPlainText() == "Sum it up"
     hand.click("Trim to fit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ HOSTILE = st.one_of(
     st.dictionaries(st.sampled_from(["rope_type", "factor", "rope_theta", "x"]),
     st.text(max_size=3) | st.integers(), max_size=3),
 )  # fmt: skip
+SOON = 2.0
+"""Seconds of processor time that an answer may take, however busy the machine is."""
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +58,10 @@ def test_hostile_configs_end_in_one_sentence(folders: dict[str, Path], tmp_path:
         sorted({*config, *usual, "rope_scaling", "rope_theta", "head_dim", "text_config", "layer_types"})
     )
 
-    @settings(max_examples=60, deadline=2000, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, database=None, suppress_health_check=list(HealthCheck))
     @given(st.dictionaries(keys, HOSTILE, min_size=1, max_size=3))
     def attack(changes: dict[str, Any]) -> None:
+        begun = time.thread_time()
         (tmp_path / "config.json").write_text(json.dumps(config | changes), "utf-8")
         sentence = ""
         try:
@@ -66,6 +70,7 @@ def test_hostile_configs_end_in_one_sentence(folders: dict[str, Path], tmp_path:
             sentence = str(error)
         assert len(sentence) < 1000
         assert "\n" not in sentence
+        assert time.thread_time() - begun < SOON
 
     attack()
 
@@ -106,9 +111,10 @@ def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_pat
     own = {key for key in whole.metadata if key.startswith(f"{form.architecture}.")}
     keys = st.sampled_from(sorted(own | {f"{form.architecture}.{key}" for key in GGUF_KEYS}))
 
-    @settings(max_examples=60, deadline=2000, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, database=None, suppress_health_check=list(HealthCheck))
     @given(st.dictionaries(keys, HOSTILE, min_size=1, max_size=3))
     def attack(changes: dict[str, Any]) -> None:
+        begun = time.thread_time()
         sentence = ""
         try:
             survey(Altered(whole.path, {**whole.metadata, **changes}, whole.tensors), ReferenceBackend())
@@ -116,6 +122,7 @@ def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_pat
             sentence = str(error)
         assert len(sentence) < 1000
         assert "\n" not in sentence
+        assert time.thread_time() - begun < SOON
 
     attack()
 
