@@ -55,10 +55,10 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         if not windows:
             raise BadSetting(
                 _(
-                    "{path} has {count} tokens, but a window needs {size}; give a longer text or a smaller "
+                    "{path} has {tokens}, but a window needs {size}; give a longer text or a smaller "
                     "--context.",
                     path=options.file,
-                    count=len(ids),
+                    tokens=ngettext("{n} token", "{n} tokens", len(ids)),
                     size=size,
                 )
             )
