@@ -45,12 +45,12 @@ def architectures() -> str:
     plain = _families(name for name in named if not name.endswith(_MIXTURE))
     return _wrapped(
         f"Architectures compared with `transformers` (names: "
-        f"`inglenook-engine info --json`): {'; '.join(plain)}; mixtures of experts of "
+        f"`inglenook-engine info --json`): {'; '.join(plain)}; MoE models of "
         f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo, 3, PLM, OpenELM. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
-        "LLaVA etc.: text models."
+        "Vision models run on text alone."
     )
 
 
