@@ -83,7 +83,7 @@ def test_without_another_process_this_one_draws(monkeypatch: pytest.MonkeyPatch)
     helper = HelperProcess(FORMULAS)
     monkeypatch.setattr(formula_images, "HELPER", helper)
     assert formula_image("x^2", 18.0, "#203040", False, 1.0) == draw("x^2", 18.0, "#203040", False, 1.0)
-    assert helper_pid(FORMULAS) is None
+    assert not helper.start()
 
 
 def test_a_closed_helper_does_not_start_again() -> None:

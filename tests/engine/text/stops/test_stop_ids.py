@@ -41,13 +41,21 @@ def test_the_same_ids(metadata: dict[str, Any], kind: dict[str, Any], more: dict
     assert (5 in found) == bool(more)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_end_beyond_the_vocabulary_counts_as_none(metadata: dict[str, Any], kind: dict[str, Any]) -> None:
+    key = "tokenizer.ggml.eos_token_id"
+    without = {name: value for name, value in {**metadata, **kind}.items() if name != key}
+    beyond = {**without, key: 99_999}
+    facts = facts_from_gguf(beyond)
+    assert roles_from_gguf(beyond) == (facts.special, facts.stop_ids) == roles_from_gguf(without)
+
+
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
         ({"tokenizer.ggml.model": "wordpiece"}, UnsupportedModel),
         ({"tokenizer.ggml.pre": "unheard-of"}, UnsupportedModel),
         ({"tokenizer.ggml.tokens": []}, BadCheckpoint), ({"tokenizer.ggml.token_type": [1]}, BadCheckpoint),
-        ({"tokenizer.ggml.eos_token_id": 99_999}, BadCheckpoint),
     ],
 )  # fmt: skip
 def test_the_same_refusals(metadata: dict[str, Any], change: dict[str, Any], kind: type[EngineError]) -> None:
