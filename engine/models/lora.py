@@ -62,12 +62,13 @@ def adapter_slots(
     if head is not None:
         slots[folder.head] = Slot(((head, None),), head.weight.shape[0])
     # An adapter was trained on the whole model, on its text part, or on the model without its head.
-    prefixes = {prefix for prefix in architecture.prefixes if prefix and not prefix.startswith("-")} | {
-        "",
-        "model.",
-    }
-    named = {prefix + name: slot for name, slot in slots.items() for prefix in prefixes}
-    return {name.partition(".")[2]: slot for name, slot in slots.items()} | named
+    inner = {name.partition(".")[2]: slot for name, slot in slots.items() if name != folder.head}
+    named = {prefix + name: slot for name, slot in slots.items() for prefix in ("", "model.")}
+    for prefix in architecture.prefixes:
+        replaced = prefix.startswith("-")
+        names_there = inner if replaced else slots
+        named |= {prefix.removeprefix("-") + name: slot for name, slot in names_there.items()}
+    return inner | named
 
 
 def _slot(

@@ -19,16 +19,25 @@ from tests.engine.models.architectures import Case, ids, write_case_gguf, write_
 from tests.engine.models.oracle import load, logits
 
 FEW = ("InternLM 2", "GPT-2", "Phi-3, Phi-4", "GLM-4", "Qwen 3.5")
+VARIANTS = ("Llama, biases, tied, own head dimension", "Molmo 2, norms behind, a rope without scaling")
+"""Besides the first case of each family. Adapters of Molmo 2 have modules that its makers' files fuse."""
 NAMES = [
     pytest.param(name, marks=[] if name in FEW else [pytest.mark.slow])
     for name, case in BY_NAME.items()
-    if not case.variant or name == "Llama, biases, tied, own head dimension"
+    if name in VARIANTS or (not case.variant and name != "Molmo 2")
 ]
 RANK = 3
 TRANSPOSED = ("gpt2", "openai-gpt")
 """Model types whose files hold matrices with the inputs first."""
 SCALED = ("Falcon-H1",)
 """Cases whose GGUF files hold multipliers in their weights."""
+MODULES = {
+    "Cosmos 3 Edge": {
+        ".to_q": ".q_proj", ".to_k": ".k_proj", ".to_v": ".v_proj", ".to_out": ".o_proj",
+        "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2",
+    }
+}  # fmt: skip
+"""The names of modules that adapters are trained on, where the makers' files have others."""
 FUSED = ("DBRX",)
 """Cases with three matrices a layer: of queries, keys and values, of the output and of the router. Those of
 all experts are one tensor, which no adapter changes.
@@ -41,7 +50,10 @@ def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, 
     tensors = load_file(folder / "model.safetensors")
     changes = {}
     for name in [key.removesuffix(".weight") for key in tensors]:
-        if name + ".weight" not in tensors or name not in load(folder).slots:
+        module = name
+        for theirs, trained in MODULES.get(case.name, {}).items():
+            module = module.replace(theirs, trained)
+        if name + ".weight" not in tensors or module not in load(folder).slots:
             continue
         values = tensors[name + ".weight"]
         (n, k) = values.shape[::-1] if case.model_type in TRANSPOSED and name != "lm_head" else values.shape
@@ -50,8 +62,8 @@ def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, 
             0.03 * rng.standard_normal((n, RANK), np.float32),
         )
         (
-            changes[f"base_model.model.{name}.lora_A.weight"],
-            changes[f"base_model.model.{name}.lora_B.weight"],
+            changes[f"base_model.model.{module}.lora_A.weight"],
+            changes[f"base_model.model.{module}.lora_B.weight"],
         ) = down, up
         product = up @ down
         tensors[name + ".weight"] = values + (
