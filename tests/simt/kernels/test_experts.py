@@ -46,6 +46,7 @@ def test_route(count: int, used: int, normalise: bool) -> None:
 SCORED = {
     "sigmoid": Routing(37, 5, False, "sigmoid"),
     "by their logits": Routing(41, 5, False, "sigmoid", by_logit=True),
+    "512 by their logits": Routing(512, 10, True, "sigmoid", by_logit=True),
     "groups by logits": Routing(40, 6, True, "sigmoid", 0.5, 8, 3, 2, by_logit=True),
     "one of one": Routing(1, 1, False, "sigmoid"),
     "a scale": Routing(60, 4, True, scale=2.5),
