@@ -26,7 +26,8 @@ _WRAPPED = int(Qt.TextFlag.TextWordWrap)
 
 class StatusBar(QWidget):
     """State and progress on the left, figures and tools on the right. In a narrow window the least important
-    figures go first, then the tools move below the state, and at last the state takes several lines.
+    figures go first, then the tools move below the state, then the destination does, and at last the state
+    takes several lines.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -49,17 +50,17 @@ class StatusBar(QWidget):
         )
         self.context = self._figure(_("Tokens in the context"))
         self._by_importance = (self.context, self.reply, self.drafting, self.reason, self.prompt)
-        self._below, self._high = False, 0
+        self._below, self._stacked, self._high = False, False, 0
         self._lines = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
         self._lines.setContentsMargins(_MARGIN, 0, _MARGIN, 4)
         self._lines.setSpacing(_GAP)
-        left, self._right = QHBoxLayout(), QHBoxLayout()
-        for part in (left, self._right):
+        self._left, self._right = QBoxLayout(QBoxLayout.Direction.LeftToRight), QHBoxLayout()
+        for part in (self._left, self._right):
             part.setSpacing(_GAP)
             self._lines.addLayout(part, int(part is self._right))
         for shown in (self.state, self.destination, self.bar):
-            left.addWidget(shown, 0, Qt.AlignmentFlag.AlignVCenter)
-        left.addStretch(0)
+            self._left.addWidget(shown, 0, Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter)
+        self._left.addStretch(0)
         self._right.addStretch(1)
         for label in (self.reason, self.prompt, self.reply, self.drafting, self.context):
             self._right.addWidget(label, 0, Qt.AlignmentFlag.AlignVCenter)
@@ -160,7 +161,10 @@ class StatusBar(QWidget):
         first = sum(each.width() + _GAP for each in (self.state, self.destination) if each.text())
         if not self.bar.isHidden():
             first += self.bar.width() + _GAP
-        self._place(first + sum(tool.minimumSizeHint().width() + _GAP for tool in self._tools) > room)
+        self._place(
+            first - _GAP > room,
+            first + sum(tool.minimumSizeHint().width() + _GAP for tool in self._tools) > room,
+        )
         room -= sum(tool.sizeHint().width() + _GAP for tool in self._tools) + (0 if self._below else first)
         for label in self._by_importance:
             needed = label.width() + _GAP
@@ -169,13 +173,14 @@ class StatusBar(QWidget):
             if fits:
                 room -= needed
 
-    def _place(self, below: bool) -> None:
-        """Put the tools below the state, or beside it."""
-        if below != self._below:
-            self._below = below
+    def _place(self, stacked: bool, below: bool) -> None:
+        """Put the destination below the state (`stacked`) and the tools below both, or beside them."""
+        if (stacked, below) != (self._stacked, self._below):
+            self._stacked, self._below = stacked, below
             down, right = QBoxLayout.Direction.TopToBottom, QBoxLayout.Direction.LeftToRight
-            self._lines.setDirection(down if below else right)
-            self._lines.setSpacing(0 if below else _GAP)
+            for lines, parted in ((self._left, stacked), (self._lines, below)):
+                lines.setDirection(down if parted else right)
+                lines.setSpacing(0 if parted else _GAP)
         high = self.minimumSizeHint().height()
         if high != self._high:  # otherwise each figure would lay out the whole window
             self._high = high
@@ -184,7 +189,10 @@ class StatusBar(QWidget):
     def minimumSizeHint(self) -> QSize:
         """As many lines as there are, and as narrow as the window needs."""
         line = self.fontMetrics().height()
-        high = max([line, *(each.height() for each in (self.state, self.destination) if each.text())]) + 10
+        shown = [each.height() for each in (self.state, self.destination) if each.text()] or [line]
+        if not self.bar.isHidden():
+            shown.append(self.bar.height())
+        high = (sum if self._stacked else max)(shown) + 10
         return QSize(0, high + (line + 10 if self._below else 0))
 
     def sizeHint(self) -> QSize:

@@ -1,6 +1,7 @@
 """Banner, status line, welcome page, inspector: each by itself."""
 
 import dataclasses
+import itertools
 
 import pytest
 from PySide6.QtCore import Qt
@@ -214,6 +215,31 @@ def test_status_line_needs_more_lines_in_a_narrow_window(qtbot, width: int, line
     assert (tool.y() > line.state.geometry().bottom()) == below
     window.resize(900, 200)
     qtbot.waitUntil(lambda: line.height() == height + 10)
+
+
+def test_status_line_puts_the_destination_below_a_long_state(qtbot) -> None:
+    window, tool, line = QWidget(), QPushButton("Statistics"), StatusBar()
+    layout = QVBoxLayout(window)
+    layout.addWidget(line)
+    layout.addStretch(1)
+    line.add_tool(tool)
+    qtbot.addWidget(window)
+    line.show_state("The model is being loaded")
+    line.show_destination("Messages go to Laboratory")
+    window.resize(260, 200)
+    window.show()
+
+    def apart() -> bool:
+        places = [each.geometry() for each in (line.state, line.destination, tool)]
+        return all(line.rect().contains(place) for place in places) and not any(
+            a.intersects(b) for a, b in itertools.combinations(places, 2)
+        )
+
+    qtbot.waitUntil(apart)
+    assert line.destination.y() > line.state.geometry().bottom()
+    assert line.destination.x() == line.state.x()
+    window.resize(900, 200)
+    qtbot.waitUntil(lambda: line.destination.y() == line.state.y() and apart())
 
 
 def test_status_line_shows_no_bar_for_what_is_over_at_once(qtbot) -> None:
