@@ -58,6 +58,7 @@ class Machine:
         self.thought = opened
         self.thinks = bool(opened)
         self.orphan = ""
+        self.begun = bool(opened)
         self.container = 0
         self.no_math = False
         self.references: dict[str, Any] = {}
@@ -68,11 +69,13 @@ class Machine:
         copy = Machine(self.tags)
         copy.open = replace(self.open, lines=list(self.open.lines)) if self.open else None
         copy.thought, copy.container, copy.thinks = self.thought, self.container, self.thinks
+        copy.begun = self.begun
         copy.references = dict(self.references)
         return copy
 
     def take(self, line: str, starts: bool) -> None:
         """Take one line, or the rest of a cut line when `starts` is false."""
+        first, self.begun = not self.begun, self.begun or bool(line.strip())
         close = line.find(self.thought) if self.thought else -1
         if close >= 0:
             if close > 0:
@@ -88,6 +91,10 @@ class Machine:
                     self.thinks = True
                     self._after_tag(Kind.THINKING, line, lead + len(begin), finish)
                     return
+            finish = next((tag[1] for tag in self.tags if line.startswith(tag[1], lead)), "") if first else ""
+            if finish and line.strip() != finish:  # some models say in this way that they do not think
+                self._after_tag(Kind.MARKUP, line, lead + len(finish), "")
+                return
             if not self.thinks and not self.orphan:
                 self.orphan = next(
                     (finish for _, finish in self.tags if line.strip() == finish and _MUSES.search(finish)),

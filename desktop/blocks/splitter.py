@@ -95,7 +95,8 @@ class BlockSplitter:
         if in_code or not self._starts or not text:
             return line, ""
         half_tag = not machine.thought and any(
-            tag.startswith(text) and tag != text for tag, _ in machine.tags
+            (begin.startswith(text) and begin != text) or (finish.startswith(text) and not machine.begun)
+            for begin, finish in machine.tags
         )
         return ("", line) if half_tag or _HALF_MARKER.match(text) else (line, "")
 

@@ -1,6 +1,7 @@
 """ThoughtSplitter: divides a reply, as it comes, into the model's thoughts and its answer.
 
-A reply may begin with thoughts in tags, such as <think> ... </think>. A tag further on is text of the answer.
+A reply may begin with thoughts in tags, such as <think> ... </think>, or with a closing tag alone, by which
+some models say that they do not think. A tag further on is text of the answer.
 """
 
 from __future__ import annotations
@@ -74,7 +75,12 @@ class ThoughtSplitter:
             if text.startswith(begin):
                 self._held, self._closing, self._fresh = text[len(begin) :], closing, True
                 return True
-        if not any(begin.startswith(text) for begin, _ in self._tags) and text:
+        closings = () if self._thought else tuple(closing for _, closing in self._tags)
+        if closing := next((one for one in closings if text.startswith(one)), ""):
+            self._held, self._thought = text[len(closing) :], True
+            return True
+        parts = (*(begin for begin, _ in self._tags), *closings)
+        if not any(part.startswith(text) for part in parts) and text:
             self._answering = True
             found.append((False, text if self._thought else self._held))
             self._held = ""

@@ -35,9 +35,9 @@ _LONGEST_OPENING = 4096
 
 
 class LazyCalls:
-    """Everything is allowed until a call begins; then only what completes it. Nothing in a thought is one:
-    between `tags` at the beginning, or up to `opened`. After the only call the reply ends, or after
-    `MOST_CALLS` where there may be several.
+    """Everything is allowed until a call begins; then only what completes it. Nothing in a thought is one,
+    between `tags` at the beginning or up to `opened`, but after a marker that ends thoughts. After the only
+    call the reply ends, or after `MOST_CALLS` where there may be several.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class LazyCalls:
         tokens = dict(grammar.tokens)
         self._visible = frozenset(tokens.values())
         self._trigger, self._by_marker = trigger(grammar.form, grammar.tools, tokens)
+        self._ends_thoughts = self._by_marker and grammar.form.ends_thoughts
         self._call = GrammarFilter(tokenizer, grammar.rest(after_marker=self._by_marker))
         self._first = _State(closing=opened.encode(), lead=not opened)
         self._text = bytearray()
@@ -123,6 +124,11 @@ class LazyCalls:
             text = bytes(self._text[state.free :])
             if state.closing:
                 at = text.find(state.closing)
+                marker = self._trigger.search(text) if self._ends_thoughts else None
+                if marker is not None and (at < 0 or marker.start() < at):
+                    return self._after(
+                        state._replace(free=state.free + marker.start(), closing=b"", lead=False)
+                    )
                 if at < 0:
                     return state._replace(free=max(state.free, len(self._text) - len(state.closing) + 1))
                 state = state._replace(free=state.free + at + len(state.closing), closing=b"", lead=False)

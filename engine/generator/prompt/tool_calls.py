@@ -123,12 +123,15 @@ class ToolCalling:
             return None
         end = self._tokenizer.decode(prompt[-_TAG_TOKENS:], skip_special=False).rstrip()
         opened = next((close for begin, close in tags if end.endswith(begin)), "")
+        thoughts = self.style.form.ends_thoughts and self.style.form.marker in dict(self._tokens)
         if not request.continue_last:
-            return self._plan(request, tools, ToolParser(self.style.form, tools, tags, opened), tags, opened)
+            parser = ToolParser(self.style.form, tools, tags, opened, in_thoughts=thoughts)
+            return self._plan(request, tools, parser, tags, opened)
         # the beginning of the reply is part of the prompt: the filter sees it, the parser does not
         begun, before = request.messages[-1].content, self._template.for_tools.opens(tags)
         opened = next((close for begin, close in tags if begun.lstrip().startswith(begin)), before)
-        parser = ToolParser(self.style.form, tools, (), "" if opened in begun else opened)
+        closing = "" if opened in begun else opened
+        parser = ToolParser(self.style.form, tools, (), closing, in_thoughts=thoughts)
         return self._plan(request, tools, parser, tags, before)
 
     def _plan(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, Self
 from engine.core import Message
 from engine.errors import BadTemplate
 from engine.settings.thinking import AUTO
+from engine.text.template.content_guard import ContentGuard, texts_in
 from engine.text.template.fallback import fallback_format, fallback_source, fallback_stops
 from engine.text.template.reasoning import PLAIN_TAG, Tag, control_tags, opened_by, tags_in
 from engine.text.template.sandbox import BoundedEnvironment, TemplateOverLimit
@@ -34,8 +36,6 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
 
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
-_PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFD))
-
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names under which a message may carry the reasoning of its reply; the first one present counts."""
 
@@ -110,10 +110,29 @@ class ChatTemplate:
 
     def thinking(self, tokenizer: Tokenizer) -> tuple[tuple[Tag, ...], tuple[Tag, ...]]:
         """All tags that a model with this template and vocabulary may think in, and its control tags."""
-        tags = tags_in(self.source)
+        tags = self.tags
         if tokenizer.channels is not None:
             return (PLAIN_TAG, *(tag for tag in tags if tag != PLAIN_TAG)), ()
         return tags, control_tags(tags, tokenizer.special_pattern)
+
+    @cached_property
+    def shown(self) -> str:
+        """The source, and what it makes of a short conversation at each level of thinking: some templates
+        put their tags together from parts.
+        """
+        thought = {"role": "assistant", "content": "Hello", "reasoning_content": "Well"}
+        asked = {"role": "user", "content": "Hello"}
+        parts = [self.source]
+        for way in (Way(), *self.switch.ways.values()):
+            for turns in ([asked], [asked, thought]):
+                with suppress(BadTemplate):
+                    parts.append(self.render(turns, variables=way.variables))
+        return "\n".join(parts)
+
+    @property
+    def tags(self) -> tuple[Tag, ...]:
+        """The tags that a model with this template may think in."""
+        return tags_in(self.shown)
 
     @property
     def switch(self) -> ThinkingSwitch:
@@ -152,7 +171,7 @@ class ChatTemplate:
     def _over(self, source: str) -> ChatTemplate:
         """This template with another source, for another thread."""
         other = copy(self)
-        for kept in ("twin", "for_tools"):
+        for kept in ("twin", "for_tools", "shown"):
             other.__dict__.pop(kept, None)
         other.source, other._tool_source, other._switch = source, "", None
         other._environment = BoundedEnvironment()
@@ -220,15 +239,18 @@ class ChatTemplate:
 
 
 def _as_turn(message: Turn) -> dict[str, Any]:
-    """A message as templates see it, with its reasoning under both `reasoning_content` and `thinking`.
+    """A message as templates see it, with its reasoning under each of the names.
 
-    Most templates read the first, those of gpt-oss and LFM2.5 the second; `transformers` fills both.
+    Most templates read `reasoning_content`, those of gpt-oss and LFM2.5 `thinking`, that of Solar Open
+    `reasoning`.
     """
     if isinstance(message, Message):
         return {"role": message.role, "content": message.content}
     turn = dict(message)
     reasoning = next((turn[name] for name in _REASONING if turn.get(name) is not None), None)
-    return turn if reasoning is None else {"thinking": reasoning, **turn, "reasoning_content": reasoning}
+    if reasoning is None:
+        return turn
+    return {"thinking": reasoning, "reasoning": reasoning, **turn, "reasoning_content": reasoning}
 
 
 def _attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
@@ -309,7 +331,7 @@ def encode_chat(
     )
 
     def rendered(template: ChatTemplate) -> tuple[str, dict[int, str]] | BadTemplate:
-        guard = _ContentGuard(tokenizer, [*_texts_in([turns, offered]), template.source])
+        guard = ContentGuard(tokenizer, [*texts_in([turns, offered]), template.source])
         try:
             text = template.render(
                 guard.inside(turns),
@@ -332,64 +354,3 @@ def encode_chat(
         raise found
     text, literal = found
     return text.translate(literal), tokenizer.encode_parts(text, literal)
-
-
-def _texts_in(value: Any) -> Iterable[str]:
-    """All strings in a value of any depth."""
-    stack = [value]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, Mapping):
-            stack += [*value.keys(), *value.values()]
-        elif isinstance(value, (list, tuple)):
-            stack += value
-
-
-class _ContentGuard:
-    """Replaces parts of messages by private-use characters not used elsewhere; `literal` maps them back."""
-
-    def __init__(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-        used = {char for text in texts for char in text}
-        self._free = (chr(code) for code in _PRIVATE_USE if chr(code) not in used)
-        self._pattern = tokenizer.special_pattern
-        self._starts, self._ends = tokenizer.special_edges()
-        self._longest = max(map(len, self._starts), default=0)
-        self._mark_of: dict[str, str] = {}
-        self.literal: dict[int, str] = {}
-
-    def _mark(self, piece: str) -> str:
-        if not piece:
-            return ""
-        if piece not in self._mark_of:
-            self._mark_of[piece] = mark = next(self._free)
-            self.literal[ord(mark)] = piece
-        return self._mark_of[piece]
-
-    def inside(self, value: Any, key: str = "") -> Any:
-        """A copy of a message or tool, of any depth, with the texts of control tokens replaced."""
-        if isinstance(value, str):
-            return self.edges(self.whole(value)) if key == "content" else self.whole(value)
-        if isinstance(value, Mapping):
-            return {
-                self.whole(name) if isinstance(name, str) else name: self.inside(part, str(name))
-                for name, part in value.items()
-            }
-        return [self.inside(part, key) for part in value] if isinstance(value, (list, tuple)) else value
-
-    def whole(self, text: str) -> str:
-        """`text` with the texts of control tokens replaced."""
-        return self._pattern.sub(lambda match: self._mark(match[0]), text)
-
-    def edges(self, text: str) -> str:
-        """`text` with a beginning or end replaced that could join its neighbours to a control token."""
-        core = text.strip()  # templates often trim their input
-        if not core:
-            return text
-        before, after = text[: text.index(core)], text[text.index(core) + len(core) :]
-        longest = min(self._longest, len(core))
-        head = next((n for n in range(longest, 0, -1) if core[:n] in self._ends), 0)
-        tail = next((n for n in range(min(longest, len(core) - head), 0, -1) if core[-n:] in self._starts), 0)
-        middle = core[head : len(core) - tail]
-        return before + self._mark(core[:head]) + middle + self._mark(core[len(core) - tail :]) + after

@@ -30,7 +30,7 @@ Render = Callable[[Sequence[Message], Mapping[str, Any]], str]
 """Renders messages with further variables. Raises `BadTemplate`."""
 
 _NAME = re.compile(r"think|thought|reason|effort|(?:^|_)cot(?:_|$)|deliberat", re.IGNORECASE)
-_PRINTED = re.compile(r"effort|level", re.IGNORECASE)
+_PRINTED = re.compile(r"effort|level|strength", re.IGNORECASE)
 """Variables whose value, printed as it is, tells the model how much to think."""
 _REVERSED = {"skip", "no", "non", "not", "disable", "disabled", "without", "hide", "suppress"}
 _PLAIN = {

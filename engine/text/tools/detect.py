@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import BadTemplate
-from engine.text.template.reasoning import Tag, tags_in
+from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.form import CDATA, HERMES, CallForm, known_form
 
@@ -89,7 +89,7 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
         for count in (2, 1):
             text = _rendered(template, [_user(), _calls(count, as_text=as_text)])
             writes = writes or (not as_text and _NAMES[0] in text and _VALUES[0] in text)
-            if not all(part in text for part in (*_NAMES[:count], _KEYS[0], _VALUES[0])) or "\\" in text:
+            if not all(part in text for part in (*_NAMES[:count], _KEYS[0], _VALUES[0])):
                 continue
             form = _form(template, text, count)
             # without a text before the name, and without braces, a call looks like any text
@@ -97,7 +97,8 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
                 results = results or _RESULT in _rendered(
                     template, [_user(), _calls(1, as_text=as_text), _result()]
                 )
-                return ToolStyle(form, offers, True, results, as_text, count == 1)
+                named = None if form.marker else known_form(template.source)  # in what it says of tools
+                return ToolStyle(named or form, offers, True, results, as_text, count == 1)
     form = known_form(template.source, control) if offers else None
     return ToolStyle(form or HERMES, offers, writes and offers, results and offers)
 
@@ -139,13 +140,15 @@ def _form(template: ChatTemplate, text: str, count: int) -> CallForm | None:
     before = re.sub(r"(?:<[^<>]*|\[[^\[\]]*)$", "", before)  # a tag that both begin alike
     # the calls are the last place where the names stand, after the tools that are offered
     start = text.rfind(_NAMES[0])
+    if "\\" in text[start:]:  # arguments that were quoted twice
+        return None
     head = text[min(len(before), start) : start]
     if len(before) > start:
         return None
     if _ASKED in head:  # the template moves the tools, so that the two texts part before the user's message
         head, asked = head.rpartition(_ASKED)[2], (prompt, plain.rpartition(_PLAIN)[0])
         head = head[max(len(_common_start([head, one.rpartition(_ASKED)[2]])) for one in asked) :]
-    head = _without_thought(head, tags_in(template.source))
+    head = _without_thought(_without_start(head, prompt.rstrip()), template.tags)
     places = [text.find(part, start) for part in (_KEYS[0], _VALUES[0], _KEYS[1], _VALUES[1])]
     if min(places) < 0 or places != sorted(places):
         return None
@@ -159,14 +162,14 @@ def _form(template: ChatTemplate, text: str, count: int) -> CallForm | None:
         middle, _, second = rest.partition(_NAMES[1])
         second, _, tail = second.partition(_VALUES[2])
         second = second.partition(_KEYS[2])[0]
-    tail = tail.removesuffix(end_of_turn) if end_of_turn.strip() else tail
+    tail = tail[: len(tail) - len(_shared_end(tail, end_of_turn))]
     parts = _Parts(head, to_key, second, to_value, to_next, middle, tail)
     if re.fullmatch(r'"\s*:\s*"', to_value) and re.search(r'\{\s*"$', to_key):
         return _object(parts) if _TO_ARGUMENTS.match(to_key) else _named(parts)
     if to_key.strip() == "{" and to_value.startswith(":"):
         quote = to_value[1:].strip()
         return _around(parts, CallForm("braces", quote=quote), quote + "}") if quote else None
-    if to_key == "(" and re.fullmatch(r"=['\"]", to_value):
+    if to_key == "(" and re.fullmatch(r"=['\"]?", to_value):
         return _around(parts, CallForm("python"), to_value[1:] + ")")
     return _tagged(template, parts)
 
@@ -237,6 +240,13 @@ def _tagged(template: ChatTemplate, parts: _Parts) -> CallForm | None:
         wrapped=CDATA if CDATA[0] in template.source else ("", ""),
     )  # fmt: skip
     return _around(parts, form, after_value)
+
+
+def _without_start(head: str, prompt: str) -> str:
+    """The text before a call without the beginning of the reply, which is part of the `prompt`."""
+    core = head.lstrip()
+    ends = (n for n in range(min(len(core), len(prompt)), 2, -1) if core.startswith(prompt[-n:]))
+    return core[n:] if (n := next(ends, 0)) else head
 
 
 def _without_thought(head: str, tags: Sequence[Tag]) -> str:

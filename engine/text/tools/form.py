@@ -13,6 +13,8 @@ __all__ = ["CDATA", "CHANNELS", "HERMES", "KNOWN", "CallForm", "Kind", "known_fo
 
 Kind = Literal["object", "named", "tagged", "braces", "python"]
 
+_CONTROL = re.compile(r"<[|｜][^<>]+[|｜]>|\[[A-Z_]+\]")
+"""What is written like a control token, and thus stands in no text but as one."""
 _MARKER = re.compile(r"<[^<>\s]*>|\[[A-Z_]{3,}\]|\S+")
 
 
@@ -65,6 +67,11 @@ class CallForm:
         found = _MARKER.match(self.opening.strip())
         return found[0] if found is not None and found[0] not in ("[", "{") else ""
 
+    @property
+    def ends_thoughts(self) -> bool:
+        """Whether the marker, if it is one token, begins a call inside a thought, which has no other end."""
+        return _CONTROL.fullmatch(self.marker) is not None
+
 
 CDATA = ("<![CDATA[", "]]>")
 """What stands around a text with signs of XML."""
@@ -95,6 +102,7 @@ KNOWN: tuple[tuple[str, CallForm], ...] = (
     )),
     ("<|tool_call|>", CallForm("object", ("<|tool_call|>[", "]"), between=", ")),
     ("[TOOL_CALLS]", CallForm("object", ("[TOOL_CALLS][", "]"), between=", ", after=("id",))),
+    ("functools[", CallForm("object", ("functools[", "]"), between=", ")),
     ("<start_function_call>", CallForm(
         "braces", call=("<start_function_call>call:", "<end_function_call>"), quote="<escape>",
     )),

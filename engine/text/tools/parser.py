@@ -110,6 +110,8 @@ class ToolParser:
 
     The arguments of a call that the end of the reply cuts off stay incomplete, so that nobody takes them for
     whole. Those that turn out not to be JSON are closed, and what is left of them is text.
+
+    With `in_thoughts`, the marker of a call ends a thought.
     """
 
     def __init__(
@@ -119,8 +121,10 @@ class ToolParser:
         tags: Sequence[Tag] = (),
         opened: str = "",
         new_id: Callable[[], str] = new_call_id,
+        *,
+        in_thoughts: bool = False,
     ) -> None:
-        self._form = form
+        self._form, self._in_thoughts = form, in_thoughts
         self._marker = form.marker
         # a form without a marker begins a reply, and with this character
         self._first = "" if self._marker else form.opening.strip()[:1] or "{"
@@ -237,10 +241,17 @@ class ToolParser:
     def _thought(self, char: str) -> None:
         """Text inside a thought, or at the beginning of the reply, where one may begin."""
         if self._closing:
-            self._sink.text(char)
-            self._tail = (self._tail + char)[-len(self._closing) :]
-            if self._tail == self._closing:
+            self._held += char
+            while self._closing and self._held and not self._may_call():
+                self._of_thought()
+            rest = self._held
+            if not self._closing:
+                self._held = ""
+                for one in rest:
+                    self._plain(one)
+            elif rest and rest == self._marker:
                 self._closing, self._tail, self._lead = "", "", None
+                self._begin("")
             return
         lead = (self._lead or "") + char
         core = lead.lstrip(BLANKS)
@@ -254,3 +265,15 @@ class ToolParser:
             self._lead = None
             for one in lead:
                 self._plain(one)
+
+    def _may_call(self) -> bool:
+        """Whether what is held of a thought may become the marker of a call."""
+        return self._in_thoughts and self._marker.startswith(self._held)
+
+    def _of_thought(self) -> None:
+        """Pass on the first character that is held of a thought."""
+        first, self._held = self._held[0], self._held[1:]
+        self._sink.text(first)
+        self._tail = (self._tail + first)[-len(self._closing) :]
+        if self._tail == self._closing:
+            self._closing, self._tail, self._lead = "", "", None

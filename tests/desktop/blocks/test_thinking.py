@@ -94,3 +94,17 @@ def test_a_closing_tag_without_an_opening_one_is_reported() -> None:
     assert not splitter.orphan, "the line is not whole yet"
     splitter.feed("\nYes")
     assert splitter.orphan == "</think>"
+
+
+def test_a_closing_tag_at_the_very_beginning_is_no_text() -> None:
+    for pieces in (["</think>Yes </think>"], list("</think>Yes </think>")):
+        splitter = BlockSplitter()
+        for piece in pieces:
+            splitter.feed(piece)
+            shown = "".join(block.source for block in splitter.blocks() if block.kind is Kind.PROSE)
+            assert "Yes </think>".startswith(shown)
+        blocks = splitter.blocks(ended=True)
+        assert [(block.kind, block.source) for block in blocks] == [
+            (Kind.MARKUP, "</think>"), (Kind.PROSE, "Yes </think>"),
+        ]  # fmt: skip
+        assert not splitter.orphan

@@ -37,6 +37,8 @@ def split(pieces: list[str], opened: str = "") -> tuple[str, str]:
         ("A tag: <think>x</think>", "", "", "A tag: <think>x</think>"),
         ("<think>a</think>b <think>", "", "a", "b <think>"),
         ("<think></think>b", "", "", "b"),
+        ("</think>\n\nb </think>", "", "", "b </think>"),
+        ("</thin", "", "", "</thin"),
         ("well\n</think>\nyes", "</think>", "well", "yes"),
         ("well", "</think>", "well", ""),
         ("a\n\nb </think>c", "</think>", "a\n\nb", "c"),

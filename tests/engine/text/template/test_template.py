@@ -224,11 +224,16 @@ REASONING = """{% for m in messages %}[{{ m.role }}
     ],
 )  # fmt: skip
 def test_reasoning_has_the_names_of_transformers(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
+    """And `reasoning`, which vLLM adds to them."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
+    asked = {"role": "user", "content": "2+2?"}
     reply = {"role": "assistant", "content": "Four.", **fields}
-    turns: list[dict[str, Any]] = [{"role": "user", "content": "2+2?"}, reply]
-    expected = render_jinja_template(conversations=[turns], chat_template=REASONING)[0][0]
+    turns: list[dict[str, Any]] = [asked, reply]
+    names = ("reasoning_content", "thinking", "reasoning")
+    reasoning = next((fields[name] for name in names if fields.get(name) is not None), None)
+    both = [asked, reply if reasoning is None else {"reasoning": reasoning, **reply}]
+    expected = render_jinja_template(conversations=[both], chat_template=REASONING)[0][0]
     template = ChatTemplate(REASONING, None, None)
     assert template.render(turns, add_generation_prompt=False) == expected
     assert encode_chat(tokenizer, template, turns, add_generation_prompt=False)[0] == expected

@@ -73,6 +73,11 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...], str, dict[str, dict[str, Any]]]]
         + TALK + "{% if 'thinking' in messages[0] %}x{% endif %}",
         ("low", "medium", "high"), "medium", {"high": {"reasoning_effort": "high"}},
     ),
+    "muse": (
+        "{% set rs = reasoning_strength if reasoning_strength is defined else 'high' %}"
+        "Reasoning strength: {{ rs }}." + TALK,
+        ("low", "medium", "high"), "high", {"low": {"reasoning_strength": "low"}},
+    ),
     "step": (
         "{% if reasoning_effort is defined %}Reasoning: {{ reasoning_effort }}{% endif %}" + TALK,
         ("low", "medium", "high"), "", {"low": {"reasoning_effort": "low"}},
@@ -243,6 +248,16 @@ def test_the_nearest_level(levels: str, default: str, expected: str) -> None:
     for pair in expected.split():
         wanted, _, found = pair.partition(":")
         assert nearest_level(wanted, levels.split(), default) == found, wanted
+
+
+def test_tags_that_a_template_puts_together_are_found() -> None:
+    source = (
+        "{% set begin, finish = '<think{}>'.format(':x'), '</think{}>'.format(':x') %}" + TALK
+        + "{% if not thinking %}{{ begin + finish }}{% else %}{{ begin }}{% endif %}"
+    )  # fmt: skip
+    made = template(source)
+    assert made.tags[0] == ("<think:x>", "</think:x>")
+    assert [made.opens(made.tags, level) for level in ("off", "on")] == ["", "</think:x>"]
 
 
 def test_every_level_is_a_choice_of_the_setting() -> None:

@@ -122,6 +122,19 @@ def test_a_section_that_a_stop_token_ends_leaves_no_text() -> None:
     assert read(form, list(call + "?")) == ("?", [("clock", "{}")])
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_marker_of_a_call_may_end_a_thought(ends: bool) -> None:
+    form = dict(KNOWN)["<|START_ACTION|>"]
+    reply = '<think>Hm <|START <b <|START_ACTION|>[{"tool_name": "clock", "parameters": {}}]<|END_ACTION|> so'
+    assert (form.ends_thoughts, HERMES.ends_thoughts) == (True, False)
+    for pieces in ([reply], list(reply)):
+        parser = ToolParser(form, TOOLS, (THINK,), in_thoughts=ends)
+        found = [one for piece in pieces for one in parser.feed(piece)] + parser.finish()
+        text = "".join(one for one in found if isinstance(one, str))
+        assert text == ("<think>Hm <|START <b  so" if ends else reply)
+        assert parser.calls == ends
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -234,3 +247,48 @@ def test_wrapped_strings_are_unwrapped(city: str) -> None:
         for pieces in ([text], list(text)):
             rest, [(_, arguments)] = read(MINICPM, pieces)
             assert (rest, json.loads(arguments)) == ("", given_)
+
+
+TURNS = (
+    "{{ tools | tojson }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+    "{% for c in m.tool_calls %}CALL{% endfor %}<|end|>{% endfor %}<|assistant|>"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "marker", "written"),
+    [
+        ("{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}"
+         "{% if not loop.last %}, {% endif %}{% endfor %})", "python", "", 'clock(city="x")'),
+        ('<call> {{ {"name": c.function.name, "arguments": c.function.arguments} | tojson }}', "object",
+         "<call>", '<call>{"name": "clock", "arguments": {"city": "x"}}'),
+    ],
+)  # fmt: skip
+def test_forms_beside_backslashes_and_without_quotes(call: str, kind: str, marker: str, written: str) -> None:
+    source = "Answer with \\ and \\\\." + TURNS.replace("CALL", call)
+    if kind == "python":
+        source = source.replace("{% for c", "{% if m.tool_calls %}[{% endif %}{% for c").replace(
+            "{% endfor %}<|end|>",
+            "{% if not loop.last %}, {% endif %}{% endfor %}{% if m.tool_calls %}]{% endif %}<|end|>",
+        )
+    form = form_of(source)
+    assert (form.kind, form.marker) == (kind, marker)
+    assert read(form, list(f"[{written}]" if kind == "python" else written)) == (
+        "", [("clock", '{"city": "x"}')],
+    )  # fmt: skip
+
+
+def test_a_form_that_the_template_names_beats_one_without_a_marker() -> None:
+    source = 'Write functools[{"name": ...}].' + TURNS.replace(
+        "CALL", '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+    )
+    assert form_of(source) == dict(KNOWN)["functools["]
+
+
+def test_the_beginning_of_a_reply_is_no_part_of_a_call() -> None:
+    source = (
+        "{{ tools | tojson }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+        '{% for c in m.tool_calls %}\nAction: {"name": "{{ c.function.name }}", "arguments": '
+        "{{ c.function.arguments | tojson }}}{% endfor %}<|end|>{% endfor %}Be careful.<|assistant|>"
+    )
+    assert form_of(source).marker == "Action:"
