@@ -277,7 +277,7 @@ class Candidates:
         """Keep the `count` (>= 1) likeliest, likeliest first, ties by lowest id."""
         if self._ordered:
             self._shorten(count)
-        elif self._ids is None and self._known(count):
+        elif self._known(count):
             assert self._scan is not None
             self._ids, self._scores = (self._scan.ids[:count].copy(), self._scan.scores[:count] * self._scale)
             self._scale, self._ordered = 1.0, True

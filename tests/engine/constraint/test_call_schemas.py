@@ -205,6 +205,18 @@ OBJECTS: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
     ({"type": "integer", "allOf": [{"multipleOf": 2}, {"multipleOf": 3}]}, [6, 12], [2, 3]),
     ({"enum": [1, 2, "a", 30], "maximum": 9, "type": ["integer", "string"]}, [1, "a"], [30]),
     ({"type": ["integer", "boolean"], "allOf": [{"type": ["number", "null"]}]}, [1], [True, None]),
+    ({"type": "integer", "allOf": [{"minimum": 1, "maximum": 9}, {"minimum": 3, "maximum": 12}]}, [3, 9],
+     [2, 10]),
+    ({"enum": [True, None, "x", 2], "type": ["boolean", "null", "integer"]}, [True, None, 2], ["x"]),
+    ({"enum": [1, 2, 3, 4], "exclusiveMinimum": 1, "exclusiveMaximum": 4}, [2, 3], [1, 4]),
+    ({"enum": [4, 6, 9], "multipleOf": 2, "allOf": [{"multipleOf": 3}]}, [6], [4, 9]),
+    ({"enum": [1, 2], "const": 2}, [2], [1]),
+    ({"items": {"type": "integer"}}, [[1]], []),
+    ({"properties": {"x": {"type": "integer"}}, "required": ["x"]}, [{"x": 1}], []),
+    ({"type": "array", "items": [{"type": "integer"}], "additionalItems": {"type": "boolean"}},
+     [[1], [1, True]], [[True], [1, 2]]),
+    ({"type": "object", "required": ["x1"], "patternProperties": {"^x": {"type": "integer"}}}, [{"x1": 1}],
+     [{"x1": True}, {}]),
 ]  # fmt: skip
 
 
@@ -239,6 +251,24 @@ def test_branches_of_the_arguments_themselves_hold(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_arguments_that_cannot_be_are_refused(name: str) -> None:
-    tool = Tool("look", parameters=json.dumps({"properties": {"a": False}, "required": ["a"]}))
-    with pytest.raises(BadSetting, match="the tool 'look'"):
-        CallGrammar(FORMS[name], (tool,)).whole()
+    for one in (
+        False, {"anyOf": [False, {"type": "array", "items": False, "minItems": 1}]},
+        {"type": "object", "properties": {"x": {}}, "additionalProperties": False, "minProperties": 2},
+    ):  # fmt: skip
+        tool = Tool("look", parameters=json.dumps({"properties": {"a": one}, "required": ["a"]}))
+        with pytest.raises(BadSetting, match="the tool 'look'"):
+            CallGrammar(FORMS[name], (tool,)).whole()
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        ({"allOf": [{"prefixItems": [{}]}, {"prefixItems": [{}, {}]}]}, "two things of 'prefixItems'"),
+        ({"allOf": [{"anyOf": [{"maximum": n} for n in range(k, k + 9)]} for k in (0, 1)]}, "more than 64"),
+        ({"enum": ["A"], "pattern": "^\\p{Lu}$"}, "beside enum or const"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused_in_a_sentence(one: dict[str, Any], words: str) -> None:
+    tool = Tool("look", parameters=json.dumps({"properties": {"a": one}, "required": ["a"]}))
+    with pytest.raises(BadSetting, match=words):
+        CallGrammar(dict(KNOWN)["<start_function_call>"], (tool,)).whole()

@@ -132,6 +132,11 @@ def test_a_banned_string_inside_an_open_one_counts_at_once() -> None:
     assert gate.finish() == ""
 
 
+def test_of_several_in_one_chunk_the_first_to_be_complete_counts_and_the_longest() -> None:
+    assert BannedStrings(["cd", "b"]).feed("abxcd") == Cleared("a", BanHit(1, "b", "b"))
+    assert BannedStrings(["bc", "abc"]).feed("abc") == Cleared("", BanHit(0, "abc", "abc"))
+
+
 def test_position_counts_everything_ever_fed() -> None:
     gate = BannedStrings(["no way"])
     for text in ("yes, ", "well", " n", "o"):
@@ -141,6 +146,10 @@ def test_position_counts_everything_ever_fed() -> None:
     assert gate.feed(" WAY") == Cleared(" ", BanHit(10, "no WAY", "no way"))
     gate.restore(snapshot)
     assert gate.feed("w no Way!").hit == BanHit(14, "no Way", "no way")
+    gate.restore(snapshot)
+    gate.feed("w")
+    with pytest.raises(ValueError, match="13 characters have been cleared"):
+        gate.restore(snapshot)
 
 
 def test_case_keeps_lengths() -> None:

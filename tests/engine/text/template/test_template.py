@@ -91,6 +91,11 @@ def test_no_message_and_nothing_to_fold() -> None:
         ChatTemplate(GEMMA, None, None).render([SYSTEM])
 
 
+def test_a_reply_that_the_template_leaves_out_cannot_be_continued() -> None:
+    with pytest.raises(BadTemplate, match="leaves out part of the last message"):
+        ChatTemplate("{{ messages[0].content }}", None, None).render([USER, REPLY], continue_last=True)
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [

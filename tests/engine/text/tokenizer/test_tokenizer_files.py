@@ -259,6 +259,9 @@ def test_tekken_json(tmp_path: Path) -> None:
     )
     assert tokenizer.encode("[INST]a", special=True) == [3, 20 + ord("a")]
     assert tokenizer.piece(19) == "<SPECIAL_19>"
+    (tmp_path / "tekken.json").write_text(json.dumps({**tekken(), "special_tokens": None}))
+    earliest = Tokenizer.from_folder(tmp_path)  # does not list them
+    assert [earliest.piece(i) for i in (0, 2, 9, 19)] == ["<unk>", "</s>", "[TOOL_CALLS]", "[TOOL_CONTENT]"]
     for text in texts(4, 300):
         assert tokenizer.encode(text) == [
             i + 20 for word in cut("tekken", text) for i in by_rank(table, word)
@@ -274,7 +277,7 @@ def test_lists_of_ranks(tmp_path: Path, name: str, kind: str, rule: str) -> None
 
     table = ranks()
     (tmp_path / name).write_bytes(
-        b"".join(base64.b64encode(word) + b" %d\n" % i for word, i in table.items())
+        b"".join(base64.b64encode(word) + b" %d\n\n" % i for word, i in table.items())
     )
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
     if kind == "chatglm":
@@ -308,6 +311,14 @@ def test_vocabulary_and_merges(tmp_path: Path) -> None:
         for text in texts(6, 200):
             text = text.replace("tool>", "")
             assert tokenizer.encode(text) == gguf.encode(text)
+    (tmp_path / "tokenizer_config.json").write_text('{"add_prefix_space": true}')
+    assert Tokenizer.from_folder(tmp_path).encode("the tool") == tokenizer.encode(" the tool")
+
+
+def test_a_model_file_names_its_control_tokens() -> None:
+    training = b"\xc0\x02\x05" + b"\xc8\x02" + b"\xff" * 9 + b"\x01" + b"\xd0\x02\x07"
+    model = parse_sentencepiece(model_file("llama") + b"\x12" + bytes([len(training)]) + training)
+    assert (model.unk_id, model.bos_id, model.eos_id) == (5, -1, 7)
 
 
 def test_merges_by_score_and_by_rank() -> None:
@@ -365,23 +376,21 @@ def test_broken_tables_of_characters(data: bytes, text: str) -> None:
         ({"tokenizer.model": b"\x0a\xff\xff\xff\xff\x0f"}, BadCheckpoint, "tokenizer.model is cut off"),
         ({"tokenizer.model": b""}, BadCheckpoint, "holds no tokens"),
         ({"tokenizer.model": b"\x12\x02\x18\x03"}, UnsupportedModel, "a model of words"),
+        ({"tokenizer.model": b"\x12\x03\xc0\x01\x01"}, UnsupportedModel, "spaces at the ends of words"),
+        ({"tokenizer.model": b"\x12\x0c" + b"\xff" * 12}, BadCheckpoint, "tokenizer.model is cut off"),
         ({"tekken.json": b"{}"}, BadCheckpoint, "tekken.json has no vocabulary"),
-        (
-            {"tekken.json": json.dumps({**tekken(), "vocab": [1]}).encode()},
-            BadCheckpoint,
-            "tekken.json has a broken entry",
-        ),
+        ({"tekken.json": json.dumps({**tekken(), "vocab": [1]}).encode()}, BadCheckpoint, "a broken entry"),
+        ({"tekken.json": json.dumps(tekken(1 << 16)).encode()}, BadCheckpoint, "65536 of them control"),
+        ({"tokenizer.json": b'"\xff"'}, BadCheckpoint, "is not UTF-8 text"),
+        ({"tokenizer.json": b"[" * 100_000}, BadCheckpoint, "nested deeper"),
         ({"vocab.json": b'{"a": "b"}', "merges.txt": b""}, BadCheckpoint, "vocab.json holds no table"),
         ({"vocab.json": b'{"a": 1}', "merges.txt": b"a b c"}, BadCheckpoint, "not of 2 parts"),
         ({"a.tiktoken": b"YQ== x\n"}, BadCheckpoint, "not a token and its rank"),
         ({"a.tiktoken": b"YQ== 99999999999\n"}, BadCheckpoint, "or impossible ranks"),
-        (
-            {"tokenizer.json": b'{"model": {"type": "BPE", "vocab": {"a": 0}}, "added_tokens": [1]}'},
-            BadCheckpoint,
-            "unknown form",
-        ),
+        ({"tokenizer.json": b'{"model": {"type": "BPE", "vocab": {"a": 0}}, "added_tokens": [1]}'},
+         BadCheckpoint, "unknown form"),
     ],
-)
+)  # fmt: skip
 def test_broken_files(tmp_path: Path, files: dict[str, bytes], error: type[Exception], words: str) -> None:
     for name, contents in files.items():
         (tmp_path / name).write_bytes(contents)

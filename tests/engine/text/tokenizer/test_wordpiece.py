@@ -52,6 +52,15 @@ def test_text_is_put_together(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode([CLS, *ids, SEP]) == "the fire is warm"
 
 
+def test_pieces_are_joined_at_two_signs_where_the_decoder_names_none(library: Any, tmp_path: Path) -> None:
+    file = write_wordpiece(tmp_path, library) / "tokenizer.json"
+    definition = json.loads(file.read_text("utf-8"))
+    del definition["decoder"]["prefix"]
+    file.write_text(json.dumps(definition), "utf-8")
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    assert tokenizer.decode(tokenizer.encode("supercalifragilistic")) == "supercalifragilistic"
+
+
 def test_control_tokens_are_made_only_when_asked(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode("[SEP] dog", special=True)[0] == SEP
     assert not {CLS, SEP, 4} & set(tokenizer.encode("[SEP] [CLS] [MASK]"))
