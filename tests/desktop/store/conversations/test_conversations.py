@@ -11,7 +11,11 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.folders import FolderStore
-from desktop.store.conversations.records import auto_title
+from desktop.store.conversations.forking import fork
+from desktop.store.conversations.participants import Author
+from desktop.store.conversations.records import NOTEBOOK, auto_title
+from desktop.store.conversations.stores import ConversationStores
+from desktop.store.conversations.titles import is_untitled, set_model_title
 from desktop.store.database.database import Database, StoreError
 from tests.work import calls_in, database_work
 
@@ -148,6 +152,61 @@ def test_a_running_reply(store: ConversationStore, database: Database) -> None:
         store.finish(reply.id, "", "half", {})
 
 
+def test_replies_of_several_are_added_together_and_the_others_can_be_discarded(
+    store: ConversationStore,
+) -> None:
+    conversation, ids = talk(store, "hi", "old")
+    ann, ben = store.add_replies(conversation, ids[0], [Author("Ann"), Author("Ben")])
+    assert [(each.author.name, each.role, each.text, each.state) for each in (ann, ben)] == [
+        ("Ann", "assistant", "", "running"),
+        ("Ben", "assistant", "", "running"),
+    ]
+    assert store.path(conversation)[-1].id == ann.id
+    (aside,) = store.add_replies(conversation, ids[0], [Author()], shown=False)
+    assert store.path(conversation)[-1].id == ann.id
+    assert [each.id for each in store.path_to(aside.id)] == [ids[0], aside.id]
+    store.show_variant(ben.id, (ids[1], ann.id))
+    assert store.path(conversation)[-1].id == ben.id
+    assert store.variants(ben.id) == (ben.id, aside.id)
+    with pytest.raises(StoreError, match="is deleted"):
+        store.variants(ann.id)
+    with pytest.raises(StoreError):
+        store.add_replies(conversation, 999, [Author("Ann")])
+    assert store.variants(ben.id) == (ben.id, aside.id)
+
+
+def test_a_fork_copies_the_way_to_a_message_and_the_fields_of_its_chat(database: Database) -> None:
+    stores = ConversationStores(database)
+    store = stores.kept
+    conversation, ids = talk(store, "hi", "first", "more")
+    other = store.add_message(conversation, ids[0], "assistant", "second", "running")
+    store.set_local_only(conversation, True)
+    store.set_system_prompt(conversation, "Be brief.")
+    ways = {ids[1]: ["hi", "first"], other.id: ["hi", "second"], ids[2]: ["hi", "first", "more"]}
+    for message, words in ways.items():  # of the shown path, and beside it
+        made = fork(stores, message)
+        assert (store.get(made).title, texts(store, made)) == ("hi (fork)", words)
+        assert (store.get(made).local_only, store.get(made).system_prompt) == (True, "Be brief.")
+        assert store.path(made)[1].variant_count == 2
+        assert {each.state for each in store.path(made)} <= {"complete", "stopped"}
+    assert store.message(other.id).state == "running"
+
+
+def test_titles_that_a_model_wrote_go_behind_those_of_the_user(
+    store: ConversationStore, database: Database
+) -> None:
+    untitled, named = talk(store, "hi")[0], talk(store, "hi")[0]
+    store.rename(named, "Mine")
+    deleted, notebook = talk(store, "hi")[0], store.create(kind=NOTEBOOK).id
+    store.delete(deleted)
+    for number, free in ((untitled, True), (named, False), (deleted, False), (notebook, False), (999, False)):
+        assert is_untitled(database, number) == free
+        assert set_model_title(database, number, "Greeting") == free
+    assert (store.get(untitled).title, store.get(named).title) == ("Greeting", "Mine")
+    assert not is_untitled(database, untitled)
+    assert texts(store, notebook) == [""]  # its document is there from the start
+
+
 def test_conversations_list_and_trash(store: ConversationStore) -> None:
     first, second = talk(store, "apples")[0], talk(store, "pears")[0]
     assert [row.title for row in store.list()] == ["pears", "apples"]
@@ -224,6 +283,8 @@ def test_unknown_ids_raise_sentences(store: ConversationStore) -> None:
     other = store.create().id
     for call in (
         lambda: store.get(999),
+        lambda: store.summary(999),
+        lambda: store.move([conversation], 999),
         lambda: store.rename(999, "x"),
         lambda: store.set_settings(999, {}),
         lambda: store.message(999),

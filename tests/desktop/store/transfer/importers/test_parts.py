@@ -10,7 +10,10 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
+from desktop.store.transfer.importers.chatgpt import ChatGpt
+from desktop.store.transfer.importers.claude import Claude
 from desktop.store.transfer.importers.fields import compact, content_key, first_text, rest
+from desktop.store.transfer.importers.lm_studio import LmStudio
 from desktop.store.transfer.importers.parts import (
     document,
     fenced,
@@ -19,6 +22,8 @@ from desktop.store.transfer.importers.parts import (
     tool_result,
     with_files,
 )
+from desktop.store.transfer.importers.protocol import Format, Unreadable
+from desktop.store.transfer.importers.sharegpt import ShareGpt
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import broken, imported, run, shown, written
 
@@ -94,6 +99,88 @@ def test_claude(
     value["chat_messages"][0] |= message
     assert first(database, store, written(tmp_path / "a.json", value)) == expected
     assert store.list()[0].title == "Named"
+
+
+def chatgpt(*contents: Any, **more: Any) -> dict[str, Any]:
+    user = files.node("u", None, ["a"], "user", {"content_type": "multimodal_text", "parts": [*contents]})
+    user["message"] |= more
+    nodes = [user, files.node("a", "u", [], "assistant", "Yes.")]
+    return {"mapping": {node["id"]: node for node in nodes}, "current_node": "a", "id": "c"}
+
+
+def sharegpt(*entries: Any) -> dict[str, Any]:
+    return {"conversations": [{"from": "human", "value": "Hi"}, *entries]}
+
+
+def claude(part: Any) -> dict[str, Any]:
+    value = files.claude()
+    value["chat_messages"][0] |= {"content": [part], "text": "", "attachments": []}
+    return value
+
+
+def lm_studio(*steps: Any) -> dict[str, Any]:
+    value = files.lm_studio()
+    value["messages"][0]["versions"][0] = {"role": "assistant", "steps": [*steps]}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("format", "value", "place", "expected"),
+    [
+        (ChatGpt(), chatgpt({"content_type": "audio_transcription", "text": "Said."}), 0, "Said."),
+        (ChatGpt(), chatgpt(7, {"content_type": "x"}, {"text": "T"}), 0, "7\n\n[x]\n\nT"),
+        (ChatGpt(), chatgpt(), 0, "[multimodal_text]"),
+        (Claude(), claude("plain"), 0, "plain"),
+        (Claude(), claude({"type": "tool_result", "name": "t", "content": [{"type": "text", "text": "r"}]}),
+         0,
+         "**Tool result: t**\n\n```\nr\n```"),
+        (Claude(), claude({"type": "tool_use", "name": "create_file", "input": {"path": "p"},
+         "display_content": "{"}), 0, '**Tool call: create_file**\n\n```\n{"path": "p"}\n```'),
+        (Claude(), claude({"type": "novel"}), 0, "[novel]"),
+        (LmStudio(), lm_studio({"type": "toolStatus", "statusState": {"status": {"type": "ran"}}}), 0,
+         "[tool: ran]"),
+        (LmStudio(), lm_studio(3, {"type": "novel"}, {"content": "Words."}), 0, "[novel]\n\nWords."),
+        (ShareGpt(), sharegpt({"from": "function_call", "value": '{"a": 1}'}), 1,
+         '**Tool call: tool**\n\n```\n{"a": 1}\n```'),
+        (ShareGpt(), sharegpt({"from": "observation", "value": "r", "name": "t"}), 1,
+         "**Tool result: t**\n\n```\nr\n```"),
+        (ShareGpt(), sharegpt({"role": "assistant", "content": None, "tool_calls": [
+            {"function": {"name": "t", "arguments": {"a": 1}}}]}), 1,
+         '**Tool call: t**\n\n```\n{"a": 1}\n```'),
+        (ShareGpt(), sharegpt({"role": "user", "content": ["a", {"text": "b"}, {"type": "novel"}]}), 1,
+         "a\n\nb\n\n[novel]"),
+    ],
+)  # fmt: skip
+def test_parts_of_every_kind_are_shown(format: Format, value: Any, place: int, expected: str) -> None:
+    assert format.read(value, lambda where, reason: None).messages[place].text == expected
+
+
+@pytest.mark.parametrize(
+    ("format", "value", "where", "reason"),
+    [
+        (ShareGpt(), sharegpt({"from": "human"}), "message 2", "no known role or no text"),
+        (ShareGpt(), sharegpt({"from": "nobody", "value": "x"}), "message 2", "no known role or no text"),
+        (ShareGpt(), sharegpt({"from": "gpt", "value": 5}), "message 2", "no known role or no text"),
+        (ChatGpt(), chatgpt("Hi") | {"mapping": chatgpt("Hi")["mapping"] | {"n": 5}}, "node n",
+         "it is not an object"),
+        (LmStudio(), {"messages": [*files.lm_studio()["messages"], {}]}, "message 4", "it has no versions"),
+        (LmStudio(), {"messages": [*files.lm_studio()["messages"], {"versions": [{"role": "user"}]}]},
+         "message 4", "one of its versions has no role or no content"),
+    ],
+)  # fmt: skip
+def test_what_is_damaged_is_named_and_the_rest_is_read(
+    format: Format, value: Any, where: str, reason: str
+) -> None:
+    notes: list[tuple[str, str]] = []
+    assert format.read(value, lambda where, reason: notes.append((where, reason))).messages
+    assert [place for place, _ in notes] == [where]
+    assert reason in notes[0][1]
+
+
+@pytest.mark.parametrize("format", [ShareGpt(), LmStudio()])
+def test_a_chat_without_messages_is_refused(format: Format) -> None:
+    with pytest.raises(Unreadable, match="it has no messages"):
+        format.read({"messages": []}, lambda where, reason: None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""What an exported conversation shows: which messages, whose, when, and without thoughts if asked."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from desktop.store.transfer.exporters.reading import label, shown_path, when, without_thoughts
+from desktop.store.transfer.records import ConversationRecord, MessageRecord
+
+THOUGHT = "<think>\nHm.\n</think>\n\n"
+
+
+def message(
+    key: str, parent: str | None, role: str = "user", text: str = "", **more: object
+) -> MessageRecord:
+    return MessageRecord(key, parent, role, text, **more)  # type: ignore[arg-type]
+
+
+def chat(*messages: MessageRecord, shown: str | None = None) -> ConversationRecord:
+    return ConversationRecord("here", "k", messages=messages, shown_root=shown)
+
+
+def test_the_chosen_versions_are_shown_and_the_newest_where_the_chosen_one_is_gone() -> None:
+    first, second = message("a", None, shown_child="d"), message("b", None)
+    below = (message("c", "a"), message("d", "a"), message("e", "a"))
+    gone = message("d", "a", deleted=True)
+    for messages, shown, path in (
+        ((first, second, *below), "a", "ad"),
+        ((first, second, *below), None, "b"),
+        ((first, second, below[0], gone, below[2]), "a", "ae"),
+    ):
+        assert "".join(each.key for each in shown_path(chat(*messages, shown=shown))) == path
+
+
+def test_thoughts_are_left_out_of_replies_only() -> None:
+    found = without_thoughts(chat(
+        message("a", None, "user", THOUGHT + "Why?"), message("b", "a", "assistant", THOUGHT + "So."),
+        message("c", "b", "assistant", THOUGHT), message("d", "c", "assistant", "  As it is.\n"),
+    ))  # fmt: skip
+    assert [each.text for each in found.messages] == [THOUGHT + "Why?", "So.", "", "  As it is.\n"]
+
+
+def test_names_and_times() -> None:
+    for role, author, model, words in (
+        ("user", "", "", "You"), ("assistant", " ", " big \n one ", "Assistant (big one)"),
+        ("assistant", " Ann \n Lee ", "m", "Ann Lee (m)"), ("critic", "", " ", "Critic"),
+        ("", "", "", "Message"),
+    ):  # fmt: skip
+        assert label(message("a", None, role, author=author, stats={"model": model})) == words
+    assert when(datetime(2026, 2, 14, 10, 4, 59).timestamp()) == "2026-02-14 10:04"
+    assert (when(None), when(1e30), when(float("nan"))) == ("", "", "")
