@@ -124,7 +124,7 @@ class LocalChat:
     def _filters(self, prompt: Prompt, request: ChatRequest) -> tuple[Filter, ...]:
         """The filters of a request; for the answer alone, where a thought may come before it."""
         before = None if request.plain else prompt.ids[: len(prompt.ids) - prompt.given]
-        source, tags = self.template.source, self.info.thinking
+        source, tags = self.template.shown, self.info.thinking
         return reply_filters(request.constraint, self.tokenizer, source, tags, before)
 
     def complete(

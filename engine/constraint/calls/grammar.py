@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +17,7 @@ from engine.constraint.calls.values import Values, alternatives, braces, members
 from engine.constraint.grammar_source import GrammarSource
 from engine.core import Tool
 from engine.errors import BadSetting
+from engine.text.template.channels import HARMONY, ID, ChannelFormat
 from engine.text.template.reasoning import Tag
 from engine.text.tools.form import CHANNELS, CallForm
 from engine.text.tools.values import STRING, argument_types, resolved
@@ -40,6 +41,7 @@ class CallGrammar:
         tokens: (text, id) of the tokens that the form's texts are written with.
         lenient: keywords of the schemas that cannot be enforced are ignored, not refused.
         several: whether more than one call may be made.
+        channels: how the messages are marked in which calls stand; None without channels.
     """
 
     form: CallForm
@@ -47,13 +49,15 @@ class CallGrammar:
     tokens: tuple[tuple[str, int], ...] = ()
     lenient: bool = False
     several: bool = True
+    channels: ChannelFormat | None = None
 
     def whole(
         self, tags: tuple[Tag, ...] = (), opened: str = "", content: GrammarSource | None = None
     ) -> GrammarSource:
         """A whole reply that makes calls, or is one of the texts of `content`.
 
-        Before that there may be a thought in one of `tags`, or is the rest of one that `opened` closes.
+        Before that there may be a thought in one of `tags`, or of a channel, or is the rest of one that
+        `opened` closes.
         Raises `BadSetting`.
         """
         return _whole(self, tags, opened, content)
@@ -67,8 +71,8 @@ class CallGrammar:
 def _whole(
     grammar: CallGrammar, tags: tuple[Tag, ...], opened: str, content: GrammarSource | None
 ) -> GrammarSource:
-    if grammar.form == CHANNELS:
-        return _whole_channels(grammar, content)
+    if grammar.channels is not None:
+        return _whole_channels(grammar, grammar.channels, opened, content)
     written = _Written(grammar)
     rules, form = written.rules, grammar.form
     calls = written.section(form.opening.lstrip())
@@ -95,22 +99,25 @@ def _rest(grammar: CallGrammar, after_marker: bool) -> GrammarSource:
     return written.source(written.section(opening.removeprefix(grammar.form.marker if after_marker else "")))
 
 
-def _whole_channels(grammar: CallGrammar, content: GrammarSource | None) -> GrammarSource:
-    """A message to a function, or in the final channel, perhaps after one of analysis.
-
-    The reply begins after `<|start|>assistant`.
-    """
+def _whole_channels(
+    grammar: CallGrammar, format: ChannelFormat, opened: str, content: GrammarSource | None
+) -> GrammarSource:
+    """A message to a function, or the answer, perhaps after a thought or the rest of one."""
     written = _Written(grammar)
     text = written.rules.text
-    to = '" to=functions."'
-    bodies = [
-        f"{to} {written.message('<|channel|>commentary')}",
-        f"{text('<|channel|>commentary')} {to} {written.message('')}",
-    ]
+    bodies = [written.messages(format)]
+    if format is HARMONY:
+        to = '" to=functions."'
+        bodies = [
+            f"{to} {written.message('<|channel|>commentary')}",
+            f"{text('<|channel|>commentary')} {to} {written.message('')}",
+        ]
     if content is not None:
-        bodies.append(f"{text('<|channel|>final<|message|>')} {written.rules.embedded(content)}")
-    thought = f"{text('<|channel|>analysis<|message|>')} {written.rules.until('<|end|>')}"
-    return written.source(f"( {thought} {text('<|start|>assistant')} )? ( {' | '.join(bodies)} )")
+        bodies.append(f"{text(format.answer)} {written.rules.embedded(content)}")
+    begins, ends = format.thought
+    rest = f"{written.rules.until(ends)} {text(format.joint)}"
+    lead = rest if opened else f"( {text(begins)} {rest} )?"
+    return written.source(f"{lead} ( {' | '.join(bodies)} )")
 
 
 class _Written:
@@ -128,11 +135,26 @@ class _Written:
 
     def section(self, opening: str) -> str:
         """`opening`, a call, and in forms with a text around all calls, the others and the end."""
-        form, text = self._form, self.rules.loose
+        form, text = self._form, self._loose
         end, parts = form.section[1].rstrip(), [text(opening), self.call()]
         if end.strip() and self._grammar.several:
             parts.append(f"( {text(form.between + form.call[0])} {self.call()} ){{0,{MOST_CALLS - 1}}}")
         return " ".join([*parts, text(end)])
+
+    def messages(self, format: ChannelFormat) -> str:
+        """The calls in their messages, from the header of the first one on."""
+        form = self._form
+        calls = f"{self._loose(format.call)} {self.section(form.opening)}"
+        if form.section[1].strip() or not self._grammar.several:
+            return calls
+        joint = format.ends[0] + format.joint + format.call if format.apart else ""
+        again = f"{self._loose(joint + form.opening)} {self.call()}"
+        return f"{calls} ( {again} ){{0,{MOST_CALLS - 1}}}"
+
+    def _loose(self, text: str, write: Callable[[str], str] | None = None) -> str:
+        """A text, with any id for `ID`, whatever its white space unless `write` says otherwise."""
+        first, *others = map(write or self.rules.loose, text.split(ID))
+        return " ".join([first, *(f"{self.rules.rule(_ID)} {part}" for part in others)])
 
     def call(self) -> str:
         """One call, after the text before it."""
@@ -180,14 +202,12 @@ class _Written:
         if form.kind == "object":
             return f"{self._object(tool, schema)} {end}"
         name = quoted(tool.name)
+        before, after = form.after_name
+        between = self._loose(f"{before}{ID}{after}" if after.strip() else before, text)
         if form.kind == "named":
-            before, after = form.after_name
-            between = (
-                f"{text(before)} {self.rules.rule(_ID)} {text(after)}" if after.strip() else text(before)
-            )
             return f"{name} {between} {self.rules.json(schema)} {end}"
         if form.kind == "tagged":
-            return f"{name} {text(form.after_name[0])} {self._parameters(schema)} {end}"
+            return f"{name} {between} {self._parameters(schema)} {end}"
         if form.kind == "braces":
             values = Values(self.rules, braces(form.quote), schema, lenient=self._grammar.lenient)
             return f'{name} "{{" {values.members(schema, ":", bare=True)} "}}" {end}'
@@ -238,7 +258,8 @@ class _Written:
             return f"{head} {text(middle)} {self._raw(texts, after)}"
         definitions = {key: root[key] for key in ("$defs", "definitions", "x-guidance") if key in root}
         whole = {**definitions, **_without_strings(schema, root, 8)}
-        json = f"{head} {text(form.json_value or middle)} {self.rules.json(whole)} {text(after)}"
+        kind = self._loose(form.json_value or middle, text)
+        json = f"{head} {kind} {self.rules.json(whole)} {text(after)}"
         return f"{head} {text(middle)} {self._raw(texts, after)} | {json}" if texts else json
 
     def _raw(self, texts: str, after: str) -> str:
@@ -289,7 +310,7 @@ def trigger(
     if form == CHANNELS:
         header = rb"(?:\A|<\|start\|>assistant|<\|channel\|>[a-z]+)\s?to=functions\."
         return re.compile(header), True
-    if form.marker in tokens:
+    if form.marker in tokens or form.notice:
         return re.compile(re.escape(form.marker.encode())), True
     names = "|".join(re.escape(tool.name) for tool in sorted(tools, key=lambda one: -len(one.name)))
     opening = r"\s*".join(map(re.escape, form.opening.split()))

@@ -9,6 +9,7 @@ from engine.constraint import make_filters
 from engine.constraint.answer import AnswerFilter, ThoughtEnd, tag_end
 from engine.constraint.filter import Filter
 from engine.settings import ConstraintSettings
+from engine.text.template.channels import HARMONY, ChannelFormat
 from engine.text.template.reasoning import Tag, opened_by
 from engine.text.tokenizer.aside import made_aside
 from engine.text.tokenizer.tokenizer import Tokenizer
@@ -17,7 +18,6 @@ __all__ = ["answer_filters", "reply_filters"]
 
 _TAG_TOKENS = 32
 """The most tokens that a tag may have."""
-_START = "<|start|>assistant"
 _FINAL = b"<|channel|>final<|message|>"
 _NEXT = b"<|end|><|start|>assistant" + _FINAL
 _ANSWER = re.compile(rb"<\|channel\|>final[^<]{0,40}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>")
@@ -65,7 +65,8 @@ def answer_filters(
     own = tuple(tag for tag in tags if all(part in template for part in tag))
     opened: ThoughtEnd | None = None
     if tokenizer.channels is not None:
-        opened, own = _CHANNELS if end.endswith(_START) else None, ()
+        format = tokenizer.channels.format
+        opened, own = _header_end(format) if end.endswith(format.start) else None, ()
     elif closing := opened_by(end, tags):
         opened = tag_end(closing)
     elif constraint.format == "none" or any(end.endswith(tag[1]) for tag in own):
@@ -73,8 +74,9 @@ def answer_filters(
     begun = constraint.begin_with.lstrip()
     if (opened is None and not own) or any(begun.startswith(tag[0]) for tag in own):
         return ()
-    if opened is _CHANNELS:
-        parts: tuple[str, ...] = _MARKS
+    parts: tuple[str, ...]
+    if tokenizer.channels is not None:
+        parts = (*_MARKS, *tokenizer.channels.format.tokens)
     else:
         parts = (*(part for tag in own for part in tag), opened.text.decode() if opened is not None else "")
     marks = frozenset(tokenizer.marker_ids("\n".join(parts)).values()).difference(tokenizer.stop_token_ids)
@@ -100,3 +102,18 @@ def _closing(message: bytes) -> bytes:
 
 
 _CHANNELS = ThoughtEnd(_ANSWER, _closing)
+
+
+def _header_end(format: ChannelFormat) -> ThoughtEnd:
+    """What ends all that comes before the answer in channels."""
+    if format is HARMONY:
+        return _CHANNELS
+    ends = f"{format.thought[1]}{format.joint}{format.answer}".encode()
+
+    def closing(message: bytes) -> bytes:
+        if not message.strip() and not format.opens:
+            return format.answer.encode()
+        last = range(min(len(message), len(ends)), -1, -1)
+        return ends[next(n for n in last if ends.startswith(message[len(message) - n :])) :]
+
+    return ThoughtEnd(re.compile(re.escape(format.answer.encode())), closing)

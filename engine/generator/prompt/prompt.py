@@ -16,7 +16,7 @@ from engine.generator.prompt.context import OldestFirst, WrittenReplies, reply_r
 from engine.generator.prompt.tool_calls import ToolCalling
 from engine.generator.request import Guidance
 from engine.settings.thinking import AUTO
-from engine.text.template.reasoning import PLAIN_TAG, without_thoughts
+from engine.text.template.reasoning import without_thoughts
 from engine.text.template.template import ChatTemplate, encode_chat
 from engine.text.template.thinking import Way
 from engine.text.tokenizer.tokenizer import Tokenizer
@@ -46,7 +46,8 @@ class Prompts:
         self.calling = ToolCalling(tokenizer, template)
         self._window = OldestFirst(context_length)
         self._written = WrittenReplies(tokenizer)
-        self._hidden = (PLAIN_TAG,) if tokenizer.channels is not None else template.thinking(tokenizer)[1]
+        channels = tokenizer.channels
+        self._hidden = template.thinking(tokenizer)[1] if channels is None else channels.format.tags
         self._opened = self._opening() if self._hidden else ""
         self._count = functools.lru_cache(1 << 12)(lambda text: len(tokenizer.encode(text)))
 

@@ -15,12 +15,13 @@ from engine.constraint.grammar import GrammarFilter
 from engine.core import TOOL_CHOICES, CallPiece, ChatEvent, ChatRequest, Done, Message, Text, Tool
 from engine.errors import BadSetting
 from engine.settings import ConstraintSettings
+from engine.text.template.channels import HARMONY
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate, Turn
 from engine.text.tokenizer.aside import made_aside
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.text.tools.detect import ToolStyle, tool_style
-from engine.text.tools.form import CHANNELS
+from engine.text.tools.form import CHANNEL_FORMS
 from engine.text.tools.messages import conversation, has_tools
 from engine.text.tools.parser import ToolParser
 from engine.words import _
@@ -74,11 +75,14 @@ class ToolCalling:
         style = tool_style(
             self._template.for_tools, control, [piece(id) for id in self._tokenizer.stop_token_ids]
         )
-        return style if self._tokenizer.channels is None else replace(style, form=CHANNELS)
+        channels = self._tokenizer.channels
+        return style if channels is None else replace(style, form=CHANNEL_FORMS[channels.format])
 
     @cached_property
     def shown(self) -> frozenset[int]:
         """The control tokens that calls are written with."""
+        if self._tokenizer.channels is not None:  # they are shown as the calls are, see `Channels`
+            return frozenset()
         return self._tokenizer.control_ids("\n".join(self.style.form.texts))
 
     def turns(
@@ -105,8 +109,9 @@ class ToolCalling:
     @cached_property
     def _tokens(self) -> tuple[tuple[str, int], ...]:
         """The tokens that calls are written with, control tokens or not."""
-        channels = self._tokenizer.channels is not None
-        return self._marks("\n".join(_CHANNEL_TOKENS if channels else self.style.form.texts))
+        channels, texts = self._tokenizer.channels, self.style.form.texts
+        headers = () if channels is None else (*channels.format.tokens, *_FURTHER_TOKENS)
+        return self._marks("\n".join((*texts, *headers)))
 
     def _marks(self, text: str) -> tuple[tuple[str, int], ...]:
         """(text, id) of the tokens that a text is written with as they are."""
@@ -143,29 +148,37 @@ class ToolCalling:
         opened: str,
     ) -> CallPlan:
         choice, constraint = request.tool_choice, request.constraint
-        channels = self._tokenizer.channels is not None
+        channels = None if self._tokenizer.channels is None else self._tokenizer.channels.format
+        if channels is not None and opened:
+            opened = channels.thought[1]
         named = choice not in TOOL_CHOICES
         chosen = tuple(tool for tool in tools if tool.name == choice) if named else tools
         several = request.parallel_tool_calls and not named
-        grammar = CallGrammar(self.style.form, chosen, self._tokens, choice == "auto", several)
+        grammar = CallGrammar(self.style.form, chosen, self._tokens, choice == "auto", several, channels)
 
         def made() -> Filter:
             content = format_source(constraint) if choice == "auto" else None
             if choice == "auto" and content is None:
-                # what channels hold is known by their headers, not by tags
-                lead = ((), "") if channels else (tags, opened)
-                return LazyCalls(self._tokenizer, grammar, *lead)
-            source = self._template.for_tools.source
+                if channels is None:
+                    return LazyCalls(self._tokenizer, grammar, tags, opened)
+                # what channels hold is known by their headers
+                begins, ends = channels.thought
+                lead = () if channels is HARMONY else ((begins.lstrip(), ends),)
+                return LazyCalls(self._tokenizer, grammar, lead, opened)
+            source = self._template.for_tools.shown
             own = tuple(tag for tag in tags if all(part in source for part in tag))
             thought = self._marks("\n".join((opened, *(part for tag in own for part in tag))))
             tokens = tuple(sorted({*self._tokens, *thought}))
             return GrammarFilter(self._tokenizer, replace(grammar, tokens=tokens).whole(own, opened, content))
 
         found = made_aside("calls", made)
-        return CallPlan(parser, found, replace(constraint, format="none", pattern=""), self.shown, channels)
+        return CallPlan(
+            parser, found, replace(constraint, format="none", pattern=""), self.shown, channels is not None
+        )
 
 
-_CHANNEL_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
+_FURTHER_TOKENS = ("<|constrain|>",)
+"""Tokens that a header may have besides those that begin and end it."""
 _FIRST_MARK = 0x100000
 """The first of the characters for private use that no font has."""
 _TAG_TOKENS = 32

@@ -20,7 +20,7 @@ from engine.errors import BadTemplate
 from engine.settings.thinking import AUTO
 from engine.text.template.content_guard import ContentGuard, texts_in
 from engine.text.template.fallback import fallback_format, fallback_source, fallback_stops
-from engine.text.template.reasoning import PLAIN_TAG, Tag, control_tags, opened_by, tags_in
+from engine.text.template.reasoning import Tag, control_tags, opened_by, tags_in
 from engine.text.template.sandbox import BoundedEnvironment, TemplateOverLimit
 from engine.text.template.sandbox_limits import text_size
 from engine.text.template.source import (
@@ -112,7 +112,8 @@ class ChatTemplate:
         """All tags that a model with this template and vocabulary may think in, and its control tags."""
         tags = self.tags
         if tokenizer.channels is not None:
-            return (PLAIN_TAG, *(tag for tag in tags if tag != PLAIN_TAG)), ()
+            own = tokenizer.channels.format.tags
+            return (*own, *(tag for tag in tags if tag not in own)), ()
         return tags, control_tags(tags, tokenizer.special_pattern)
 
     @cached_property

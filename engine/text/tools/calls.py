@@ -6,6 +6,7 @@ import json
 from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
+from engine.text.template.channels import ID
 from engine.text.tools.form import CallForm
 from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading, quoted
 from engine.text.tools.values import ANY_TYPE, STRING, argument_types, bare_value, python_arguments
@@ -46,7 +47,7 @@ class CallReader:
     def calls(self) -> Reading:
         """All calls, after the marker of the first one."""
         form = self._form
-        yield from self._chars.literal(form.opening.strip().removeprefix(form.marker))
+        yield from self._fixed(form.opening.strip().removeprefix(form.marker))
         while True:
             yield from self._call()
             self._sink.end()
@@ -85,6 +86,21 @@ class CallReader:
             done = next((place for place, text in left.items() if len(text) == at), -1)
             if done >= 0:
                 return done
+
+    def _fixed(self, text: str) -> Reading:
+        """Exactly this text, with any id for `ID`."""
+        first, *others = text.split(ID)
+        yield from self._chars.literal(first)
+        for part in others:
+            char = yield from self._chars.after_blanks()
+            while char in _ID:
+                char = yield from self._chars.next()
+            self._chars.back(char)
+            yield from self._chars.literal(part)
+
+    def _after_name(self) -> Reading:
+        before, after = self._form.after_name
+        yield from self._fixed(f"{before}{ID}{after}" if after.strip() else before)
 
     def _name(self) -> Generator[None, str, str]:
         name = ""
@@ -168,20 +184,13 @@ class CallReader:
 
     def _named(self) -> Reading:
         name = yield from self._name()
-        before, after = self._form.after_name
-        yield from self._chars.literal(before)
-        if after.strip():
-            char = yield from self._chars.after_blanks()
-            while char in _ID:
-                char = yield from self._chars.next()
-            self._chars.back(char)
-            yield from self._chars.literal(after)
+        yield from self._after_name()
         yield from self._arguments(name)
         yield from self._chars.literal(self._form.call[1])
 
     def _tagged(self) -> Reading:
         name = yield from self._name()
-        yield from self._chars.literal(self._form.after_name[0])
+        yield from self._after_name()
         schema = self._sink.parameters(name)
         properties = schema.get("properties")
         known = properties if isinstance(properties, Mapping) else {}

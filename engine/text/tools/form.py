@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.text.template.channels import CALL_BEGIN, CALL_END
+from engine.text.template.channels import CALL_BEGIN, CALL_END, HARMONY, ID, KIMI, MUSE, SOLAR, ChannelFormat
 
-__all__ = ["CDATA", "CHANNELS", "HERMES", "KNOWN", "CallForm", "Kind", "known_form"]
+__all__ = ["CDATA", "CHANNELS", "CHANNEL_FORMS", "HERMES", "KNOWN", "CallForm", "Kind", "known_form"]
 
 Kind = Literal["object", "named", "tagged", "braces", "python"]
 
@@ -22,16 +22,17 @@ _MARKER = re.compile(r"<[^<>\s]*>|\[[A-Z_]{3,}\]|\S+")
 class CallForm:
     """How calls are written, in the white space of the template; readers ignore white space at their edges.
 
-    `section` stands around all calls, `call` around each, `between` between two. Inside a call:
+    `section` stands around all calls, `call` around each, `between` between two; before a name, `ID` stands
+    for any id. `notice` is the marker, where that is longer than one token. Inside a call:
 
     - "object": a JSON object with the tool's name under `name_key` and its arguments under `arguments_key`;
       without `name_key`, the tool's name is itself the key of its arguments. `before` and `after` are further
       keys, with strings as values.
     - "named": the name, `after_name` (two texts with an id of letters and digits between them, or none), then
       the arguments as JSON.
-    - "tagged": the name, `after_name[0]`, then for each argument `parameter[0]`, its name, `parameter[1]`,
-      its value, `parameter[2]`. Strings are written as they are, after `parameter[1]`, perhaps between the
-      two texts `wrapped`; other values as JSON, after `json_value` where that is not empty.
+    - "tagged": the name, `after_name` as above, then for each argument `parameter[0]`, its name,
+      `parameter[1]`, its value, `parameter[2]`. Strings are written as they are, perhaps between the two
+      texts `wrapped`; other values as JSON, after `json_value` where that is not empty.
     - "braces": `name{key:value,...}` with bare keys; strings stand between two `quote`.
     - "python": `name(key=value, ...)` with Python literals.
     """
@@ -49,6 +50,7 @@ class CallForm:
     json_value: str = ""
     wrapped: tuple[str, str] = ("", "")
     quote: str = ""
+    notice: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -64,7 +66,8 @@ class CallForm:
     @property
     def marker(self) -> str:
         """The text by which the first call is noticed; empty if only the beginning of a reply shows it."""
-        found = _MARKER.match(self.opening.strip())
+        found = re.match(re.escape(self.notice), self.opening) if self.notice else None
+        found = found or _MARKER.match(self.opening.strip())
         return found[0] if found is not None and found[0] not in ("[", "{") else ""
 
     @property
@@ -80,7 +83,26 @@ HERMES = CallForm("object", call=("<tool_call>\n", "\n</tool_call>"), between="\
 """The most common form, which models without tools of their own are asked to write."""
 
 CHANNELS = CallForm("named", call=(CALL_BEGIN, CALL_END), after_name=("\n", ""))
-"""Calls of models that write in channels, as `Channels` writes them."""
+"""Calls of models with OpenAI's channels, as `Channels` writes them."""
+
+CHANNEL_FORMS: Mapping[ChannelFormat, CallForm] = {
+    HARMONY: CHANNELS,
+    MUSE: CallForm(
+        "tagged", after_name=('">\n', ""), parameter=('<atem:parameter name="', '">', "</atem:parameter>\n"),
+        call=('<atem:function_calls>\n<atem:invoke name="', "</atem:invoke>\n</atem:function_calls>"),
+    ),
+    SOLAR: CallForm(
+        "named", call=(f"<|tool_call:begin|>{ID}<|tool_call:name|>", "<|tool_call:end|>"),
+        after_name=("<|tool_call:args|>", ""),
+    ),
+    KIMI: CallForm(
+        "tagged", ("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
+        ('<|open|>call tool="', "<|close|>call<|sep|>"), after_name=('" index="', '"<|sep|>'),
+        parameter=('<|open|>argument key="', '" type="string"<|sep|>', "<|close|>argument<|sep|>"),
+        json_value=f'" type="{ID}"<|sep|>', notice="<|open|>tools<|sep|>",
+    ),
+}  # fmt: skip
+"""How calls are written in channels."""
 
 KNOWN: tuple[tuple[str, CallForm], ...] = (
     ("<|tool_calls_section_begin|>", CallForm(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.text.template.channels import ID
 from engine.text.tools.form import CallForm
 
 __all__ = ["written_calls"]
@@ -15,7 +16,7 @@ __all__ = ["written_calls"]
 def written_calls(form: CallForm, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     """Calls, (name, arguments) each, as a model writes them."""
     one = [
-        f"{form.call[0]}{_call(form, name, given, place)}{form.call[1]}"
+        f"{form.call[0]}{_call(form, name, given, place)}{form.call[1]}".replace(ID, f"{place:09}")
         for place, (name, given) in enumerate(calls)
     ]
     return form.section[0] + form.between.join(one) + form.section[1]
@@ -28,7 +29,10 @@ def _call(form: CallForm, name: str, given: Mapping[str, Any], place: int) -> st
         before, after = form.after_name
         return f"{name}{before}{place if after else ''}{after}{_json(given)}"
     if form.kind == "tagged":
-        return name + form.after_name[0] + "".join(_parameter(form, key, given[key]) for key in given)
+        before, after = form.after_name
+        return f"{name}{before}{place + 1 if after else ''}{after}" + "".join(
+            _parameter(form, key, given[key]) for key in given
+        )
     if form.kind == "braces":
         return name + _braces(given, form.quote)
     return f"{name}({', '.join(f'{key}={_python(value)}' for key, value in given.items())})"
