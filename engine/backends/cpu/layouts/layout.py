@@ -105,16 +105,20 @@ does not depend on the others. Without AVX-512 a vector is two or more registers
 """
 
 
-READ_AHEAD = 8 << 10
-"""How many bytes ahead packed weights are prefetched: 0.4 microseconds at 20 GB/s for each core."""
+READ_AHEAD = {1: 4 << 10, 2: 8 << 10}
+"""How many bytes ahead packed weights are prefetched into the cache of each level: 0.2 and 0.4 microseconds at
+20 GB/s for each core.
+"""
 
 
-def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int) -> None:
-    """Prefetch the `size` bytes that begin `READ_AHEAD` bytes after `block` into the second-level cache,
-    which can have many more reads in flight than the first.
+def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int, level: int = 1) -> None:
+    """Prefetch the `size` bytes that begin `READ_AHEAD` after `block` into the cache of this level.
+
+    The first for a few rows: on Zen 4, decoding from the second is a fifth to a half slower. The second where
+    activations fill the first.
     """
     for line in range(0, size, 64):
-        prefetch(b, block, READ_AHEAD + line, 2)
+        prefetch(b, block, READ_AHEAD[level] + line, level)
 
 
 def add_to_chain(
