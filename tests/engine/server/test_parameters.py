@@ -1,15 +1,80 @@
-"""How much a model shall think, as names of chat templates."""
+"""Parameters of requests as settings: sampling, ends, bias, and how much a model shall think."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
-from engine.server.parameters import chat_thinking, template_variables, thinking
+from engine.server.parameters import (
+    chat_thinking,
+    checked_choices,
+    constraint,
+    logprobs,
+    most_tokens,
+    sampler,
+    stops,
+    template_variables,
+    thinking,
+)
+from engine.settings import SamplerSettings, StopSettings
+
+NEUTRAL = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "changes"),
+    [
+        ({}, {}),
+        ({"temperature": None, "top_p": 0.5, "min_p": 0}, {"top_p": 0.5}),
+        ({"top_k": -1}, {}),
+        ({"top_k": 7.0}, {"top_k": 7}),
+        ({"seed": -1}, {}),
+        ({"seed": 5}, {"seed": 7}),
+        ({"seed": (1 << 63) - 1}, {"seed": 1}),
+        ({"repeat_penalty": 1.25, "typical_p": 0.5}, {"repetition_penalty": 1.25, "typical": 0.5}),
+        ({"xtc_probability": 0.5, "dry_multiplier": 0.75}, {"xtc_probability": 0.5, "dry_multiplier": 0.75}),
+    ],
+)
+def test_how_the_third_choice_is_sampled(body: dict[str, Any], changes: dict[str, Any]) -> None:
+    assert sampler(Fields(body), {}, 2) == replace(NEUTRAL, **changes)
+
+
+def test_what_a_request_does_not_name_is_as_the_models_authors_recommend() -> None:
+    found = sampler(Fields({"top_p": 0.5}), {"temperature": 0.6, "top_p": 0.9})
+    assert found == replace(NEUTRAL, temperature=0.6, top_p=0.5)
+
+
+def test_ends_of_replies() -> None:
+    body = {
+        "stop": ["a", "", "b"], "min_tokens": 3, "stop_token_ids": [1, 2], "include_stop_str_in_output": True
+    }  # fmt: skip
+    expected = StopSettings(
+        max_tokens=9, min_tokens=3, stop_strings=("a", "b"), stop_token_ids=(1, 2), keep_stop=True,
+        when_full="stop",
+    )  # fmt: skip
+    assert stops(Fields(body), 9) == expected
+    assert stops(Fields({"end": "x"}), None, "end", "drop_oldest") == StopSettings(
+        max_tokens=0, min_tokens=0, stop_strings=("x",), when_full="drop_oldest"
+    )
+    assert stops(Fields({"ignore_eos": True}), 5).min_tokens >= 1 << 20
+    assert [most_tokens(Fields(each), "n") for each in ({}, {"n": -1}, {"n": 5})] == [None, 0, 5]
+
+
+def test_bias_choices_and_alternatives() -> None:
+    assert constraint(Fields({"logit_bias": {"5": 2, "6": -0.5}}), None).logit_bias == ("5 = 2.0", "6 = -0.5")
+    with pytest.raises(ApiError, match="more than 4096 tokens"):
+        constraint(Fields({"logit_bias": {str(n): 1 for n in range(4097)}}), None)
+    assert [checked_choices(Fields(each), 4) for each in ({}, {"n": 2}, {"n": 4, "best_of": 4})] == [1, 2, 4]
+    for body, count in (
+        ({}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 20}, 20),
+        ({"top_logprobs": 0}, None),
+    ):  # fmt: skip
+        assert logprobs(Fields(body)) == count
 
 
 @pytest.mark.parametrize(

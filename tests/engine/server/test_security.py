@@ -123,6 +123,15 @@ def test_a_named_page_is_let_in(named: Served) -> None:
     preflight = ask(named, "/v1/chat/completions", method="OPTIONS", headers=asked)
     assert preflight.status == 204
     assert preflight.headers["access-control-allow-headers"] == "authorization, x-stainless-os"
+    assert "access-control-allow-private-network" not in preflight.headers
+    private = {
+        **asked,
+        "Access-Control-Request-Private-Network": "true",
+        "Access-Control-Request-Headers": "a\tb",
+    }
+    preflight = ask(named, MODELS, method="OPTIONS", headers=private)
+    assert preflight.headers["access-control-allow-private-network"] == "true"
+    assert preflight.headers["access-control-allow-headers"] == "authorization"
     foreign = ask(named, MODELS, method="OPTIONS", headers={**asked, "Origin": "https://other.example"})
     assert foreign.status == 403
     assert ask(named, MODELS, method="OPTIONS", headers={**asked, "Host": "evil.example"}).status == 403
