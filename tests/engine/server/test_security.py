@@ -158,6 +158,7 @@ def test_tokens(served: Served, headers: dict[str, str | None], status: int) -> 
 
 
 def test_health_needs_no_token_and_nothing_else_does_without(served: Served) -> None:
+    assert served.server.url == f"http://127.0.0.1:{served.port}/v1"
     nobody = {"Authorization": None}
     assert ask(served, "/health", headers=nobody).status == 200
     assert ask(served, "/nothing", headers=nobody).status == 401

@@ -32,6 +32,8 @@ def shown(text: str) -> str:
         ("\\begin{align*}\na &= b\n\\end{align*}", "{a=b}"),
         ("|a|\n|-|\n|$x$|", "a [x]"),
         ("$$\nnot closed\n\n# Head", "$$ not closed Head"),
+        ("> $$\n> not closed\n\nhere $$", "$$ not closed here $$"),
+        ("1. $$\n   not closed\n\nhere $$", "$$ not closed here $$"),
         ("```\n$$\nx\n$$\n```", "$$ x $$"),
         ("\\(\\foo{x}\\) and $$\\nothing$$", "\\(\\foo{x}\\) and $$\\nothing$$"),
     ],

@@ -131,6 +131,9 @@ def test_claude_without_parents_is_a_sequence(
     ]
     number = one(database, written(tmp_path / "a.json", [{"uuid": "u", "name": "n", "chat_messages": rows}]))
     assert [text for _, text in shown(store, number)] == ["t1", "t2", "t3", "t4"]
+    rows[3]["parent_message_uuid"] = "2"  # one that says what it follows makes a tree
+    tree = one(database, written(tmp_path / "b.json", [{"uuid": "v", "name": "n", "chat_messages": rows}]))
+    assert [text for _, text in shown(store, tree)] == ["t2", "t4"]
 
 
 def test_lm_studio(database: Database, store: ConversationStore, tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""When a reply can be continued from another of its tokens, and what is said when it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from desktop.services.engine.token_cache import model_key
+from desktop.services.session.branching import branch_trouble
+from desktop.store.conversations.token_trace import TokenTrace
+from engine.core import ModelInfo
+from tests.desktop.fakes import ECHO_INFO
+
+INFO = replace(ECHO_INFO, name="Echo", stop_token_ids=(2, 7))
+OTHER = replace(INFO, name="Other")
+
+
+@pytest.mark.parametrize(
+    ("model", "state", "writer", "words"),
+    [
+        (INFO, "idle", INFO, ""),
+        (None, "no_model", INFO, "open a model first"),
+        (None, "idle", INFO, "open a model first"),
+        (INFO, "loading", INFO, "wait until the model is loaded"),
+        (replace(INFO, lacks=(("continue", "It cannot go on."),)), "idle", INFO, "It cannot go on."),
+        (INFO, "replying", INFO, "wait for the reply being written"),
+        (INFO, "idle", None, "Several models wrote this reply"),
+        (INFO, "idle", OTHER, "was written by “Other”. Load that model"),
+        (INFO, "idle", replace(INFO, vocab_size=INFO.vocab_size + 1), "was written by another “Echo”."),
+    ],
+)
+def test_from_where_a_reply_goes_on(
+    model: ModelInfo | None, state: str, writer: ModelInfo | None, words: str
+) -> None:
+    trouble, stops = branch_trouble(model, state, TokenTrace(model_key(writer)))
+    assert words in trouble
+    assert bool(words) == bool(trouble)
+    assert stops == (frozenset() if model is None or state == "loading" else {2, 7})
