@@ -341,6 +341,11 @@ def test_folder_facts(tmp_path: Path) -> None:
     tool = json.loads(byte_level_json())["added_tokens"][-2]["id"]
     assert Tokenizer.from_folder(folder).stop_token_ids == (2,)
     assert tool in Tokenizer.from_folder(folder).special_ids
+    definition = json.loads(byte_level_json())
+    for entry in definition["added_tokens"]:  # <|endoftext|> is a control token, whatever its flag says
+        entry["special"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(definition), encoding="utf-8")
+    assert 0 in Tokenizer.from_folder(folder).special_ids
     (folder / "config.json").write_text('{"eos_token_id": 4}')
     assert Tokenizer.from_folder(folder).stop_token_ids == (4, 2)
     (folder / "generation_config.json").write_text('{"eos_token_id": [5, 0]}')
