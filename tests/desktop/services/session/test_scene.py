@@ -94,7 +94,8 @@ def test_the_reply_ends_before_another_one_speaks() -> None:
     ("Ann?", "Ann Lee"), ("Ann Lee", "Ann Lee"), ("Bob_", None), ("(Bob)", "Bob"),
 ])  # fmt: skip
 def test_the_one_who_is_mentioned_last_answers(text: str, expected: str | None) -> None:
-    found = mentioned(text, [ADA, BOB, SceneParticipant("Ann Lee")])
+    namesake = SceneParticipant("Ann Roe")  # of two who are meant alike the first one answers
+    found = mentioned(text, [ADA, BOB, SceneParticipant("Ann Lee"), namesake])
     assert (found.name if found else None) == expected
 
 
