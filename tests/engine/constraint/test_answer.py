@@ -67,8 +67,14 @@ def test_in_a_thought_everything_is_allowed_but_its_end_and_the_answer_in_one_to
     for data in (b"a", b"</", b"t"):
         one.accept(token_of(data))
     assert set(ids(one.mask())) == set(range(WORDS.vocab_size)) - forbidden - {token_of(b">a")}
-    with pytest.raises(ValueError, match="token"):
+    with pytest.raises(ValueError, match="the answer begins in the token"):
         one.accept(token_of(b">a"))
+    with pytest.raises(ValueError, match=f"token {STOP} is not allowed here"):
+        one.accept(STOP)
+    with pytest.raises(ValueError, match="4 tokens cannot be taken back, 3 were accepted"):
+        one.rollback(4)
+    assert one.completion(b"") == b">ab"
+    assert [one.completion(after) for after in (b">", b"> \n", b">a")] == [b"ab", b"ab", None]
     one.accept(token_of(b">\n\n"))
     blanks = [token_of(data) for data in (b" ", b"\n", b"  ")]
     assert set(ids(one.mask())) == {token_of(b"a"), token_of(b"ab"), *blanks}
@@ -82,7 +88,11 @@ def test_a_thought_may_open_where_the_answer_may_begin() -> None:
     one.accept(token_of(b"<"))
     assert set(ids(one.mask())) == {token_of(b"t"), token_of(b"t>")}
     assert not one.may_end
+    assert one.completion(b"") == b"t></t>ab"
+    with pytest.raises(ValueError, match="is not allowed here"):
+        one.accept(token_of(b"a"))
     one.rollback(1)
+    assert [one.completion(after) for after in (b"", b"a", b"<t>x")] == [b"ab", b"b", b"</t>ab"]
     one.accept(token_of(b"ab"))
     assert one.ended
 

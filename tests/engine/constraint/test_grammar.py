@@ -172,6 +172,25 @@ def test_the_stop_tokens_end() -> None:
         one.accept(0)
 
 
+def test_what_completes_a_text_follows_what_is_there_and_what_is_to_come() -> None:
+    tokenizer = tokenizer_of([*bytes_of("abcd"), b"bc"])
+    one = GrammarFilter.regex(tokenizer, "abcd")
+    assert [one.completion(after) for after in (b"", b"a", b"abcd", b"x")] == [b"abcd", b"bcd", b"", None]
+    one.begin(b"ab")  # the first token repeats this
+    assert [one.completion(after) for after in (b"", b"a", b"ab", b"aba", b"b", b"xbc")] == [
+        b"ababcd", b"babcd", b"abcd", b"bcd", None, None,
+    ]  # fmt: skip
+    one.begin(b"")
+    for token in bytes_of("abcd"):
+        one.accept(next(id for id in range(tokenizer.vocab_size) if tokenizer.token_bytes(id) == token))
+    one.accept(tokenizer.stop_token_ids[0])
+    assert (one.completion(b""), one.completion(b"a")) == (b"", None)
+    with pytest.raises(ValueError, match="6 tokens cannot be taken back, 5 were accepted"):
+        one.rollback(6)
+    one.rollback(3)
+    assert one.completion(b"") == b"cd"
+
+
 def test_a_dead_end_can_be_taken_back() -> None:
     tokenizer = tokenizer_of([b"a", b"b"])
     one = GrammarFilter.regex(tokenizer, "ab|aac|b")

@@ -12,7 +12,7 @@ from engine.core.requests import Tool, ToolCall
 from engine.errors import BadSetting
 from engine.remote import PRESETS, Capabilities, Provider, model_address, split_address
 from engine.remote.chat import remote_info
-from engine.remote.parameters import reason_against
+from engine.remote.parameters import reason_against, reason_against_all
 from engine.remote.provider import is_loopback, normalised
 from engine.remote.request import Prepared, prepare
 from engine.settings import (
@@ -249,6 +249,20 @@ def test_what_decides_a_reply_is_never_left_out(constraint: ConstraintSettings, 
         body(NOTHING, constraint=constraint)
 
 
+def test_what_a_server_cannot_do_at_all_is_refused() -> None:
+    with pytest.raises(BadSetting, match="does not answer chats with this model"):
+        body(replace(VLLM, chat=False))
+    with pytest.raises(BadSetting, match="does not continue plain text"):
+        body(replace(VLLM, completions=False), plain=True)
+    with pytest.raises(BadSetting, match="not valid"):
+        body(constraint=ConstraintSettings(format="regex", pattern="("))
+    only = body(
+        replace(VLLM, taken=(*VLLM.taken, "allowed_token_ids")),
+        constraint=ConstraintSettings(allowed_tokens=(4, 5)),
+    )
+    assert only["allowed_token_ids"] == [4, 5]
+
+
 def test_bias_by_ids() -> None:
     constraint = ConstraintSettings(logit_bias=("12 = -5", "3=500"), banned_tokens=(7,))
     assert body(constraint=constraint)["logit_bias"] == {"12": -5.0, "3": 100.0, "7": -100.0}
@@ -265,6 +279,18 @@ def test_why_settings_do_nothing() -> None:
     assert reason_against(OutputSettings, "alternatives", NOTHING, "Lab")
     assert not reason_against(OutputSettings, "alternatives", VLLM, "Lab")
     assert reason_against(ConstraintSettings, "begin_with", NOTHING, "Lab")
+    for cls, field, words in (
+        (OutputSettings, "stream_interval", "Lab decides when it sends text."),
+        (OutputSettings, "show_special", "Lab does not send control tokens."),
+        (ConstraintSettings, "ban_ignore_case", "Lab cannot take back words that it has written."),
+        (ConstraintSettings, "format", "Lab does not constrain replies."),
+    ):
+        assert reason_against(cls, field, NOTHING, "Lab") == words
+    assert not reason_against(ConstraintSettings, "format", replace(NOTHING, regex="guided_regex"), "Lab")
+    single = "Lab does not support this setting."
+    assert reason_against_all([single, single], "Lab") == "Lab supports none of these settings."
+    assert reason_against_all(["Other."], "Lab") == "Other."
+    assert reason_against_all(["Other.", single], "Lab") == reason_against_all([], "Lab") == ""
 
 
 SWITCHED = replace(VLLM, thinking_by="chat_template_kwargs", thinking=("off", "on"))
