@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core import CallPiece, Stats
-from engine.server.replies import Called, Delta, Ended, Prompted, Writer, Written, joined
+from engine.server.replies import Called, Delta, Ended, Prompted, Writer, Written, joined, usage
 from engine.server.thoughts import ThoughtSplitter
 
 TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
@@ -97,6 +97,16 @@ def test_reasons(reason: str, finish: str) -> None:
     writer.feed(Ended(reason, "END", Stats()))
     assert writer.finish_reason == finish
     assert writer.stop_reason == ("END" if reason == "stop_string" else None)
+
+
+def test_usage_counts_the_prompt_once_and_the_tokens_of_all_choices() -> None:
+    ends = [
+        Ended("stop_token", "", Stats(prompt_tokens=9, cached_tokens=4, new_tokens=new)) for new in (3, 5)
+    ]
+    assert usage(ends, 2) == {
+        "prompt_tokens": 9, "completion_tokens": 8, "total_tokens": 17,
+        "prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 2},
+    }  # fmt: skip
 
 
 def test_neighbouring_text_of_one_reply_is_joined() -> None:
