@@ -9,7 +9,7 @@ import pytest
 from desktop.services.settings.folder_settings import FolderSettings
 from desktop.services.settings.layered_settings import LayeredSettings, ModelLayer, SourceLayer, persona_layer
 from desktop.store.conversations.folders import FolderStore
-from desktop.store.database.database import Database
+from desktop.store.database.database import Database, StoreError
 from desktop.store.settings.preferences import Preferences
 from engine.settings import SamplerSettings
 
@@ -83,3 +83,34 @@ def test_a_folder_is_looked_up_in_the_same_chain(preferences: Preferences, tmp_p
         assert edited.layers.source_of(SamplerSettings, "temperature") == "folder Work"
     assert folders.get(law).settings == {}
     database.close()
+
+
+def test_changes_of_a_folder_stay_until_they_are_saved(
+    preferences: Preferences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(tmp_path / "chats.sqlite3")
+    folders = FolderStore(database)
+    work = folders.create("Work").id
+    folders.set_system_prompt(work, "Be brief.")
+    law = folders.create("Law", work).id
+    edited = FolderSettings(database, preferences, law)
+    assert (edited.inherited_prompt, edited.save()) == (("Be brief.", "folder Work"), True)
+    saved, failed = [], []
+    edited.saved.connect(lambda folder: saved.append(folder.name))
+    edited.failed.connect(failed.append)
+    with monkeypatch.context() as broken:
+        broken.setattr(FolderStore, "set_settings", full)
+        edited.rename(" New \n law ")
+        edited.rename(" ")
+        assert (edited.save(), edited.unsaved) == (False, True)
+    assert (folders.get(law).name, saved, failed) == ("Law", [], ["The disk is full."] * 2)
+    assert (edited.save(), edited.unsaved, saved) == (True, False, ["New law"])
+    assert folders.get(law).name == "New law"
+    edited.set_system_prompt("Be just.")
+    assert folders.get(law).system_prompt == "Be just."
+    assert FolderSettings(database, preferences, work).inherited_prompt == ("", "")
+    database.close()
+
+
+def full(*_: object) -> None:
+    raise StoreError("The disk is full.")
