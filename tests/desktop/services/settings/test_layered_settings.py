@@ -95,7 +95,8 @@ def test_changes_of_a_folder_stay_until_they_are_saved(
     law = folders.create("Law", work).id
     edited = FolderSettings(database, preferences, law)
     assert (edited.inherited_prompt, edited.save()) == (("Be brief.", "folder Work"), True)
-    saved, failed = [], []
+    saved: list[str] = []
+    failed: list[str] = []
     edited.saved.connect(lambda folder: saved.append(folder.name))
     edited.failed.connect(failed.append)
     with monkeypatch.context() as broken:
