@@ -158,6 +158,10 @@ def put(part: str, change: Callable[[Any], Any]) -> Spoil:
     )
 
 
+def both(one: Spoil, other: Spoil) -> Spoil:
+    return lambda tensors: (one(tensors), other(tensors))
+
+
 def set_first(value: int) -> Callable[[Any], Any]:
     def change(numbers: Any) -> Any:
         numbers[0] = value
@@ -186,6 +190,15 @@ BROKEN: dict[str, tuple[Packing, Spoil, str]] = {
     "awq: scales too short": (awq(), put("scales", lambda s: s[:, :8]),
     rf"{X}\.scales is F16 of shape \(8, 8\)"),
     "awq: groups that do not divide": (awq(), put("scales", lambda s: s[:7]), rf"{X}\."),
+    "awq: groups of different sizes": (awq(), both(put("scales", lambda s: s[:7]),
+    put("qzeros", lambda z: z[:7])), r"scales for equal groups of 256 inputs"),
+    "gptq: more groups than fit": (gptq(index=False), both(put("scales", lambda s: np.tile(s, (13, 1))[:100]),
+    put("qzeros", lambda z: np.tile(z, (13, 1))[:100])), r"scales for groups of 256 inputs"),
+    "exl2: outputs cut off": (exl2(), put("q_weight", lambda q: q[:, :-4]), r"a multiple of 32 outputs"),
+    "compressed: groups of different sizes": (compressed(), put("weight_scale", lambda s: s[:, :7]),
+    r"scales for equal groups of 256 inputs"),
+    "compressed: zeros of another kind": (compressed(symmetric=False),
+    put("weight_zero_point", lambda z: np.zeros((3, 3), np.int8)), r"I8 of shape"),
     "awq gemv: zeros cut off": (awq("gemv"), put("qzeros", lambda z: z[:, :0]), rf"{X}\.(qzeros|scales)"),
     "exl2: an unknown width": (exl2(), put("q_groups", set_first(7)), rf"{X}\.q_groups gives group 0 7 bits"),
     "exl2: a lying start": (exl2(), put("q_groups", lambda g: np.roll(g, 1)),
