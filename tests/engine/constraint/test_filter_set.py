@@ -289,3 +289,8 @@ def test_masks_of_a_wrong_form() -> None:
         odd.mask = lambda wrong=wrong: wrong  # type: ignore[method-assign]
         with pytest.raises(BadSetting, match="wrong form"):
             FilterSet([GrammarFilter.regex(TOKENIZER, "a"), odd]).mask()
+
+
+def test_a_mask_allows_no_token_beyond_it() -> None:
+    mask = np.array([0b101, 1 << 31], np.uint32)
+    assert [token for token in range(-70, 140) if allows(mask, token)] == [0, 2, 63]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from engine.errors import BadSetting, ContextTooLong, EngineError, RemoteError
 from engine.remote import reply as reply_module
 from engine.remote.capabilities import Capabilities
 from engine.remote.chat import RemoteChat
+from engine.remote.client import Client
 from engine.remote.provider import Provider
 from engine.settings import StopSettings
 from tests.engine.remote.fake_server import Asked, FakeServer, Gone, Reply, events, json_reply, serving
@@ -516,6 +517,45 @@ def test_tokens_are_counted_by_the_server_only_where_that_is_allowed(
     assert bool(server.asked) == allowed
     if allowed:
         assert server.asked[-1].body["messages"] == [{"role": "user", "content": "some words"}]
+
+
+def answering(value: Any) -> Callable[[Asked], Reply]:
+    return lambda asked: json_reply(value)
+
+
+def test_lists_of_models_have_many_forms(server: FakeServer) -> None:
+    listed = [
+        {"id": "a", "max_model_len": 100, "owned_by": "x\ny"}, {"id": "a", "max_model_len": 7}, "b",
+        {"name": "c", "context_length": True, "meta": {"n_ctx_train": 9}},
+        {"model": "d", "context_length": -1},
+        {"id": " "}, {"id": "e" * 999}, 5, None,
+    ]  # fmt: skip
+    client, stop = Client(Provider("lab", "Lab", server.url), KEY), threading.Event()
+    for found in (listed, {"data": listed}, {"models": listed}):
+        server.routes["/v1/models"] = answering(found)
+        assert [(each.name, each.context_length, each.owner) for each in client.models(stop)] == [
+            ("a", 100, "x y"), ("b", 0, ""), ("c", 9, ""), ("d", 0, ""),
+        ]  # fmt: skip
+    for nothing in ({}, {"data": "a"}):
+        server.routes["/v1/models"] = answering(nothing)
+        with pytest.raises(RemoteError, match="has no list of models"):
+            client.models(stop)
+
+
+@pytest.mark.parametrize(
+    ("found", "count"),
+    [({"count": 0}, 0), ({"count": 7, "tokens": [1]}, 7), ({"tokens": [4, 5]}, 2),
+     ({"count": True, "tokens": [4]}, 1), ({"count": -1}, None), ({"count": "7"}, None), ({}, None),
+     ([], None)],
+)  # fmt: skip
+def test_what_servers_count(server: FakeServer, found: Any, count: int | None) -> None:
+    server.routes["/tokenize"] = lambda asked: json_reply(found)
+    client = Client(Provider("lab", "Lab", server.url), KEY)
+    if count is None:
+        with pytest.raises(RemoteError, match="does not count tokens as expected"):
+            client.token_count("vllm", "m", "Hi", threading.Event(), 5.0)
+    else:
+        assert client.token_count("vllm", "m", "Hi", threading.Event(), 5.0) == count
 
 
 def test_a_server_that_does_not_count_in_time_is_left_alone(

@@ -122,3 +122,17 @@ def test_further_names_for_the_template() -> None:
     fields = Fields({"chat_template_kwargs": {"enable_thinking": False, "more": 1}})
     assert json.loads(template_variables(fields)) == {"enable_thinking": False, "more": 1}
     assert template_variables(Fields({})) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "a.b is missing; a text was expected."),
+        ([1, "é"], 'a.b is [1, "é"], but a text was expected.'),
+        ("x" * 58, f'a.b is "{"x" * 58}", but a text was expected.'),
+        ("x" * 59, f'a.b is "{"x" * 58}…, but a text was expected.'),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_it_holds(value: Any, words: str) -> None:
+    failure = Fields({"b": value}, "a").wrong("b", "a text").failure
+    assert (failure.message, failure.param, failure.status) == (words, "a.b", 400)
