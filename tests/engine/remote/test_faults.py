@@ -317,6 +317,15 @@ def test_closing_the_chat_ends_its_replies(server: FakeServer) -> None:
     stream.close()  # type: ignore[attr-defined]
 
 
+def test_a_stop_that_only_the_end_decides(server: FakeServer) -> None:
+    server.routes[CHAT] = lambda asked: events(says("Well. EN"), says("D"), END, "[DONE]")
+    stops = StopSettings(stop_strings=("END", "ENDLESS"))
+    *found, done = chat_of(server).stream(asking(stops=stops), threading.Event())
+    assert isinstance(done, Done)
+    assert "".join(e.text for e in found if isinstance(e, Text)) == "Well. "
+    assert (done.reason, done.trigger) == ("stop_string", "END")
+
+
 @pytest.mark.parametrize(
     ("stops", "text", "reason", "trigger"),
     [

@@ -87,8 +87,11 @@ def test_wrong_options_end_before_anything_is_loaded(
     assert sentence in capsys.readouterr().err
 
 
-def test_a_model_that_does_not_exist_gets_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "no-such-model.gguf", "--port", "0"]) == 1
+@pytest.mark.parametrize("flags", [(), ("--no-token",), ("--token", " a-token ")])
+def test_a_model_that_does_not_exist_gets_its_sentence(
+    capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+) -> None:
+    assert main(["serve", "no-such-model.gguf", "--port", "0", *flags]) == 1
     found = capsys.readouterr().err
     assert "no-such-model.gguf" in found
     assert "Traceback" not in found
