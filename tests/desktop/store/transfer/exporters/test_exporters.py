@@ -412,3 +412,19 @@ def test_file_names() -> None:
 )  # fmt: skip
 def test_dropped_files_recognised_as_chats(tmp_path: Path, name: str, value: Any, expected: bool) -> None:
     assert is_chats(files.written(tmp_path / name, value)) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("a.zip", b"PK\x03\x04rest", True), ("a.ZIP", b"PK\x05\x06rest", False),
+        ("a.zip", files.gpt4all(12), False), ("a.json", b"words", False),
+        ("a.chat", files.gpt4all(12), True), ("a.chat", b"PK\x03\x04rest", False),
+        ("a.json", b"\xef\xbb\xbf \n" + json.dumps(files.chatgpt()).encode(), True),
+        ("a.db", b"SQLite format 2", False),
+    ],
+)  # fmt: skip
+def test_dropped_archives_and_texts(tmp_path: Path, name: str, data: bytes, expected: bool) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert is_chats(tmp_path / name) is expected
+    assert is_chats(tmp_path / "missing.json") is False
