@@ -1,0 +1,111 @@
+"""Which chat is open after forks, notebooks and versions are made, and what undo brings back."""
+
+from __future__ import annotations
+
+from desktop.services.session.several import ColumnSettings
+from desktop.services.session.undo import UndoStack
+from desktop.store.conversations.participants import Cast
+from desktop.store.settings.preferences import Preferences
+from engine.settings import SamplerSettings
+from tests.desktop.services.conftest import Harness
+
+
+def test_a_fork_opens_and_undo_removes_it(talking: Harness) -> None:
+    session = talking.session
+    talking.ask("Hello")
+    source, (first, _) = session.conversation, talking.ids()
+    assert session.fork(first)
+    assert session.conversation != source
+    assert talking.texts() == ["Hello"]
+    assert talking.said["undo_available"][-1] == (True, "fork")
+    made = session.conversation
+    assert session.undo()
+    assert (session.conversation, talking.texts()) == (source, ["Hello", "Hello"])
+    assert [row.id for row in talking.store.list()] == [source]
+    assert talking.store.get(made).deleted
+    assert talking.said["undo_available"][-1] == (False, "")
+
+
+def test_the_newest_notebook_is_used_again_while_it_is_empty(harness: Harness) -> None:
+    session = harness.session
+    assert session.new_notebook()
+    assert session.notebook
+    empty, page = session.conversation, session.document()
+    assert page is not None
+    assert session.new_notebook()
+    assert session.conversation == empty
+    assert session.save_document(page.message_id, "Once", True)
+    assert session.new_notebook()
+    written = session.conversation
+    assert written != empty
+    assert session.open_conversation(empty)
+    shown = session.document()
+    assert shown is not None
+    assert (shown.text, shown.message_id) == ("Once", page.message_id)
+    assert session.new_temporary_notebook()
+    assert (session.temporary, session.notebook) == (True, True)
+
+
+def test_one_version_is_kept_and_undo_brings_the_others_back(talking: Harness) -> None:
+    session = talking.session
+    talking.ask("Hello")
+    first = talking.ids()[1]
+    assert session.regenerate(first)
+    talking.until_idle()
+    second = talking.ids()[1]
+    assert talking.store.variants(first) == (first, second)
+    assert session.keep_version(first, (second,))
+    assert talking.ids()[1] == first
+    assert talking.store.variants(first) == (first,)
+    assert talking.said["undo_available"][-1] == (True, "delete version")
+    assert session.undo()
+    assert talking.store.variants(first) == (first, second)
+
+
+def test_titles_by_a_model_are_shown_unless_the_user_named_the_chat(talking: Harness) -> None:
+    session = talking.session
+    talking.ask("Hello")
+    assert session.name_after_topic(session.conversation, "Greeting")
+    assert session.title == "Greeting"
+    assert session.rename_conversation(session.conversation, "Mine")
+    assert not session.name_after_topic(session.conversation, "Other")
+    assert session.title == "Mine"
+
+
+def test_the_user_writes_under_own_names_only(talking: Harness) -> None:
+    session = talking.session
+    talking.ask("Hello")
+    assert session.set_cast(Cast(own=("Me", "Anna")))
+    assert session.cast.user == "Me"
+    assert session.write_as("anna")
+    assert session.cast.user == "Anna"
+    assert not session.write_as("Bob")
+    assert session.cast.user == "Anna"
+    assert session.set_local_only(True)
+    assert session.local_only
+    assert talking.store.get(session.conversation).local_only
+
+
+def test_sampling_of_one_of_several_replies(harness: Harness) -> None:
+    present, preferences = SamplerSettings(temperature=0.5, top_k=9, seed=1), harness.session.preferences
+    assert isinstance(preferences, Preferences)
+    assert ColumnSettings().sampler(present, preferences) == present
+    found = ColumnSettings(temperature=0.0, seed=0).sampler(present, preferences)
+    assert (found.temperature, found.seed, found.top_k) == (0.0, 0, 9)
+
+
+def test_actions_are_undone_the_latest_first() -> None:
+    stack, done, said = UndoStack(), list[str](), list[tuple[bool, str]]()
+    stack.available_changed.connect(lambda there, what: said.append((there, what)))
+    assert (stack.undo(), stack.what) == (False, "")
+    for number in range(51):
+        stack.push(f"a{number}", lambda number=number: done.append(f"a{number}"))  # type: ignore[misc]
+    assert stack.what == "a50"
+    assert stack.undo()
+    assert (done, stack.what, said[-1]) == (["a50"], "a49", (True, "a49"))
+    while stack.undo():
+        pass
+    assert (done[-1], len(done), said[-1]) == ("a1", 50, (False, ""))  # the first one was too long ago
+    stack.push("b", lambda: None)
+    stack.clear()
+    assert (stack.undo(), said[-1]) == (False, (False, ""))
