@@ -320,6 +320,33 @@ def test_thinking(capabilities: Capabilities, asked: str, sent: dict[str, Any]) 
     assert not set(names) & set(plain.call.body)
 
 
+def test_what_is_known_of_a_model_of_a_server() -> None:
+    provider = Provider("lab", "Lab", "http://localhost:8000", context_length=900)
+    info = remote_info(provider, "org/m", replace(VLLM, context_length=400, server="vllm 1"))
+    assert split_address(info.path) == ("lab", "org/m")
+    assert (info.architecture, info.format, info.host, info.server_version) == (
+        "remote lab", "remote", provider.host, "vllm 1",
+    )  # fmt: skip
+    assert (info.context_length, info.has_chat_template) == (900, True)
+    assert (
+        remote_info(
+            replace(provider, context_length=0), "m", replace(VLLM, context_length=400)
+        ).context_length
+        == 400
+    )
+    assert [what for what, _ in info.lacks] == ["pictures", "thinking"]
+    lacks = dict(remote_info(provider, "m", NOTHING).lacks)
+    assert [*lacks] == ["continue", "plain", "probabilities", "pictures", "thinking"]
+    assert lacks["continue"] == "Lab starts a new reply instead of continuing one."
+    assert lacks["pictures"].startswith("It is not known whether m accepts pictures.")
+    refusing = replace(NOTHING, pictures="no", pictures_why="Too\nlarge.")
+    assert (
+        remote_info(provider, "m", refusing)
+        .why_not("pictures")
+        .endswith("does not accept pictures: Too large.")
+    )
+
+
 def test_why_thinking_cannot_be_switched() -> None:
     provider = Provider("lab", "Lab", "http://localhost:8000")
     switched = remote_info(provider, "m", EFFORTS)
