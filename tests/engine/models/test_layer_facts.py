@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from engine.backends.base import AttentionShape
+from engine.backends.states import ConvolutionShape, LinearAttentionShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.models.config import ModelConfig
 from engine.models.layers.rope import RopeConfig
-from engine.models.recurrent_config import Mamba, ShortConvolution
+from engine.models.recurrent_config import (
+    DeltaNet,
+    Lightning,
+    Mamba,
+    Recurrent,
+    Rwkv7,
+    SelectiveScan,
+    SeparateDelta,
+    ShortConvolution,
+    state_parts,
+)
 
 ROPE = RopeConfig(10000.0, 4, False, (1.0, 1.0))
 
@@ -101,3 +113,38 @@ def test_the_context_without_loss_of_quality() -> None:
         assert config(rope=rope).advised_context == advised
     assert config(rope=None).advised_context == 512
     assert config(bidirectional=True).cpu_only == "bidirectional attention"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        (None, ()),
+        (ShortConvolution(3), (ConvolutionShape(32, 3),)),
+        (DeltaNet(2, 4, 8, 6, 5, tiled=True),
+         (ConvolutionShape(2 * 2 * 8 + 4 * 6, 5), LinearAttentionShape(2, 4, 8, 6, True, True))),
+        (Mamba(4, 8, 2, 16, 3),
+         (ConvolutionShape(4 * 8 + 2 * 2 * 16, 3), LinearAttentionShape(2, 4, 16, 8, False))),
+        (SeparateDelta(2, 4, 8, 6, 5, 1e-6, "sigmoid", "key", bound=0.5),
+         (ConvolutionShape(16, 5), ConvolutionShape(16, 5), ConvolutionShape(24, 5),
+          LinearAttentionShape(2, 4, 8, 6, True, decays="key", bound=0.5))),
+        (SelectiveScan(64, 16, 4, 2),
+         (ConvolutionShape(64, 4), LinearAttentionShape(1, 1, 16, 64, False, decays="value"))),
+        (Lightning(4, 8, 1e-6), (LinearAttentionShape(4, 4, 8, 8, False),)),
+        (Rwkv7(4, 8, 6, (1, 1, 1, 1), 1e-6),
+         (LinearAttentionShape(4, 4, 8, 6, True, decays="key"), *(ConvolutionShape(32, 2),) * 7)),
+        (Rwkv7(4, 8, 6, (1, 1, 1, 0), 1e-6, mixes_channels=False),
+         (LinearAttentionShape(4, 4, 8, 6, True, decays="key"), *(ConvolutionShape(32, 2),) * 5)),
+    ],
+)  # fmt: skip
+def test_what_a_recurrent_layer_keeps(kind: Recurrent | None, parts: tuple[StateShape, ...]) -> None:
+    assert state_parts(kind, 32) == parts
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: DeltaNet(3, 4, 8, 8, 4), lambda: Mamba(4, 8, 3, 16, 4),
+     lambda: SeparateDelta(3, 4, 8, 8, 4, 1e-6, "silu")],
+)  # fmt: skip
+def test_heads_that_do_not_divide_are_refused(make: Callable[[], Recurrent]) -> None:
+    with pytest.raises(BadCheckpoint, match=r"4 (value )?heads and 3 .*; the first must be a multiple"):
+        make()
